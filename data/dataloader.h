@@ -1,0 +1,53 @@
+// Batches of pre-training examples, in an order that is a pure function of (seed, sample number).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda_ext/packed_batch.h"
+
+namespace bert {
+
+class PretrainingShards;  // data/shard.h: memory-mapped, validated shards as one indexable set of examples
+
+struct DataLoaderConfig {
+  int64_t micro_batch_size = 8;   // sequences
+  bool shuffle = true;            // a different permutation every epoch, by seed and epoch
+  uint64_t seed = 0;
+  bool repeat = true;             // false: one pass; the last batch may be smaller
+  int64_t rank = 0, world_size = 1;  // micro-batch i of the run goes to rank i % world_size
+  int64_t prefetch = 4;           // batches made ahead by the background thread
+  bool pin_memory = false;
+};
+
+/// Where the run is in its data. The order of samples depends on nothing else, so micro_batch_size and world_size may change.
+struct SamplerState {
+  uint64_t seed = 0;
+  int64_t consumed_samples = 0;  // over all ranks, since the run began
+  bool operator==(const SamplerState&) const = default;
+};
+
+class PretrainingDataLoader {
+ public:
+  PretrainingDataLoader(std::shared_ptr<const PretrainingShards> shards, DataLoaderConfig config);
+  ~PretrainingDataLoader();
+
+  /// The next batch of this rank. Throws what the background thread threw. Must not be called when exhausted().
+  PackedBatch next();
+  [[nodiscard]] bool exhausted() const;  // only without repeat
+
+  /// The state after the batches handed out so far (prefetched ones do not count).
+  [[nodiscard]] SamplerState state() const;
+  /// Continues from `state`. Throws DataError when state.seed differs from the configured seed.
+  void restore(const SamplerState& state);
+  /// Example index of a sample number: the permutation itself, for tests and logs.
+  [[nodiscard]] int64_t example_of_sample(int64_t sample) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bert

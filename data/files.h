@@ -1,0 +1,59 @@
+// Files that are whole or absent: written under a temporary name, synced, renamed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace bert {
+
+/// Writes a file under a temporary name beside `path` and renames it on commit(); without commit() the destructor removes it, and an
+/// earlier file at `path` stays as it was. Every failure throws IoError with path, what failed, and for a full disk needed and free.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* data, size_t bytes);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  /// Overwrites bytes already written (a header patched at the end).
+  void write_at(int64_t offset, const void* data, size_t bytes);
+  [[nodiscard]] int64_t size() const { return size_; }
+  /// fsync, close, rename, fsync of the directory.
+  void commit();
+
+ private:
+  std::string path_, temporary_;
+  int descriptor_ = -1;
+  int64_t size_ = 0;
+};
+
+/// The whole file. Throws InputMissing, IoError, or DataError when it is larger than `limit` bytes.
+std::string read_file(const std::string& path, int64_t limit = int64_t{1} << 40);
+
+/// A read-only mapping of a file. Throws InputMissing, IoError.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  [[nodiscard]] const char* data() const { return data_; }
+  [[nodiscard]] int64_t size() const { return size_; }
+  [[nodiscard]] std::string_view view() const { return {data_, static_cast<size_t>(size_)}; }
+
+ private:
+  const char* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+/// fsync of a file or directory by name. Throws IoError.
+void sync_path(const std::string& path);
+
+/// XXH3-128 as 32 lowercase hexadecimal digits.
+std::string checksum(const void* data, size_t bytes);
+
+}  // namespace bert

@@ -1,0 +1,1 @@
+#include "model/state_dict.h"

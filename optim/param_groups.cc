@@ -1,0 +1,1 @@
+#include "optim/optimizer.h"

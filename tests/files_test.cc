@@ -1,0 +1,3 @@
+#include "data/files.h"
+
+#include "tests/testing.h"

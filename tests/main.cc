@@ -1,0 +1,45 @@
+// Main of every test binary, and the helpers of testing.h.
+#define CATCH_CONFIG_RUNNER
+#if __has_include(<catch2/catch_session.hpp>)
+#include <catch2/catch_session.hpp>
+#endif
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "tests/testing.h"
+
+namespace bert::testing {
+
+void skipped(const std::string& reason) {
+  std::printf("SKIPPED: %s\n", reason.c_str());
+  std::fflush(stdout);
+}
+
+std::string shared_data() {
+  const auto path = std::filesystem::path(BERT_SOURCE_DIR).parent_path() / "shared" / "data";
+  return std::filesystem::is_directory(path) ? path.string() : std::string();
+}
+
+std::string golden(const std::string& name) {
+  const auto path = std::filesystem::path(BERT_SOURCE_DIR) / "tests" / "golden" / name;
+  if (!std::filesystem::exists(path)) throw std::runtime_error("no golden file " + path.string());
+  return path.string();
+}
+
+TemporaryDirectory::TemporaryDirectory() {
+  std::string name = (std::filesystem::temp_directory_path() / "bert-test-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make " + name);
+  path_ = name;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace bert::testing
+
+int main(int argc, char** argv) { return Catch::Session().run(argc, argv); }

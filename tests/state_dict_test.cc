@@ -1,0 +1,3 @@
+#include "model/state_dict.h"
+
+#include "tests/testing.h"
