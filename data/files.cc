@@ -1,1 +1,182 @@
 #include "data/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <new>
+
+#include "data/error.h"
+
+namespace bert {
+namespace {
+
+std::string directory_of(const std::string& path) {
+  const auto parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+/// Throws for the errno value `error` of a failed `action` on `path`; `needed` bytes were still to be written.
+[[noreturn]] void throw_io_error(const std::string& path, const char* action, int error, size_t needed = 0) {
+  if (error == ENOSPC || error == EDQUOT) {
+    struct statvfs disk {};
+    const bool known = statvfs(directory_of(path).c_str(), &disk) == 0;
+    throw IoError(
+        fmt::format("{}: cannot {}: {}: {} bytes more are needed, {} are free. Free some space or write elsewhere.",
+                    path, action, error == ENOSPC ? "the disk is full" : "the quota is used up", needed,
+                    known ? std::to_string(uint64_t{disk.f_bavail} * disk.f_frsize) : "an unknown number"));
+  }
+  throw IoError(fmt::format("{}: cannot {}: {}", path, action, std::strerror(error)));
+}
+
+int open_to_read(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor >= 0) return descriptor;
+  if (errno == ENOENT || errno == ENOTDIR) throw InputMissing(path + ": no such file");
+  throw_io_error(path, "open", errno);
+}
+
+/// A descriptor that is closed at the end of the scope.
+struct Descriptor {
+  int value;
+  explicit Descriptor(int descriptor) : value(descriptor) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { close(value); }
+};
+
+/// Writes all bytes; `offset` is a place in the file.
+void write_fully(int descriptor, const std::string& path, int64_t offset, const char* data, size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t written = pwrite(descriptor, data, bytes, offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) throw_io_error(path, "write", written < 0 ? errno : EIO, bytes);
+    data += written;
+    offset += written;
+    bytes -= static_cast<size_t>(written);
+  }
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  static std::atomic<int> count{0};  // two files of one process under one name do not share a temporary
+  temporary_ = fmt::format("{}.tmp-{}-{}", path_, getpid(), ++count);
+  descriptor_ = open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) throw_io_error(path_, "create", errno);
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ < 0) return;
+  close(descriptor_);
+  unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(const void* data, size_t bytes) {
+  write_fully(descriptor_, path_, size_, static_cast<const char*>(data), bytes);
+  size_ += static_cast<int64_t>(bytes);
+}
+
+void AtomicFile::write_at(int64_t offset, const void* data, size_t bytes) {
+  if (offset < 0 || offset + static_cast<int64_t>(bytes) > size_) {
+    throw IoError(fmt::format("{}: cannot overwrite bytes {} to {}: only {} are written", path_, offset,
+                              offset + static_cast<int64_t>(bytes), size_));
+  }
+  write_fully(descriptor_, path_, offset, static_cast<const char*>(data), bytes);
+}
+
+void AtomicFile::commit() {
+  if (fsync(descriptor_) != 0) throw_io_error(path_, "sync", errno);
+  const int descriptor = descriptor_;
+  descriptor_ = -1;
+  const bool moved = close(descriptor) == 0 && rename(temporary_.c_str(), path_.c_str()) == 0;
+  if (!moved) {
+    const int error = errno;
+    unlink(temporary_.c_str());
+    throw_io_error(path_, "close and rename", error);
+  }
+  sync_path(directory_of(path_));
+}
+
+std::string read_file(const std::string& path, int64_t limit) {
+  const Descriptor file(open_to_read(path));
+  struct stat status {};
+  if (fstat(file.value, &status) != 0) throw_io_error(path, "read", errno);
+  const auto check_limit = [&](int64_t size) {
+    if (size > limit) {
+      throw DataError(
+          fmt::format("{}: the file is too large: {} bytes or more, at most {} are allowed", path, size, limit));
+    }
+  };
+  check_limit(status.st_size);
+  std::string content;
+  size_t used = 0;
+  // One byte more than the file says, so that the end is seen without growing; pipes say 0 and grow.
+  content.resize(static_cast<size_t>(status.st_size) + 1);
+  while (true) {
+    if (used == content.size()) content.resize(std::max<size_t>(2 * used, 1 << 16));
+    const ssize_t got = read(file.value, content.data() + used, content.size() - used);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_io_error(path, "read", errno);
+    if (got == 0) break;
+    used += static_cast<size_t>(got);
+    check_limit(static_cast<int64_t>(used));
+  }
+  content.resize(used);
+  return content;
+}
+
+MappedFile::MappedFile(const std::string& path) {
+  const Descriptor file(open_to_read(path));
+  struct stat status {};
+  if (fstat(file.value, &status) != 0) throw_io_error(path, "map", errno);
+  if (!S_ISREG(status.st_mode)) throw IoError(path + ": cannot map: not a regular file");
+  size_ = status.st_size;
+  data_ = "";
+  if (size_ == 0) return;  // an empty mapping is an error to mmap
+  void* mapping = mmap(nullptr, static_cast<size_t>(size_), PROT_READ, MAP_SHARED, file.value, 0);
+  if (mapping == MAP_FAILED) throw_io_error(path, "map", errno);
+  data_ = static_cast<const char*>(mapping);
+}
+
+MappedFile::~MappedFile() {
+  if (size_ > 0) munmap(const_cast<char*>(data_), static_cast<size_t>(size_));
+}
+
+void sync_path(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) throw_io_error(path, "sync", errno);
+  const Descriptor file(descriptor);
+  // Some file systems cannot sync a directory and say EINVAL; there is nothing to wait for then.
+  if (fsync(file.value) != 0 && errno != EINVAL) throw_io_error(path, "sync", errno);
+}
+
+Checksum::Checksum() : state_(XXH3_createState()) {
+  if (state_ == nullptr) throw std::bad_alloc();
+  XXH3_128bits_reset(state_);
+}
+
+Checksum::~Checksum() { XXH3_freeState(state_); }
+
+void Checksum::update(const void* data, size_t bytes) { XXH3_128bits_update(state_, data, bytes); }
+
+std::string Checksum::hexadecimal() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_);
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+std::string checksum(const void* data, size_t bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(data, bytes);
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+}  // namespace bert

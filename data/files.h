@@ -6,10 +6,13 @@
 #include <string>
 #include <string_view>
 
+struct XXH3_state_s;
+
 namespace bert {
 
-/// Writes a file under a temporary name beside `path` and renames it on commit(); without commit() the destructor removes it, and an
-/// earlier file at `path` stays as it was. Every failure throws IoError with path, what failed, and for a full disk needed and free.
+/// Writes a file under a temporary name beside `path` and renames it on commit(); without commit() the destructor
+/// removes it, and an earlier file at `path` stays as it was. Every failure throws IoError with path, what failed, and
+/// for a full disk needed and free.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -55,5 +58,19 @@ void sync_path(const std::string& path);
 
 /// XXH3-128 as 32 lowercase hexadecimal digits.
 std::string checksum(const void* data, size_t bytes);
+
+/// The same checksum of bytes that come in pieces.
+class Checksum {
+ public:
+  Checksum();
+  ~Checksum();
+  Checksum(const Checksum&) = delete;
+  Checksum& operator=(const Checksum&) = delete;
+  void update(const void* data, size_t bytes);
+  [[nodiscard]] std::string hexadecimal() const;
+
+ private:
+  XXH3_state_s* state_;
+};
 
 }  // namespace bert

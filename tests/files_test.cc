@@ -1,3 +1,128 @@
 #include "data/files.h"
 
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "data/error.h"
 #include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+using testing::Contains;
+using testing::TemporaryDirectory;
+
+int64_t entries(const TemporaryDirectory& directory) {
+  return std::distance(std::filesystem::directory_iterator(directory.path()), std::filesystem::directory_iterator());
+}
+
+TEST_CASE("AtomicFile shows nothing before commit and everything after", "[unit][files]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("file");
+  {
+    AtomicFile file(path);
+    file.write("0000 world");
+    file.write_at(0, "hell", 4);
+    CHECK(file.size() == 10);
+    CHECK_FALSE(std::filesystem::exists(path));
+    file.commit();
+  }
+  CHECK(read_file(path) == "hell world");
+  CHECK(entries(directory) == 1);
+}
+
+TEST_CASE("AtomicFile without commit leaves the earlier file and no litter", "[unit][files]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("file");
+  std::ofstream(path) << "earlier";
+  {
+    AtomicFile file(path);
+    file.write("later");
+  }
+  CHECK(read_file(path) == "earlier");
+  CHECK(entries(directory) == 1);
+}
+
+TEST_CASE("AtomicFile refuses to overwrite what is not written", "[unit][files]") {
+  const TemporaryDirectory directory;
+  AtomicFile file(directory.path("file"));
+  file.write("1234");
+  CHECK_THROWS_AS(file.write_at(2, "abc", 3), IoError);
+  CHECK_THROWS_AS(file.write_at(-1, "a", 1), IoError);
+}
+
+TEST_CASE("A failed write throws with the path and keeps the earlier file", "[unit][files]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("file");
+  std::ofstream(path) << "earlier";
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old_limit{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &old_limit) == 0);
+  const rlimit small{1000, old_limit.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  std::string message;
+  try {
+    AtomicFile file(path);
+    file.write(std::string(2000, 'x'));
+    file.commit();
+  } catch (const IoError& error) {
+    message = error.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &old_limit);
+  std::signal(SIGXFSZ, old_handler);
+  CHECK_THAT(message, Contains(path) && Contains("write") && Contains("too large"));
+  CHECK(read_file(path) == "earlier");
+  CHECK(entries(directory) == 1);
+}
+
+TEST_CASE("A directory that is not there is named", "[unit][files]") {
+  const TemporaryDirectory directory;
+  CHECK_THROWS_WITH(AtomicFile(directory.path("no/file")), Contains("no/file") && Contains("No such file"));
+}
+
+TEST_CASE("read_file and MappedFile tell a missing file from a bad one", "[unit][files]") {
+  const TemporaryDirectory directory;
+  CHECK_THROWS_AS(read_file(directory.path("absent")), InputMissing);
+  CHECK_THROWS_AS(MappedFile(directory.path("absent")), InputMissing);
+  CHECK_THROWS_AS(read_file(directory.path()), IoError);
+  CHECK_THROWS_AS(MappedFile(directory.path()), IoError);
+  std::ofstream(directory.path("ten")) << "0123456789";
+  CHECK(read_file(directory.path("ten"), 10) == "0123456789");
+  CHECK_THROWS_WITH(read_file(directory.path("ten"), 9), Contains("10 bytes") && Contains("at most 9"));
+  CHECK_THROWS_AS(read_file(directory.path("ten"), 9), DataError);
+  CHECK(MappedFile(directory.path("ten")).view() == "0123456789");
+  std::ofstream(directory.path("empty")).flush();
+  CHECK(read_file(directory.path("empty")).empty());
+  CHECK(MappedFile(directory.path("empty")).view().empty());
+}
+
+TEST_CASE("read_file reads files that do not know their size", "[unit][files]") {
+  CHECK_THAT(read_file("/proc/self/status"), Contains("Name:"));
+  CHECK_THROWS_AS(read_file("/dev/zero", 100000), DataError);
+}
+
+TEST_CASE("checksum is XXH3-128, whole or in pieces", "[unit][files]") {
+  // Published digests: of nothing (xxHash test vectors) and of the well-known sentence.
+  CHECK(checksum("", 0) == "99aa06d3014798d86001c324468d497f");
+  const std::string text = "The quick brown fox jumps over the lazy dog";
+  CHECK(checksum(text.data(), text.size()) == "ddd650205ca3e7fa24a1cc2e3a8a7651");
+  Checksum pieces;
+  pieces.update(text.data(), 10);
+  pieces.update(text.data() + 10, text.size() - 10);
+  CHECK(pieces.hexadecimal() == checksum(text.data(), text.size()));
+}
+
+TEST_CASE("sync_path takes files and directories", "[unit][files]") {
+  const TemporaryDirectory directory;
+  std::ofstream(directory.path("file")) << "x";
+  CHECK_NOTHROW(sync_path(directory.path("file")));
+  CHECK_NOTHROW(sync_path(directory.path()));
+  CHECK_THROWS_AS(sync_path(directory.path("absent")), IoError);
+}
+
+}  // namespace
+}  // namespace bert
