@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 namespace bert {
@@ -28,14 +29,17 @@ struct BertConfig {
     visit("num_hidden_layers", self.num_hidden_layers, "encoder layers L", 1, 1000);
     visit("num_attention_heads", self.num_attention_heads, "heads A; divides hidden_size", 1, 1000);
     visit("intermediate_size", self.intermediate_size, "width of the feed-forward layer", 1, 1 << 18);
-    visit("hidden_act", self.hidden_act, "gelu_new or gelu_pytorch_tanh (tanh form, as Google's), or gelu (erf form)");
+    visit("hidden_act", self.hidden_act, "gelu_new or gelu_pytorch_tanh (tanh form, as Google's), or gelu (erf form)",
+          std::initializer_list<const char*>{"gelu_new", "gelu_pytorch_tanh", "gelu"});
     visit("hidden_dropout_prob", self.hidden_dropout_prob, "dropout on hidden states", 0.0, 0.99);
-    visit("attention_probs_dropout_prob", self.attention_probs_dropout_prob, "dropout on attention probabilities", 0.0, 0.99);
+    visit("attention_probs_dropout_prob", self.attention_probs_dropout_prob, "dropout on attention probabilities", 0.0,
+          0.99);
     visit("max_position_embeddings", self.max_position_embeddings, "longest sequence", 1, 65536);
     visit("type_vocab_size", self.type_vocab_size, "segments", 1, 1024);
     visit("initializer_range", self.initializer_range, "standard deviation of the initial weights", 0.0, 1.0);
     visit("layer_norm_eps", self.layer_norm_eps, "added to the variance", 1e-15, 1e-2);
-    visit("init", self.init, "bert (truncated normal, Google's) or nvidia (the reference's variant)");
+    visit("init", self.init, "bert (truncated normal, Google's) or nvidia (the reference's variant)",
+          std::initializer_list<const char*>{"bert", "nvidia"});
   }
 };
 

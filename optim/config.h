@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 namespace bert {
@@ -21,17 +22,20 @@ struct OptimizerConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit("type", self.type, "lamb (NVLAMB) or adamw");
+    visit("type", self.type, "lamb (NVLAMB) or adamw", std::initializer_list<const char*>{"lamb", "adamw"});
     visit("lr", self.lr, "peak learning rate", 0.0, 10.0);
     visit("beta1", self.beta1, "decay of the first moment", 0.0, 0.999999);
     visit("beta2", self.beta2, "decay of the second moment", 0.0, 0.99999999);
     visit("eps", self.eps, "added to the root of the second moment", 1e-20, 1.0);
     visit("weight_decay", self.weight_decay, "decoupled decay; not on biases and LayerNorm", 0.0, 10.0);
-    visit("max_grad_norm", self.max_grad_norm, "global gradient norm above which gradients are scaled down; 0 = never", 0.0, 1e9);
+    visit("max_grad_norm", self.max_grad_norm, "global gradient norm above which gradients are scaled down; 0 = never",
+          0.0, 1e9);
     visit("bias_correction", self.bias_correction, "divide the moments by 1 - beta^step");
     visit("use_nvlamb", self.use_nvlamb, "lamb: trust ratio on every tensor, also without weight decay");
     visit("grad_averaging", self.grad_averaging, "lamb: first moment adds (1 - beta1) g instead of g");
-    visit("average", self.average, "gradient of a step: micro_batches (mean of means) or masked_tokens (exactly the large batch)");
+    visit("average", self.average,
+          "gradient of a step: micro_batches (mean of means) or masked_tokens (exactly the large batch)",
+          std::initializer_list<const char*>{"micro_batches", "masked_tokens"});
   }
 };
 
@@ -42,7 +46,9 @@ struct ScheduleConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit("type", self.type, "poly (the reference's, Note [LR jump at warm-up end]), linear or constant; all warm up linearly");
+    visit("type", self.type,
+          "poly (the reference's, Note [LR jump at warm-up end]), linear or constant; all warm up linearly",
+          std::initializer_list<const char*>{"poly", "linear", "constant"});
     visit("warmup_proportion", self.warmup_proportion, "share of max_steps spent warming up", 0.0, 1.0);
     visit("degree", self.degree, "poly: exponent of the decay", 0.0, 10.0);
   }
@@ -57,7 +63,8 @@ struct AmpConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit("init_scale", self.init_scale, "first loss scale (fp16)", 1.0, 4294967296.0);
-    visit("growth_factor", self.growth_factor, "the scale grows by this after growth_interval clean steps", 1.0, 1024.0);
+    visit("growth_factor", self.growth_factor, "the scale grows by this after growth_interval clean steps", 1.0,
+          1024.0);
     visit("backoff_factor", self.backoff_factor, "the scale shrinks by this after an overflow", 0.0009765625, 1.0);
     visit("growth_interval", self.growth_interval, "clean steps before the scale grows", 1, 1000000000);
   }

@@ -1,0 +1,326 @@
+#include "app/json_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "app/json_config_impl.h"
+#include "app/json_tree.h"
+
+namespace bert {
+namespace {
+
+std::string join(const std::vector<ConfigProblem>& problems) {
+  std::string text;
+  for (const ConfigProblem& problem : problems) {
+    if (!text.empty()) text += '\n';
+    text += problem.where;
+    if (!problem.pointer.empty()) text += ": " + problem.pointer;
+    text += ": " + problem.message;
+  }
+  return text;
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours that lead from one word to the other.
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0U : 1U)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+/// The nearest of `words` within two edits, "" when there is none.
+std::string nearest(const std::string& word, const std::vector<std::string>& words) {
+  constexpr size_t kFarthest = 2;
+  constexpr size_t kLongestWord = 100;  // the distance takes quadratic time
+  std::string best;
+  size_t best_distance = kFarthest + 1;
+  if (word.size() > kLongestWord) return best;
+  for (const std::string& candidate : words) {
+    const size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance && distance < candidate.size()) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+std::string quoted_list(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+std::string last_part(const std::string& pointer) { return pointer.substr(pointer.rfind('/') + 1); }
+
+/// /optimizer/lr as it is written on a command line: optimizer.lr.
+std::string dotted(const std::string& pointer) {
+  std::string text = pointer.substr(1);
+  std::replace(text.begin(), text.end(), '/', '.');
+  return text;
+}
+
+std::string shown(double value) { return fmt::format("{}", value); }
+
+/// Sets the fields from a tree; what does not fit goes into the report.
+class Binder {
+ public:
+  Binder(const ConfigFields& fields, ConfigReport::Impl& report) : report_(report) {
+    for (const ConfigField& field : fields.leaves) leaves_[field.pointer] = &field;
+    for (const auto& [pointer, help] : fields.objects) objects_.insert(pointer);
+  }
+
+  void bind(const JsonNode& object, const std::string& prefix) {
+    for (const JsonMember& member : object.members) {
+      const std::string pointer = prefix + "/" + pointer_part(member.key);
+      const JsonPlace& place = member.value.place;
+      if (objects_.count(pointer) != 0) {
+        report_.places[pointer] = place;
+        if (member.value.kind != JsonNode::Kind::kObject) {
+          report_.add(place, pointer, "want an object {...}, got " + member.value.got());
+        } else {
+          bind(member.value, pointer);
+        }
+      } else if (const auto leaf = leaves_.find(pointer); leaf != leaves_.end()) {
+        report_.places[pointer] = place;
+        const std::string wrong =
+            std::visit([&](auto* target) { return set(*target, *leaf->second, member.value); }, leaf->second->value);
+        if (!wrong.empty()) report_.add(place, pointer, wrong);
+      } else {
+        report_.add(member.place, pointer, unknown(member.key, prefix));
+      }
+    }
+  }
+
+ private:
+  std::string unknown(const std::string& key, const std::string& prefix) const {
+    std::vector<std::string> siblings;
+    std::string elsewhere;
+    const auto consider = [&](const std::string& pointer) {
+      if (pointer.substr(0, pointer.rfind('/')) == prefix) siblings.push_back(last_part(pointer));
+      if (last_part(pointer) == key) elsewhere = dotted(pointer);
+    };
+    for (const auto& [pointer, field] : leaves_) consider(pointer);
+    for (const std::string& pointer : objects_) consider(pointer);
+    if (const std::string near = nearest(key, siblings); !near.empty())
+      return "unknown key; did you mean \"" + near + "\"?";
+    if (!elsewhere.empty()) return "unknown key; did you mean " + elsewhere + "?";
+    return "unknown key; known here: " + quoted_list(siblings);
+  }
+
+  static std::string set(bool& target, const ConfigField&, const JsonNode& node) {
+    if (node.kind != JsonNode::Kind::kBoolean) return "want true or false, got " + node.got();
+    target = node.integer != 0;
+    return "";
+  }
+  static std::string set(int64_t& target, const ConfigField& field, const JsonNode& node) {
+    const std::string want = field.integer_high == INT64_MAX
+                                 ? fmt::format("want an integer of at least {}", field.integer_low)
+                                 : fmt::format("want an integer in [{}, {}]", field.integer_low, field.integer_high);
+    if (node.kind == JsonNode::Kind::kInteger && !node.fits)
+      return want + ", got " + node.got() + ", which does not fit 64 bits";
+    if (node.kind != JsonNode::Kind::kInteger || node.integer < field.integer_low ||
+        node.integer > field.integer_high) {
+      return want + ", got " + node.got();
+    }
+    target = node.integer;
+    return "";
+  }
+  static std::string set(double& target, const ConfigField& field, const JsonNode& node) {
+    const std::string want =
+        field.ranged ? "want a number in [" + shown(field.low) + ", " + shown(field.high) + "]" : "want a number";
+    const bool number = node.kind == JsonNode::Kind::kInteger || node.kind == JsonNode::Kind::kNumber;
+    if (!number || !std::isfinite(node.number)) return want + ", got " + node.got();
+    if (field.ranged && (node.number < field.low || node.number > field.high)) return want + ", got " + node.got();
+    target = node.number;
+    return "";
+  }
+  static std::string set(std::string& target, const ConfigField& field, const JsonNode& node) {
+    const bool word =
+        node.place.source->words && node.kind != JsonNode::Kind::kArray && node.kind != JsonNode::Kind::kObject;
+    if (node.kind != JsonNode::Kind::kString && !word) {
+      return (field.allowed.empty() ? "want a string" : "want one of " + quoted_list(field.allowed)) + ", got " +
+             node.got();
+    }
+    if (!field.allowed.empty() &&
+        std::find(field.allowed.begin(), field.allowed.end(), node.text) == field.allowed.end()) {
+      const std::string near = nearest(node.text, field.allowed);
+      return "want one of " + quoted_list(field.allowed) + ", got " + node.got() +
+             (near.empty() ? "" : "; did you mean \"" + near + "\"?");
+    }
+    if (node.text.find('\0') != std::string::npos) return "want a string without NUL characters";
+    target = field.is_path ? absolute(node.text, node) : node.text;
+    return "";
+  }
+  static std::string set(std::vector<std::string>& target, const ConfigField& field, const JsonNode& node) {
+    std::vector<std::string> values(std::max<size_t>(1, node.items.size()));
+    if (node.kind != JsonNode::Kind::kArray) {  // one string stands for a list of one
+      if (std::string wrong = set(values[0], field, node); !wrong.empty())
+        return "want a list of strings, got " + node.got();
+    } else {
+      values.resize(node.items.size());
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (std::string wrong = set(values[i], field, node.items[i]); !wrong.empty())
+          return fmt::format("item {}: {}", i, wrong);
+      }
+    }
+    target = std::move(values);
+    return "";
+  }
+
+  static std::string absolute(const std::string& path, const JsonNode& node) {
+    const std::filesystem::path& directory = node.place.source->directory;
+    if (path.empty() || directory.empty()) return path;
+    return (directory / path).lexically_normal().string();
+  }
+
+  std::map<std::string, const ConfigField*> leaves_;
+  std::set<std::string> objects_;
+  ConfigReport::Impl& report_;
+};
+
+nlohmann::json value_of(const ConfigField& field) {
+  return std::visit([](const auto* value) { return nlohmann::json(*value); }, field.value);
+}
+
+nlohmann::json tree_of(const ConfigFields& fields) {
+  nlohmann::json tree = nlohmann::json::object();
+  for (const auto& [pointer, help] : fields.objects)
+    tree[nlohmann::json::json_pointer(pointer)] = nlohmann::json::object();
+  for (const ConfigField& field : fields.leaves) tree[nlohmann::json::json_pointer(field.pointer)] = value_of(field);
+  return tree;
+}
+
+struct SchemaOf {
+  const ConfigField& field;
+  nlohmann::json operator()(const bool*) const { return {{"type", "boolean"}}; }
+  nlohmann::json operator()(const int64_t*) const {
+    nlohmann::json schema = {{"type", "integer"}};
+    if (field.ranged) schema["minimum"] = field.integer_low;
+    if (field.ranged && field.integer_high != INT64_MAX) schema["maximum"] = field.integer_high;
+    return schema;
+  }
+  nlohmann::json operator()(const double*) const {
+    nlohmann::json schema = {{"type", "number"}};
+    if (field.ranged) schema.update({{"minimum", field.low}, {"maximum", field.high}});
+    return schema;
+  }
+  nlohmann::json operator()(const std::string*) const {
+    nlohmann::json schema = {{"type", "string"}};
+    if (!field.allowed.empty()) schema["enum"] = field.allowed;
+    return schema;
+  }
+  nlohmann::json operator()(const std::vector<std::string>*) const {
+    return {{"type", {"array", "string"}}, {"items", {{"type", "string"}}}};
+  }
+};
+
+}  // namespace
+
+ConfigError::ConfigError(const std::string& message) : std::runtime_error(message), problems{{"", "", message}} {}
+ConfigError::ConfigError(std::vector<ConfigProblem> found)
+    : std::runtime_error(join(found)), problems(std::move(found)) {}
+
+ConfigReport::ConfigReport() : impl_(std::make_unique<Impl>()) {}
+ConfigReport::~ConfigReport() = default;
+
+void ConfigReport::Impl::add(const JsonPlace& place, const std::string& pointer, const std::string& message) {
+  problems.push_back({place.str(), pointer, message});
+  order.push_back({place.source ? place.source->name : "", place.line, place.column});
+  bad.insert(pointer);
+}
+
+void ConfigReport::Impl::take(JsonProblems found) {
+  incomplete = incomplete || found.incomplete;
+  for (ConfigProblem& problem : found.list) {
+    bad.insert(problem.pointer);
+    order.emplace_back("", 0, 0);
+    problems.push_back(std::move(problem));
+  }
+}
+
+void ConfigReport::add(const std::string& pointer, const std::string& message, const std::vector<std::string>& unless) {
+  if (impl_->incomplete || !clean(pointer) ||
+      !std::all_of(unless.begin(), unless.end(), [&](const std::string& other) { return clean(other); }))
+    return;
+  const auto place = impl_->places.find(pointer);
+  impl_->add(place == impl_->places.end() ? impl_->root : place->second, pointer, message);
+}
+
+bool ConfigReport::clean(const std::string& pointer) const { return impl_->bad.count(pointer) == 0; }
+
+void ConfigReport::throw_if_any() const {
+  if (impl_->problems.empty()) return;
+  std::vector<size_t> sorted(impl_->problems.size());
+  std::iota(sorted.begin(), sorted.end(), 0);
+  std::stable_sort(sorted.begin(), sorted.end(), [&](size_t a, size_t b) { return impl_->order[a] < impl_->order[b]; });
+  std::vector<ConfigProblem> problems;
+  for (const size_t i : sorted) problems.push_back(impl_->problems[i]);
+  throw ConfigError(std::move(problems));
+}
+
+void bind_config(const ConfigFields& fields, const JsonNode& tree, ConfigReport& report) {
+  report.impl().root = tree.place;
+  Binder(fields, report.impl()).bind(tree, "");
+}
+
+std::string write_config(const ConfigFields& fields) {
+  return tree_of(fields).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string config_schema(const ConfigFields& fields, const std::string& title) {
+  using nlohmann::json;
+  const auto object = [](const std::string& help) {
+    return json{
+        {"type", "object"}, {"description", help}, {"additionalProperties", false}, {"properties", json::object()}};
+  };
+  json schema = object(title);
+  schema["$schema"] = "https://json-schema.org/draft/2020-12/schema";
+  schema["title"] = title;
+  schema["properties"]["extends"] = {{"type", "string"},
+                                     {"description", "a configuration that this one builds on, relative to this file"}};
+  const auto at =
+      [&](const std::string& pointer) -> json& {  // "/optimizer/lr" is at properties.optimizer.properties.lr
+    json* here = &schema;
+    for (size_t begin = 1; begin <= pointer.size();) {
+      const size_t end = std::min(pointer.find('/', begin), pointer.size());
+      here = &(*here)["properties"][pointer.substr(begin, end - begin)];
+      begin = end + 1;
+    }
+    return *here;
+  };
+  for (const auto& [pointer, help] : fields.objects) at(pointer) = object(help);
+  for (const ConfigField& field : fields.leaves) {
+    json leaf = std::visit(SchemaOf{field}, field.value);
+    leaf["description"] = field.help;
+    leaf["default"] = value_of(field);
+    at(field.pointer) = leaf;
+  }
+  return schema.dump(2) + "\n";
+}
+
+std::vector<ConfigDifference> compare_configs(const ConfigFields& before, const ConfigFields& after) {
+  std::vector<ConfigDifference> differences;
+  for (size_t i = 0; i < before.leaves.size(); ++i) {
+    const nlohmann::json a = value_of(before.leaves[i]), b = value_of(after.leaves[i]);
+    if (a != b) differences.push_back({before.leaves[i].pointer, a.dump(), b.dump()});
+  }
+  return differences;
+}
+
+}  // namespace bert

@@ -1,0 +1,31 @@
+// What the parts of json_config share.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "app/json_config.h"
+#include "app/json_tree.h"
+
+namespace bert {
+
+struct ConfigReport::Impl {
+  std::vector<ConfigProblem> problems;
+  std::vector<std::tuple<std::string, int64_t, int64_t>> order;  // of problems: source, line, column
+  std::set<std::string> bad;                                     // pointers with a problem
+  std::map<std::string, JsonPlace> places;                       // where a field's value came from
+  bool incomplete = false;                                       // a text ended early: no checks across fields
+  JsonPlace root;                                                // stands for what no source has set
+
+  /// Problems that were found before any field was set.
+  void take(JsonProblems found);
+  void add(const JsonPlace& place, const std::string& pointer, const std::string& message);
+};
+
+/// Sets the fields from `tree`.
+void bind_config(const ConfigFields& fields, const JsonNode& tree, ConfigReport& report);
+
+}  // namespace bert

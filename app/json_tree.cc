@@ -1,0 +1,318 @@
+#include "app/json_tree.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace bert {
+namespace {
+
+constexpr size_t kLongestShown = 60;
+
+std::string shorten(std::string text) {
+  if (text.size() <= kLongestShown) return text;
+  size_t end = kLongestShown;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not within a UTF-8 character
+  text.resize(end);
+  return text + "...";
+}
+
+/// Finds where the tokens stand that the parser reports, in the same order, by skipping what stands between them.
+class TokenPositions {
+ public:
+  explicit TokenPositions(std::string_view text) : text_(text) {
+    if (text_.substr(0, 3) == "\xEF\xBB\xBF") offset_ = line_start_ = 3;  // byte order mark
+  }
+
+  /// Moves to the next token and past it.
+  void next() {
+    skip_between();
+    token_line_ = line_;
+    token_column_ = static_cast<int64_t>(offset_ - line_start_) + 1;
+    const char first = peek();
+    if (first == '"') {
+      for (advance(); offset_ < text_.size() && peek() != '"'; advance()) {
+        if (peek() == '\\') advance();
+      }
+      advance();
+    } else if (std::string_view("{}[]").find(first) != std::string_view::npos) {
+      advance();
+    } else {
+      while (offset_ < text_.size() && std::string_view(" \t\r\n,:{}[]/\"").find(peek()) == std::string_view::npos)
+        advance();
+    }
+  }
+  /// Moves to what stands where a token should be, without passing it.
+  void stop() {
+    skip_between();
+    token_line_ = line_;
+    token_column_ = static_cast<int64_t>(offset_ - line_start_) + 1;
+  }
+
+  [[nodiscard]] int64_t line() const { return token_line_; }
+  [[nodiscard]] int64_t column() const { return token_column_; }
+
+ private:
+  [[nodiscard]] char peek(size_t ahead = 0) const {
+    return offset_ + ahead < text_.size() ? text_[offset_ + ahead] : '\0';
+  }
+  void advance() {
+    if (offset_ >= text_.size()) return;
+    if (text_[offset_++] == '\n') {
+      ++line_;
+      line_start_ = offset_;
+    }
+  }
+  void skip_between() {
+    for (;;) {
+      if (offset_ < text_.size() && std::string_view(" \t\r\n,:").find(peek()) != std::string_view::npos) {
+        advance();
+      } else if (peek() == '/' && peek(1) == '/') {
+        while (offset_ < text_.size() && peek() != '\n') advance();
+      } else if (peek() == '/' && peek(1) == '*') {
+        advance(), advance();
+        while (offset_ < text_.size() && !(peek() == '*' && peek(1) == '/')) advance();
+        advance(), advance();
+      } else {
+        return;
+      }
+    }
+  }
+
+  std::string_view text_;
+  size_t offset_ = 0, line_start_ = 0;
+  int64_t line_ = 1, token_line_ = 1, token_column_ = 1;
+};
+
+/// nlohmann's parser calls this for every token; it builds the tree.
+class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  TreeBuilder(const std::string& text, std::shared_ptr<const JsonSource> source, JsonProblems& problems)
+      : positions_(text), source_(std::move(source)), problems_(problems) {}
+
+  JsonNode root;
+
+  bool null() override {
+    leaf(JsonNode::Kind::kNull, "null");
+    return true;
+  }
+  bool boolean(bool value) override {
+    leaf(JsonNode::Kind::kBoolean, value ? "true" : "false").integer = value;
+    return true;
+  }
+  bool number_integer(number_integer_t value) override {
+    JsonNode& node = leaf(JsonNode::Kind::kInteger, std::to_string(value));
+    node.integer = value;
+    node.number = static_cast<double>(value);
+    return true;
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    JsonNode& node = leaf(JsonNode::Kind::kInteger, std::to_string(value));
+    node.fits = value <= static_cast<uint64_t>(INT64_MAX);
+    node.integer = node.fits ? static_cast<int64_t>(value) : 0;
+    node.number = static_cast<double>(value);
+    return true;
+  }
+  bool number_float(number_float_t value, const string_t& text) override {
+    const bool whole = text.find_first_of(".eE") == std::string::npos;  // an integer beyond uint64 comes as a float
+    JsonNode& node = leaf(whole ? JsonNode::Kind::kInteger : JsonNode::Kind::kNumber, text);
+    node.fits = !whole;
+    node.number = value;
+    return true;
+  }
+  bool string(string_t& value) override {
+    leaf(JsonNode::Kind::kString, value);
+    return true;
+  }
+  bool binary(binary_t&) override { return false; }  // not in JSON text
+  bool start_object(std::size_t) override { return open(JsonNode::Kind::kObject); }
+  bool start_array(std::size_t) override { return open(JsonNode::Kind::kArray); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    positions_.next();
+    key_ = name;
+    key_place_ = place();
+    const JsonNode& object = *open_.back().node;
+    if (const JsonNode* earlier = object.find(name)) {
+      problem(pointer(), "duplicate key; the first is at " + earlier->place.str() + "; keep one of them");
+    }
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) override {
+    positions_.stop();
+    std::string message = error.what();
+    if (error.id == 406) {  // out_of_range: number overflow
+      message = "number does not fit a double: " + message.substr(message.find('\'') + 1);
+      message = message.substr(0, message.rfind('\''));
+    } else if (const size_t at = message.find("syntax error"); at != std::string::npos) {
+      message = message.substr(at);
+    } else if (const size_t bracket = message.find("] "); bracket != std::string::npos) {
+      message = message.substr(bracket + 2);
+    }
+    problem(open_.empty() ? "" : pointer(), message);
+    problems_.incomplete = true;
+    return false;
+  }
+
+ private:
+  struct Open {
+    JsonNode* node;
+    std::string pointer;
+  };
+
+  [[nodiscard]] JsonPlace place() const { return {source_, positions_.line(), positions_.column()}; }
+
+  [[nodiscard]] std::string pointer() const {
+    const Open& parent = open_.back();
+    if (parent.node->kind == JsonNode::Kind::kArray)
+      return parent.pointer + "/" + std::to_string(parent.node->items.size());
+    return parent.pointer + "/" + pointer_part(key_);
+  }
+
+  void problem(const std::string& at, const std::string& message) {
+    problems_.list.push_back({place().str(), at, message});
+  }
+
+  JsonNode& add(JsonNode::Kind kind, std::string text) {
+    JsonNode node;
+    node.kind = kind;
+    node.text = std::move(text);
+    node.place = place();
+    if (open_.empty()) {
+      root = std::move(node);
+      return root;
+    }
+    JsonNode& parent = *open_.back().node;
+    if (parent.kind == JsonNode::Kind::kArray) {
+      parent.items.push_back(std::move(node));
+      return parent.items.back();
+    }
+    parent.members.push_back({key_, key_place_, std::move(node)});
+    return parent.members.back().value;
+  }
+  JsonNode& leaf(JsonNode::Kind kind, std::string text) {
+    positions_.next();
+    return add(kind, std::move(text));
+  }
+  bool open(JsonNode::Kind kind) {
+    positions_.next();
+    if (open_.size() >= kMaxJsonDepth) {
+      problem("", "nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
+      problems_.incomplete = true;
+      return false;
+    }
+    const std::string at = open_.empty() ? "" : pointer();
+    JsonNode& node = add(kind, kind == JsonNode::Kind::kObject ? "an object" : "a list");
+    open_.push_back({&node, at});
+    return true;
+  }
+  bool close() {
+    positions_.next();
+    open_.pop_back();
+    return true;
+  }
+
+  TokenPositions positions_;
+  std::shared_ptr<const JsonSource> source_;
+  JsonProblems& problems_;
+  std::vector<Open> open_;  // pointers stay valid: a parent's list grows only after its last child is closed
+  std::string key_;
+  JsonPlace key_place_;
+};
+
+}  // namespace
+
+std::string JsonPlace::str() const {
+  if (!source) return "default";
+  if (line == 0 || source->words) return source->name;
+  return source->name + ":" + std::to_string(line) + ":" + std::to_string(column);
+}
+
+JsonNode* JsonNode::find(const std::string& key) {
+  const auto found =
+      std::find_if(members.begin(), members.end(), [&](const JsonMember& member) { return member.key == key; });
+  return found == members.end() ? nullptr : &found->value;
+}
+
+std::string JsonNode::got() const {
+  if (kind == Kind::kString) return nlohmann::json(shorten(text)).dump();
+  return shorten(text);
+}
+
+JsonNode parse_json(const std::string& text, std::shared_ptr<const JsonSource> source, JsonProblems& problems) {
+  JsonNode empty;
+  empty.kind = JsonNode::Kind::kObject;
+  empty.text = "an object";
+  empty.place = {source, 1, 1};
+  if (static_cast<int64_t>(text.size()) > kMaxJsonBytes) {
+    problems.list.push_back({source->name, "", "larger than 16 MB; this is not a configuration"});
+    problems.incomplete = true;
+    return empty;
+  }
+  TreeBuilder builder(text, source, problems);
+  const size_t before = problems.list.size();
+  nlohmann::json::sax_parse(text, &builder, nlohmann::json::input_format_t::json, /*strict=*/true,
+                            /*ignore_comments=*/true);
+  if (builder.root.kind == JsonNode::Kind::kObject) return std::move(builder.root);
+  if (problems.list.size() == before) {
+    problems.list.push_back({builder.root.place.str(), "", "want an object {...}, got " + builder.root.got()});
+    problems.incomplete = true;
+  }
+  return empty;
+}
+
+JsonNode parse_json_word(const std::string& text, std::shared_ptr<const JsonSource> source, const std::string& pointer,
+                         JsonProblems& problems) {
+  JsonProblems found;
+  TreeBuilder builder(text, source, found);
+  const bool parsed = static_cast<int64_t>(text.size()) <= kMaxJsonBytes &&
+                      nlohmann::json::sax_parse(text, &builder, nlohmann::json::input_format_t::json, true, false);
+  if (parsed && builder.root.kind != JsonNode::Kind::kString) {
+    if (builder.root.items.empty() && builder.root.members.empty())
+      builder.root.text = text;  // as written, should a string be wanted
+  }
+  const bool must_parse = !text.empty() && std::string_view("{[\"").find(text.front()) != std::string_view::npos;
+  if (!found.list.empty() && (parsed || must_parse)) {
+    for (ConfigProblem& problem : found.list)
+      problems.list.push_back({source->name, pointer + problem.pointer, problem.message});
+  }
+  if (parsed) return std::move(builder.root);
+  JsonNode node;
+  node.kind = JsonNode::Kind::kString;
+  node.place = {std::move(source), 0, 0};
+  node.text = text;
+  return node;
+}
+
+void merge_json(JsonNode& base, JsonNode over) {
+  if (base.kind != JsonNode::Kind::kObject || over.kind != JsonNode::Kind::kObject) {
+    base = std::move(over);
+    return;
+  }
+  for (JsonMember& member : over.members) {
+    if (JsonNode* present = base.find(member.key)) {
+      merge_json(*present, std::move(member.value));
+    } else {
+      base.members.push_back(std::move(member));
+    }
+  }
+}
+
+std::string pointer_part(const std::string& key) {
+  std::string part;
+  for (const char c : shorten(key)) {
+    if (c == '~') {
+      part += "~0";
+    } else if (c == '/') {
+      part += "~1";
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      part += '?';  // a message stays on its line
+    } else {
+      part += c;
+    }
+  }
+  return part;
+}
+
+}  // namespace bert
