@@ -16,7 +16,8 @@ void write(const std::string& path, const std::string& text) { std::ofstream(pat
 
 /// A configuration with what is required, and `more` members.
 std::string with(const std::string& more) {
-  return R"({"run_directory": "run", "data": {"train": ["t"], "vocab_file": "v"})" + (more.empty() ? "" : ",\n" + more) + "}";
+  return R"({"run_directory": "run", "data": {"train": ["t"], "vocab_file": "v"})" +
+         (more.empty() ? "" : ",\n" + more) + "}";
 }
 
 TEST_CASE("sha256 of FIPS 180-4's examples", "[unit][config]") {
@@ -49,7 +50,8 @@ TEST_CASE("Paths are relative to the file that names them, overrides to the curr
   const TemporaryDirectory directory;
   std::filesystem::create_directories(directory.path("base/deep"));
   write(directory.path("base/base.json"), with(R"("initial_checkpoint": "../elsewhere")"));
-  write(directory.path("base/deep/c.json"), R"({"extends": "../base.json", "data": {"train": ["a", "/b"]}} // a comment)");
+  write(directory.path("base/deep/c.json"),
+        R"({"extends": "../base.json", "data": {"train": ["a", "/b"]}} // a comment)");
   const PretrainConfig config = load_pretrain_config(directory.path("base/deep/c.json"), {"data.validation=x.shard"});
   CHECK(config.run_directory == directory.path("base/run"));
   CHECK(config.data.train == std::vector<std::string>{directory.path("base/deep/a"), "/b"});
@@ -60,7 +62,8 @@ TEST_CASE("Paths are relative to the file that names them, overrides to the curr
 
 TEST_CASE("A resolved configuration reads back as itself", "[unit][config]") {
   const TemporaryDirectory directory;
-  write(directory.path("c.json"), with(R"("precision": "bf16", "seed": 9223372036854775807, "optimizer": {"lr": 1e-05, "eps": 0.1})"));
+  write(directory.path("c.json"),
+        with(R"("precision": "bf16", "seed": 9223372036854775807, "optimizer": {"lr": 1e-05, "eps": 0.1})"));
   const PretrainConfig config = load_pretrain_config(directory.path("c.json"));
   const std::string text = to_json(config);
   const PretrainConfig again = parse_pretrain_config(text, "config.json");
