@@ -1,0 +1,37 @@
+// Exit codes of bert and bertrun, and the one place where exceptions become them.
+#pragma once
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+namespace bert {
+
+enum ExitCode : int {
+  kOk = 0,
+  kUsage = 2,
+  kBadData = 65,
+  kInputMissing = 66,
+  kPeerFailure = 69,
+  kInternal = 70,
+  kOutOfMemory = 71,
+  kIo = 74,
+  kPreempted = 75,
+  kRefused = 77,
+  kBadConfiguration = 78,
+};
+
+/// The command line is wrong: exit code 2.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Another rank or the rendezvous failed: exit code 69.
+struct PeerError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Runs `command`, prints "<name>: <message>" for what it throws, and returns the exit code.
+int guarded(const std::string& name, const std::function<int()>& command);
+
+}  // namespace bert
