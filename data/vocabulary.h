@@ -1,0 +1,63 @@
+// The tokens of a model and their ids.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace bert {
+
+/// Tokens in the order of their ids. Holds [PAD] [UNK] [CLS] [SEP] [MASK], under these names unless others are given.
+class Vocabulary {
+ public:
+  /// What the five special tokens are called.
+  struct SpecialTokens {
+    std::string pad = "[PAD]", unk = "[UNK]", cls = "[CLS]", sep = "[SEP]", mask = "[MASK]";
+  };
+
+  /// `name` is what errors call it. Of a token that is there twice, the last place is its id, as in Google's
+  /// load_vocab. Throws DataError naming the special tokens that are missing, or the line of a token that is not UTF-8.
+  explicit Vocabulary(std::vector<std::string> tokens, const std::string& name = "vocabulary");
+  Vocabulary(std::vector<std::string> tokens, SpecialTokens special, const std::string& name);
+
+  /// Reads one token per line; the id is the line number from 0. White space (str.strip) around a token is not part of
+  /// it. Throws InputMissing, IoError, DataError.
+  static Vocabulary load(const std::string& path);
+
+  Vocabulary(Vocabulary&&) = default;
+  Vocabulary& operator=(Vocabulary&&) = default;
+  Vocabulary(const Vocabulary&) = delete;
+  Vocabulary& operator=(const Vocabulary&) = delete;
+
+  [[nodiscard]] int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
+  [[nodiscard]] const std::vector<std::string>& tokens() const { return tokens_; }
+
+  /// The token of `id`. Throws DataError when there is none.
+  [[nodiscard]] const std::string& token(int64_t id) const;
+
+  /// The id of `token`, or -1.
+  [[nodiscard]] int32_t find(std::string_view token) const;
+
+  [[nodiscard]] int32_t pad_id() const { return special_ids_[0]; }
+  [[nodiscard]] int32_t unk_id() const { return special_ids_[1]; }
+  [[nodiscard]] int32_t cls_id() const { return special_ids_[2]; }
+  [[nodiscard]] int32_t sep_id() const { return special_ids_[3]; }
+  [[nodiscard]] int32_t mask_id() const { return special_ids_[4]; }
+  /// pad, unk, cls, sep, mask.
+  [[nodiscard]] const std::array<int32_t, 5>& special_ids() const { return special_ids_; }
+  [[nodiscard]] bool is_special(int64_t id) const;
+
+  /// XXH3-128 of the tokens, each followed by a line feed: what shards and checkpoints compare.
+  [[nodiscard]] std::string hash() const;
+
+ private:
+  std::vector<std::string> tokens_;
+  std::unordered_map<std::string_view, int32_t>
+      ids_;  // views into tokens_, whose strings stay in place when the object moves
+  std::array<int32_t, 5> special_ids_{};
+};
+
+}  // namespace bert
