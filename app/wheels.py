@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+"""Fetches the pinned wheels that app/setup.sh needs and unpacks them side by side. Standard library only.
+
+    wheels.py size    DIRECTORY GROUP...   bytes still to download
+    wheels.py install DIRECTORY GROUP...   download (an interrupted download goes on where it stopped), check, unpack
+
+The libraries inside are plain C++: which Python runs this does not matter, so torch is always the file for CPython 3.11.
+The index, its extra indexes, find-links, certificate and proxies are those that pip would use.
+"""
+
+import base64, configparser, hashlib, html, os, re, ssl, subprocess, sys, time
+import urllib.error, urllib.parse, urllib.request, zipfile
+
+# group, file, bytes, sha256
+WHEELS = """
+cpu torch-2.11.0-cp311-cp311-manylinux_2_28_x86_64.whl 530604548 7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a
+cpu nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 2243632 7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548
+cpu nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_x86_64.whl 10715597 4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8
+cuda nvidia_cublas-13.1.0.3-py3-none-manylinux_2_27_x86_64.whl 423133236 ee8722c1f0145ab246bccb9e452153b5e0515fd094c3678df50b2a0888b8b171
+cuda nvidia_cusparse-12.6.3.3-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 145942937 2b3c89c88d01ee0e477cb7f82ef60a11a4bcd57b6b87c33f789350b59759360b
+cuda nvidia_cusolver-12.0.4.66-py3-none-manylinux_2_27_x86_64.whl 200941980 0a759da5dea5c0ea10fd307de75cdeb59e7ea4fcb8add0924859b944babf1112
+cuda nvidia_cufft-12.0.0.61-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 214085489 6c44f692dce8fd5ffd3e3df134b6cdb9c2f72d99cf40b62c32dde45eea9ddad3
+cuda nvidia_curand-10.4.0.35-py3-none-manylinux_2_27_x86_64.whl 59544258 1aee33a5da6e1db083fe2b90082def8915f30f3248d5896bcec36a579d941bfc
+cuda nvidia_nvjitlink-13.0.88-py3-none-manylinux2010_x86_64.manylinux_2_12_x86_64.whl 40713933 13a74f429e23b921c1109976abefacc69835f2f433ebd323d3946e11d804e47b
+cuda nvidia_cufile-1.15.1.6-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 1223672 08a3ecefae5a01c7f5117351c64f17c7c62efa5fffdbe24fc7d298da19cd0b44
+cuda nvidia_cuda_nvrtc-13.0.88-py3-none-manylinux2010_x86_64.manylinux_2_12_x86_64.whl 90215200 ad9b6d2ead2435f11cbb6868809d2adeeee302e9bb94bcf0539c7a40d80e8575
+cuda nvidia_cudnn_cu13-9.19.0.56-py3-none-manylinux_2_27_x86_64.whl 366066321 d20e1734305e9d68889a96e3f35094d733ff1f83932ebe462753973e53a572bf
+cuda nvidia_cusparselt_cu13-0.8.0-py3-none-manylinux2014_x86_64.whl 169884119 25e30a8a7323935d4ad0340b95a0b69926eee755767e8e0b1cf8dd85b197d3fd
+cuda nvidia_nccl_cu13-2.28.9-py3-none-manylinux_2_18_x86_64.whl 196493177 e4553a30f34195f3fa1da02a6da3d6337d28f2003943aa0a3d247bbc25fefc42
+cuda nvidia_nvshmem_cu13-3.4.5-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 60412546 290f0a2ee94c9f3687a02502f3b9299a9f9fe826e6d0287ee18482e78d495b80
+nvcc nvidia_cuda_nvcc-13.0.88-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 37384532 56fe502eb77625a12f25172caa3cdddb4e4c8ba2c8c17dba44b164761b380f03
+nvcc nvidia_cuda_crt-13.0.88-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 134086 2c8043c7c9e02492716426e9919fc78d2c5b3b2a7a768a88e952676b08aa55a4
+nvcc nvidia_nvvm-13.0.88-py3-none-manylinux2010_x86_64.manylinux_2_12_x86_64.whl 61601415 c5f41ffeb6466944a026dfa5317d7d85355c119bbec279205d22f1869d1054e0
+nvcc nvidia_cuda_cccl-13.0.85-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 3120526 e0da7ad981f3a8aff08241b5bfc1af868742a63e2762f53a5171c492ef242649
+tools cmake-3.31.6-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl 27800904 1c8b05df0602365da91ee6a3336fe57525b137706c4ab5675498f662ae1dbcec
+tools ninja-1.11.1.4-py3-none-manylinux_2_12_x86_64.manylinux2010_x86_64.whl 422814 096487995473320de7f65d622c3f1d16c3ad174797602218ca8c967f51ec38a0
+"""
+# What a build or a run opens; the rest of the torch wheel is Python.
+WANTED = re.compile(r"(torch/(include|lib|share)|nvidia|cmake/data/(bin|share))/|ninja-[^/]*\.data/scripts/ninja$")
+TRIES = 5
+CHUNK = 1 << 20
+EXIT_DATA, EXIT_NETWORK, EXIT_IO = 65, 69, 74
+
+
+class Failure(Exception):
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+
+
+def say(message):
+    print("setup: " + message, file=sys.stderr, flush=True)
+
+
+def pip_settings():
+    """pip's settings: its files from general to particular, then PIP_* of the environment."""
+    home = os.path.expanduser("~")
+    config = os.environ.get("XDG_CONFIG_HOME", os.path.join(home, ".config"))
+    files = ["/etc/xdg/pip/pip.conf", "/etc/pip.conf", home + "/.pip/pip.conf", config + "/pip/pip.conf", sys.prefix + "/pip.conf"]
+    parser = configparser.RawConfigParser()
+    parser.read([f for f in files + [os.environ.get("PIP_CONFIG_FILE", "")] if f])
+    settings = {}
+    for section in ("global", "install", "download"):
+        if parser.has_section(section):
+            settings.update({key.replace("_", "-"): value for key, value in parser.items(section)})
+    for key, value in os.environ.items():
+        if key.startswith("PIP_") and value:
+            settings[key[4:].lower().replace("_", "-")] = value
+    return settings
+
+
+class Index:
+    """Finds a wheel's URL and opens it, as pip is configured."""
+
+    def __init__(self):
+        settings = pip_settings()
+        self.links = settings.get("find-links", "").split()
+        self.indexes = [] if settings.get("no-index") else [settings.get("index-url", "https://pypi.org/simple")]
+        self.indexes += settings.get("extra-index-url", "").split()
+        self.timeout = float(settings.get("default-timeout", settings.get("timeout", 60)))
+        self.trusted = set(settings.get("trusted-host", "").split())
+        cert = settings.get("cert") or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+        self.context = ssl.create_default_context(cafile=cert)
+        self.pages = {}
+
+    def open(self, url, start=0):
+        parts = urllib.parse.urlsplit(url)
+        headers = {"User-Agent": "bert-setup", "Accept": "text/html, */*;q=0.1"}
+        if start:
+            headers["Range"] = "bytes=%d-" % start
+        if parts.username:
+            pair = urllib.parse.unquote(parts.username) + ":" + urllib.parse.unquote(parts.password or "")
+            headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+            url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        context = self.context
+        if parts.hostname in self.trusted or (parts.hostname or "") + ":" + str(parts.port) in self.trusted:
+            context = ssl._create_unverified_context()
+        return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=self.timeout, context=context)
+
+    def find(self, file):
+        """URL or path of the wheel, or None; the second value says why."""
+        for place in self.links:
+            path = os.path.join(place[7:] if place.startswith("file://") else place, file)
+            if os.path.isfile(path):
+                return path, ""
+        why = "no index is configured (PIP_NO_INDEX)"
+        for index in self.indexes:
+            page = index.rstrip("/") + "/" + file.split("-")[0].replace("_", "-").lower() + "/"
+            try:
+                if page not in self.pages:
+                    with self.open(page) as answer:
+                        self.pages[page] = (answer.geturl(), answer.read().decode("utf-8", "replace"))
+                base, text = self.pages[page]
+            except (OSError, ValueError) as error:
+                why = "%s: %s" % (without_password(page), getattr(error, "reason", error))
+                continue
+            for reference in re.findall(r"""href=["']([^"']+)["']""", text):
+                url = urllib.parse.urljoin(base, html.unescape(reference)).partition("#")[0]
+                if urllib.parse.unquote(url.rpartition("/")[2]) == file:
+                    if urllib.parse.urlsplit(url).hostname == urllib.parse.urlsplit(index).hostname and "@" in index:
+                        user = urllib.parse.urlsplit(index).netloc.rpartition("@")[0]
+                        parts = urllib.parse.urlsplit(url)
+                        url = parts._replace(netloc=user + "@" + parts.netloc.rpartition("@")[2]).geturl()
+                    return url, ""
+            why = "%s does not list %s" % (without_password(page), file)
+        return None, why
+
+
+def without_password(url):
+    parts = urllib.parse.urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def sha256(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for block in iter(lambda: stream.read(CHUNK), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+class Progress:
+    """One line that moves on a terminal; every tenth otherwise."""
+
+    def __init__(self, file, size):
+        self.name, self.size, self.shown = "-".join(file.split("-")[:2]), size, -1
+
+    def show(self, done):
+        step = int(done * (100 if sys.stderr.isatty() else 10) // self.size)
+        if step != self.shown and self.size > 20 * CHUNK:
+            self.shown = step
+            line = "setup: %s %d %% of %d MB" % (self.name, done * 100 // self.size, self.size // 1000000)
+            print("\r" + line if sys.stderr.isatty() else line, end="" if sys.stderr.isatty() else "\n", file=sys.stderr, flush=True)
+            if done == self.size and sys.stderr.isatty():
+                print(file=sys.stderr)
+
+
+def transfer(index, url, path, file, size):
+    """Appends to `path` what is missing of the `size` bytes at `url`."""
+    if os.path.isfile(url):
+        with open(url, "rb") as source, open(path, "wb") as target:
+            for block in iter(lambda: source.read(CHUNK), b""):
+                target.write(block)
+        return
+    progress = Progress(file, size)
+    for attempt in range(TRIES):
+        have = os.path.getsize(path) if os.path.exists(path) else 0
+        if have >= size:
+            return
+        if have:
+            say("%s: going on at %d of %d MB" % (progress.name, have // 1000000, size // 1000000))
+        try:
+            with index.open(url, have) as answer, open(path, "ab" if answer.status == 206 else "wb") as target:
+                have = target.tell()
+                for block in iter(lambda: answer.read(CHUNK), b""):
+                    try:
+                        target.write(block)
+                    except OSError as error:
+                        raise Failure(EXIT_IO, "cannot write %s: %s; free some space and run this again" % (path, error.strerror))
+                    have += len(block)
+                    progress.show(have)
+            if have >= size:
+                return
+            reason = "the connection ended early"
+        except (OSError, ValueError) as error:
+            reason = str(getattr(error, "reason", error))
+        if attempt + 1 < TRIES:
+            say("%s: %s; trying again" % (progress.name, reason))
+            time.sleep(2 ** attempt)
+    raise Failure(EXIT_NETWORK, "cannot download %s: %s; run this again, it goes on where it stopped" % (file, reason))
+
+
+def download_with_pip(directory, file):
+    """Whether pip, which knows more kinds of index and login than this does, got the file."""
+    name, version, python, _, platforms = file[: -len(".whl")].split("-")
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", directory]
+    command += ["--platform=" + platform for platform in platforms.split(".")]
+    command += ["--python-version=311", "--implementation=cp"] if python == "cp311" else []
+    return subprocess.run(command + [name + "==" + version], stderr=subprocess.DEVNULL).returncode == 0
+
+
+def fetch(index, directory, file, size, digest):
+    """Path of the checked wheel."""
+    path, part = os.path.join(directory, file), os.path.join(directory, file + ".part")
+    if not os.path.exists(path):
+        url, why = index.find(file)
+        if url:
+            transfer(index, url, part, file, size)
+            os.replace(part, path)
+        elif not download_with_pip(directory, file):
+            raise Failure(EXIT_NETWORK, "cannot find %s: %s; check the network, or the index in PIP_INDEX_URL" % (file, why))
+    got = sha256(path)
+    if got != digest:
+        os.remove(path)
+        raise Failure(EXIT_DATA, "%s: sha256 is %s, not %s; removed, run this again" % (file, got, digest))
+    return path
+
+
+def unpack(path, directory):
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if not WANTED.match(member.filename) or member.is_dir():
+                continue
+            name = "bin/ninja" if member.filename.endswith("scripts/ninja") else member.filename
+            target = os.path.join(directory, name)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            with archive.open(member) as source, open(target + ".new", "wb") as stream:
+                for block in iter(lambda: source.read(CHUNK), b""):
+                    stream.write(block)
+            os.chmod(target + ".new", (member.external_attr >> 16) & 0o777 or 0o644)
+            os.replace(target + ".new", target)
+
+
+def link_cuda(directory):
+    """What a toolkit has and the wheels lack: lib64, and library names without a version."""
+    root = os.path.join(directory, "nvidia", "cu13")
+    if not os.path.islink(os.path.join(root, "lib64")):
+        os.symlink("lib", os.path.join(root, "lib64"))
+    for name in os.listdir(os.path.join(root, "lib")):
+        plain = os.path.join(root, "lib", name.partition(".so.")[0] + ".so")
+        if ".so." in name and not os.path.lexists(plain):
+            os.symlink(name, plain)
+
+
+def main(action, directory, groups):
+    rows = [row.split() for row in WHEELS.split("\n") if row]
+    stamps = os.path.join(directory, "installed")
+    rows = [(file, int(size), digest) for group, file, size, digest in rows if group in groups and not os.path.exists(os.path.join(stamps, file))]
+    downloads = os.path.join(os.path.dirname(os.path.abspath(directory)), "wheels")
+
+    def missing(file, size):
+        path = os.path.join(downloads, file)
+        if os.path.exists(path):
+            return 0
+        return size - (os.path.getsize(path + ".part") if os.path.exists(path + ".part") else 0)
+
+    if action == "size":
+        print(sum(missing(file, size) for file, size, _ in rows))
+        return
+    os.makedirs(downloads, exist_ok=True)
+    os.makedirs(stamps, exist_ok=True)
+    index = Index()
+    for file, size, digest in rows:
+        path = fetch(index, downloads, file, size, digest)
+        say("unpacking " + "-".join(file.split("-")[:2]))
+        unpack(path, directory)
+        if "nvidia" in file:
+            link_cuda(directory)
+        open(os.path.join(stamps, file), "w").close()
+        os.remove(path)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 4 or sys.argv[1] not in ("size", "install"):
+        sys.exit(__doc__)
+    try:
+        main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    except Failure as failure:
+        say(str(failure))
+        sys.exit(failure.code)
+    except OSError as error:
+        say("%s: %s" % (error.filename or "cannot write", error.strerror))
+        sys.exit(EXIT_IO)
+    except KeyboardInterrupt:
+        sys.exit(130)
