@@ -196,7 +196,7 @@ if [ "$(id -u)" -eq 0 ] && [ -z "$user" ] && on_debian; then
     install_as_root "${lacking[@]}"
     changed=1
   fi
-  cmake_works cmake || has_cmake=
+  if cmake_works cmake; then has_cmake=1; fi  # Ubuntu 22.04 has an older one
 else
   to_get=()
   for package in "${lacking[@]}"; do grep -qxF -- "$package" "$debs/packages" 2>/dev/null || to_get+=("$package"); done

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# tests/run.sh [OPTIONS] [FILTER]
+# Installs, builds and runs the tests; FILTER is a tag like [optim] or part of a test's name.
+#
+#   --slow   also the tests tagged [slow]
+#   --asan   what needs no LibTorch, under AddressSanitizer and UndefinedBehaviorSanitizer (in build-asan/)
+#   --tsan   the same under ThreadSanitizer (in build-tsan/)
+#   --gpu    built with CUDA; the tests tagged [cuda] alone, and none of them may skip for want of a GPU
+#   --user   for set-up without root (app/setup.sh --help)
+#
+# Ends with the reason of each skip, its count, and `N passed, N failed, N skipped` in test cases; 0 when none failed.
+set -euo pipefail
+root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
+build=$root/build filter= slow='~[slow]' setup=() sanitized= gpu=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --slow) slow= ;;
+    --asan) sanitized=1 build=$root/build-asan setup+=(--build "$root/build-asan" -DBERT_SANITIZE=address -DBERT_WITH_TORCH=OFF) ;;
+    --tsan) sanitized=1 build=$root/build-tsan setup+=(--build "$root/build-tsan" -DBERT_SANITIZE=thread -DBERT_WITH_TORCH=OFF) ;;
+    --gpu) gpu=1 filter='[cuda]' setup+=(--cuda) ;;
+    --user) setup+=(--user) ;;
+    -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p;}' "$0"; exit 0 ;;
+    -*) echo "tests: unknown option $1; see tests/run.sh --help" >&2; exit 2 ;;
+    \[* | ~*) filter+=$1 ;;
+    *) filter+="*$1*" ;;
+  esac
+  shift
+done
+
+targets=(test_binaries)
+[ -n "$sanitized" ] || targets+=(all)
+"$root/app/setup.sh" "${setup[@]}" "${targets[@]}" || exit $?
+
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+passed=0 failed=0 skipped=0
+
+# check NAME COMMAND...: one test case outside the binaries
+check() {
+  local name=$1
+  shift
+  if "$@" >"$results/check" 2>&1; then
+    passed=$((passed + 1))
+    echo "ok: $name"
+  else
+    failed=$((failed + 1))
+    cat "$results/check"
+    echo "FAILED: $name"
+  fi
+}
+
+if [ -z "$filter$sanitized" ]; then
+  check "layering" cmake -P "$root/tests/layering.cmake"
+  if grep -q '^build cuda_compile:' "$build/build.ninja"; then
+    check "every .cu file compiles with nvcc" "$root/app/setup.sh" cuda_compile
+  else
+    echo "SKIPPED: no nvcc, so the .cu files were not compiled for the device" >>"$results/skips"
+    passed=$((passed + 1))
+  fi
+fi
+
+# The binaries run side by side: most wait for a process, a file or the other core now and then.
+mapfile -t binaries <"$build/test_binaries.txt"
+for binary in "${binaries[@]}"; do
+  (
+    code=0
+    "$(find "$build" -maxdepth 2 -type f -name "$binary")" "$slow$filter" </dev/null >"$results/$binary" 2>&1 || code=$?
+    echo $code >"$results/$binary.code"
+  ) &
+done
+wait
+asserted=0
+for binary in "${binaries[@]}"; do
+  log=$results/$binary code=$(cat "$results/$binary.code")
+  grep -a '^SKIPPED: ' "$log" >>"$results/skips" || true
+  # Catch2's last lines: "All tests passed (A assertions in T test cases)", or "test cases: T | P passed | F failed".
+  line=$(grep -aE '^(All tests passed|test cases:|No tests ran|No test cases matched)' "$log" | tail -n 1 || true)
+  cases=$(sed -nE 's/.* in ([0-9]+) test cases?.*/\1/p; s/^test cases: +([0-9]+).*/\1/p' <<<"$line")
+  wrong=$(sed -nE 's/.*\| +([0-9]+) failed.*/\1/p' <<<"$line")
+  cases=${cases:-0} wrong=${wrong:-0}
+  [[ "$line" == "No test"* ]] || asserted=$((asserted + cases))
+  if [ "$code" -ne 0 ] && [ "$wrong" -eq 0 ] && [[ "$line" != "No test"* ]]; then
+    wrong=1  # it crashed, or Catch2 found no assertion
+    [ $cases -gt 0 ] || cases=1
+  fi
+  if [ -z "$filter" ] && { [ $cases -eq 0 ] || grep -aq '^assertions: - none -' "$log"; }; then
+    echo "$binary ran no assertion"
+    cases=1 wrong=1
+  fi
+  if [ "$wrong" -gt 0 ]; then
+    cat "$log"
+    echo "FAILED: $binary (exit code $code)"
+  else
+    echo "ok: $binary, ${line:-nothing to run}"
+  fi
+  passed=$((passed + cases - wrong)) failed=$((failed + wrong))
+done
+if [ $asserted -eq 0 ]; then
+  echo "no test ran${filter:+ for $filter}"
+  failed=$((failed + 1))
+fi
+
+if [ -s "$results/skips" ]; then
+  skipped=$(wc -l <"$results/skips")
+  passed=$((passed - skipped))
+  echo "skipped:"
+  sed 's/^SKIPPED: //' "$results/skips" | sort | uniq -c | sort -rn
+  if [ -n "$gpu" ] && grep -aqi 'gpu' "$results/skips"; then
+    echo "--gpu, but tests skipped for want of a GPU"
+    failed=$((failed + 1))
+  fi
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed -eq 0 ]
