@@ -20,11 +20,11 @@ namespace bert::testing {
 using Catch::Matchers::Contains;
 
 /// Prints "SKIPPED: <reason>", which tests/run.sh counts, and returns from the test. Catch2 2 has no SKIP.
-#define BERT_SKIP(reason)                                  \
-  do {                                                     \
-    bert::testing::skipped(reason);                        \
-    SUCCEED("skipped: " << (reason));                      \
-    return;                                                \
+#define BERT_SKIP(reason)             \
+  do {                                \
+    bert::testing::skipped(reason);   \
+    SUCCEED("skipped: " << (reason)); \
+    return;                           \
   } while (false)
 
 void skipped(const std::string& reason);  // main.cc
