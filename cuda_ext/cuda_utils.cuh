@@ -1,0 +1,110 @@
+// Sums over warps, blocks and partial results, in an order that never changes: deterministic without floating-point
+// atomics.
+#pragma once
+
+#include "cuda_ext/launch.h"
+#include "cuda_ext/math.h"
+
+namespace bert::kernels::inline BERT_KERNEL_BUILD {
+
+inline constexpr int kVectorWidth = 8;  // columns per thread and access: 16 bytes of half, two philox counters
+
+/// Whether every pointer (null counts) may be accessed in vectors.
+template <class... Pointers>
+bool all_aligned(const Pointers*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) % kVectorBytes == 0) && ...);
+}
+
+inline unsigned ceil_divide(int64_t a, int64_t b) { return static_cast<unsigned>((a + b - 1) / b); }
+
+namespace {
+
+__device__ __forceinline__ int lane_of_thread() { return static_cast<int>(threadIdx.x) % kWarpSize; }
+__device__ __forceinline__ int warp_of_thread() { return static_cast<int>(threadIdx.x) / kWarpSize; }
+
+/// The sum over the warp, the same bits in every lane.
+__device__ __forceinline__ float warp_sum(float value) {
+#pragma unroll
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) value += shuffle_xor(value, lanes);
+  return value;
+}
+
+/// The sums over the block, the same bits in every thread; one barrier. scratch holds K words per warp. It may be
+/// written again after the next barrier, so that callers in a loop alternate between two.
+template <int K>
+__device__ __forceinline__ void block_sum(float (&values)[K], SharedPointer<float> scratch) {
+  const int warps = static_cast<int>(blockDim.x) / kWarpSize;
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    values[k] = warp_sum(values[k]);
+    if (lane_of_thread() == 0) scratch[warp_of_thread() * K + k] = values[k];
+  }
+  sync_block();
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    values[k] = 0.0F;
+    for (int warp = 0; warp < warps; ++warp) values[k] += scratch[warp * K + k];
+  }
+}
+
+/// Bit i: column + i is kept. column is a multiple of N, or N is 1.
+template <int N>
+__device__ __forceinline__ uint32_t keep_bits(const DropoutMask& mask, int64_t row, int64_t column) {
+  const auto key = static_cast<uint64_t>(mask.keys[row]);
+  const auto block = static_cast<uint32_t>(column / 4);
+  uint32_t bits = 0;
+  if constexpr (N == 1) {
+    const Philox4 words = dropout_words(mask.seed, key, mask.site, block);
+    const auto i = static_cast<uint32_t>(column % 4);
+    const uint32_t word = i == 0 ? words.word[0] : i == 1 ? words.word[1] : i == 2 ? words.word[2] : words.word[3];
+    bits = word >= mask.threshold ? 1U : 0U;
+  } else {
+#pragma unroll
+    for (int half = 0; half < N / 4; ++half) {
+      const Philox4 words = dropout_words(mask.seed, key, mask.site, block + static_cast<uint32_t>(half));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) bits |= (words.word[i] >= mask.threshold ? 1U : 0U) << (4 * half + i);
+    }
+  }
+  return bits;
+}
+
+template <class P>
+struct ColumnSums {
+  static constexpr int kOutputs = 3;
+  const float* partial;  // [blocks, outputs, columns]
+  int64_t blocks, columns;
+  P* output[kOutputs];  // [columns] each, or null
+};
+
+inline constexpr int kSumThreads = 256, kSumColumns = kWarpSize, kSumGroups = kSumThreads / kSumColumns;
+
+/// output[o][c] = the sum over b of partial[b][o][c]. blockIdx.y is o. Warp w adds up the rows w, w + 8, ...
+template <class P>
+__global__ void __launch_bounds__(kSumThreads) sum_columns_kernel(ColumnSums<P> a) {
+  BERT_SHARED(float, group_sum, kSumThreads);
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kSumColumns + lane_of_thread();
+  const int64_t stride = a.columns * gridDim.y;
+  P* output = blockIdx.y == 0 ? a.output[0] : blockIdx.y == 1 ? a.output[1] : a.output[2];
+  float sum = 0.0F;
+  if (column < a.columns) {
+    const float* partial = a.partial + blockIdx.y * a.columns + column;
+#pragma unroll 4
+    for (int64_t block = warp_of_thread(); block < a.blocks; block += kSumGroups) sum += partial[block * stride];
+  }
+  group_sum[static_cast<int>(threadIdx.x)] = sum;
+  sync_block();
+  if (warp_of_thread() == 0 && column < a.columns && output != nullptr) {
+    for (int group = 1; group < kSumGroups; ++group) sum += group_sum[group * kSumColumns + lane_of_thread()];
+    output[column] = from_float<P>(sum);
+  }
+}
+
+template <class P>
+void sum_columns(const ColumnSums<P>& sums, int outputs, Stream stream) {
+  launch(sum_columns_kernel<P>, {.x = ceil_divide(sums.columns, kSumColumns), .y = static_cast<unsigned>(outputs)},
+         kSumThreads, 0, stream, sums);
+}
+
+}  // namespace
+}  // namespace bert::kernels::inline BERT_KERNEL_BUILD

@@ -1,0 +1,147 @@
+// The only file that knows CUDA's runtime, and the language in which kernels are written. Three readers:
+// - nvcc compiles the kernels: the names below are CUDA's;
+// - the host compiler compiles the same kernels for the tests (BERT_EMULATE): the names below are the emulator's, CUDA
+// is not seen;
+// - the host files of a CUDA build need stream_of() only.
+//
+// Names of kernels: threadIdx.x, blockIdx.{x,y}, gridDim.{x,y}, blockDim.x; sync_block(); shuffle(), shuffle_xor(),
+// shuffle_down(); BERT_SHARED(T, name, N) and BERT_DYNAMIC_SHARED(T, name), handed on as SharedPointer<T> and read into
+// a named type (not auto); load<N>(pointer) and store<N>(pointer, vector), N * sizeof(T) aligned up to 16 bytes;
+// launch(kernel, grid, block, bytes, stream, ...).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "cuda_ext/launchers.h"
+
+namespace bert {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr uint32_t kFullMask = 0xFFFFFFFF;
+inline constexpr size_t kVectorBytes = 16;  // the widest access of one thread
+
+/// N elements in registers.
+template <class T, int N>
+struct alignas(N * sizeof(T) < kVectorBytes ? N * sizeof(T) : kVectorBytes) Vector {
+  T value[N];
+};
+
+/// The blocks of a launch.
+struct Grid {
+  unsigned x = 1, y = 1;
+};
+
+}  // namespace bert
+
+#if defined(BERT_EMULATE)
+#include "cuda_ext/launch_emulated.h"
+#elif defined(__CUDACC__)
+
+#include <c10/cuda/CUDAException.h>
+#include <cuda_runtime.h>
+
+namespace bert {
+
+template <class T>
+using SharedPointer = T*;
+
+#define BERT_SHARED(T, name, N) __shared__ T name[N]
+#define BERT_DYNAMIC_SHARED(T, name)                           \
+  extern __shared__ __align__(16) unsigned char bert_shared[]; \
+  T* const name = reinterpret_cast<T*>(bert_shared)
+
+__device__ __forceinline__ void sync_block() { __syncthreads(); }
+
+template <class V>
+__device__ __forceinline__ V shuffle(V value, int lane, uint32_t mask = kFullMask) {
+  return __shfl_sync(mask, value, lane);
+}
+
+template <class V>
+__device__ __forceinline__ V shuffle_xor(V value, int lanes, uint32_t mask = kFullMask) {
+  return __shfl_xor_sync(mask, value, lanes);
+}
+
+template <class V>
+__device__ __forceinline__ V shuffle_down(V value, int lanes, uint32_t mask = kFullMask) {
+  return __shfl_down_sync(mask, value, lanes);
+}
+
+namespace detail {
+
+/// One instruction each.
+template <size_t kBytes>
+struct Word;
+template <>
+struct Word<2> {
+  using type = unsigned short;
+};
+template <>
+struct Word<4> {
+  using type = unsigned;
+};
+template <>
+struct Word<8> {
+  using type = uint2;
+};
+template <>
+struct Word<16> {
+  using type = uint4;
+};
+
+}  // namespace detail
+
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load(const T* pointer) {
+  using Word = typename detail::Word<alignof(Vector<T, N>)>::type;
+  Vector<T, N> result;
+#pragma unroll
+  for (size_t i = 0; i < sizeof(result) / sizeof(Word); ++i) {
+    const Word word = reinterpret_cast<const Word*>(pointer)[i];
+    memcpy(result.value + i * sizeof(Word) / sizeof(T), &word, sizeof(Word));
+  }
+  return result;
+}
+
+template <int N, class T>
+__device__ __forceinline__ void store(T* pointer, const Vector<T, N>& vector) {
+  using Word = typename detail::Word<alignof(Vector<T, N>)>::type;
+#pragma unroll
+  for (size_t i = 0; i < sizeof(vector) / sizeof(Word); ++i) {
+    Word word;
+    memcpy(&word, vector.value + i * sizeof(Word) / sizeof(T), sizeof(Word));
+    reinterpret_cast<Word*>(pointer)[i] = word;
+  }
+}
+
+/// Queues kernel(arguments...) on the stream. Throws c10::CUDAError when the device refuses the launch.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), Grid grid, unsigned block, size_t shared_bytes, kernels::Stream stream,
+            const Arguments&... arguments) {
+  cudaLaunchConfig_t configuration{};
+  configuration.gridDim = dim3(grid.x, grid.y);
+  configuration.blockDim = dim3(block);
+  configuration.dynamicSmemBytes = shared_bytes;
+  configuration.stream = stream;
+  C10_CUDA_CHECK(cudaLaunchKernelEx(&configuration, kernel, arguments...));
+}
+
+}  // namespace bert
+
+#else
+
+#include <ATen/core/Tensor.h>
+#include <c10/cuda/CUDAStream.h>
+
+namespace bert {
+
+/// The stream on which LibTorch works on this tensor's device.
+inline kernels::Stream stream_of(const at::Tensor& tensor) {
+  return c10::cuda::getCurrentCUDAStream(tensor.get_device()).stream();
+}
+
+}  // namespace bert
+
+#endif
