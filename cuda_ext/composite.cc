@@ -2,10 +2,11 @@
 
 #include <ATen/ATen.h>
 
-#include <array>
 #include <cmath>
+#include <limits>
 #include <vector>
 
+#include "cuda_ext/dispatch.h"
 #include "cuda_ext/philox.h"
 
 namespace bert::composite {
@@ -41,17 +42,79 @@ Words philox(uint32_t key0, uint32_t key1, Words c) {
   return c;
 }
 
+/// x * the dropout mask, in x's dtype.
+Tensor masked(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  return p == 0.0 ? x : x * dropout_scale(*keys, seed, site, x.size(1), p, x.scalar_type());
+}
+
 /// Packed tokens as [B, S]: the row of token s of sequence b (clamped to a valid row where s is past its end), and
 /// which are real.
 struct Padding {
   Tensor rows, real;
 };
-Padding padding(const Tensor& cu_seqlens, int64_t max_seqlen, int64_t tokens) {
-  const Tensor cu = cu_seqlens.to(at::kLong);
+Padding padding(const Tensor& cu, int64_t max_seqlen, int64_t tokens) {
   const Tensor start = cu.narrow(0, 0, cu.size(0) - 1).unsqueeze(1), end = cu.narrow(0, 1, cu.size(0) - 1).unsqueeze(1);
   const Tensor rows = start + at::arange(max_seqlen, cu.options());
   return {rows.clamp_max(tokens - 1), rows < end};
 }
+
+const char* gelu_form(bool tanh) { return tanh ? "tanh" : "none"; }
+
+Tensor embedding_sum(const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids,
+                     const Tensor& word, const Tensor& position, const Tensor& type) {
+  const auto accumulate = accumulation_type(word);
+  return at::embedding(word, input_ids).to(accumulate) + at::embedding(position, position_ids).to(accumulate) +
+         at::embedding(type, token_type_ids).to(accumulate);
+}
+
+/// What attention over padded sequences needs, forward and backward.
+struct PaddedAttention {
+  PaddedAttention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads, double p,
+                  int64_t seed, int64_t site, const OptionalTensor& keys)
+      : options(qkv.options().dtype(accumulation_type(qkv))),
+        sequences(cu_seqlens.size(0) - 1),
+        hidden(qkv.size(1) / 3) {
+    const int64_t tokens = qkv.size(0), head_size = hidden / num_heads;
+    if (tokens == 0) return;
+    scale = 1.0 / std::sqrt(static_cast<double>(head_size));
+    const Tensor cu = cu_seqlens.to(at::kLong);
+    const auto [padded_rows, is_real] = padding(cu, max_seqlen, tokens);
+    rows = padded_rows;
+    real = is_real;
+    const Tensor token = at::arange(tokens, cu.options());
+    const Tensor sequence = at::searchsorted(cu, token, /*out_int32=*/false, /*right=*/true) - 1;
+    slot = sequence * max_seqlen + token - cu.index_select(0, sequence);
+    const Tensor padded =
+        qkv.to(options).index_select(0, rows.flatten()).view({sequences, max_seqlen, 3, num_heads, head_size});
+    query = padded.select(2, 0).transpose(1, 2);
+    key = padded.select(2, 1).transpose(1, 2);
+    value = padded.select(2, 2).transpose(1, 2);
+    mask = at::ones({1}, options);
+    if (p > 0.0) {
+      const Tensor query_keys = keys->index_select(0, rows.flatten());
+      std::vector<Tensor> heads;
+      for (int64_t head = 0; head < num_heads; ++head) {
+        heads.push_back(
+            dropout_scale(query_keys, seed, site + head, max_seqlen, p, c10::typeMetaToScalarType(options.dtype()))
+                .view({sequences, max_seqlen, max_seqlen}));
+      }
+      mask = at::stack(heads, 1);
+    }
+  }
+
+  /// [B, A, S, S], -inf at keys that are padding.
+  [[nodiscard]] Tensor scores() const {
+    return (at::matmul(query, key.transpose(2, 3)) * scale)
+        .masked_fill(real.logical_not().view({sequences, 1, 1, -1}), -std::numeric_limits<double>::infinity());
+  }
+
+  at::TensorOptions options;
+  int64_t sequences, hidden;
+  double scale = 0.0;
+  Tensor rows, real, slot;   // [B, S] token of each slot; is it one; [T] slot of each token
+  Tensor query, key, value;  // [B, A, S, D]
+  Tensor mask;               // dropout, [B, A, S, S] or [1]
+};
 
 }  // namespace
 
@@ -73,7 +136,14 @@ Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const Opti
 }
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh) {
-  return at::gelu(x.to(accumulation_type(x)) + bias, tanh ? "tanh" : "none").to(x.scalar_type());
+  const auto type = accumulation_type(x);
+  return at::gelu(x.to(type) + bias.to(type), gelu_form(tanh)).to(x.scalar_type());
+}
+
+std::tuple<Tensor, Tensor> bias_gelu_backward(const Tensor& grad, const Tensor& x, const Tensor& bias, bool tanh) {
+  const auto type = accumulation_type(x);
+  const Tensor dx = at::gelu_backward(grad.to(type), x.to(type) + bias.to(type), gelu_form(tanh));
+  return {dx.to(x.scalar_type()), dx.sum(0).to(bias.scalar_type())};
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
@@ -82,16 +152,34 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& gam
   return {y.to(x.scalar_type()), mean.view(-1), rstd.view(-1)};
 }
 
+std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor& mean,
+                                                       const Tensor& rstd, const Tensor& gamma) {
+  const auto type = accumulation_type(x);
+  auto [dx, dgamma, dbeta] = at::native_layer_norm_backward(
+      grad.to(type), x.to(type), {x.size(1)}, mean.unsqueeze(1), rstd.unsqueeze(1), gamma.to(type),
+      at::zeros_like(gamma, gamma.options().dtype(type)), {true, true, true});
+  return {dx.to(x.scalar_type()), dgamma.to(gamma.scalar_type()), dbeta.to(gamma.scalar_type())};
+}
+
 std::tuple<Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
                                                                     const Tensor& residual, const Tensor& gamma,
                                                                     const Tensor& beta, double eps, double p,
                                                                     int64_t seed, int64_t site,
                                                                     const OptionalTensor& keys) {
   const auto type = accumulation_type(x);
-  Tensor sum = x.to(type) + bias.to(type);
-  sum = dropout(sum, p, seed, site, keys) + residual.to(type);
+  const Tensor sum = masked(x.to(type) + bias.to(type), p, seed, site, keys) + residual.to(type);
   auto [y, mean, rstd] = layer_norm(sum, gamma, beta, eps);
   return {y.to(x.scalar_type()), mean, rstd};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm_backward(
+    const Tensor& grad, const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& mean,
+    const Tensor& rstd, const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  const auto type = accumulation_type(x);
+  const Tensor sum = masked(x.to(type) + bias.to(type), p, seed, site, keys) + residual.to(type);
+  auto [dsum, dgamma, dbeta] = layer_norm_backward(grad, sum, mean, rstd, gamma);
+  const Tensor dx = masked(dsum, p, seed, site, keys);
+  return {dx.to(x.scalar_type()), dx.sum(0).to(bias.scalar_type()), dsum.to(residual.scalar_type()), dgamma, dbeta};
 }
 
 std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& input_ids, const Tensor& position_ids,
@@ -100,49 +188,96 @@ std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& in
                                                                 const Tensor& gamma, const Tensor& beta, double eps,
                                                                 double p, int64_t seed, int64_t site,
                                                                 const OptionalTensor& keys) {
-  const Tensor sum =
-      at::embedding(word, input_ids) + at::embedding(position, position_ids) + at::embedding(type, token_type_ids);
+  const Tensor sum = embedding_sum(input_ids, position_ids, token_type_ids, word, position, type);
   auto [y, mean, rstd] = layer_norm(sum, gamma, beta, eps);
-  return {dropout(y, p, seed, site, keys), mean, rstd};
+  return {masked(y, p, seed, site, keys).to(word.scalar_type()), mean, rstd};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_backward(
+    const Tensor& grad, const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids,
+    const Tensor& word, const Tensor& position, const Tensor& type, const Tensor& mean, const Tensor& rstd,
+    const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  const Tensor sum = embedding_sum(input_ids, position_ids, token_type_ids, word, position, type);
+  auto [dsum, dgamma, dbeta] =
+      layer_norm_backward(masked(grad.to(sum.scalar_type()), p, seed, site, keys), sum, mean, rstd, gamma);
+  const auto scatter = [&dsum = dsum](const Tensor& ids, const Tensor& table) {
+    return at::embedding_dense_backward(dsum, ids, table.size(0), /*padding_idx=*/-1, false).to(table.scalar_type());
+  };
+  return {scatter(input_ids, word), scatter(position_ids, position), scatter(token_type_ids, type), dgamma, dbeta};
 }
 
 std::tuple<Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
                                      double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
-  const auto type = accumulation_type(qkv);
-  const int64_t tokens = qkv.size(0), hidden = qkv.size(1) / 3, head_size = hidden / num_heads;
-  const int64_t sequences = cu_seqlens.size(0) - 1;
-  if (tokens == 0) return {at::zeros({0, hidden}, qkv.options()), at::zeros({num_heads, 0}, qkv.options().dtype(type))};
-  const auto [rows, real] = padding(cu_seqlens, max_seqlen, tokens);
-  // [B, S, 3, A, D] -> three of [B, A, S, D]
-  const Tensor padded =
-      qkv.to(type).index_select(0, rows.flatten()).view({sequences, max_seqlen, 3, num_heads, head_size});
-  const auto part = [&](int64_t i) { return padded.select(2, i).transpose(1, 2); };
-  const Tensor scores = at::matmul(part(0), part(1).transpose(2, 3)) / std::sqrt(static_cast<double>(head_size));
-  const Tensor masked = scores.masked_fill(real.logical_not().view({sequences, 1, 1, max_seqlen}), -INFINITY);
-  const Tensor logsumexp = at::logsumexp(masked, {3});
-  Tensor probabilities = at::softmax(masked, 3);
-  if (p > 0.0) {
-    const Tensor query_keys = keys->index_select(0, rows.flatten());
-    std::vector<Tensor> heads;
-    for (int64_t head = 0; head < num_heads; ++head) {
-      heads.push_back(
-          dropout_scale(query_keys, seed, site + head, max_seqlen, p, type).view({sequences, max_seqlen, max_seqlen}));
-    }
-    probabilities = probabilities * at::stack(heads, 1);
-  }
-  const Tensor out = at::matmul(probabilities, part(2)).transpose(1, 2).reshape({sequences * max_seqlen, hidden});
-  // Token t is row sequence * S + position: the real entries in order.
-  const Tensor token = at::arange(tokens, rows.options());
-  const Tensor sequence = at::searchsorted(cu_seqlens.to(at::kLong), token, /*out_int32=*/false, /*right=*/true) - 1;
-  const Tensor slot = sequence * max_seqlen + token - cu_seqlens.to(at::kLong).index_select(0, sequence);
-  return {out.index_select(0, slot).to(qkv.scalar_type()),
-          logsumexp.transpose(0, 1).reshape({num_heads, -1}).index_select(1, slot)};
+  const PaddedAttention a(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys);
+  if (qkv.size(0) == 0) return {at::empty({0, a.hidden}, qkv.options()), at::empty({num_heads, 0}, a.options)};
+  const Tensor scores = a.scores(), logsumexp = at::logsumexp(scores, {3});
+  const Tensor out = at::matmul(at::softmax(scores, 3) * a.mask, a.value).transpose(1, 2).flatten(2).flatten(0, 1);
+  return {out.index_select(0, a.slot).to(qkv.scalar_type()),
+          logsumexp.transpose(0, 1).reshape({num_heads, -1}).index_select(1, a.slot)};
 }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {
-  const auto type = accumulation_type(logits);
-  if (labels.numel() == 0) return logits.to(type).sum();
-  return at::cross_entropy_loss(logits.narrow(1, 0, num_classes).to(type), labels);
+Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp,
+                          const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads, double p, int64_t seed,
+                          int64_t site, const OptionalTensor& keys) {
+  if (qkv.size(0) == 0) return at::empty_like(qkv);
+  const PaddedAttention a(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys);
+  const auto by_head = [&](const Tensor& x) {  // [T, H] -> [B, A, S, D], zero in the padding
+    const Tensor rows = x.to(a.options).index_select(0, a.rows.flatten()) * a.real.flatten().unsqueeze(1);
+    return rows.view({a.sequences, max_seqlen, num_heads, -1}).transpose(1, 2);
+  };
+  const Tensor dout = by_head(grad);
+  const Tensor lse =
+      logsumexp.t().index_select(0, a.rows.flatten()).view({a.sequences, max_seqlen, num_heads}).transpose(1, 2);
+  const Tensor probabilities = at::exp(a.scores() - lse.unsqueeze(3));
+  const Tensor dprobabilities = at::matmul(dout, a.value.transpose(2, 3)) * a.mask;
+  const Tensor delta = (dout * by_head(out)).sum(3, /*keepdim=*/true);
+  const Tensor dscores = probabilities * (dprobabilities - delta) * a.scale;
+  const Tensor dquery = at::matmul(dscores, a.key), dkey = at::matmul(dscores.transpose(2, 3), a.query);
+  const Tensor dvalue = at::matmul((probabilities * a.mask).transpose(2, 3), dout);
+  const Tensor all = at::stack({dquery, dkey, dvalue}, 2);  // [B, A, 3, S, D]
+  return all.permute({0, 3, 2, 1, 4}).reshape({-1, 3 * a.hidden}).index_select(0, a.slot).to(qkv.scalar_type());
+}
+
+std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {
+  const Tensor x = logits.narrow(1, 0, num_classes).to(accumulation_type(logits));
+  if (labels.numel() == 0) return {at::zeros({}, x.options()), at::empty({0}, x.options())};
+  const Tensor logsumexp = at::logsumexp(x, {1});
+  return {(logsumexp - x.gather(1, labels.unsqueeze(1)).squeeze(1)).mean(), logsumexp};
+}
+
+Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor& labels, const Tensor& logsumexp,
+                                int64_t num_classes) {
+  if (labels.numel() == 0) return logits;
+  const Tensor x = logits.narrow(1, 0, num_classes).to(logsumexp.scalar_type());
+  Tensor dx = at::exp(x - logsumexp.unsqueeze(1));
+  dx.scatter_add_(1, labels.unsqueeze(1), at::full({labels.size(0), 1}, -1.0, dx.options()));
+  logits.zero_();
+  logits.narrow(1, 0, num_classes).copy_(dx * (grad / static_cast<double>(labels.size(0))));
+  return logits;
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) { return at::linear(x, weight, bias); }
+
+std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
+                                                   std::array<bool, 3> needed) {
+  return {needed[0] ? at::mm(grad, weight) : Tensor(), needed[1] ? at::mm(grad.t(), x) : Tensor(),
+          needed[2] ? at::sum(grad, {0}, false, accumulation_type(grad)).to(grad.scalar_type()) : Tensor()};
+}
+
+Tensor join(const Tensor& first, const Tensor& second, const Tensor& third) {
+  const auto follows = [](const Tensor& a, const Tensor& b) {
+    return a.is_alias_of(b) && b.storage_offset() == a.storage_offset() + a.numel() && a.sizes() == b.sizes();
+  };
+  if (!follows(first, second) || !follows(second, third)) return at::cat({first, second, third});
+  at::DimVector sizes(first.sizes());
+  sizes[0] *= 3;
+  return first.as_strided(sizes, first.strides());
+}
+
+Tensor qkv_linear(const Tensor& x, const Tensor& query_weight, const Tensor& key_weight, const Tensor& value_weight,
+                  const Tensor& query_bias, const Tensor& key_bias, const Tensor& value_bias) {
+  return dispatch::linear(x, join(query_weight, key_weight, value_weight).to(x.scalar_type()),
+                          join(query_bias, key_bias, value_bias).to(x.scalar_type()));
 }
 
 }  // namespace bert::composite

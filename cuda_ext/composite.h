@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <tuple>
@@ -20,14 +21,21 @@ Tensor dropout_mask(const Tensor& keys, int64_t seed, int64_t site, int64_t colu
 Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys);
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh);
+std::tuple<Tensor, Tensor> bias_gelu_backward(const Tensor& grad, const Tensor& x, const Tensor& bias, bool tanh);
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps);
+std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor& mean,
+                                                       const Tensor& rstd, const Tensor& gamma);
 
 std::tuple<Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
                                                                     const Tensor& residual, const Tensor& gamma,
                                                                     const Tensor& beta, double eps, double p,
                                                                     int64_t seed, int64_t site,
                                                                     const OptionalTensor& keys);
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm_backward(
+    const Tensor& grad, const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& mean,
+    const Tensor& rstd, const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys);
 
 std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& input_ids, const Tensor& position_ids,
                                                                 const Tensor& token_type_ids, const Tensor& word,
@@ -36,9 +44,31 @@ std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& in
                                                                 double p, int64_t seed, int64_t site,
                                                                 const OptionalTensor& keys);
 
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_backward(
+    const Tensor& grad, const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids,
+    const Tensor& word, const Tensor& position, const Tensor& type, const Tensor& mean, const Tensor& rstd,
+    const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys);
+
 std::tuple<Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
                                      double p, int64_t seed, int64_t site, const OptionalTensor& keys);
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes);
+Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp,
+                          const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads, double p, int64_t seed,
+                          int64_t site, const OptionalTensor& keys);
+
+std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes);
+Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor& labels, const Tensor& logsumexp,
+                                int64_t num_classes);
+
+Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias);
+std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
+                                                   std::array<bool, 3> needed);
+
+/// One [T, 3H] product of the three joined weights, which are converted to x's dtype.
+Tensor qkv_linear(const Tensor& x, const Tensor& query_weight, const Tensor& key_weight, const Tensor& value_weight,
+                  const Tensor& query_bias, const Tensor& key_bias, const Tensor& value_bias);
+
+/// The three laid end to end: a view where they are neighbours in one storage, else a copy.
+Tensor join(const Tensor& first, const Tensor& second, const Tensor& third);
 
 }  // namespace bert::composite

@@ -1,0 +1,266 @@
+// Derivatives of the operators: each forward is called below autograd, keeps what its backward operator needs, and that
+// is an operator of its own. First derivatives only.
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "cuda_ext/dispatch.h"
+
+namespace bert {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+using OptionalTensor = std::optional<Tensor>;
+
+/// What a backward needs to draw the same mask again. The keys travel among the saved tensors.
+struct DropoutState {
+  double p;
+  int64_t seed, site;
+
+  void save(AutogradContext* ctx) const {
+    ctx->saved_data["p"] = p;
+    ctx->saved_data["seed"] = seed;
+    ctx->saved_data["site"] = site;
+  }
+  static DropoutState load(AutogradContext* ctx) {
+    return {ctx->saved_data["p"].toDouble(), ctx->saved_data["seed"].toInt(), ctx->saved_data["site"].toInt()};
+  }
+};
+
+OptionalTensor optional(const Tensor& tensor) { return tensor.defined() ? OptionalTensor(tensor) : std::nullopt; }
+
+struct Linear : Function<Linear> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    ctx->save_for_backward({x, weight});
+    ctx->saved_data["bias"] = bias.has_value() && bias->requires_grad();
+    return dispatch::linear(x, weight, bias);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    auto [dx, dweight, dbias] = dispatch::linear_backward(
+        grads[0].contiguous(), saved[0], saved[1],
+        std::array<bool, 3>{ctx->needs_input_grad(0), ctx->needs_input_grad(1), ctx->saved_data["bias"].toBool()});
+    return {dx, dweight, dbias};
+  }
+};
+
+struct QkvLinear : Function<QkvLinear> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& query_weight, const Tensor& key_weight,
+                        const Tensor& value_weight, const Tensor& query_bias, const Tensor& key_bias,
+                        const Tensor& value_bias) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    const Tensor weight = composite::join(query_weight, key_weight, value_weight).to(x.scalar_type());
+    ctx->save_for_backward({x, weight});
+    ctx->saved_data["dtype"] = query_weight.scalar_type();
+    return dispatch::linear(x, weight, composite::join(query_bias, key_bias, value_bias).to(x.scalar_type()));
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const auto type = ctx->saved_data["dtype"].toScalarType();
+    auto [dx, dweight, dbias] = dispatch::linear_backward(grads[0].contiguous(), saved[0], saved[1],
+                                                          std::array<bool, 3>{ctx->needs_input_grad(0), true, true});
+    const auto weights = dweight.to(type).chunk(3), biases = dbias.to(type).chunk(3);
+    return {dx, weights[0], weights[1], weights[2], biases[0], biases[1], biases[2]};
+  }
+};
+
+struct BiasGelu : Function<BiasGelu> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& bias, bool tanh) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    ctx->save_for_backward({x, bias});
+    ctx->saved_data["tanh"] = tanh;
+    return dispatch::bias_gelu(x, bias, tanh);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    auto [dx, dbias] =
+        dispatch::bias_gelu_backward(grads[0].contiguous(), saved[0], saved[1], ctx->saved_data["tanh"].toBool());
+    return {dx, dbias, Tensor()};
+  }
+};
+
+struct LayerNorm : Function<LayerNorm> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& x, const Tensor& gamma, const Tensor& beta,
+                               double eps) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    auto [y, mean, rstd] = dispatch::layer_norm(x, gamma, beta, eps);
+    ctx->save_for_backward({x, mean, rstd, gamma});
+    ctx->mark_non_differentiable({mean, rstd});
+    return {y, mean, rstd};
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    auto [dx, dgamma, dbeta] =
+        dispatch::layer_norm_backward(grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3]);
+    return {dx, dgamma, dbeta, Tensor()};
+  }
+};
+
+struct BiasDropoutResidualLayerNorm : Function<BiasDropoutResidualLayerNorm> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& x, const Tensor& bias, const Tensor& residual,
+                               const Tensor& gamma, const Tensor& beta, double eps, double p, int64_t seed,
+                               int64_t site, const OptionalTensor& keys) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    auto [y, mean, rstd] =
+        dispatch::bias_dropout_residual_layer_norm(x, bias, residual, gamma, beta, eps, p, seed, site, keys);
+    ctx->save_for_backward({x, bias, residual, mean, rstd, gamma, keys.value_or(Tensor())});
+    ctx->mark_non_differentiable({mean, rstd});
+    DropoutState{p, seed, site}.save(ctx);
+    return {y, mean, rstd};
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const auto drop = DropoutState::load(ctx);
+    auto [dx, dbias, dresidual, dgamma, dbeta] = dispatch::bias_dropout_residual_layer_norm_backward(
+        grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], drop.p, drop.seed, drop.site,
+        optional(saved[6]));
+    return {dx, dbias, dresidual, dgamma, dbeta, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+};
+
+struct EmbeddingLayerNormDropout : Function<EmbeddingLayerNormDropout> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& input_ids, const Tensor& position_ids,
+                               const Tensor& token_type_ids, const Tensor& word, const Tensor& position,
+                               const Tensor& type, const Tensor& gamma, const Tensor& beta, double eps, double p,
+                               int64_t seed, int64_t site, const OptionalTensor& keys) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    auto [y, mean, rstd] = dispatch::embedding_layer_norm_dropout(
+        input_ids, position_ids, token_type_ids, word, position, type, gamma, beta, eps, p, seed, site, keys);
+    ctx->save_for_backward(
+        {input_ids, position_ids, token_type_ids, word, position, type, mean, rstd, gamma, keys.value_or(Tensor())});
+    ctx->mark_non_differentiable({mean, rstd});
+    DropoutState{p, seed, site}.save(ctx);
+    return {y, mean, rstd};
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const auto drop = DropoutState::load(ctx);
+    auto [dword, dposition, dtype, dgamma, dbeta] = dispatch::embedding_layer_norm_dropout_backward(
+        grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], saved[6], saved[7], saved[8],
+        drop.p, drop.seed, drop.site, optional(saved[9]));
+    return {Tensor(), Tensor(), Tensor(), dword,    dposition, dtype,   dgamma,
+            dbeta,    Tensor(), Tensor(), Tensor(), Tensor(),  Tensor()};
+  }
+};
+
+struct Attention : Function<Attention> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
+                               int64_t num_heads, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    auto [out, logsumexp] = dispatch::attention(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys);
+    ctx->save_for_backward({qkv, out, logsumexp, cu_seqlens, keys.value_or(Tensor())});
+    ctx->mark_non_differentiable({logsumexp});
+    ctx->saved_data["max_seqlen"] = max_seqlen;
+    ctx->saved_data["num_heads"] = num_heads;
+    DropoutState{p, seed, site}.save(ctx);
+    return {out, logsumexp};
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const auto drop = DropoutState::load(ctx);
+    const Tensor dqkv = dispatch::attention_backward(
+        grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3], ctx->saved_data["max_seqlen"].toInt(),
+        ctx->saved_data["num_heads"].toInt(), drop.p, drop.seed, drop.site, optional(saved[4]));
+    return {dqkv, Tensor(), Tensor(), Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+};
+
+struct DropoutFunction : Function<DropoutFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, double p, int64_t seed, int64_t site,
+                        const OptionalTensor& keys) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    ctx->save_for_backward({keys.value_or(Tensor())});
+    DropoutState{p, seed, site}.save(ctx);
+    return dispatch::dropout(x, p, seed, site, keys);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto drop = DropoutState::load(ctx);
+    const Tensor dx =
+        dispatch::dropout(grads[0].contiguous(), drop.p, drop.seed, drop.site, optional(ctx->get_saved_variables()[0]));
+    return {dx, Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+};
+
+struct CrossEntropy : Function<CrossEntropy> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& logits, const Tensor& labels, int64_t num_classes) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    auto [loss, logsumexp] = dispatch::cross_entropy(logits, labels, num_classes);
+    ctx->save_for_backward({logits, labels, logsumexp});
+    ctx->saved_data["num_classes"] = num_classes;
+    ctx->mark_non_differentiable({logsumexp});
+    return {loss, logsumexp};
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    // Note [Gradient in place of the logits]
+    // Nobody else can see the logits when the saved variable and its twin here are the only holders of the tensor, and
+    // the tensor of its storage. Then the gradient overwrites them, and the version moves, so that a second backward is
+    // an error.
+    const bool ours = saved[0].use_count() <= 2 && saved[0].storage().use_count() == 1;
+    Tensor dlogits = ours ? saved[0].detach() : saved[0].clone();
+    if (ours) saved[0].unsafeGetTensorImpl()->bump_version();
+    dispatch::cross_entropy_backward_(dlogits, grads[0], saved[1], saved[2], ctx->saved_data["num_classes"].toInt());
+    return {dlogits, Tensor(), Tensor()};
+  }
+};
+
+std::tuple<Tensor, Tensor, Tensor> triple(const variable_list& list) { return {list[0], list[1], list[2]}; }
+std::tuple<Tensor, Tensor> pair(const variable_list& list) { return {list[0], list[1]}; }
+
+Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
+  return Linear::apply(x, weight, bias);
+}
+Tensor qkv_linear(const Tensor& x, const Tensor& query_weight, const Tensor& key_weight, const Tensor& value_weight,
+                  const Tensor& query_bias, const Tensor& key_bias, const Tensor& value_bias) {
+  return QkvLinear::apply(x, query_weight, key_weight, value_weight, query_bias, key_bias, value_bias);
+}
+Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh) { return BiasGelu::apply(x, bias, tanh); }
+std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
+  return triple(LayerNorm::apply(x, gamma, beta, eps));
+}
+std::tuple<Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
+                                                                    const Tensor& residual, const Tensor& gamma,
+                                                                    const Tensor& beta, double eps, double p,
+                                                                    int64_t seed, int64_t site,
+                                                                    const OptionalTensor& keys) {
+  return triple(BiasDropoutResidualLayerNorm::apply(x, bias, residual, gamma, beta, eps, p, seed, site, keys));
+}
+std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& input_ids, const Tensor& position_ids,
+                                                                const Tensor& token_type_ids, const Tensor& word,
+                                                                const Tensor& position, const Tensor& type,
+                                                                const Tensor& gamma, const Tensor& beta, double eps,
+                                                                double p, int64_t seed, int64_t site,
+                                                                const OptionalTensor& keys) {
+  return triple(EmbeddingLayerNormDropout::apply(input_ids, position_ids, token_type_ids, word, position, type, gamma,
+                                                 beta, eps, p, seed, site, keys));
+}
+std::tuple<Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
+                                     double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  return pair(Attention::apply(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys));
+}
+Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  return DropoutFunction::apply(x, p, seed, site, keys);
+}
+std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {
+  return pair(CrossEntropy::apply(logits, labels, num_classes));
+}
+
+}  // namespace
+}  // namespace bert
+
+TORCH_LIBRARY_IMPL(bert, Autograd, m) {
+  m.impl("linear", bert::linear);
+  m.impl("qkv_linear", bert::qkv_linear);
+  m.impl("bias_gelu", bert::bias_gelu);
+  m.impl("layer_norm", bert::layer_norm);
+  m.impl("bias_dropout_residual_layer_norm", bert::bias_dropout_residual_layer_norm);
+  m.impl("embedding_layer_norm_dropout", bert::embedding_layer_norm_dropout);
+  m.impl("attention", bert::attention);
+  m.impl("dropout", bert::dropout);
+  m.impl("cross_entropy", bert::cross_entropy);
+}

@@ -1,0 +1,431 @@
+// The operators against plain ATen expressions in fp32 and double, and their derivatives against differences.
+#include "cuda_ext/ops.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "cuda_ext/philox.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+using at::Tensor;
+using testing::Contains;
+using testing::Tolerance;
+using Tensors = std::vector<Tensor>;
+using Op = std::function<Tensor(const Tensors&)>;
+
+Tolerance tolerance(at::ScalarType type) {
+  return type == at::kDouble  ? testing::kDouble
+         : type == at::kFloat ? testing::kFloat
+         : type == at::kHalf  ? testing::kHalf
+                              : testing::kBFloat16;
+}
+
+/// Empty when every |got - want| <= scale * tolerance of the dtype; else the worst element. NaN equals NaN.
+std::string mismatch(const Tensor& got, const Tensor& want, double scale = 1.0) {
+  if (got.sizes() != want.sizes()) return c10::str("sizes ", got.sizes(), " want ", want.sizes());
+  if (got.numel() == 0) return "";
+  const Tolerance limit = tolerance(got.scalar_type());
+  const Tensor g = got.to(at::kDouble).flatten(), w = want.to(at::kDouble).flatten();
+  const Tensor excess = (g - w).abs() - scale * (limit.absolute + limit.relative * w.abs());
+  const Tensor bad = at::where(g.isnan().logical_and(w.isnan()), at::full({}, -1.0, w.options()),
+                               excess.nan_to_num(INFINITY, INFINITY));
+  const int64_t worst = bad.argmax().item<int64_t>();
+  if (bad[worst].item<double>() <= 0.0) return "";
+  return c10::str("index ", worst, " of ", got.sizes(), ": got ", g[worst].item<double>(), ", want ",
+                  w[worst].item<double>());
+}
+
+struct Result {
+  Tensor y;
+  Tensors grads;  // of the inputs that require one
+};
+
+/// Value and gradients of op at copies of `inputs` in `type`; the upstream gradient is the same for every dtype.
+/// Integers are kept.
+Result evaluate(const Op& op, const Tensors& inputs, at::ScalarType type) {
+  Tensors leaves, wanted;
+  for (const Tensor& input : inputs) {
+    leaves.push_back(input.is_floating_point() ? input.detach().to(type, false, /*copy=*/true).requires_grad_(true)
+                                               : input);
+    if (input.is_floating_point()) wanted.push_back(leaves.back());
+  }
+  const Tensor y = op(leaves);
+  const Tensor upstream = at::linspace(-1, 1, y.numel(), at::kDouble).mul(7).sin().view(y.sizes()).to(y.scalar_type());
+  return {y.detach(), torch::autograd::grad({y}, wanted, {upstream}, std::nullopt, false, /*allow_unused=*/true)};
+}
+
+/// got in `type` against want in double. Gradients of parameters are sums over rows: their tolerance grows with
+/// `scale`.
+void compare(const Op& op, const Op& plain, const Tensors& inputs, at::ScalarType type, double scale = 1.0) {
+  Tensors rounded;
+  for (const Tensor& input : inputs)
+    rounded.push_back(input.is_floating_point() ? input.to(type).to(at::kDouble) : input);
+  const Result got = evaluate(op, rounded, type), want = evaluate(plain, rounded, at::kDouble);
+  CHECK(got.y.scalar_type() == type);
+  CHECK(mismatch(got.y, want.y, scale) == "");
+  REQUIRE(got.grads.size() == want.grads.size());
+  for (size_t i = 0; i < got.grads.size(); ++i) {
+    INFO("gradient " << i);
+    const double size = std::max(1.0, want.grads[i].numel() ? want.grads[i].abs().max().item<double>() : 0.0);
+    CHECK(mismatch(got.grads[i], want.grads[i], scale * size) == "");
+  }
+}
+
+/// The derivative along a fixed direction, by central differences in double.
+void gradcheck(const Op& op, const Tensors& inputs) {
+  const Result at_point = evaluate(op, inputs, at::kDouble);
+  const Tensor upstream = at::linspace(-1, 1, at_point.y.numel(), at::kDouble).mul(7).sin().view(at_point.y.sizes());
+  size_t index = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].is_floating_point()) continue;
+    const Tensor gradient = at_point.grads[index++].flatten();
+    for (int64_t element = 0; element < inputs[i].numel(); ++element) {
+      constexpr double kStep = 1e-6;
+      double side[2];
+      for (int s = 0; s < 2; ++s) {
+        Tensors moved = inputs;
+        moved[i] = inputs[i].to(at::kDouble).clone();
+        moved[i].view(-1)[element] += s == 0 ? -kStep : kStep;
+        side[s] = (op(moved) * upstream).sum().item<double>();
+      }
+      const double want = (side[1] - side[0]) / (2 * kStep);
+      INFO("input " << i << " element " << element);
+      REQUIRE(gradient[element].item<double>() == Approx(want).epsilon(1e-5).margin(1e-7));
+    }
+  }
+}
+
+Tensor randn(at::IntArrayRef sizes, uint64_t seed) {
+  return at::randn(sizes, at::detail::createCPUGenerator(seed), at::kDouble);
+}
+Tensor integers(int64_t high, int64_t count, uint64_t seed) {
+  return at::randint(high, {count}, at::detail::createCPUGenerator(seed), at::kLong);
+}
+Tensor keys_of(int64_t tokens) { return at::arange(tokens, at::kLong) + (int64_t{5} << 16); }
+
+ops::Dropout drop(double p, int64_t tokens) { return {.p = p, .seed = 11, .site = 1040, .keys = keys_of(tokens)}; }
+/// The mask of drop(), 0 or 1 / (1 - p), from the scalar rule.
+Tensor scalar_mask(double p, const Tensor& keys, int64_t columns, int64_t site = 1040) {
+  Tensor mask = at::empty({keys.size(0), columns}, at::kDouble);
+  for (int64_t t = 0; t < keys.size(0); ++t) {
+    const auto key = static_cast<uint64_t>(keys[t].item<int64_t>());
+    for (int64_t c = 0; c < columns; ++c) {
+      const uint32_t word =
+          dropout_words(11, key, static_cast<uint32_t>(site), static_cast<uint32_t>(c / 4)).word[c % 4];
+      mask.data_ptr<double>()[t * columns + c] = word >= dropout_threshold(p) ? 1.0 / (1.0 - p) : 0.0;
+    }
+  }
+  return mask;
+}
+
+const std::vector<int64_t> kWidths = {1, 7, 70, 128, 256, 312, 384, 512, 768, 1024};
+const std::vector<at::ScalarType> kTypes = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf};
+
+TEST_CASE("bias_gelu equals its definition", "[unit]") {
+  for (const bool tanh : {true, false}) {
+    const Op op = [&](const Tensors& in) {
+      return ops::bias_gelu(in[0], in[1], tanh ? ops::Gelu::kTanh : ops::Gelu::kErf);
+    };
+    const Op plain = [&](const Tensors& in) {
+      const Tensor u = in[0] + in[1];
+      const Tensor inner =
+          tanh ? at::tanh(std::sqrt(2 / M_PI) * (u + 0.044715 * u * u * u)) : at::erf(u / std::sqrt(2.0));
+      return 0.5 * u * (1 + inner);
+    };
+    for (const auto type : kTypes) {
+      for (const int64_t width : kWidths) {
+        for (const int64_t tokens : {0, 1, 5}) {
+          INFO(type << " width " << width << " tokens " << tokens << " tanh " << tanh);
+          compare(op, plain, {3 * randn({tokens, width}, 1), randn({width}, 2)}, type);
+        }
+      }
+    }
+    gradcheck(op, {randn({3, 5}, 3), randn({5}, 4)});
+    const Tensor extreme =
+        at::tensor({-INFINITY, -100.0, -30.0, 0.0, 30.0, 100.0, static_cast<double>(NAN)}).to(at::kFloat).view({1, 7});
+    const Tensor y = ops::bias_gelu(extreme, at::zeros({7}), tanh ? ops::Gelu::kTanh : ops::Gelu::kErf)[0];
+    CHECK(y[1].item<float>() == 0.0F);
+    CHECK(y[3].item<float>() == 0.0F);
+    CHECK(y[5].item<float>() == 100.0F);
+    CHECK(std::isnan(y[6].item<float>()));
+  }
+}
+
+Tensor plain_layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
+  const Tensor centred = x - x.mean(1, true);
+  return centred / (centred.square().mean(1, true) + eps).sqrt() * gamma + beta;
+}
+
+TEST_CASE("layer_norm equals its definition", "[unit]") {
+  const Op op = [](const Tensors& in) { return ops::layer_norm(in[0], in[1], in[2], 1e-12); };
+  const Op plain = [](const Tensors& in) { return plain_layer_norm(in[0], in[1], in[2], 1e-12); };
+  for (const auto type : kTypes) {
+    for (const int64_t width : kWidths) {
+      if (width == 1) continue;  // the variance is 0: eps alone decides
+      for (const int64_t tokens : {0, 1, 5, 67}) {
+        INFO(type << " width " << width << " tokens " << tokens);
+        compare(op, plain, {2 * randn({tokens, width}, 1) + 3, randn({width}, 2), randn({width}, 3)}, type,
+                4.0);  // 1 / std amplifies rounding
+      }
+    }
+  }
+  gradcheck(op, {randn({3, 5}, 3), randn({5}, 4), randn({5}, 5)});
+}
+
+TEST_CASE("bias_dropout_residual_layer_norm equals its definition", "[unit]") {
+  for (const double p : {0.0, 0.2}) {
+    const Op op = [&](const Tensors& in) {
+      return ops::bias_dropout_residual_layer_norm(in[0], in[1], in[2], in[3], in[4], 1e-12, drop(p, in[0].size(0)));
+    };
+    const Op plain = [&](const Tensors& in) {
+      const Tensor mask = scalar_mask(p, keys_of(in[0].size(0)), in[0].size(1));
+      return plain_layer_norm((in[0] + in[1]) * mask + in[2], in[3], in[4], 1e-12);
+    };
+    for (const auto type : kTypes) {
+      for (const int64_t width : kWidths) {
+        if (width == 1) continue;
+        for (const int64_t tokens : {0, 1, 5}) {
+          INFO(type << " width " << width << " tokens " << tokens << " p " << p);
+          compare(op, plain,
+                  {randn({tokens, width}, 1), randn({width}, 2), randn({tokens, width}, 3), randn({width}, 4),
+                   randn({width}, 5)},
+                  type, 4.0);  // 1 / std amplifies rounding
+        }
+      }
+    }
+    gradcheck(op, {randn({3, 5}, 1), randn({5}, 2), randn({3, 5}, 3), randn({5}, 4), randn({5}, 5)});
+  }
+}
+
+TEST_CASE("embedding_layer_norm_dropout equals its definition", "[unit]") {
+  for (const double p : {0.0, 0.2}) {
+    const Op op = [&](const Tensors& in) {
+      return ops::embedding_layer_norm_dropout(in[0], in[1], in[2], {in[3], in[4], in[5]}, in[6], in[7], 1e-12,
+                                               drop(p, in[0].size(0)));
+    };
+    const Op plain = [&](const Tensors& in) {
+      const Tensor sum = in[3].index_select(0, in[0]) + in[4].index_select(0, in[1]) + in[5].index_select(0, in[2]);
+      return plain_layer_norm(sum, in[6], in[7], 1e-12) * scalar_mask(p, keys_of(in[0].size(0)), sum.size(1));
+    };
+    for (const auto type : kTypes) {
+      for (const int64_t width : kWidths) {
+        if (width == 1) continue;
+        for (const int64_t tokens : {0, 1, 37}) {
+          INFO(type << " width " << width << " tokens " << tokens << " p " << p);
+          compare(op, plain,
+                  {integers(11, tokens, 1), integers(9, tokens, 2), integers(2, tokens, 3), randn({11, width}, 4),
+                   randn({9, width}, 5), randn({2, width}, 6), randn({width}, 7), randn({width}, 8)},
+                  type, 4.0);  // 1 / std amplifies rounding
+        }
+      }
+    }
+    gradcheck(op, {integers(4, 5, 1), integers(3, 5, 2), integers(2, 5, 3), randn({4, 5}, 4), randn({3, 5}, 5),
+                   randn({2, 5}, 6), randn({5}, 7), randn({5}, 8)});
+  }
+}
+
+/// Attention one sequence and one head at a time.
+Tensor plain_attention(const Tensor& qkv, const std::vector<int32_t>& lengths, int64_t heads, double p) {
+  const int64_t hidden = qkv.size(1) / 3, head_size = hidden / heads;
+  Tensors rows;
+  int64_t start = 0;
+  for (const int32_t length : lengths) {
+    Tensors columns;
+    for (int64_t head = 0; head < heads; ++head) {
+      const auto part = [&](int64_t i) {
+        return qkv.narrow(0, start, length).narrow(1, i * hidden + head * head_size, head_size);
+      };
+      const Tensor mask = scalar_mask(p, keys_of(qkv.size(0)).narrow(0, start, length), length, 1040 + head);
+      columns.push_back(at::mm(
+          at::softmax(at::mm(part(0), part(1).t()) / std::sqrt(static_cast<double>(head_size)), 1) * mask, part(2)));
+    }
+    rows.push_back(at::cat(columns, 1));
+    start += length;
+  }
+  return at::cat(rows);
+}
+
+TEST_CASE("attention equals its definition on packed sequences", "[unit]") {
+  const std::vector<std::vector<int32_t>> batches = {{1}, {5, 0, 3}, {64, 17, 1}, {130, 33}};
+  for (const double p : {0.0, 0.3}) {
+    for (const auto& lengths : batches) {
+      std::vector<int32_t> cumulative = {0};
+      for (const int32_t length : lengths) cumulative.push_back(cumulative.back() + length);
+      const Tensor cu = at::tensor(cumulative, at::kInt);
+      const int64_t tokens = cumulative.back();
+      for (const auto& [heads, head_size] : std::vector<std::pair<int64_t, int64_t>>{{2, 64}, {3, 8}, {2, 35}}) {
+        const Op op = [&, heads = heads](const Tensors& in) {
+          return ops::attention(in[0], cu, *std::max_element(lengths.begin(), lengths.end()), heads, drop(p, tokens));
+        };
+        const Op plain = [&, heads = heads](const Tensors& in) { return plain_attention(in[0], lengths, heads, p); };
+        for (const auto type : kTypes) {
+          INFO(type << " tokens " << tokens << " heads " << heads << " head size " << head_size << " p " << p);
+          compare(op, plain, {randn({tokens, 3 * heads * head_size}, 1)}, type,
+                  2.0);  // two products, each of rounded inputs
+        }
+      }
+    }
+    const Tensor cu = at::tensor({0, 2, 5}, at::kInt);
+    gradcheck([&](const Tensors& in) { return ops::attention(in[0], cu, 3, 2, drop(p, 5)); }, {randn({5, 18}, 1)});
+  }
+}
+
+TEST_CASE("linear and qkv_linear equal x W^T + b", "[unit]") {
+  const Op linear = [](const Tensors& in) { return ops::linear(in[0], in[1], in[2]); };
+  const Op qkv = [](const Tensors& in) { return ops::qkv_linear(in[0], {in[1], in[2], in[3], in[4], in[5], in[6]}); };
+  const Op plain = [](const Tensors& in) { return at::mm(in[0], in[1].t()) + in[2]; };
+  const Op plain_qkv = [](const Tensors& in) {
+    return at::mm(in[0], at::cat({in[1], in[2], in[3]}).t()) + at::cat({in[4], in[5], in[6]});
+  };
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const int64_t tokens : {0, 1, 5, 64}) {
+      for (const int64_t in_features : {1, 70, 128}) {
+        for (const int64_t out_features : {1, 2, 96}) {
+          INFO(type << " " << tokens << " x " << in_features << " -> " << out_features);
+          compare(linear, plain,
+                  {randn({tokens, in_features}, 1), randn({out_features, in_features}, 2), randn({out_features}, 3)},
+                  type,
+                  8.0);  // sums of up to 128 products
+        }
+        const auto weight = [&](uint64_t seed) { return randn({in_features, in_features}, seed); };
+        const auto bias = [&](uint64_t seed) { return randn({in_features}, seed); };
+        compare(qkv, plain_qkv,
+                {randn({tokens, in_features}, 1), weight(2), weight(3), weight(4), bias(5), bias(6), bias(7)}, type,
+                8.0);  // sums of up to 128 products
+      }
+    }
+  }
+  gradcheck(linear, {randn({3, 4}, 1), randn({2, 4}, 2), randn({2}, 3)});
+}
+
+TEST_CASE("qkv_linear copies nothing when the weights are neighbours", "[unit]") {
+  const Tensor weight = randn({24, 8}, 1).to(at::kFloat), bias = randn({24}, 2).to(at::kFloat),
+               x = randn({5, 8}, 3).to(at::kFloat);
+  const auto leaf = [](const Tensor& t) { return t.detach().requires_grad_(true); };
+  const auto w = weight.chunk(3), b = bias.chunk(3);
+  const ops::QkvParameters joined{leaf(w[0]), leaf(w[1]), leaf(w[2]), leaf(b[0]), leaf(b[1]), leaf(b[2])};
+  const Tensor y = ops::qkv_linear(x, joined);
+  CHECK(at::equal(y, ops::linear(x, weight, bias)));
+  y.sum().backward();
+  const Tensor& dquery = joined.query_weight.grad();
+  CHECK(joined.key_weight.grad().is_alias_of(dquery));
+  CHECK(joined.value_weight.grad().is_alias_of(dquery));
+}
+
+TEST_CASE("cross_entropy equals its definition and leaves padded columns out", "[unit]") {
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const auto& [rows, columns, classes] :
+         std::vector<std::array<int64_t, 3>>{{0, 7, 7}, {1, 2, 2}, {5, 70, 67}, {33, 1024, 1000}}) {
+      const Tensor labels = integers(classes, rows, 3);
+      const Tensor logits = (4 * randn({rows, columns}, 1)).to(type);
+      Tensor x = logits.clone().requires_grad_(true);
+      const Tensor loss = ops::cross_entropy(x, labels, classes);
+      CHECK(loss.scalar_type() == (type == at::kDouble ? at::kDouble : at::kFloat));
+      (loss * 3).backward();
+      const Tensor probabilities = at::softmax(logits.to(at::kDouble).narrow(1, 0, classes), 1);
+      Tensor gradient = at::zeros({rows, columns}, at::kDouble);
+      if (rows > 0) {
+        const Tensor hot = at::one_hot(labels, classes).to(at::kDouble);
+        gradient.narrow(1, 0, classes).copy_((probabilities - hot) * 3.0 / static_cast<double>(rows));
+        CHECK(loss.item<double>() == Approx(-(probabilities * hot).sum(1).log().mean().item<double>()).epsilon(1e-5));
+      } else {
+        CHECK(loss.item<double>() == 0.0);
+      }
+      CHECK(mismatch(x.grad(), gradient) == "");
+    }
+  }
+  const Tensor labels = integers(4, 3, 1);
+  gradcheck([&](const Tensors& in) { return ops::cross_entropy(in[0], labels, 4); }, {randn({3, 5}, 2)});
+}
+
+TEST_CASE("cross_entropy writes its gradient over logits that nobody else holds, and only then", "[unit]") {
+  const Tensor labels = integers(9, 4, 1);
+  const Tensor leaf = randn({4, 9}, 2).to(at::kFloat).requires_grad_(true);
+  const Tensor kept = leaf * 1, before = kept.detach().clone();
+  ops::cross_entropy(kept, labels, 9).backward();
+  CHECK(at::equal(kept, before));
+  const Tensor expected = leaf.grad().clone();
+  leaf.mutable_grad().zero_();
+  const Tensor loss = ops::cross_entropy(leaf * 1, labels, 9);
+  loss.backward({}, /*retain_graph=*/true);
+  CHECK(at::equal(leaf.grad(), expected));
+  CHECK_THROWS_WITH(loss.backward(), Contains("modified by an inplace operation"));
+}
+
+TEST_CASE("A sample's results do not depend on what it is packed with", "[unit]") {
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const int64_t heads = 2, hidden = 128;
+    const Tensor qkv = randn({60, 3 * hidden}, 1).to(type), keys = keys_of(60);
+    const auto run = [&](int64_t start, const std::vector<int32_t>& cumulative) {
+      const int64_t tokens = cumulative.back();
+      return ops::attention(qkv.narrow(0, start, tokens), at::tensor(cumulative, at::kInt), 40, heads,
+                            {.p = 0.2, .seed = 1, .site = 16, .keys = keys.narrow(0, start, tokens)});
+    };
+    const Tensor packed = run(0, {0, 20, 53, 60}), alone = run(20, {0, 33});
+    CHECK(at::equal(packed.narrow(0, 20, 33), alone));
+  }
+}
+
+TEST_CASE("Under autocast the products run in bf16 and the parameters stay fp32", "[unit]") {
+  const auto parameter = [](at::IntArrayRef sizes, uint64_t seed) {
+    return randn(sizes, seed).to(at::kFloat).mul(0.1).requires_grad_(true);
+  };
+  const Tensor weight = parameter({16, 8}, 1), bias = parameter({16}, 2), gamma = parameter({16}, 3),
+               beta = parameter({16}, 4);
+  const Tensor x = randn({5, 8}, 5).to(at::kFloat), labels = integers(16, 5, 6);
+  const auto forward = [&] {
+    const Tensor h = ops::bias_gelu(ops::linear(x, weight, Tensor()), bias, ops::Gelu::kTanh);
+    const Tensor y = ops::bias_dropout_residual_layer_norm(h, bias, at::ones({5, 16}), gamma, beta, 1e-12, {});
+    return std::pair(y, ops::cross_entropy(y, labels, 16));
+  };
+  const auto [exact, exact_loss] = forward();
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  at::autocast::increment_nesting();
+  const auto [y, loss] = forward();
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  CHECK(exact.scalar_type() == at::kFloat);
+  CHECK(y.scalar_type() == at::kBFloat16);
+  CHECK(loss.scalar_type() == at::kFloat);
+  CHECK(mismatch(y, exact, 4.0) == "");  // rounded at three places
+  loss.backward();
+  const Tensor got = weight.grad().clone();
+  weight.mutable_grad().zero_();
+  exact_loss.backward();
+  CHECK(got.scalar_type() == at::kFloat);
+  CHECK(mismatch(got.to(at::kBFloat16), weight.grad()) == "");
+}
+
+TEST_CASE("Operators refuse what does not fit and say what they got", "[unit]") {
+  const Tensor x = at::zeros({4, 6}), six = at::zeros({6}), five = at::zeros({5}), ids = at::zeros({4}, at::kLong);
+  CHECK_THROWS_WITH(ops::bias_gelu(x, five, ops::Gelu::kTanh), Contains("bias must be [6]") && Contains("got [5]"));
+  CHECK_THROWS_WITH(ops::bias_gelu(x.t(), at::zeros({4}), ops::Gelu::kTanh),
+                    Contains("contiguous") && Contains("[1, 6]"));
+  CHECK_THROWS_WITH(ops::layer_norm(x, six, five, 1e-5), Contains("beta"));
+  CHECK_THROWS_WITH(ops::layer_norm(x, six, six, 0.0), Contains("eps"));
+  CHECK_THROWS_WITH(ops::layer_norm(ids, six, six, 1e-5), Contains("x must be [-1, -1]"));
+  CHECK_THROWS_WITH(ops::bias_dropout_residual_layer_norm(x, six, at::zeros({3, 6}), six, six, 1e-5, {}),
+                    Contains("residual"));
+  CHECK_THROWS_WITH(ops::dropout(x, {.p = 1.0, .keys = ids}), Contains("[0, 1)"));
+  CHECK_THROWS_WITH(ops::dropout(x, {.p = 0.5, .keys = Tensor()}), Contains("keys") && Contains("undefined"));
+  CHECK_THROWS_WITH(ops::linear(x, at::zeros({3, 5}), Tensor()), Contains("weight must be [-1, 6]"));
+  CHECK_THROWS_WITH(ops::attention(x, at::zeros({2}, at::kInt), 4, 4, {}), Contains("num_heads = 4"));
+  CHECK_THROWS_WITH(ops::attention(x, ids, 4, 2, {}), Contains("cu_seqlens") && Contains("Int"));
+  CHECK_THROWS_WITH(ops::cross_entropy(x, ids, 7), Contains("num_classes") && Contains("got 7"));
+  CHECK_THROWS_WITH(ops::cross_entropy(x, at::full({4}, 9, at::kLong), 6), Contains("label") && Contains("9"));
+}
+
+}  // namespace
+}  // namespace bert
