@@ -7,6 +7,7 @@
 
 namespace bert {
 
+/// The defaults are the reference's for pre-training with LAMB.
 struct OptimizerConfig {
   std::string type = "lamb";
   double lr = 6e-3;
@@ -18,6 +19,7 @@ struct OptimizerConfig {
   bool bias_correction = true;
   bool use_nvlamb = false;
   bool grad_averaging = true;
+  bool decoupled_weight_decay = true;
   std::string average = "micro_batches";
 
   template <class Self, class Visitor>
@@ -33,6 +35,8 @@ struct OptimizerConfig {
     visit("bias_correction", self.bias_correction, "divide the moments by 1 - beta^step");
     visit("use_nvlamb", self.use_nvlamb, "lamb: trust ratio on every tensor, also without weight decay");
     visit("grad_averaging", self.grad_averaging, "lamb: first moment adds (1 - beta1) g instead of g");
+    visit("decoupled_weight_decay", self.decoupled_weight_decay,
+          "lamb: decay in the update; false adds it to the gradient (L2)");
     visit("average", self.average,
           "gradient of a step: micro_batches (mean of means) or masked_tokens (exactly the large batch)",
           std::initializer_list<const char*>{"micro_batches", "masked_tokens"});
@@ -69,5 +73,10 @@ struct AmpConfig {
     visit("growth_interval", self.growth_interval, "clean steps before the scale grows", 1, 1000000000);
   }
 };
+
+/// Throws c10::Error naming the option, its value and its range (NaN is in no range), or the accepted words.
+void validate(const OptimizerConfig& config);
+void validate(const ScheduleConfig& config);
+void validate(const AmpConfig& config);
 
 }  // namespace bert

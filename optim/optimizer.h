@@ -5,6 +5,7 @@
 #include <torch/ordered_dict.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,12 @@ struct NamedParameter {
   torch::Tensor tensor;
 };
 
+/// Parameters that share their options; weight_decay takes the place of the configuration's.
+struct NamedParameterGroup {
+  std::vector<NamedParameter> parameters;
+  double weight_decay = 0.0;
+};
+
 /// What one step needs from outside; device scalars, so that nothing synchronises.
 struct StepInputs {
   torch::Tensor lr;         // fp32 scalar
@@ -28,25 +35,53 @@ struct StepInputs {
 };
 
 /// The interface the trainer uses; Lamb and AdamW are torch::optim::Optimizer too.
+///
+/// Note [Skipped steps]
+/// A step is skipped when StepInputs::found_inf is set or when the norm of the gradients is not finite: parameters,
+/// moments and applied_steps() keep every bit. Nothing is raised, as that would need the host; found_inf() says it
+/// afterwards.
+///
+/// Note [Parameters without a gradient]
+/// A parameter whose .grad is undefined is left out of the step and of the norm, as in PyTorch. A gradient of zeros is
+/// not the same: moments decay and weight decay applies.
 class BertOptimizer : public torch::optim::Optimizer {
  public:
   using torch::optim::Optimizer::Optimizer;
-  /// Applies one update: unscale, clip by the global norm, moments, decay, trust ratio. Sets grad_norm() (of unscaled gradients).
+  /// Applies one update: unscale, clip by the global norm, moments, decay, trust ratio. Sets grad_norm() (of unscaled
+  /// gradients).
   virtual void apply(const StepInputs& inputs) = 0;
-  [[nodiscard]] virtual torch::Tensor grad_norm() const = 0;      // fp32 scalar on the device
-  [[nodiscard]] virtual torch::Tensor applied_steps() const = 0;  // scalar on the device, counts applied steps only
-  /// exp_avg and exp_avg_sq by parameter name ("exp_avg.<name>", "exp_avg_sq.<name>"), "step", and fp32 masters where there are any.
+  [[nodiscard]] virtual torch::Tensor grad_norm() const = 0;  // fp32 scalar on the device, before clipping
+  [[nodiscard]] virtual torch::Tensor found_inf()
+      const = 0;  // fp32 scalar on the device: 1 when the last step was skipped, else 0
+  [[nodiscard]] virtual torch::Tensor applied_steps()
+      const = 0;  // int64 scalar on the device, counts applied steps only
+  /// exp_avg and exp_avg_sq by parameter name ("exp_avg.<name>", "exp_avg_sq.<name>"), "step", and "master.<name>"
+  /// (fp32) of every fp16 or bf16 parameter. The tensors are the live ones: copy them before the next step if they must
+  /// not change.
   [[nodiscard]] virtual StateDict state_dict() const = 0;
-  /// Throws c10::Error with the list of missing, extra or reshaped entries.
+  /// Copies `state` in, in any order. Throws c10::Error with the list of missing, extra and reshaped entries, before
+  /// anything changes.
   virtual void load_state_dict(const StateDict& state) = 0;
   /// Phase 1 -> 2: moments stay, the step starts again at 0.
   virtual void reset_step() = 0;
+  /// The first parameter with an inf or NaN in its gradient. Synchronises: for the message that ends a run.
+  [[nodiscard]] virtual std::optional<std::string> first_non_finite_gradient() const = 0;
 };
 
 /// Biases and LayerNorm parameters do not decay (recipe: names that contain bias, gamma, beta or LayerNorm).
 [[nodiscard]] bool decays(const std::string& parameter_name);
 
-/// `parameters` in the order in which they are updated and saved; a tensor given twice is refused.
-std::unique_ptr<BertOptimizer> make_optimizer(const OptimizerConfig& config, const std::vector<NamedParameter>& parameters);
+/// Two groups, decaying and not (see decays()), each in the order of `parameters`; an empty group is left out.
+[[nodiscard]] std::vector<NamedParameterGroup> group_parameters(const std::vector<NamedParameter>& parameters,
+                                                                double weight_decay);
+
+/// One line per group (weight decay, tensors, elements), then one line per tensor: "  name [shape]".
+[[nodiscard]] std::string describe(const std::vector<NamedParameterGroup>& groups);
+
+/// The optimizer that config.type names, over group_parameters(parameters). Throws c10::Error when a value is out of
+/// its range, when a name or a tensor stands there twice (tied weights are registered once), or when a tensor is not a
+/// contiguous leaf on the one device.
+std::unique_ptr<BertOptimizer> make_optimizer(const OptimizerConfig& config,
+                                              const std::vector<NamedParameter>& parameters);
 
 }  // namespace bert

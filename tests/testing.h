@@ -17,6 +17,11 @@
 
 namespace bert::testing {
 
+#if __has_include(<catch2/catch_test_macros.hpp>)
+using Catch::Approx;
+#else
+using Catch::Detail::Approx;
+#endif
 using Catch::Matchers::Contains;
 
 /// Prints "SKIPPED: <reason>", which tests/run.sh counts, and returns from the test. Catch2 2 has no SKIP.

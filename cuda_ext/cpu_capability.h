@@ -1,0 +1,12 @@
+// Which of the vector code's instruction sets this CPU runs (KERNELS.md, "Vector code for the CPU").
+#pragma once
+
+namespace bert {
+
+enum class CpuCapability { kPlain, kAvx2, kAvx512 };
+
+/// The widest set that the CPU and the operating system support; AVX2 includes FMA, AVX-512 means F, BW, DQ and VL.
+/// BERT_CPU_CAPABILITY=plain|avx2 in the environment lowers it. Decided once per process.
+[[nodiscard]] CpuCapability cpu_capability();
+
+}  // namespace bert

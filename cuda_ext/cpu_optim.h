@@ -1,0 +1,52 @@
+// The optimizer's vector kernels for the CPU, one table per instruction set. Plain data only: cpu_simd_optim.inc
+// includes it.
+#pragma once
+
+namespace bert {
+
+enum class CopyType : signed char { kNone, kHalf, kBFloat16 };
+
+/// A run of elements of one parameter, fp32, and the low-precision parameter that receives the rounded result (or
+/// nullptr).
+struct OptimChunk {
+  float* param;
+  float* exp_avg;
+  float* exp_avg_sq;
+  const float* grad;
+  void* copy;
+  CopyType copy_type;
+  long long n;
+};
+
+/// See multi_tensor.h for the formulas.
+struct OptimScalars {
+  float lr, multiplier, correction1, correction2;
+  float one_minus_beta1, one_minus_beta2, beta3, eps, weight_decay;
+  bool decoupled;
+};
+
+/// Sums of squares of parameter and update over a chunk.
+struct LambNorms {
+  double param, update;
+};
+
+struct OptimKernels {
+  double (*sum_of_squares)(const float* x, long long n);
+  bool (*scale)(float* x, long long n, float factor);  // in place; false when an element was inf or NaN
+  LambNorms (*lamb_moments)(const OptimChunk& chunk, const OptimScalars& scalars);
+  void (*lamb_apply)(const OptimChunk& chunk, const OptimScalars& scalars,
+                     float rate);  // rate: lr times the trust ratio
+  void (*adamw)(const OptimChunk& chunk, const OptimScalars& scalars);
+};
+
+namespace simd_plain {
+extern const OptimKernels kOptimKernels;
+}
+namespace simd_avx2 {
+extern const OptimKernels kOptimKernels;
+}
+namespace simd_avx512 {
+extern const OptimKernels kOptimKernels;
+}
+
+}  // namespace bert

@@ -1,0 +1,165 @@
+#include "optim/amp.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "cuda_ext/multi_tensor.h"
+
+namespace bert {
+namespace {
+
+constexpr std::array<std::pair<const char*, Precision>, 6> kPrecisions{{{"fp32", Precision::kFp32},
+                                                                        {"tf32", Precision::kTf32},
+                                                                        {"bf16", Precision::kBf16},
+                                                                        {"fp16", Precision::kFp16},
+                                                                        {"bf16-weights", Precision::kBf16Weights},
+                                                                        {"fp16-weights", Precision::kFp16Weights}}};
+
+std::vector<at::Tensor> gradients_of(const torch::optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> gradients;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+    }
+  }
+  return gradients;
+}
+
+}  // namespace
+
+Precision parse_precision(const std::string& word) {
+  std::string accepted;
+  for (const auto& [name, precision] : kPrecisions) {
+    if (word == name) return precision;
+    accepted += std::string(accepted.empty() ? "" : ", ") + name;
+  }
+  TORCH_CHECK_VALUE(false, "precision is \"", word, "\", expected one of: ", accepted);
+}
+
+at::ScalarType weights_dtype(Precision precision) {
+  if (precision == Precision::kBf16Weights) return at::kBFloat16;
+  return precision == Precision::kFp16Weights ? at::kHalf : at::kFloat;
+}
+
+bool needs_loss_scale(Precision precision) {
+  return precision == Precision::kFp16 || precision == Precision::kFp16Weights;
+}
+
+void set_matmul_precision(Precision precision) {
+  at::globalContext().setFloat32MatmulPrecision(precision == Precision::kTf32 ? "high" : "highest");
+}
+
+AutocastGuard::AutocastGuard(at::DeviceType device_type, Precision precision)
+    : device_type_(device_type),
+      previous_enabled_(at::autocast::is_autocast_enabled(device_type)),
+      previous_dtype_(at::autocast::get_autocast_dtype(device_type)) {
+  const bool enabled = precision == Precision::kBf16 || precision == Precision::kFp16;
+  at::autocast::set_autocast_enabled(device_type, enabled);
+  if (enabled) at::autocast::set_autocast_dtype(device_type, precision == Precision::kBf16 ? at::kBFloat16 : at::kHalf);
+  at::autocast::increment_nesting();
+}
+
+AutocastGuard::~AutocastGuard() {
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(device_type_, previous_enabled_);
+  at::autocast::set_autocast_dtype(device_type_, previous_dtype_);
+}
+
+GradScaler::GradScaler(const AmpConfig& config, at::Device device, bool enabled) : config_(config), enabled_(enabled) {
+  validate(config);
+  scale_ = at::full({}, enabled ? config.init_scale : 1.0, at::TensorOptions().dtype(at::kFloat).device(device));
+  growth_tracker_ = at::zeros({}, at::TensorOptions().dtype(at::kInt).device(device));
+}
+
+at::Tensor GradScaler::scale(const at::Tensor& loss) const { return enabled_ ? loss.to(at::kFloat) * scale_ : loss; }
+
+// 1 / scale in fp64 first: the reciprocal of a scale that is no power of two is rounded once.
+at::Tensor GradScaler::inv_scale() const { return scale_.to(at::kDouble).reciprocal().to(at::kFloat); }
+
+GradScaler::OptimizerRecord& GradScaler::begin_step(torch::optim::Optimizer& optimizer) {
+  OptimizerRecord& record = records_[&optimizer];
+  TORCH_CHECK(record.stage != Stage::kStepped,
+              "GradScaler::step was called twice for one optimizer; call update() between steps");
+  return record;
+}
+
+void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
+  if (!enabled_) return;
+  OptimizerRecord& record = records_[&optimizer];
+  TORCH_CHECK(record.stage != Stage::kUnscaled,
+              "GradScaler::unscale_ was called twice for one optimizer since the last update()");
+  TORCH_CHECK(record.stage != Stage::kStepped, "GradScaler::unscale_ was called after step(); call it before");
+  const at::NoGradGuard no_grad;
+  record.found_inf = at::zeros_like(scale_);
+  ops::multi_tensor_unscale_(gradients_of(optimizer), inv_scale(), record.found_inf);
+  record.stage = Stage::kUnscaled;
+}
+
+void GradScaler::step(BertOptimizer& optimizer, const at::Tensor& lr) {
+  if (!enabled_) {
+    optimizer.apply({.lr = lr, .inv_scale = {}, .found_inf = {}});
+    return;
+  }
+  OptimizerRecord& record = begin_step(optimizer);
+  if (record.stage == Stage::kUnscaled) {
+    optimizer.apply({.lr = lr, .inv_scale = {}, .found_inf = record.found_inf});
+  } else {
+    optimizer.apply({.lr = lr, .inv_scale = inv_scale(), .found_inf = {}});
+    record.found_inf = optimizer.found_inf().clone();
+  }
+  record.stage = Stage::kStepped;
+}
+
+void GradScaler::step(torch::optim::Optimizer& optimizer) {
+  if (!enabled_) {
+    optimizer.step();
+    return;
+  }
+  OptimizerRecord& record = begin_step(optimizer);
+  if (record.stage == Stage::kReady) unscale_(optimizer);
+  if (record.found_inf.item<float>() == 0.0F) optimizer.step();
+  record.stage = Stage::kStepped;
+}
+
+void GradScaler::record(const at::Tensor& found_inf) {
+  if (enabled_) recorded_ = recorded_.defined() ? recorded_ + found_inf : found_inf.clone();
+}
+
+void GradScaler::update() {
+  if (!enabled_) return;
+  const at::NoGradGuard no_grad;
+  at::Tensor found_inf = recorded_;
+  for (const auto& [optimizer, record] : records_) {
+    if (record.found_inf.defined()) found_inf = found_inf.defined() ? found_inf + record.found_inf : record.found_inf;
+  }
+  TORCH_CHECK(found_inf.defined(), "GradScaler::update was called without a step before it");
+  at::_amp_update_scale_(scale_, growth_tracker_, found_inf, config_.growth_factor, config_.backoff_factor,
+                         config_.growth_interval);
+  records_.clear();
+  recorded_ = {};
+}
+
+StateDict GradScaler::state_dict() const {
+  StateDict state;
+  state.insert("scale", scale_);
+  state.insert("growth_tracker", growth_tracker_);
+  return state;
+}
+
+void GradScaler::load_state_dict(const StateDict& state) {
+  const at::NoGradGuard no_grad;
+  for (const auto& item : state_dict()) {
+    const at::Tensor* value = state.find(item.key());
+    TORCH_CHECK_VALUE(value != nullptr && value->dim() == 0, "GradScaler: the state has no scalar \"", item.key(),
+                      "\"");
+    item.value().copy_(*value);
+  }
+  records_.clear();
+  recorded_ = {};
+}
+
+}  // namespace bert

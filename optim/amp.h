@@ -1,0 +1,112 @@
+// Automatic mixed precision: autocast scopes and the loss scaler, for CPU and CUDA.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "optim/config.h"
+#include "optim/optimizer.h"
+
+namespace bert {
+
+enum class Precision : int8_t { kFp32, kTf32, kBf16, kFp16, kBf16Weights, kFp16Weights };
+
+/// fp32, tf32, bf16, fp16 (autocast), bf16-weights, fp16-weights (the weights themselves, fp32 masters in the
+/// optimizer). Throws c10::Error with the accepted words.
+[[nodiscard]] Precision parse_precision(const std::string& word);
+
+/// The dtype of the model's parameters: fp32, but for the two *-weights.
+[[nodiscard]] at::ScalarType weights_dtype(Precision precision);
+
+/// Whether gradients can underflow without a loss scale: fp16 and fp16-weights.
+[[nodiscard]] bool needs_loss_scale(Precision precision);
+
+/// TF32 in fp32 GEMMs on CUDA, for tf32, and only there. A setting of the whole process: backward runs outside of any
+/// scope.
+void set_matmul_precision(Precision precision);
+
+/// Autocast to bf16 or fp16 for Precision kBf16 or kFp16 in its scope, and no autocast for the others; what was set
+/// before comes back at its end. Casts of weights are cached within the outermost scope. Forward and loss belong
+/// inside, backward outside.
+class AutocastGuard {
+ public:
+  AutocastGuard(at::DeviceType device_type, Precision precision);
+  ~AutocastGuard();
+  AutocastGuard(const AutocastGuard&) = delete;
+  AutocastGuard& operator=(const AutocastGuard&) = delete;
+
+ private:
+  at::DeviceType device_type_;
+  bool previous_enabled_;
+  at::ScalarType previous_dtype_;
+};
+
+/// Dynamic loss scaling: PyTorch's torch.amp.GradScaler, transition by transition, with its defaults in AmpConfig.
+/// After a step without inf or NaN in the gradients a counter grows; at growth_interval the scale is multiplied by
+/// growth_factor and the counter starts again. After a step with one the step is skipped, the scale is multiplied by
+/// backoff_factor, and the counter starts again. A scale that would grow to inf stays. growth_factor = backoff_factor =
+/// 1 is a static scale.
+///
+/// Scale, counter and found_inf are tensors on the device. With a BertOptimizer no call synchronises with the host; a
+/// step of any other torch::optim::Optimizer reads found_inf once, as PyTorch's does. Works on CPU tensors. Not
+/// enabled: scale() returns the loss as it is and step() only steps (a BertOptimizer still skips what is not finite).
+///
+///   scaler.scale(loss).backward();
+///   scaler.unscale_(optimizer);       // only where gradients are looked at or clipped between backward and step
+///   scaler.step(optimizer, lr);       // lr: fp32 scalar
+///   scaler.update();
+///
+/// Source: Micikevicius et al. 2018, section 3.2; torch/amp/grad_scaler.py (2.11) for the order of events.
+class GradScaler {
+ public:
+  /// Throws c10::Error when a value is out of its range.
+  GradScaler(const AmpConfig& config, at::Device device, bool enabled = true);
+
+  /// loss times the scale; loss fp32, or a lower precision that is promoted.
+  [[nodiscard]] at::Tensor scale(const at::Tensor& loss) const;
+
+  /// Divides the optimizer's gradients by the scale in place and records inf and NaN. Throws when called twice before
+  /// update(), or after step().
+  void unscale_(torch::optim::Optimizer& optimizer);
+
+  /// Steps unless a gradient is inf or NaN. Throws when called twice before update().
+  void step(BertOptimizer& optimizer, const at::Tensor& lr);
+  void step(torch::optim::Optimizer& optimizer);
+
+  /// Moves the scale by what the steps since the last update() found. Throws when there was none.
+  void update();
+
+  /// Records found_inf (fp32 scalar) of a step that was done without this class's step().
+  void record(const at::Tensor& found_inf);
+
+  [[nodiscard]] bool enabled() const { return enabled_; }
+  [[nodiscard]] at::Tensor current_scale() const { return scale_; }            // fp32 scalar
+  [[nodiscard]] at::Tensor growth_tracker() const { return growth_tracker_; }  // int32 scalar
+  [[nodiscard]] at::Tensor inv_scale() const;                                  // fp32 scalar, 1 when not enabled
+
+  /// "scale" and "growth_tracker"; factors and interval are configuration. The tensors are the live ones.
+  [[nodiscard]] StateDict state_dict() const;
+  /// Throws c10::Error when an entry is missing.
+  void load_state_dict(const StateDict& state);
+
+ private:
+  enum class Stage : int8_t { kReady, kUnscaled, kStepped };
+  struct OptimizerRecord {
+    Stage stage = Stage::kReady;
+    at::Tensor found_inf;
+  };
+
+  OptimizerRecord& begin_step(torch::optim::Optimizer& optimizer);
+
+  AmpConfig config_;
+  bool enabled_;
+  at::Tensor scale_, growth_tracker_;
+  at::Tensor recorded_;  // found_inf of record(), or undefined
+  std::unordered_map<const torch::optim::Optimizer*, OptimizerRecord> records_;
+};
+
+}  // namespace bert

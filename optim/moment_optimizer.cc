@@ -1,0 +1,222 @@
+#include "optim/moment_optimizer.h"
+
+#include <ATen/ATen.h>
+#include <torch/serialize/archive.h>
+
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace bert {
+namespace {
+
+bool is_low_precision(const torch::Tensor& tensor) {
+  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
+}
+
+void check_parameters(const std::vector<NamedParameterGroup>& groups) {
+  std::unordered_set<std::string> names;
+  std::unordered_map<const void*, std::string> tensors;
+  const torch::Tensor* first = nullptr;
+  for (const NamedParameterGroup& group : groups) {
+    for (const auto& [name, tensor] : group.parameters) {
+      TORCH_CHECK_VALUE(tensor.defined(), "optimizer: parameter ", name, " is undefined");
+      TORCH_CHECK_VALUE(names.insert(name).second, "optimizer: two parameters are named ", name);
+      const auto [seen, is_new] = tensors.emplace(tensor.unsafeGetTensorImpl(), name);
+      TORCH_CHECK_VALUE(is_new, "optimizer: ", seen->second, " and ", name,
+                        " are one tensor and would be updated twice. Give a tied weight once.");
+      TORCH_CHECK_VALUE(tensor.is_leaf(), "optimizer: ", name,
+                        " is computed from other tensors; only leaves can be optimized");
+      TORCH_CHECK_VALUE(tensor.is_floating_point(), "optimizer: ", name, " is ", tensor.scalar_type(),
+                        ", expected floating point");
+      if (first == nullptr) first = &tensor;
+      TORCH_CHECK_VALUE(tensor.device() == first->device(), "optimizer: ", name, " is on ", tensor.device(),
+                        ", the others are on ", first->device(), ". Move the model before the optimizer is made.");
+    }
+  }
+  TORCH_CHECK_VALUE(first != nullptr, "optimizer: no parameters were given");
+}
+
+std::vector<torch::optim::OptimizerParamGroup> torch_groups(const std::vector<NamedParameterGroup>& groups,
+                                                            const OptimizerConfig& config) {
+  check_parameters(groups);
+  std::vector<torch::optim::OptimizerParamGroup> result;
+  for (const NamedParameterGroup& group : groups) {
+    std::vector<torch::Tensor> tensors;
+    for (const NamedParameter& parameter : group.parameters) tensors.push_back(parameter.tensor);
+    OptimizerConfig group_config = config;
+    group_config.weight_decay = group.weight_decay;
+    validate(group_config);
+    result.emplace_back(std::move(tensors), std::make_unique<GroupOptions>(group_config));
+  }
+  return result;
+}
+
+}  // namespace
+
+MomentOptimizer::MomentOptimizer(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
+    : BertOptimizer(torch_groups(groups, config), std::make_unique<GroupOptions>(config)) {
+  const at::NoGradGuard no_grad;
+  for (const NamedParameterGroup& group : groups) {
+    std::vector<ParameterState>& states = states_.emplace_back();
+    for (const auto& [name, tensor] : group.parameters) {
+      ParameterState& state = states.emplace_back();
+      state.name = name;
+      state.param = tensor;
+      if (is_low_precision(tensor)) state.master = tensor.detach().to(at::kFloat);
+      const torch::Tensor& like = state.master.defined() ? state.master : tensor;
+      state.exp_avg = at::zeros_like(like);
+      state.exp_avg_sq = at::zeros_like(like);
+    }
+  }
+  const auto options = states_.front().front().exp_avg.options();
+  step_ = at::zeros({}, options.dtype(at::kLong));
+  grad_norm_ = at::zeros({}, options.dtype(at::kFloat));
+  found_inf_ = at::zeros({}, options.dtype(at::kFloat));
+}
+
+torch::Tensor MomentOptimizer::step(LossClosure closure) {
+  torch::Tensor loss;
+  if (closure) {
+    const at::AutoGradMode with_grad(true);
+    loss = closure();
+  }
+  apply_with({}, {});
+  return loss;
+}
+
+void MomentOptimizer::apply(const StepInputs& inputs) {
+  TORCH_CHECK_VALUE(inputs.lr.defined(),
+                    "optimizer: StepInputs::lr is undefined; step() takes the options' learning rate");
+  apply_with(inputs.lr.to(at::kDouble), inputs);
+}
+
+void MomentOptimizer::apply_with(const torch::Tensor& lr, const StepInputs& inputs) {
+  const at::NoGradGuard no_grad;
+  const std::vector<ops::OptimizerTensors> groups = collect();
+  std::vector<torch::Tensor> grads;
+  for (const ops::OptimizerTensors& group : groups) grads.insert(grads.end(), group.grads.begin(), group.grads.end());
+  if (grads.empty()) return;
+
+  const auto scalar = grad_norm_.options().dtype(at::kDouble);
+  const torch::Tensor one = at::ones({}, scalar);
+  const torch::Tensor inv_scale = inputs.inv_scale.defined() ? inputs.inv_scale.to(at::kDouble) : one;
+  const torch::Tensor norm = ops::multi_tensor_l2_norm(grads) * inv_scale;
+  grad_norm_.copy_(norm);
+  torch::Tensor skip = grad_norm_.isfinite().logical_not_();
+  if (inputs.found_inf.defined()) skip = skip.logical_or(inputs.found_inf.ne(0));
+  found_inf_.copy_(skip);
+  step_.add_(skip.logical_not());
+
+  const torch::Tensor steps = step_.to(at::kDouble);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (groups[g].params.empty()) continue;
+    const OptimizerConfig& config = static_cast<const GroupOptions&>(param_groups_[g].options()).config;
+    ops::StepScalars scalars{.lr = lr.defined() ? lr : at::full({}, config.lr, scalar),
+                             .multiplier = inv_scale,
+                             .correction1 = one,
+                             .correction2 = one,
+                             .skip = skip};
+    if (config.max_grad_norm > 0.0) scalars.multiplier = inv_scale * clip_coefficient(norm, config.max_grad_norm);
+    if (config.bias_correction) {
+      scalars.correction1 = 1.0 - at::pow(config.beta1, steps);
+      scalars.correction2 = 1.0 - at::pow(config.beta2, steps);
+    }
+    update(groups[g], scalars, config);
+  }
+}
+
+std::vector<ops::OptimizerTensors> MomentOptimizer::collect() const {
+  std::vector<ops::OptimizerTensors> groups(states_.size());
+  for (size_t g = 0; g < states_.size(); ++g) {
+    TORCH_CHECK(param_groups_.size() == states_.size() && param_groups_[g].params().size() == states_[g].size(),
+                "optimizer: parameters were added after construction; give all of them to the constructor");
+    for (const ParameterState& state : states_[g]) {
+      const torch::Tensor& grad = state.param.grad();
+      if (!grad.defined()) continue;  // Note [Parameters without a gradient]
+      TORCH_CHECK_VALUE(!grad.is_sparse(), "optimizer: the gradient of ", state.name,
+                        " is sparse; dense gradients are needed");
+      const bool low_precision = state.master.defined();
+      const torch::Tensor& param = low_precision ? state.master : state.param;
+      groups[g].params.push_back(param);
+      groups[g].copies.push_back(low_precision ? state.param : torch::Tensor());
+      groups[g].grads.push_back(grad.to(param.scalar_type()));
+      groups[g].exp_avg.push_back(state.exp_avg);
+      groups[g].exp_avg_sq.push_back(state.exp_avg_sq);
+    }
+  }
+  return groups;
+}
+
+StateDict MomentOptimizer::state_dict() const {
+  StateDict result;
+  result.insert("step", step_);
+  for (const auto& states : states_) {
+    for (const ParameterState& state : states) {
+      result.insert("exp_avg." + state.name, state.exp_avg);
+      result.insert("exp_avg_sq." + state.name, state.exp_avg_sq);
+      if (state.master.defined()) result.insert("master." + state.name, state.master);
+    }
+  }
+  return result;
+}
+
+void MomentOptimizer::load_state_dict(const StateDict& state) {
+  const at::NoGradGuard no_grad;
+  const StateDict own = state_dict();
+  std::string problems;
+  for (const auto& item : own) {
+    const torch::Tensor* given = state.find(item.key());
+    if (given == nullptr) {
+      problems += "\n  missing: " + item.key();
+    } else if (given->sizes() != item.value().sizes()) {
+      problems += c10::str("\n  reshaped: ", item.key(), ": expected ", item.value().sizes(), ", got ", given->sizes());
+    }
+  }
+  for (const auto& item : state) {
+    if (!own.contains(item.key())) problems += "\n  extra: " + item.key();
+  }
+  TORCH_CHECK_VALUE(problems.empty(), "optimizer: the state does not fit the parameters; nothing was loaded.",
+                    problems);
+  for (const auto& item : own) item.value().copy_(state[item.key()]);
+  for (const auto& states : states_) {
+    for (const ParameterState& entry : states) {
+      if (entry.master.defined()) torch::Tensor(entry.param).copy_(entry.master);
+    }
+  }
+}
+
+std::optional<std::string> MomentOptimizer::first_non_finite_gradient() const {
+  for (const auto& states : states_) {
+    for (const ParameterState& state : states) {
+      const torch::Tensor& grad = state.param.grad();
+      if (grad.defined() && !grad.isfinite().all().item<bool>()) return state.name;
+    }
+  }
+  return std::nullopt;
+}
+
+void MomentOptimizer::save(torch::serialize::OutputArchive& archive) const {
+  c10::Dict<std::string, at::Tensor> state;
+  for (const auto& item : state_dict()) state.insert(item.key(), item.value());
+  archive.write("state", c10::IValue(state));
+}
+
+void MomentOptimizer::load(torch::serialize::InputArchive& archive) {
+  c10::IValue value;
+  archive.read("state", value);
+  StateDict state;
+  for (const auto& item : value.toGenericDict()) state.insert(item.key().toStringRef(), item.value().toTensor());
+  load_state_dict(state);
+}
+
+std::vector<NamedParameterGroup> numbered_group(const std::vector<torch::Tensor>& parameters, double weight_decay) {
+  NamedParameterGroup group{.parameters = {}, .weight_decay = weight_decay};
+  for (const torch::Tensor& parameter : parameters) {
+    group.parameters.push_back({std::to_string(group.parameters.size()), parameter});
+  }
+  return {group};
+}
+
+}  // namespace bert

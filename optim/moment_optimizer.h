@@ -1,0 +1,69 @@
+// What Lamb and AdamW share: the state by parameter name, fp32 masters, clipping, the decision to skip, saving.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cuda_ext/multi_tensor.h"
+#include "optim/optimizer.h"
+
+namespace bert {
+
+/// The options of one parameter group.
+struct GroupOptions : public torch::optim::OptimizerCloneableOptions<GroupOptions> {
+  explicit GroupOptions(OptimizerConfig group_config) : config(std::move(group_config)) {}
+  [[nodiscard]] double get_lr() const override { return config.lr; }
+  void set_lr(double lr) override { config.lr = lr; }
+
+  OptimizerConfig config;
+};
+
+/// An optimizer with a first and a second moment. A subclass gives the update of one group.
+class MomentOptimizer : public BertOptimizer {
+ public:
+  /// Throws c10::Error: see make_optimizer.
+  MomentOptimizer(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config);
+
+  /// torch::optim's step: the learning rate of every group's options, no loss scale. Returns the closure's loss.
+  torch::Tensor step(LossClosure closure = nullptr) override;
+  void apply(const StepInputs& inputs) override;
+
+  [[nodiscard]] torch::Tensor grad_norm() const override { return grad_norm_; }
+  [[nodiscard]] torch::Tensor found_inf() const override { return found_inf_; }
+  [[nodiscard]] torch::Tensor applied_steps() const override { return step_; }
+  [[nodiscard]] StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+  void reset_step() override { step_.zero_(); }
+  [[nodiscard]] std::optional<std::string> first_non_finite_gradient() const override;
+
+  /// state_dict() as one dictionary under "state".
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
+ protected:
+  virtual void update(const ops::OptimizerTensors& tensors, const ops::StepScalars& scalars,
+                      const OptimizerConfig& config) const = 0;
+  /// What gradients of (unscaled) global norm `norm` are multiplied by; fp64 scalar.
+  [[nodiscard]] virtual torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_grad_norm) const = 0;
+
+ private:
+  struct ParameterState {
+    std::string name;
+    torch::Tensor param;   // the model's
+    torch::Tensor master;  // fp32 where param is fp16 or bf16, else undefined
+    torch::Tensor exp_avg, exp_avg_sq;
+  };
+
+  /// `lr` undefined: that of each group's options.
+  void apply_with(const torch::Tensor& lr, const StepInputs& inputs);
+  [[nodiscard]] std::vector<ops::OptimizerTensors> collect() const;
+
+  std::vector<std::vector<ParameterState>> states_;  // [group][parameter]
+  torch::Tensor step_, grad_norm_, found_inf_;
+};
+
+/// {{{"0", parameters[0]}, {"1", parameters[1]}, ...}}: for parameters whose names do not matter.
+[[nodiscard]] std::vector<NamedParameterGroup> numbered_group(const std::vector<torch::Tensor>& parameters,
+                                                              double weight_decay);
+
+}  // namespace bert

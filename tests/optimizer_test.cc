@@ -1,0 +1,418 @@
+// Lamb and AdamW against float64 goldens, their properties, groups, saving.
+#include "optim/optimizer.h"
+
+#include <ATen/ATen.h>
+#include <torch/optim/adamw.h>
+#include <torch/serialize.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "optim/adam.h"
+#include "optim/lamb.h"
+#include "optim/lr_schedule.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+using nlohmann::json;
+using torch::Tensor;
+
+json golden() { return json::parse(std::ifstream(testing::golden("lamb_and_lr.json"))); }
+
+Tensor scalar(double value) { return at::scalar_tensor(value, at::kFloat); }
+
+Tensor tensor_of(const json& values, const json& shape, at::ScalarType dtype = at::kFloat) {
+  return at::tensor(values.get<std::vector<double>>(), at::kDouble).view(shape.get<std::vector<int64_t>>()).to(dtype);
+}
+
+std::vector<NamedParameter> start_parameters(const json& g, at::ScalarType dtype = at::kFloat) {
+  std::vector<NamedParameter> parameters;
+  for (size_t i = 0; i < g["tensors"].size(); ++i) {
+    parameters.push_back(
+        {g["tensors"][i]["name"], tensor_of(g["start"][i], g["tensors"][i]["shape"], dtype).requires_grad_()});
+  }
+  return parameters;
+}
+
+void set_gradients(const json& g, size_t step, double scale, std::vector<NamedParameter>& parameters) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor& tensor = parameters[i].tensor;
+    const Tensor grad =
+        tensor_of(g["gradients_times_1024"][step][i], g["tensors"][i]["shape"], at::kDouble) / 1024.0 * scale;
+    parameters[i].tensor.mutable_grad() = grad.to(tensor.scalar_type());
+  }
+}
+
+OptimizerConfig config_of(const json& run) {
+  OptimizerConfig config;
+  const std::string name = run["name"];
+  config.type = name.substr(0, name.find(' '));
+  const json& options = run["options"];
+  config.lr = options.value("lr", config.lr);
+  config.eps = options.value("eps", config.eps);
+  config.max_grad_norm = options.value("max_grad_norm", config.max_grad_norm);
+  config.bias_correction = options.value("bias_correction", true);
+  config.grad_averaging = options.value("grad_averaging", true);
+  config.use_nvlamb = options.value("use_nvlamb", false);
+  config.decoupled_weight_decay = options.value("decoupled_weight_decay", true);
+  return config;
+}
+
+/// The largest |got - want| / |want| over the tensors and checkpoints of a run, norms per tensor.
+double worst_error(const json& g, const json& run, const OptimizerConfig& config, double scale,
+                   at::ScalarType dtype = at::kFloat) {
+  std::vector<NamedParameter> parameters = start_parameters(g, dtype);
+  const auto optimizer = make_optimizer(config, parameters);
+  double worst = 0.0;
+  for (size_t step = 0; step < g["gradients_times_1024"].size(); ++step) {
+    set_gradients(g, step, scale, parameters);
+    optimizer->apply(
+        {.lr = at::scalar_tensor(config.lr, at::kDouble), .inv_scale = scalar(1.0 / scale), .found_inf = scalar(0.0)});
+    const double want_norm = run["grad_norm"][step];
+    CHECK(optimizer->grad_norm().item<double>() == testing::Approx(want_norm).epsilon(1e-6).margin(1e-12));
+    const std::string key = std::to_string(step + 1);
+    if (!run["params"].contains(key)) continue;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const Tensor want = tensor_of(run["params"][key][i], g["tensors"][i]["shape"], at::kDouble);
+      const Tensor difference = parameters[i].tensor.detach().to(at::kDouble) - want;
+      worst = std::max(worst, (difference.norm() / want.norm()).item<double>());
+    }
+  }
+  return worst;
+}
+
+constexpr double kGoldenTolerance = 1e-6;
+
+std::vector<NamedParameter> small_parameters() {
+  return {{"a.weight", at::tensor({1.0F, -2.0F, 0.5F, 0.25F}).requires_grad_()},
+          {"a.bias", at::tensor({0.1F, -0.1F}).requires_grad_()}};
+}
+
+void set_small_gradients(std::vector<NamedParameter>& parameters, float factor = 1.0F) {
+  parameters[0].tensor.mutable_grad() = at::tensor({0.1F, 0.2F, -0.3F, 0.4F}) * factor;
+  parameters[1].tensor.mutable_grad() = at::tensor({0.05F, -0.5F}) * factor;
+}
+
+StateDict copy_of(const StateDict& state) {
+  StateDict copy;
+  for (const auto& item : state) copy.insert(item.key(), item.value().clone());
+  return copy;
+}
+
+bool same_bits(const StateDict& a, const StateDict& b) {
+  if (a.size() != b.size()) return false;
+  for (const auto& item : a) {
+    if (!item.value().equal(b[item.key()])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("Lamb and AdamW equal the float64 goldens over 100 steps", "[optim][golden]") {
+  const json g = golden();
+  for (const json& run : g["runs"]) {
+    INFO(run["name"]);
+    const OptimizerConfig config = config_of(run);
+    CHECK(worst_error(g, run, config, 1.0) <= kGoldenTolerance);
+    CHECK(worst_error(g, run, config, 1048576.0) <= kGoldenTolerance);  // 2^20, the recipe's loss scale
+    CHECK(worst_error(g, run, config, 1.0, at::kDouble) <= 1e-12);
+  }
+}
+
+TEST_CASE("The optimizer goldens notice a changed constant", "[optim][golden]") {
+  const json g = golden();
+  const json& lamb = g["runs"][0];
+  const auto fails = [&](const json& run, auto&& change) {
+    OptimizerConfig config = config_of(run);
+    change(config);
+    return worst_error(g, run, config, 1.0) > kGoldenTolerance;
+  };
+  CHECK(fails(lamb, [](OptimizerConfig& c) { c.eps = 2e-6; }));
+  CHECK(fails(lamb, [](OptimizerConfig& c) { c.use_nvlamb = true; }));
+  CHECK(fails(lamb, [](OptimizerConfig& c) { c.weight_decay = 0.0101; }));
+  CHECK(fails(lamb, [](OptimizerConfig& c) { c.max_grad_norm = 1.01; }));
+  CHECK(fails(lamb, [](OptimizerConfig& c) { c.decoupled_weight_decay = false; }));
+  CHECK(fails(g["runs"][6], [](OptimizerConfig& c) { c.beta2 = 0.9991; }));
+  CHECK(fails(g["runs"][6], [](OptimizerConfig& c) { c.bias_correction = false; }));
+}
+
+TEST_CASE("Lamb's first step equals the published numbers", "[optim]") {
+  std::vector<NamedParameter> parameters = small_parameters();
+  const auto optimizer = make_optimizer({}, parameters);
+  set_small_gradients(parameters);
+  optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
+  const Tensor want = at::tensor({0.992994769F, -2.006797188F, 0.506901239F, 0.243046736F});
+  CHECK(at::allclose(parameters[0].tensor, want, 1e-6, 0.0));
+  CHECK(at::allclose(parameters[1].tensor, at::tensor({0.094000120F, -0.094000012F}), 1e-6, 0.0));
+  CHECK(optimizer->grad_norm().item<float>() == testing::Approx(0.743303437).epsilon(1e-6));
+}
+
+TEST_CASE("A gradient that is not finite changes no bit", "[optim]") {
+  for (const char* type : {"lamb", "adamw"}) {
+    for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+      std::vector<NamedParameter> parameters = small_parameters();
+      const auto optimizer = make_optimizer({.type = type}, parameters);
+      set_small_gradients(parameters);
+      optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
+      const StateDict before = copy_of(optimizer->state_dict());
+      const Tensor weight = parameters[0].tensor.detach().clone();
+
+      parameters[1].tensor.mutable_grad()[1].fill_(bad);
+      optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
+      CHECK(optimizer->found_inf().item<float>() == 1.0F);
+      CHECK(optimizer->first_non_finite_gradient() == "a.bias");
+      CHECK(optimizer->applied_steps().item<int64_t>() == 1);
+      CHECK(same_bits(optimizer->state_dict(), before));
+      CHECK(parameters[0].tensor.equal(weight));
+
+      set_small_gradients(parameters);
+      optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = scalar(1.0)});  // another rank's overflow
+      CHECK(same_bits(optimizer->state_dict(), before));
+      CHECK(parameters[0].tensor.equal(weight));
+
+      optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = scalar(0.0)});
+      CHECK(optimizer->found_inf().item<float>() == 0.0F);
+      CHECK(optimizer->applied_steps().item<int64_t>() == 2);
+      CHECK(optimizer->first_non_finite_gradient() == std::nullopt);
+    }
+  }
+}
+
+TEST_CASE("Above max_grad_norm Lamb does not depend on the gradient's size", "[optim]") {
+  std::vector<Tensor> results;
+  for (const float factor : {8.0F, 512.0F}) {
+    std::vector<NamedParameter> parameters = small_parameters();
+    const auto optimizer = make_optimizer({}, parameters);
+    set_small_gradients(parameters, factor);
+    optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
+    results.push_back(parameters[0].tensor.detach());
+  }
+  CHECK(at::allclose(results[0], results[1], 1e-6, 0.0));
+}
+
+TEST_CASE("Lamb on tensors of zeros", "[optim]") {
+  std::vector<NamedParameter> parameters{{"zero.weight", at::zeros({2}).requires_grad_()},
+                                         {"still.weight", at::ones({2}).requires_grad_()}};
+  const auto optimizer = make_optimizer({.weight_decay = 0.01}, parameters);
+  parameters[0].tensor.mutable_grad() = at::tensor({0.1F, 0.2F});
+  parameters[1].tensor.mutable_grad() = at::zeros({2});
+  optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
+  // |p| = 0: ratio lr, and the first Adam step is the sign of the gradient.
+  CHECK(at::allclose(parameters[0].tensor, at::tensor({-6e-3F, -6e-3F}), 1e-4, 0.0));
+  // no gradient but decay: u = 0.01 p, so lr |p| / |u| u = lr p
+  CHECK(at::allclose(parameters[1].tensor, at::tensor({0.994F, 0.994F}), 1e-6, 0.0));
+}
+
+TEST_CASE("AdamW equals torch::optim::AdamW", "[optim]") {
+  at::manual_seed(5);
+  const Tensor start = at::randn({37, 19});
+  Tensor ours = start.clone().requires_grad_(), theirs = start.clone().requires_grad_();
+  AdamW optimizer({ours}, {.type = "adamw", .lr = 1e-3, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 0.0});
+  torch::optim::AdamW reference({theirs}, torch::optim::AdamWOptions(1e-3).eps(1e-8).weight_decay(0.01));
+  for (int step = 0; step < 20; ++step) {
+    ours.mutable_grad() = at::randn({37, 19});
+    theirs.mutable_grad() = ours.grad().clone();
+    optimizer.step();
+    reference.step();
+  }
+  CHECK(((ours - theirs).norm() / theirs.norm()).item<double>() <= 1e-6);
+}
+
+TEST_CASE("step() takes each group's learning rate and calls the closure", "[optim]") {
+  std::vector<NamedParameter> parameters = small_parameters();
+  Lamb optimizer(group_parameters(parameters, 0.01), {});
+  REQUIRE(optimizer.param_groups().size() == 2);
+  optimizer.param_groups()[1].options().set_lr(0.0);
+  const Tensor bias = parameters[1].tensor.detach().clone(), weight = parameters[0].tensor.detach().clone();
+  const Tensor loss = optimizer.step([&] {
+    optimizer.zero_grad();
+    Tensor value = parameters[0].tensor.square().sum() + parameters[1].tensor.sum();
+    value.backward();
+    return value;
+  });
+  CHECK(loss.item<float>() == testing::Approx(5.3125));
+  CHECK(parameters[1].tensor.equal(bias));
+  CHECK_FALSE(parameters[0].tensor.equal(weight));
+}
+
+TEST_CASE("A parameter without a gradient is left out", "[optim]") {
+  std::vector<NamedParameter> parameters = small_parameters();
+  const auto optimizer = make_optimizer({}, parameters);
+  set_small_gradients(parameters);
+  parameters[0].tensor.mutable_grad() = Tensor();
+  const Tensor before = parameters[0].tensor.detach().clone();
+  optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
+  CHECK(parameters[0].tensor.equal(before));
+  CHECK(optimizer->grad_norm().item<double>() == testing::Approx(std::sqrt(0.05 * 0.05 + 0.25)).epsilon(1e-6));
+}
+
+TEST_CASE("Decay follows names, and the groups are reported", "[optim]") {
+  CHECK(decays("bert.encoder.layer.0.attention.self.query.weight"));
+  CHECK(decays("bert.embeddings.word_embeddings.weight"));
+  CHECK_FALSE(decays("bert.encoder.layer.0.attention.self.query.bias"));
+  CHECK_FALSE(decays("bert.embeddings.LayerNorm.weight"));
+  CHECK_FALSE(decays("cls.predictions.bias"));
+  CHECK_FALSE(decays("old.gamma"));
+  const auto groups = group_parameters(small_parameters(), 0.01);
+  CHECK(describe(groups) ==
+        "weight decay 0.01: 1 tensors, 4 elements\n  a.weight [4]\nweight decay 0: 1 tensors, 2 elements\n  a.bias "
+        "[2]\n");
+}
+
+TEST_CASE("Parameters that would be updated wrongly are refused", "[optim]") {
+  const auto parameters = small_parameters();
+  CHECK_THROWS_WITH(make_optimizer({}, {parameters[0], {"tied.weight", parameters[0].tensor}}),
+                    testing::Contains("a.weight and tied.weight are one tensor"));
+  CHECK_THROWS_WITH(make_optimizer({}, {parameters[0], {"a.weight", parameters[1].tensor}}),
+                    testing::Contains("two parameters are named a.weight"));
+  CHECK_THROWS_WITH(make_optimizer({}, {{"x", parameters[0].tensor * 2}}), testing::Contains("only leaves"));
+  CHECK_THROWS_WITH(make_optimizer({}, {}), testing::Contains("no parameters"));
+}
+
+TEST_CASE("Hyper-parameters out of range are refused with value and range", "[optim]") {
+  const auto parameters = small_parameters();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto refused = [&](const OptimizerConfig& config, const char* message) {
+    CHECK_THROWS_WITH(make_optimizer(config, parameters), testing::Contains(message));
+  };
+  refused({.lr = -1e-3}, "optimizer.lr is -0.001, expected 0 to 10");
+  refused({.lr = nan}, "optimizer.lr is nan");
+  refused({.beta1 = 1.0}, "optimizer.beta1 is 1,");
+  refused({.beta2 = -0.1}, "optimizer.beta2");
+  refused({.eps = 0.0}, "optimizer.eps is 0,");
+  refused({.weight_decay = -0.01}, "optimizer.weight_decay");
+  refused({.max_grad_norm = nan}, "optimizer.max_grad_norm is nan");
+  refused({.type = "sgd"}, "optimizer.type is \"sgd\", expected one of: lamb, adamw");
+  CHECK_THROWS_WITH(make_schedule({.warmup_proportion = 1.5}, 1e-3, 10),
+                    testing::Contains("warmup_proportion is 1.5, expected 0 to 1"));
+  CHECK_THROWS_WITH(make_schedule({.type = "step"}, 1e-3, 10), testing::Contains("schedule.type"));
+  CHECK_THROWS_WITH(make_schedule({}, 1e-3, 0), testing::Contains("max_steps is 0"));
+}
+
+TEST_CASE("Optimizer state survives saving and loading bit for bit", "[optim]") {
+  const json g = golden();
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const char* type : {"lamb", "adamw"}) {
+      std::vector<NamedParameter> straight = start_parameters(g, dtype), resumed = start_parameters(g, dtype);
+      const OptimizerConfig config{.type = type};
+      const auto run = [&](BertOptimizer& optimizer, std::vector<NamedParameter>& parameters, size_t from, size_t to) {
+        for (size_t step = from; step < to; ++step) {
+          set_gradients(g, step, 1.0, parameters);
+          optimizer.apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
+        }
+      };
+      const auto whole = make_optimizer(config, straight);
+      run(*whole, straight, 0, 20);
+
+      const auto first = make_optimizer(config, resumed);
+      run(*first, resumed, 0, 10);
+      std::stringstream archive;
+      torch::save(*first, archive);
+      for (NamedParameter& parameter : resumed) parameter.tensor = parameter.tensor.detach().clone().requires_grad_();
+      const auto second = make_optimizer(config, resumed);
+      torch::load(*second, archive);
+      run(*second, resumed, 10, 20);
+      CHECK(same_bits(whole->state_dict(), second->state_dict()));
+      for (size_t i = 0; i < straight.size(); ++i) CHECK(straight[i].tensor.equal(resumed[i].tensor));
+    }
+  }
+}
+
+TEST_CASE("A state that does not fit is refused with the list, and nothing is loaded", "[optim]") {
+  std::vector<NamedParameter> parameters = small_parameters();
+  const auto optimizer = make_optimizer({}, parameters);
+  const StateDict before = copy_of(optimizer->state_dict());
+  StateDict wrong;
+  wrong.insert("step", at::scalar_tensor(7, at::kLong));
+  wrong.insert("exp_avg.a.weight", at::ones({5}));
+  wrong.insert("exp_avg_sq.a.weight", at::ones({4}));
+  wrong.insert("exp_avg.a.bias", at::ones({2}));
+  wrong.insert("exp_avg.b.bias", at::ones({2}));
+  CHECK_THROWS_WITH(optimizer->load_state_dict(wrong),
+                    testing::Contains("reshaped: exp_avg.a.weight: expected [4], got [5]") &&
+                        testing::Contains("missing: exp_avg_sq.a.bias") && testing::Contains("extra: exp_avg.b.bias"));
+  CHECK(same_bits(optimizer->state_dict(), before));
+}
+
+TEST_CASE("Phase 1 to 2 keeps the moments and starts the step again", "[optim]") {
+  std::vector<NamedParameter> parameters = small_parameters();
+  const auto optimizer = make_optimizer({}, parameters);
+  set_small_gradients(parameters);
+  optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
+  const StateDict before = copy_of(optimizer->state_dict());
+  optimizer->reset_step();
+  CHECK(optimizer->applied_steps().item<int64_t>() == 0);
+  CHECK(optimizer->state_dict()["exp_avg.a.weight"].equal(before["exp_avg.a.weight"]));
+  CHECK(optimizer->state_dict()["exp_avg_sq.a.bias"].equal(before["exp_avg_sq.a.bias"]));
+}
+
+TEST_CASE("Low-precision weights are the rounded fp32 masters", "[optim]") {
+  const json g = golden();
+  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+    std::vector<NamedParameter> parameters = start_parameters(g, dtype), full = start_parameters(g);
+    {
+      const at::NoGradGuard no_grad;
+      for (size_t i = 0; i < full.size(); ++i) full[i].tensor.copy_(parameters[i].tensor);
+    }
+    const auto low = make_optimizer({}, parameters), reference = make_optimizer({}, full);
+    for (size_t step = 0; step < 5; ++step) {
+      set_gradients(g, step, 1.0, full);
+      for (size_t i = 0; i < full.size(); ++i)
+        parameters[i].tensor.mutable_grad() = full[i].tensor.grad();  // fp32 gradients
+      for (BertOptimizer* optimizer : {low.get(), reference.get()}) {
+        optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
+      }
+    }
+    for (size_t i = 0; i < full.size(); ++i) {
+      const Tensor master = low->state_dict()["master." + full[i].name];
+      CHECK(master.equal(full[i].tensor));
+      CHECK(parameters[i].tensor.equal(master.to(dtype)));
+    }
+  }
+}
+
+TEST_CASE("Schedules give the published learning rates", "[optim][golden]") {
+  const json g = golden();
+  for (const json& entry : g["schedules"]) {
+    const LrSchedule schedule = make_schedule({.type = entry["type"], .warmup_proportion = entry["warmup_proportion"]},
+                                              entry["lr"], entry["max_steps"]);
+    for (const json& point : entry["points"]) {
+      const int64_t step = point[0];
+      const double want = point[1];
+      INFO(entry["type"] << " step " << step);
+      CHECK(schedule(step - 1) == testing::Approx(want).epsilon(1e-9).margin(0.0));
+      const Tensor on_device = learning_rate(schedule, at::scalar_tensor(step - 1, at::kLong));
+      CHECK(on_device.item<double>() == testing::Approx(want).epsilon(1e-6).margin(0.0));
+    }
+    const int64_t last = entry["max_steps"];
+    CHECK(schedule(last - 1) == 0.0);
+    CHECK(schedule(last) == 0.0);
+    CHECK(schedule(2 * last) == 0.0);
+  }
+  // Logged by the reference, DeepLearningExamples issue 522.
+  const LrSchedule phase1 = make_schedule({}, 6e-3, 7038);
+  CHECK(phase1(1879) == testing::Approx(0.0056374535622259435).epsilon(1e-7));
+  CHECK(phase1(1999) == testing::Approx(5.99729102e-3).epsilon(1e-8));
+  CHECK(phase1(2000) == testing::Approx(5.07589459e-3).epsilon(1e-8));
+}
+
+TEST_CASE("No schedule is negative, whatever its options", "[optim]") {
+  for (const char* type : {"poly", "linear", "constant"}) {
+    for (const double warmup : {0.0, 0.1, 1.0}) {
+      const LrSchedule schedule = make_schedule({.type = type, .warmup_proportion = warmup}, 1e-3, 10);
+      for (int64_t step = 0; step < 25; ++step) {
+        CHECK(schedule(step) >= 0.0);
+        CHECK(schedule(step) <= 1e-3);
+      }
+      if (std::string(type) != "constant") CHECK(schedule(9) == 0.0);
+    }
+  }
+}
+
+}  // namespace bert
