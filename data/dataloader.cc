@@ -1,1 +1,179 @@
 #include "data/dataloader.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "data/error.h"
+#include "data/permutation.h"
+#include "data/prefetcher.h"
+#include "data/shard.h"
+
+namespace bert {
+namespace {
+
+constexpr int kPositionBits = 16;  // of a dropout key; a shard's rows are shorter than 2^16
+
+/// Example index of any sample number; remembers the permutation of the epoch that it was asked for last.
+class SampleOrder {
+ public:
+  SampleOrder(int64_t size, const DataLoaderConfig& config)
+      : size_(size), seed_(config.seed), shuffle_(config.shuffle), permutation_(size, config.seed, 0) {}
+
+  int64_t operator()(int64_t sample) {
+    const int64_t epoch = sample / size_;
+    if (!shuffle_) return sample % size_;
+    if (epoch != epoch_) {
+      permutation_ = Permutation(size_, seed_, static_cast<uint64_t>(epoch));
+      epoch_ = epoch;
+    }
+    return permutation_(sample % size_);
+  }
+
+ private:
+  int64_t size_;
+  uint64_t seed_;
+  bool shuffle_;
+  int64_t epoch_ = 0;
+  Permutation permutation_;
+};
+
+/// The samples first_sample, first_sample + 1, ... laid end to end.
+PackedBatch collate(const std::vector<ShardRow>& rows, int64_t first_sample, bool pin_memory) {
+  int64_t tokens = 0, masked = 0;
+  for (const ShardRow& row : rows) {
+    tokens += row.length;
+    masked += row.num_masked;
+  }
+  const auto make = [&](int64_t count, at::ScalarType type) {
+    return at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(pin_memory));
+  };
+  const int64_t sequences = static_cast<int64_t>(rows.size());
+  PackedBatch batch;
+  for (at::Tensor* tensor : {&batch.input_ids, &batch.token_type_ids, &batch.position_ids, &batch.dropout_keys}) {
+    *tensor = make(tokens, at::kLong);
+  }
+  batch.masked_positions = make(masked, at::kLong);
+  batch.masked_ids = make(masked, at::kLong);
+  batch.next_sentence_labels = make(sequences, at::kLong);
+  batch.cu_seqlens = make(sequences + 1, at::kInt);
+
+  int64_t* input_ids = batch.input_ids.mutable_data_ptr<int64_t>();
+  int64_t* token_type_ids = batch.token_type_ids.mutable_data_ptr<int64_t>();
+  int64_t* position_ids = batch.position_ids.mutable_data_ptr<int64_t>();
+  int64_t* dropout_keys = batch.dropout_keys.mutable_data_ptr<int64_t>();
+  int64_t* masked_positions = batch.masked_positions.mutable_data_ptr<int64_t>();
+  int64_t* masked_ids = batch.masked_ids.mutable_data_ptr<int64_t>();
+  int64_t* labels = batch.next_sentence_labels.mutable_data_ptr<int64_t>();
+  int32_t* cu_seqlens = batch.cu_seqlens.mutable_data_ptr<int32_t>();
+  int64_t token = 0, mask = 0;
+  cu_seqlens[0] = 0;
+  for (int64_t i = 0; i < sequences; ++i) {
+    const ShardRow& row = rows[static_cast<size_t>(i)];
+    row.copy_input_ids(input_ids + token);
+    for (int64_t position = 0; position < row.length; ++position) {
+      token_type_ids[token + position] = position >= row.segment_b_start;
+      position_ids[token + position] = position;
+      dropout_keys[token + position] = (first_sample + i) << kPositionBits | position;
+    }
+    row.copy_masked_ids(masked_ids + mask);
+    for (int64_t j = 0; j < row.num_masked; ++j) masked_positions[mask + j] = token + row.masked_position(j);
+    labels[i] = row.is_random_next;
+    token += row.length;
+    mask += row.num_masked;
+    cu_seqlens[i + 1] = static_cast<int32_t>(token);
+    batch.max_seqlen = std::max(batch.max_seqlen, row.length);
+  }
+  return batch;
+}
+
+}  // namespace
+
+struct PretrainingDataLoader::Impl {
+  std::shared_ptr<const PretrainingShards> shards;
+  DataLoaderConfig config;
+  int64_t start = 0;    // consumed samples of all ranks when this run of batches began
+  int64_t batches = 0;  // handed out since
+  std::unique_ptr<Prefetcher<PackedBatch>> prefetcher;
+
+  /// First sample of this rank's batch `index`.
+  [[nodiscard]] int64_t first_sample(int64_t index) const {
+    return start + (index * config.world_size + config.rank) * config.micro_batch_size;
+  }
+
+  [[nodiscard]] bool is_past_end(int64_t sample) const { return !config.repeat && sample >= shards->size(); }
+
+  /// Makes this rank's batches one after another, without a look at what next() does meanwhile.
+  [[nodiscard]] std::function<std::optional<PackedBatch>()> maker() const {
+    const int64_t stride = config.world_size * config.micro_batch_size;
+    return [data = shards, settings = config, order = SampleOrder(shards->size(), config), first = first_sample(0),
+            stride, rows = std::vector<ShardRow>()]() mutable -> std::optional<PackedBatch> {
+      int64_t count = settings.micro_batch_size;
+      if (!settings.repeat) count = std::min(count, data->size() - first);
+      if (count <= 0) return std::nullopt;
+      rows.clear();
+      for (int64_t i = 0; i < count; ++i) rows.push_back(data->row(order(first + i)));
+      PackedBatch batch = collate(rows, first, settings.pin_memory);
+      first += stride;
+      return batch;
+    };
+  }
+};
+
+PretrainingDataLoader::PretrainingDataLoader(std::shared_ptr<const PretrainingShards> shards, DataLoaderConfig config) {
+  TORCH_CHECK(shards != nullptr, "PretrainingDataLoader: shards must not be null");
+  TORCH_CHECK(config.micro_batch_size >= 1, "PretrainingDataLoader: micro_batch_size must be at least 1, got ",
+              config.micro_batch_size);
+  TORCH_CHECK(config.world_size >= 1 && config.rank >= 0 && config.rank < config.world_size,
+              "PretrainingDataLoader: rank must be 0 to world_size - 1, got rank ", config.rank, " of ",
+              config.world_size);
+  TORCH_CHECK(config.prefetch >= 1, "PretrainingDataLoader: prefetch must be at least 1, got ", config.prefetch);
+  impl_ = std::make_unique<Impl>(Impl{.shards = std::move(shards), .config = config, .prefetcher = nullptr});
+}
+
+PretrainingDataLoader::~PretrainingDataLoader() = default;
+
+PackedBatch PretrainingDataLoader::next() {
+  TORCH_CHECK(!exhausted(),
+              "PretrainingDataLoader: next() after the last batch of a single pass; ask exhausted() first");
+  if (impl_->prefetcher == nullptr) {
+    impl_->prefetcher =
+        std::make_unique<Prefetcher<PackedBatch>>(impl_->maker(), static_cast<size_t>(impl_->config.prefetch));
+  }
+  std::optional<PackedBatch> batch = impl_->prefetcher->next();
+  TORCH_INTERNAL_ASSERT(batch.has_value());
+  ++impl_->batches;
+  return std::move(*batch);
+}
+
+bool PretrainingDataLoader::exhausted() const { return impl_->is_past_end(impl_->first_sample(impl_->batches)); }
+
+SamplerState PretrainingDataLoader::state() const {
+  const DataLoaderConfig& config = impl_->config;
+  int64_t consumed = impl_->start + impl_->batches * config.world_size * config.micro_batch_size;
+  if (!config.repeat) consumed = std::min(consumed, impl_->shards->size());
+  return {.seed = config.seed, .consumed_samples = consumed};
+}
+
+void PretrainingDataLoader::restore(const SamplerState& state) {
+  if (state.seed != impl_->config.seed) {
+    throw DataError("the sampler's state was saved with seed " + std::to_string(state.seed) +
+                    ", the configuration has " + std::to_string(impl_->config.seed) +
+                    ". Resume with the seed that the run began with.");
+  }
+  if (state.consumed_samples < 0) {
+    throw DataError("the sampler's state has " + std::to_string(state.consumed_samples) + " consumed samples");
+  }
+  impl_->prefetcher.reset();
+  impl_->start = state.consumed_samples;
+  impl_->batches = 0;
+}
+
+int64_t PretrainingDataLoader::example_of_sample(int64_t sample) const {
+  TORCH_CHECK(sample >= 0, "PretrainingDataLoader: a sample number is at least 0, got ", sample);
+  return SampleOrder(impl_->shards->size(), impl_->config)(sample);
+}
+
+}  // namespace bert

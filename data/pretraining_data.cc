@@ -1,0 +1,39 @@
+#include "data/pretraining_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "data/error.h"
+
+namespace bert {
+
+void validate(const PretrainingExample& example, int64_t vocab_size, int64_t max_seq_length) {
+  const int64_t length = static_cast<int64_t>(example.input_ids.size());
+  if (length < 1 || length > max_seq_length) {
+    throw DataError(fmt::format("an example has {} tokens, 1 to {} are allowed", length, max_seq_length));
+  }
+  if (example.segment_b_start < 0 || example.segment_b_start > length) {
+    throw DataError(
+        fmt::format("an example of {} tokens has its second segment at {}", length, example.segment_b_start));
+  }
+  for (const auto* ids : {&example.input_ids, &example.masked_ids}) {
+    for (const int32_t id : *ids) {
+      if (id < 0 || id >= vocab_size)
+        throw DataError(fmt::format("an example has id {} in a vocabulary of {}", id, vocab_size));
+    }
+  }
+  if (example.masked_positions.size() != example.masked_ids.size()) {
+    throw DataError(fmt::format("an example has {} masked positions and {} masked ids", example.masked_positions.size(),
+                                example.masked_ids.size()));
+  }
+  for (size_t i = 0; i < example.masked_positions.size(); ++i) {
+    const int32_t position = example.masked_positions[i];
+    if (position < 0 || position >= length || (i > 0 && position <= example.masked_positions[i - 1])) {
+      throw DataError(
+          fmt::format("an example of {} tokens has masked position {}, or positions out of order", length, position));
+    }
+  }
+}
+
+}  // namespace bert
