@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace bert {
 
@@ -42,5 +43,14 @@ struct BertConfig {
           std::initializer_list<const char*>{"bert", "nvidia"});
   }
 };
+
+struct ConfigProblem {
+  std::string field;
+  std::string message;  // the value and what is allowed: "hidden_size is 0, must be from 1 to 65536"
+};
+
+/// Everything that is wrong with `config`: fields in order, then what relates two of them. Empty when it describes a
+/// model.
+[[nodiscard]] std::vector<ConfigProblem> problems(const BertConfig& config);
 
 }  // namespace bert

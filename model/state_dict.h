@@ -1,8 +1,8 @@
 // The common currency between the folders: tensors by name.
 #pragma once
 
-#include <torch/ordered_dict.h>
 #include <torch/nn/module.h>
+#include <torch/ordered_dict.h>
 
 #include <string>
 #include <vector>
@@ -11,7 +11,8 @@ namespace bert {
 
 using StateDict = torch::OrderedDict<std::string, torch::Tensor>;
 
-/// Parameters and buffers by name, each tensor once (tied weights appear under the first name), sharing storage with the module.
+/// Parameters and buffers by name, each tensor once (tied weights appear under the first name), sharing storage with
+/// the module.
 StateDict state_dict(const torch::nn::Module& module);
 
 struct LoadReport {
@@ -19,8 +20,8 @@ struct LoadReport {
   std::vector<std::string> unexpected;  // in the source, not in the module
 };
 
-/// Copies `source` into `module` (converting dtype and device). Throws c10::Error naming every tensor whose shape differs; with
-/// `strict`, also when a name is missing or unexpected.
+/// Copies `source` into `module` (converting dtype and device). Throws c10::Error naming every tensor whose shape
+/// differs; with `strict`, also when a name is missing or unexpected.
 LoadReport load_state_dict(torch::nn::Module& module, const StateDict& source, bool strict = true);
 
 }  // namespace bert

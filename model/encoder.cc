@@ -1,0 +1,165 @@
+// Embeddings, encoder and pooler on packed tokens.
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tanh.h>
+
+#include <vector>
+
+#include "cuda_ext/philox.h"
+#include "model/bert.h"
+
+namespace bert {
+namespace {
+
+/// Gives `parameters`, which are equal in shape, consecutive parts of one new storage and keeps their values.
+void make_consecutive(const std::vector<torch::Tensor>& parameters) {
+  const torch::NoGradGuard no_grad;
+  const std::vector<torch::Tensor> parts = at::cat(parameters).chunk(static_cast<int64_t>(parameters.size()));
+  for (size_t i = 0; i < parameters.size(); ++i) parameters[i].set_data(parts[i]);
+}
+
+}  // namespace
+
+ops::Gelu gelu_form(const BertConfig& config) {
+  return config.hidden_act == "gelu" ? ops::Gelu::kErf : ops::Gelu::kTanh;
+}
+
+ops::Dropout PackedContext::dropout(double p, uint32_t site) const {
+  if (!training || p == 0.0) return {};
+  return {.p = p, .seed = dropout_seed, .site = site, .keys = dropout_keys};
+}
+
+LinearImpl::LinearImpl(int64_t in_features, int64_t out_features)
+    : weight(register_parameter("weight", at::empty({out_features, in_features}))),
+      bias(register_parameter("bias", at::empty({out_features}))) {}
+
+torch::Tensor LinearImpl::forward(const torch::Tensor& x) { return ops::linear(x, weight, bias); }
+
+EmbeddingImpl::EmbeddingImpl(int64_t num_embeddings, int64_t embedding_dim)
+    : weight(register_parameter("weight", at::empty({num_embeddings, embedding_dim}))) {}
+
+LayerNormImpl::LayerNormImpl(int64_t hidden_size, double epsilon)
+    : eps(epsilon),
+      weight(register_parameter("weight", at::empty({hidden_size}))),
+      bias(register_parameter("bias", at::empty({hidden_size}))) {}
+
+torch::Tensor LayerNormImpl::forward(const torch::Tensor& x) { return ops::layer_norm(x, weight, bias, eps); }
+
+BertEmbeddingsImpl::BertEmbeddingsImpl(const BertConfig& config)
+    : hidden_dropout_prob(config.hidden_dropout_prob),
+      word_embeddings(register_module("word_embeddings", Embedding(config.vocab_size, config.hidden_size))),
+      position_embeddings(
+          register_module("position_embeddings", Embedding(config.max_position_embeddings, config.hidden_size))),
+      token_type_embeddings(
+          register_module("token_type_embeddings", Embedding(config.type_vocab_size, config.hidden_size))),
+      LayerNorm(register_module("LayerNorm", bert::LayerNorm(config.hidden_size, config.layer_norm_eps))) {}
+
+torch::Tensor BertEmbeddingsImpl::forward(const PackedBatch& batch, const PackedContext& context) {
+  return ops::embedding_layer_norm_dropout(
+      batch.input_ids, batch.position_ids, batch.token_type_ids,
+      {.word = word_embeddings->weight, .position = position_embeddings->weight, .type = token_type_embeddings->weight},
+      LayerNorm->weight, LayerNorm->bias, LayerNorm->eps, context.dropout(hidden_dropout_prob, kEmbeddingSite));
+}
+
+BertSelfAttentionImpl::BertSelfAttentionImpl(const BertConfig& config, uint32_t layer)
+    : num_attention_heads(config.num_attention_heads),
+      attention_probs_dropout_prob(config.attention_probs_dropout_prob),
+      layer_index(layer),
+      query(register_module("query", Linear(config.hidden_size, config.hidden_size))),
+      key(register_module("key", Linear(config.hidden_size, config.hidden_size))),
+      value(register_module("value", Linear(config.hidden_size, config.hidden_size))) {
+  share_storage();
+}
+
+void BertSelfAttentionImpl::share_storage() {
+  make_consecutive({query->weight, key->weight, value->weight});
+  make_consecutive({query->bias, key->bias, value->bias});
+}
+
+void BertSelfAttentionImpl::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
+  Module::to(device, dtype, non_blocking);
+  share_storage();
+}
+
+void BertSelfAttentionImpl::to(torch::Dtype dtype, bool non_blocking) {
+  Module::to(dtype, non_blocking);
+  share_storage();
+}
+
+void BertSelfAttentionImpl::to(torch::Device device, bool non_blocking) {
+  Module::to(device, non_blocking);
+  share_storage();
+}
+
+torch::Tensor BertSelfAttentionImpl::forward(const torch::Tensor& hidden_states, const PackedContext& context) {
+  const torch::Tensor qkv = ops::qkv_linear(hidden_states, {.query_weight = query->weight,
+                                                            .key_weight = key->weight,
+                                                            .value_weight = value->weight,
+                                                            .query_bias = query->bias,
+                                                            .key_bias = key->bias,
+                                                            .value_bias = value->bias});
+  return ops::attention(qkv, context.cu_seqlens, context.max_seqlen, num_attention_heads,
+                        context.dropout(attention_probs_dropout_prob, dropout_site(layer_index, kAttentionSite)));
+}
+
+BertOutputImpl::BertOutputImpl(const BertConfig& config, int64_t in_features, uint32_t dropout_site)
+    : hidden_dropout_prob(config.hidden_dropout_prob),
+      site(dropout_site),
+      dense(register_module("dense", Linear(in_features, config.hidden_size))),
+      LayerNorm(register_module("LayerNorm", bert::LayerNorm(config.hidden_size, config.layer_norm_eps))) {}
+
+torch::Tensor BertOutputImpl::forward(const torch::Tensor& hidden_states, const torch::Tensor& input,
+                                      const PackedContext& context) {
+  return ops::bias_dropout_residual_layer_norm(ops::linear(hidden_states, dense->weight, {}), dense->bias, input,
+                                               LayerNorm->weight, LayerNorm->bias, LayerNorm->eps,
+                                               context.dropout(hidden_dropout_prob, site));
+}
+
+BertAttentionImpl::BertAttentionImpl(const BertConfig& config, uint32_t layer_index)
+    : self(register_module("self", BertSelfAttention(config, layer_index))),
+      output(register_module(
+          "output", BertOutput(config, config.hidden_size, dropout_site(layer_index, kAttentionOutputSite)))) {}
+
+torch::Tensor BertAttentionImpl::forward(const torch::Tensor& hidden_states, const PackedContext& context) {
+  return output->forward(self->forward(hidden_states, context), hidden_states, context);
+}
+
+BertIntermediateImpl::BertIntermediateImpl(const BertConfig& config)
+    : hidden_act(gelu_form(config)),
+      dense(register_module("dense", Linear(config.hidden_size, config.intermediate_size))) {}
+
+torch::Tensor BertIntermediateImpl::forward(const torch::Tensor& hidden_states) {
+  return ops::bias_gelu(ops::linear(hidden_states, dense->weight, {}), dense->bias, hidden_act);
+}
+
+BertLayerImpl::BertLayerImpl(const BertConfig& config, uint32_t layer_index)
+    : attention(register_module("attention", BertAttention(config, layer_index))),
+      intermediate(register_module("intermediate", BertIntermediate(config))),
+      output(register_module("output",
+                             BertOutput(config, config.intermediate_size, dropout_site(layer_index, kOutputSite)))) {}
+
+torch::Tensor BertLayerImpl::forward(const torch::Tensor& hidden_states, const PackedContext& context) {
+  const torch::Tensor attended = attention->forward(hidden_states, context);
+  return output->forward(intermediate->forward(attended), attended, context);
+}
+
+BertEncoderImpl::BertEncoderImpl(const BertConfig& config) : layer(register_module("layer", torch::nn::ModuleList())) {
+  for (int64_t index = 0; index < config.num_hidden_layers; ++index) {
+    layer->push_back(BertLayer(config, static_cast<uint32_t>(index)));
+  }
+}
+
+torch::Tensor BertEncoderImpl::forward(torch::Tensor hidden_states, const PackedContext& context) {
+  for (const auto& module : *layer) hidden_states = module->as<BertLayer>()->forward(hidden_states, context);
+  return hidden_states;
+}
+
+BertPoolerImpl::BertPoolerImpl(const BertConfig& config)
+    : dense(register_module("dense", Linear(config.hidden_size, config.hidden_size))) {}
+
+torch::Tensor BertPoolerImpl::forward(const torch::Tensor& hidden_states, const PackedContext& context) {
+  const int64_t batch_size = context.cu_seqlens.numel() - 1;
+  return at::tanh(dense->forward(hidden_states.index_select(0, context.cu_seqlens.narrow(0, 0, batch_size))));
+}
+
+}  // namespace bert
