@@ -1,0 +1,77 @@
+#include "data/wordpiece_trainer.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "data/error.h"
+#include "data/tokenizer.h"
+#include "tests/testing.h"
+
+using bert::testing::Contains;
+
+namespace bert {
+namespace {
+
+constexpr std::string_view kText =
+    "Lower lowest low low; newer newest new new, wider widest wide wide. Slow slower slowest! Caf\u00E9 \u4E2D\u6587 "
+    "now";
+
+std::vector<std::string> train(const WordPieceTrainerConfig& config, std::string_view text = kText) {
+  WordPieceTrainer trainer(config);
+  trainer.add(text);
+  return trainer.train();
+}
+
+bool has(const std::vector<std::string>& tokens, const std::string& token) {
+  return std::count(tokens.begin(), tokens.end(), token) == 1;
+}
+
+}  // namespace
+
+TEST_CASE("A learnt vocabulary has its size, special tokens first, and every character", "[unit]") {
+  const auto tokens = train({.vocab_size = 45, .character_coverage = 1.0});
+  REQUIRE(tokens.size() == 45);
+  CHECK(std::vector<std::string>(tokens.begin(), tokens.begin() + 5) ==
+        std::vector<std::string>{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"});
+  for (const char letter : std::string("lowernstidcaf")) {
+    CHECK(has(tokens, std::string(1, letter)));
+    CHECK(has(tokens, std::string("##") + letter));
+  }
+  CHECK(has(tokens, ";"));
+  CHECK_FALSE(has(tokens, "##;"));  // punctuation and ideographs never continue a word
+  CHECK(has(tokens, "\u4E2D"));
+  CHECK_FALSE(has(tokens, "##\u4E2D"));
+  const WordPieceTokenizer tokenizer{Vocabulary(tokens)};
+  for (const std::string& token : tokenizer.tokens(kText)) CHECK(token != "[UNK]");
+  CHECK(tokens == train({.vocab_size = 45, .character_coverage = 1.0}));
+}
+
+TEST_CASE("The most frequent pairs become the first pieces", "[unit]") {
+  // Two characters in two forms; then (a, b) is the most frequent pair, and aab the most frequent word.
+  const auto tokens = train({.vocab_size = 11, .character_coverage = 1.0}, "aab aab aab aab aab ab");
+  REQUIRE(tokens.size() == 11);
+  CHECK(has(tokens, "##b"));
+  CHECK(has(tokens, "aab"));
+  CHECK(WordPieceTokenizer{Vocabulary(tokens)}.tokens("aab") == std::vector<std::string>{"aab"});
+}
+
+TEST_CASE("A vocabulary size that the text cannot give is refused", "[unit]") {
+  CHECK_THROWS_WITH(train({.vocab_size = 500}), Contains("tokens, not 500. Give more text, or ask for at most "));
+  CHECK_THROWS_WITH(train({.vocab_size = 20}), Contains("20 tokens are too few"));
+  CHECK_THROWS_WITH(train({.vocab_size = 6}, ""), Contains("the text gives 5 tokens, not 6"));
+  CHECK_THROWS_AS(train({.vocab_size = 9}, "\u2581 \u2581a\u2581 \u2047"), DataError);
+}
+
+TEST_CASE("Rare characters stay out at a lower coverage; case stays when asked for", "[unit]") {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "Abab ";
+  text += "z";
+  const auto tokens = train({.vocab_size = 10, .character_coverage = 0.99}, text);
+  CHECK_FALSE(has(tokens, "z"));
+  const auto cased = train({.vocab_size = 15, .tokenizer = {.do_lower_case = false}, .character_coverage = 0.99}, text);
+  CHECK(has(cased, "A"));
+  CHECK(has(cased, "Abab"));
+}
+
+}  // namespace bert
