@@ -17,7 +17,7 @@ namespace bert {
 
 void check(const BertConfig& config) {
   std::string text;
-  for (const ConfigProblem& problem : problems(config)) text += "\n  " + problem.message;
+  for (const BertConfigProblem& problem : problems(config)) text += "\n  " + problem.message;
   TORCH_CHECK(text.empty(), "BertConfig describes no model:", text);
 }
 

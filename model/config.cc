@@ -11,7 +11,7 @@ namespace {
 
 /// Collects the values that visit_fields does not allow. NaN is out of every range.
 struct AllowedCheck {
-  std::vector<ConfigProblem>& found;
+  std::vector<BertConfigProblem>& found;
 
   template <class Number>
   void operator()(const char* field, Number value, const char* /*help*/, Number low, Number high) {
@@ -30,8 +30,8 @@ struct AllowedCheck {
 
 }  // namespace
 
-std::vector<ConfigProblem> problems(const BertConfig& config) {
-  std::vector<ConfigProblem> found;
+std::vector<BertConfigProblem> problems(const BertConfig& config) {
+  std::vector<BertConfigProblem> found;
   BertConfig::visit_fields(config, AllowedCheck{found});
   if (config.num_attention_heads > 0 && config.hidden_size % config.num_attention_heads != 0) {
     found.push_back(

@@ -44,13 +44,13 @@ struct BertConfig {
   }
 };
 
-struct ConfigProblem {
+struct BertConfigProblem {
   std::string field;
   std::string message;  // the value and what is allowed: "hidden_size is 0, must be from 1 to 65536"
 };
 
 /// Everything that is wrong with `config`: fields in order, then what relates two of them. Empty when it describes a
 /// model.
-[[nodiscard]] std::vector<ConfigProblem> problems(const BertConfig& config);
+[[nodiscard]] std::vector<BertConfigProblem> problems(const BertConfig& config);
 
 }  // namespace bert

@@ -287,12 +287,13 @@ TEST_CASE("A configuration that describes no model is refused with every problem
                     Contains("hidden_act is \"relu\", must be one of: gelu_new, gelu_pytorch_tanh, gelu"));
   CHECK_THROWS_WITH(BertForPreTraining(BertConfig{.num_hidden_layers = 0}),
                     Contains("num_hidden_layers is 0, must be from 1 to 1000"));
-  const std::vector<ConfigProblem> found = problems({.num_attention_heads = 0,
-                                                     .hidden_dropout_prob = std::numeric_limits<double>::quiet_NaN(),
-                                                     .layer_norm_eps = 0.0,
-                                                     .init = "zeros"});
+  const std::vector<BertConfigProblem> found =
+      problems({.num_attention_heads = 0,
+                .hidden_dropout_prob = std::numeric_limits<double>::quiet_NaN(),
+                .layer_norm_eps = 0.0,
+                .init = "zeros"});
   std::vector<std::string> fields;
-  for (const ConfigProblem& problem : found) fields.push_back(problem.field);
+  for (const BertConfigProblem& problem : found) fields.push_back(problem.field);
   CHECK(fields == std::vector<std::string>{"num_attention_heads", "hidden_dropout_prob", "layer_norm_eps", "init"});
 }
 
