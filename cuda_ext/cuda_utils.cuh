@@ -63,7 +63,9 @@ __device__ __forceinline__ uint32_t keep_bits(const DropoutMask& mask, int64_t r
     for (int half = 0; half < N / 4; ++half) {
       const Philox4 words = dropout_words(mask.seed, key, mask.site, block + static_cast<uint32_t>(half));
 #pragma unroll
-      for (int i = 0; i < 4; ++i) bits |= (words.word[i] >= mask.threshold ? 1U : 0U) << (4 * half + i);
+      for (int i = 0; i < 4; ++i) {  // (not a shifted comparison, which g++ 12 miscompiles under UBSan)
+        if (words.word[i] >= mask.threshold) bits |= 1U << (4 * half + i);
+      }
     }
   }
   return bits;
