@@ -18,8 +18,12 @@
 //
 // Versions
 // 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
-// Occupancy (a test compares it with what nvcc says): warp_forward_kernel 0.31, row_backward_kernel 0.25,
-// block_forward_kernel 0.50, block_backward_kernel 0.37, sum_columns_kernel 1.00.
+// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
+// figures).
+//   layer_norm_warp_forward_kernel 128 0.31
+//   layer_norm_row_backward_kernel 256 0.25
+//   layer_norm_block_forward_kernel 256 0.75
+//   layer_norm_block_backward_kernel 256 0.50
 #include <type_traits>
 
 #include "cuda_ext/cuda_utils.cuh"
@@ -93,7 +97,7 @@ __device__ __forceinline__ void write_y(const LayerNormForward<T, P>& a, int64_t
 }
 
 template <class T, class P, int kPasses>
-__global__ void __launch_bounds__(kWarpThreads) warp_forward_kernel(LayerNormForward<T, P> a) {
+__global__ void __launch_bounds__(kWarpThreads) layer_norm_warp_forward_kernel(LayerNormForward<T, P> a) {
   constexpr int N = kVectorWidth;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + warp_of_thread();
   const int64_t columns = row < a.input.rows ? a.input.columns : 0;  // the last block's idle warps have no columns
@@ -134,7 +138,7 @@ __global__ void __launch_bounds__(kWarpThreads) warp_forward_kernel(LayerNormFor
 }
 
 template <class T, class P, int N>
-__global__ void __launch_bounds__(kBlockThreads) block_forward_kernel(LayerNormForward<T, P> a) {
+__global__ void __launch_bounds__(kBlockThreads) layer_norm_block_forward_kernel(LayerNormForward<T, P> a) {
   BERT_SHARED(float, scratch, 2 * kMaxWarps);
   const int64_t columns = a.input.columns, start = static_cast<int64_t>(threadIdx.x) * N;
   const float inverse = 1.0F / static_cast<float>(columns);
@@ -203,7 +207,7 @@ __device__ __forceinline__ RowVectors<T> read_row(const LayerNormBackward<T, P>&
 }
 
 template <class T, class P>
-__global__ void __launch_bounds__(kBlockThreads) row_backward_kernel(LayerNormBackward<T, P> a) {
+__global__ void __launch_bounds__(kBlockThreads) layer_norm_row_backward_kernel(LayerNormBackward<T, P> a) {
   constexpr int N = kVectorWidth;
   BERT_SHARED(float, scratch, 2 * 2 * kMaxWarps);
   const int64_t columns = a.input.columns, column = static_cast<int64_t>(threadIdx.x) * N;
@@ -254,7 +258,7 @@ __global__ void __launch_bounds__(kBlockThreads) row_backward_kernel(LayerNormBa
 }
 
 template <class T, class P, int N>
-__global__ void __launch_bounds__(kBlockThreads) block_backward_kernel(LayerNormBackward<T, P> a) {
+__global__ void __launch_bounds__(kBlockThreads) layer_norm_block_backward_kernel(LayerNormBackward<T, P> a) {
   BERT_SHARED(float, scratch, 2 * 2 * kMaxWarps);
   int turn = 0;
   const int64_t columns = a.input.columns, start = static_cast<int64_t>(threadIdx.x) * N;
@@ -332,16 +336,16 @@ void layer_norm_forward(const LayerNormForward<T, P>& a, Stream stream) {
   if (input.rows == 0 || input.columns == 0) return;
   const bool aligned = all_aligned(input.x, input.bias, input.residual, a.gamma, a.beta, a.y);
   if (with_passes(aligned, input.columns, [&](auto passes) {
-        launch(warp_forward_kernel<T, P, passes>, {.x = ceil_divide(input.rows, kRowsPerBlock)}, kWarpThreads, 0,
-               stream, a);
+        launch(layer_norm_warp_forward_kernel<T, P, passes>, {.x = ceil_divide(input.rows, kRowsPerBlock)},
+               kWarpThreads, 0, stream, a);
       })) {
     return;
   }
   const Grid grid{.x = static_cast<unsigned>(at_most(input.rows, kMaxRowBlocks))};
   if (aligned && input.columns % kVectorWidth == 0) {
-    launch(block_forward_kernel<T, P, kVectorWidth>, grid, kBlockThreads, 0, stream, a);
+    launch(layer_norm_block_forward_kernel<T, P, kVectorWidth>, grid, kBlockThreads, 0, stream, a);
   } else {
-    launch(block_forward_kernel<T, P, 1>, grid, kBlockThreads, 0, stream, a);
+    launch(layer_norm_block_forward_kernel<T, P, 1>, grid, kBlockThreads, 0, stream, a);
   }
 }
 
@@ -355,11 +359,11 @@ void layer_norm_backward(const LayerNormBackward<T, P>& a, Stream stream) {
                        all_aligned(input.x, input.bias, input.residual, a.gamma, a.dy, a.dx, a.dresidual, a.workspace);
   if (input.rows == 0) {
   } else if (vectors && input.columns <= kVectorWidth * kBlockThreads) {
-    launch(row_backward_kernel<T, P>, grid, threads, 0, stream, a);
+    launch(layer_norm_row_backward_kernel<T, P>, grid, threads, 0, stream, a);
   } else if (vectors) {
-    launch(block_backward_kernel<T, P, kVectorWidth>, grid, threads, 0, stream, a);
+    launch(layer_norm_block_backward_kernel<T, P, kVectorWidth>, grid, threads, 0, stream, a);
   } else {
-    launch(block_backward_kernel<T, P, 1>, grid, threads, 0, stream, a);
+    launch(layer_norm_block_backward_kernel<T, P, 1>, grid, threads, 0, stream, a);
   }
   sum_columns<P>(
       {.partial = a.workspace, .blocks = grid.x, .columns = input.columns, .output = {a.dgamma, a.dbeta, a.dbias}},

@@ -1,0 +1,132 @@
+// What nvcc says of each kernel (target cuda_compile) against what the kernel files state: no spills, and the
+// occupancy.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+struct Resources {
+  std::string kernel, symbol;  // kernel: the name in the source
+  int registers = 0, shared_bytes = 0, spilled_bytes = 0, stack_bytes = 0;
+};
+
+/// Reads the output of `nvcc --resource-usage`.
+std::vector<Resources> parse_resources(const std::string& text) {
+  static const std::regex kEntry("Compiling entry function '(\\w+)'"), kName("\\d([a-z][a-z_0-9]*_kernel)"),
+      kSpills("(\\d+) bytes stack frame, (\\d+) bytes spill stores, (\\d+) bytes spill loads"),
+      kRegisters("Used (\\d+) registers"), kShared("(\\d+) bytes smem");
+  std::vector<Resources> all;
+  std::istringstream lines(text);
+  std::smatch match;
+  for (std::string line; std::getline(lines, line);) {
+    if (std::regex_search(line, match, kEntry)) {
+      all.push_back({});
+      all.back().kernel = all.back().symbol = match[1];
+      if (std::smatch name; std::regex_search(all.back().symbol, name, kName)) all.back().kernel = name[1];
+    }
+    if (all.empty()) continue;
+    if (std::regex_search(line, match, kSpills)) {
+      all.back().stack_bytes = std::stoi(match[1]);
+      all.back().spilled_bytes = std::stoi(match[2]) + std::stoi(match[3]);
+    }
+    if (std::regex_search(line, match, kRegisters)) all.back().registers = std::stoi(match[1]);
+    if (std::regex_search(line, match, kShared)) all.back().shared_bytes = std::stoi(match[1]);
+  }
+  return all;
+}
+
+/// The share of the 64 warps of an sm_90 processor that can be resident. Equal to cuda_occupancy.h for every number of
+/// threads, registers and shared bytes (compared once, 737,280 cases, CUDA 13.0).
+double occupancy(int threads, int registers, int shared_bytes) {
+  const int warps = threads / 32, registers_per_warp = (registers * 32 + 255) / 256 * 256;
+  const int warps_by_registers = 65536 / 4 / registers_per_warp * 4;       // four partitions
+  const int block_shared_bytes = (shared_bytes + 1024 + 127) / 128 * 128;  // 1 KiB is the system's
+  const int blocks = std::min({64 / warps, 32, warps_by_registers / warps, 228 * 1024 / block_shared_bytes});
+  return blocks * warps / 64.0;
+}
+
+struct Statement {
+  int threads = 0;
+  double occupancy = 0.0;
+};
+
+/// The lines `//   NAME THREADS SHARE` of the kernel files.
+std::map<std::string, Statement> statements() {
+  static const std::regex kLine("//   ([a-z_0-9]+_kernel) (\\d+) (\\d\\.\\d\\d)");
+  std::map<std::string, Statement> all;
+  for (const auto& file : std::filesystem::directory_iterator(BERT_SOURCE_DIR "/cuda_ext")) {
+    if (file.path().extension() != ".cu" && file.path().extension() != ".cuh") continue;
+    std::ifstream stream(file.path());
+    std::smatch match;
+    for (std::string line; std::getline(stream, line);) {
+      if (std::regex_match(line, match, kLine)) all[match[1]] = {std::stoi(match[2]), std::stod(match[3])};
+    }
+  }
+  return all;
+}
+
+constexpr const char* kSample =
+    "ptxas info    : Compiling entry function '_ZN4bert12_GLOBAL__N_119block_fancy3_kernelIfEEvT_' for 'sm_90'\n"
+    "ptxas info    : Function properties for _ZN4bert\n"
+    "    24 bytes stack frame, 60 bytes spill stores, 40 bytes spill loads\n"
+    "ptxas info    : Used 255 registers, used 1 barriers, 24 bytes cumulative stack size, 1024 bytes smem\n"
+    "ptxas info    : Compile time = 10.000 ms\n";
+
+TEST_CASE("nvcc's resource usage is read", "[unit]") {
+  const auto all = parse_resources(kSample);
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].kernel == "block_fancy3_kernel");
+  CHECK(all[0].stack_bytes == 24);
+  CHECK(all[0].spilled_bytes == 100);
+  CHECK(all[0].registers == 255);
+  CHECK(all[0].shared_bytes == 1024);
+}
+
+TEST_CASE("Occupancy is what cuda_occupancy.h computes", "[unit]") {
+  CHECK(occupancy(256, 24, 1024) == 1.0);
+  CHECK(occupancy(128, 96, 0) == 20.0 / 64);
+  CHECK(occupancy(256, 118, 128) == 16.0 / 64);
+  CHECK(occupancy(32, 16, 0) == 0.5);               // 32 blocks
+  CHECK(occupancy(64, 16, 48 * 1024) == 8.0 / 64);  // 4 blocks by shared memory
+}
+
+TEST_CASE("Kernels do not spill and reach the occupancy that their files state", "[unit]") {
+  std::ifstream file(BERT_BINARY_DIR "/cuda_resources.txt");
+  if (!file) BERT_SKIP("no build/cuda_resources.txt: the target cuda_compile, which needs nvcc, has not been built");
+  std::ostringstream text;
+  text << file.rdbuf();
+  const auto all = parse_resources(text.str());
+  const auto stated = statements();
+  REQUIRE(!all.empty());
+  std::map<std::string, double> least;
+  for (const Resources& kernel : all) {
+    INFO(kernel.symbol);
+    CHECK(kernel.spilled_bytes == 0);
+    CHECK(kernel.stack_bytes == 0);
+    REQUIRE(stated.count(kernel.kernel) == 1);  // the file that holds the kernel has no line for it
+    const Statement& statement = stated.at(kernel.kernel);
+    const double reached = occupancy(statement.threads, kernel.registers, kernel.shared_bytes);
+    INFO(kernel.registers << " registers, " << kernel.shared_bytes << " bytes of shared memory, " << statement.threads
+                          << " threads");
+    CHECK(reached >= statement.occupancy);
+    const auto [entry, added] = least.try_emplace(kernel.kernel, reached);
+    if (!added) entry->second = std::min(entry->second, reached);
+  }
+  for (const auto& [name, statement] : stated) {
+    INFO(name << " is stated; was it renamed?");
+    REQUIRE(least.count(name) == 1);
+    CHECK(least[name] < statement.occupancy + 0.1);  // the statement is not idle
+  }
+}
+
+}  // namespace
+}  // namespace bert
