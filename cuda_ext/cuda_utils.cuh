@@ -1,6 +1,7 @@
 // Sums over warps, blocks and partial results, in an order that never changes: deterministic without floating-point
 // atomics.
-// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's figures).
+// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
+// figures).
 //   sum_columns_kernel 256 1.00
 #pragma once
 

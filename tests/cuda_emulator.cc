@@ -12,6 +12,7 @@
 #include <random>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "cuda_ext/launch.h"
 #ifdef __SANITIZE_ADDRESS__
@@ -445,12 +446,13 @@ void for_each_order(const std::function<void()>& body) {
   const struct Restore {
     ~Restore() { set_order(Threads::kAscending, Blocks::kForwards); }
   } restore;
-  for (const Threads threads :
-       {Threads::kDescending, Threads::kShuffled1, Threads::kShuffled2, Threads::kShuffled3, Threads::kAscending}) {
-    for (const Blocks blocks : {Blocks::kBackwards, Blocks::kForwards}) {
-      set_order(threads, blocks);
-      body();
-    }
+  constexpr std::pair<Threads, Blocks> kOrders[] = {
+      {Threads::kAscending, Blocks::kForwards},  {Threads::kAscending, Blocks::kBackwards},
+      {Threads::kDescending, Blocks::kForwards}, {Threads::kShuffled1, Blocks::kBackwards},
+      {Threads::kShuffled2, Blocks::kForwards},  {Threads::kShuffled3, Blocks::kBackwards}};
+  for (const auto& [threads, blocks] : kOrders) {
+    set_order(threads, blocks);
+    body();
   }
 }
 

@@ -30,7 +30,8 @@ enum class Threads { kAscending, kDescending, kShuffled1, kShuffled2, kShuffled3
 enum class Blocks { kForwards, kBackwards };
 void set_order(Threads threads, Blocks blocks);
 
-/// Calls body once per order (5 of threads, 2 of blocks); the order is ascending and forwards again afterwards.
+/// Calls body in every order of the threads and in both of the blocks, 6 times; ascending and forwards again
+/// afterwards.
 void for_each_order(const std::function<void()>& body);
 
 /// Context switches so far: shows that kernels really ran as threads.
