@@ -15,7 +15,8 @@
 //   bias_gelu_backward_kernel 128 0.43
 #include "cuda_ext/cuda_utils.cuh"
 
-namespace bert::kernels::inline BERT_KERNEL_BUILD {
+namespace bert::kernels {
+inline namespace BERT_KERNEL_BUILD {
 namespace {
 
 constexpr int kThreads = 128;
@@ -150,4 +151,5 @@ BERT_INSTANTIATE(c10::BFloat16, c10::BFloat16)
 BERT_INSTANTIATE(c10::BFloat16, float)
 #undef BERT_INSTANTIATE
 
-}  // namespace bert::kernels::inline BERT_KERNEL_BUILD
+}  // namespace BERT_KERNEL_BUILD
+}  // namespace bert::kernels

@@ -8,7 +8,8 @@
 #include "cuda_ext/launch.h"
 #include "cuda_ext/math.h"
 
-namespace bert::kernels::inline BERT_KERNEL_BUILD {
+namespace bert::kernels {
+inline namespace BERT_KERNEL_BUILD {
 
 inline constexpr int kVectorWidth = 8;  // columns per thread and access: 16 bytes of half, two philox counters
 
@@ -112,4 +113,5 @@ void sum_columns(const ColumnSums<P>& sums, int outputs, Stream stream) {
 }
 
 }  // namespace
-}  // namespace bert::kernels::inline BERT_KERNEL_BUILD
+}  // namespace BERT_KERNEL_BUILD
+}  // namespace bert::kernels

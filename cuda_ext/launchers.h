@@ -18,7 +18,8 @@
 
 struct CUstream_st;
 
-namespace bert::kernels::inline BERT_KERNEL_BUILD {
+namespace bert::kernels {
+inline namespace BERT_KERNEL_BUILD {
 
 using Stream = CUstream_st*;
 
@@ -98,4 +99,5 @@ template <class T, class P>
 void bias_gelu_backward(const BiasGeluBackward<T, P>& arguments, Stream stream);
 int64_t bias_gelu_backward_workspace(int64_t rows, int64_t columns);
 
-}  // namespace bert::kernels::inline BERT_KERNEL_BUILD
+}  // namespace BERT_KERNEL_BUILD
+}  // namespace bert::kernels

@@ -28,7 +28,8 @@
 
 #include "cuda_ext/cuda_utils.cuh"
 
-namespace bert::kernels::inline BERT_KERNEL_BUILD {
+namespace bert::kernels {
+inline namespace BERT_KERNEL_BUILD {
 namespace {
 
 constexpr int kWarpThreads = 128, kRowsPerBlock = kWarpThreads / kWarpSize;  // one warp per row
@@ -380,4 +381,5 @@ BERT_INSTANTIATE(c10::BFloat16, c10::BFloat16)
 BERT_INSTANTIATE(c10::BFloat16, float)
 #undef BERT_INSTANTIATE
 
-}  // namespace bert::kernels::inline BERT_KERNEL_BUILD
+}  // namespace BERT_KERNEL_BUILD
+}  // namespace bert::kernels
