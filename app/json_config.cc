@@ -117,6 +117,7 @@ class Binder {
     };
     for (const auto& [pointer, field] : leaves_) consider(pointer);
     for (const std::string& pointer : objects_) consider(pointer);
+    std::sort(siblings.begin(), siblings.end());
     if (const std::string near = nearest(key, siblings); !near.empty())
       return "unknown key; did you mean \"" + near + "\"?";
     if (!elsewhere.empty()) return "unknown key; did you mean " + elsewhere + "?";

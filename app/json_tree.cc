@@ -84,6 +84,21 @@ class TokenPositions {
   int64_t line_ = 1, token_line_ = 1, token_column_ = 1;
 };
 
+/// What nlohmann's parser says, without its own positions and without the text that it has read.
+std::string explain(const nlohmann::json::exception& error) {
+  const std::string text = error.what();
+  constexpr int kOutOfRangeNumber = 406;  // nlohmann's exception id
+  if (error.id == kOutOfRangeNumber) {
+    const size_t begin = text.find('\'') + 1;
+    return "number does not fit a double: " + text.substr(begin, text.rfind('\'') - begin);
+  }
+  const size_t begin = text.find("syntax error");
+  const std::string message = begin == std::string::npos ? text.substr(text.find(']') + 1) : text.substr(begin);
+  const size_t token = message.find("; last read: '"), expected = message.rfind("; expected ");
+  if (token == std::string::npos) return message;
+  return message.substr(0, token) + (expected == std::string::npos || expected < token ? "" : message.substr(expected));
+}
+
 /// nlohmann's parser calls this for every token; it builds the tree.
 class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -132,6 +147,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& name) override {
     positions_.next();
     key_ = name;
+    key_pending_ = true;
     key_place_ = place();
     const JsonNode& object = *open_.back().node;
     if (const JsonNode* earlier = object.find(name)) {
@@ -141,16 +157,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   }
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) override {
     positions_.stop();
-    std::string message = error.what();
-    if (error.id == 406) {  // out_of_range: number overflow
-      message = "number does not fit a double: " + message.substr(message.find('\'') + 1);
-      message = message.substr(0, message.rfind('\''));
-    } else if (const size_t at = message.find("syntax error"); at != std::string::npos) {
-      message = message.substr(at);
-    } else if (const size_t bracket = message.find("] "); bracket != std::string::npos) {
-      message = message.substr(bracket + 2);
-    }
-    problem(open_.empty() ? "" : pointer(), message);
+    problem(key_pending_ ? pointer() : open_.empty() ? "" : open_.back().pointer, explain(error));
     problems_.incomplete = true;
     return false;
   }
@@ -175,6 +182,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   }
 
   JsonNode& add(JsonNode::Kind kind, std::string text) {
+    key_pending_ = false;
     JsonNode node;
     node.kind = kind;
     node.text = std::move(text);
@@ -218,6 +226,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   JsonProblems& problems_;
   std::vector<Open> open_;  // pointers stay valid: a parent's list grows only after its last child is closed
   std::string key_;
+  bool key_pending_ = false;  // its value has not come yet
   JsonPlace key_place_;
 };
 

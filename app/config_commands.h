@@ -1,0 +1,9 @@
+#pragma once
+
+namespace bert {
+
+/// `bert config validate|show|schema|diff`; argv[0] is "config". Returns 0, or 2 for wrong usage. Throws ConfigError,
+/// InputMissing.
+int config_command(int argc, char** argv);
+
+}  // namespace bert
