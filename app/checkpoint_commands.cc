@@ -1,0 +1,129 @@
+#include "app/checkpoint_commands.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "app/checkpoint_files.h"
+#include "app/tensor_diff.h"
+#include "data/error.h"
+
+namespace bert {
+namespace {
+
+namespace fs = std::filesystem;
+
+int64_t total_bytes(const Manifest& manifest) {
+  int64_t bytes = 0;
+  for (const auto& [name, entry] : manifest) bytes += entry.bytes;
+  return bytes;
+}
+
+void list(const std::string& run_directory) {
+  if (!fs::is_directory(run_directory)) throw InputMissing(run_directory + ": no such run directory");
+  for (const CheckpointEntry& entry : list_checkpoints(run_directory)) {
+    nlohmann::ordered_json line = {{"step", entry.step}, {"path", entry.directory}};
+    try {
+      line["bytes"] = total_bytes(verify_checkpoint(entry.directory));
+      line["valid"] = true;
+    } catch (const std::runtime_error& error) {
+      line["valid"] = false;
+      line["why"] = error.what();
+    }
+    fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  }
+}
+
+void verify(const std::string& path) {
+  std::vector<std::string> directories = {path};
+  if (!fs::exists(path + "/" + kManifestFile) && fs::is_directory(path + "/checkpoints")) {  // a whole run
+    directories.clear();
+    for (const CheckpointEntry& entry : list_checkpoints(path)) directories.push_back(entry.directory);
+  }
+  for (const std::string& directory : directories) {
+    const Manifest manifest = verify_checkpoint(directory);
+    size_t tensors = 0;
+    for (const auto& [name, entry] : manifest) tensors += entry.tensors.size();
+    fmt::print("{}: valid, {} files, {} tensors, {} bytes\n", directory, manifest.size(), tensors,
+               total_bytes(manifest));
+  }
+}
+
+/// Prints what differs between two safetensors files and returns how many tensors do.
+int64_t diff_files(const std::string& a_path, const std::string& b_path) {
+  const SafetensorsFile a(a_path), b(b_path);
+  int64_t differing = 0;
+  std::set<std::string> names;
+  for (const TensorInfo& tensor : a.tensors()) names.insert(tensor.name);
+  for (const TensorInfo& tensor : b.tensors()) names.insert(tensor.name);
+  for (const std::string& name : names) {
+    const TensorDifference difference = compare_tensors(a, b, name);
+    if (difference.equal) continue;
+    ++differing;
+    nlohmann::ordered_json line = {{"tensor", name}};
+    if (difference.note.empty()) {
+      line["max_abs_difference"] = difference.max_abs;
+      line["elements"] = difference.elements;
+    } else {
+      line["note"] = difference.note;
+    }
+    fmt::print("{}\n", line.dump());
+  }
+  return differing;
+}
+
+void diff(const std::string& a, const std::string& b) {
+  int64_t differing = 0;
+  if (!fs::is_directory(a) && !fs::is_directory(b)) {
+    differing = diff_files(a, b);
+  } else {
+    for (const char* file : {kModelFile, kOptimizerFile}) {
+      const std::string a_file = a + "/" + file, b_file = b + "/" + file;
+      if (file == kOptimizerFile && (!fs::exists(a_file) || !fs::exists(b_file))) continue;
+      differing += diff_files(a_file, b_file);
+    }
+  }
+  fmt::print("{{\"differing_tensors\": {}}}\n", differing);
+}
+
+}  // namespace
+
+int checkpoint_command(int argc, char** argv) {
+  CLI::App app("Checks and compares checkpoints.", "bert checkpoint");
+  app.require_subcommand(1);
+  app.footer("Example: bert checkpoint verify runs/first/latest");
+  std::string path, other;
+  std::vector<std::string> paths;
+
+  CLI::App* list_verb =
+      app.add_subcommand("list", "A line of JSON for every checkpoint of a run, oldest first, each verified");
+  list_verb->add_option("RUN_DIRECTORY", path, "run directory")->required();
+  list_verb->callback([&] { list(path); });
+
+  CLI::App* verify_verb =
+      app.add_subcommand("verify", "Compares every byte with the manifest; 65 damaged, 66 something is missing");
+  verify_verb->add_option("PATH", paths, "checkpoint or run directories")->required();
+  verify_verb->callback([&] { std::for_each(paths.begin(), paths.end(), verify); });
+
+  CLI::App* diff_verb =
+      app.add_subcommand("diff", "A line of JSON for every tensor in which two checkpoints differ, then their number");
+  diff_verb->add_option("A", path, "checkpoint directory or .safetensors file")->required();
+  diff_verb->add_option("B", other, "checkpoint directory or .safetensors file")->required();
+  diff_verb->callback([&] { diff(path, other); });
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return 0;
+}
+
+}  // namespace bert

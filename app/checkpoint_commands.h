@@ -1,0 +1,9 @@
+#pragma once
+
+namespace bert {
+
+/// `bert checkpoint list|verify|diff`; argv[0] is "checkpoint". Returns 0, or 2 for wrong usage. Throws DataError,
+/// InputMissing, IoError.
+int checkpoint_command(int argc, char** argv);
+
+}  // namespace bert

@@ -1,0 +1,301 @@
+#include "app/checkpoint_files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+
+#include "app/bounded_json.h"
+#include "app/fail_point.h"
+#include "data/error.h"
+
+namespace bert {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kStepPrefix = "step-";
+constexpr const char* kTemporaryPrefix = "tmp-";
+constexpr const char* kDamagedSuffix = ".damaged";
+constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
+
+[[noreturn]] void throw_system(const std::string& path, const char* action, int error) {
+  throw IoError(fmt::format("{}: cannot {}: {}", path, action, std::strerror(error)));
+}
+
+std::string checkpoints_directory(const std::string& run_directory) { return run_directory + "/checkpoints"; }
+
+/// The step of a name "step-00000100", nothing for other names.
+std::optional<int64_t> step_of(const std::string& name) {
+  if (name.rfind(kStepPrefix, 0) != 0) return std::nullopt;
+  int64_t step = 0;
+  const char* begin = name.data() + std::strlen(kStepPrefix);
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(begin, end, step);
+  if (error != std::errc() || stop != end || step < 0) return std::nullopt;
+  return step;
+}
+
+std::string last_line(const std::string& before) {
+  return fmt::format("\"checksum\": \"{}\"}}\n", checksum(before.data(), before.size()));
+}
+
+std::string write_manifest(const Manifest& manifest) {
+  json files = json::object();
+  for (const auto& [name, entry] : manifest) {
+    files[name] = {{"bytes", entry.bytes}, {"xxh3_128", entry.checksum}};
+    if (!entry.tensors.empty()) files[name]["tensors"] = entry.tensors;
+  }
+  // The checksum stands on the last line, and it all is one JSON object still.
+  const std::string before = fmt::format("{{\"format_version\": {},\n\"files\": {},\n", kFormatVersion, files.dump(1));
+  return before + last_line(before);
+}
+
+Manifest read_manifest(const std::string& directory) {
+  const std::string path = directory + "/" + kManifestFile;
+  const std::string text = read_file(path, kMaxManifestBytes);
+  const size_t newline = text.size() < 2 ? std::string::npos : text.rfind('\n', text.size() - 2);
+  const std::string before = text.substr(0, newline == std::string::npos ? 0 : newline + 1);
+  if (before.empty() || text.substr(before.size()) != last_line(before)) {
+    throw DataError(path + ": damaged: its last line is not the checksum of what precedes it");
+  }
+  const json document = parse_bounded_json(text, path);
+  if (const int64_t version = integer_member(document, "format_version", path); version != kFormatVersion) {
+    throw DataError(fmt::format("{}: format version {}, this program knows {}", path, version, kFormatVersion));
+  }
+  Manifest manifest;
+  for (const auto& [name, file] : member(document, "files", json::value_t::object, path).items()) {
+    if (name.empty() || name.find('/') != std::string::npos || name.front() == '.')
+      throw DataError(path + ": not a file name: " + name);
+    if (!file.is_object()) throw DataError(path + ": " + name + ": want an object {...}");
+    ManifestEntry& entry = manifest[name];
+    entry.bytes = integer_member(file, "bytes", path);
+    entry.checksum = string_member(file, "xxh3_128", path);
+    if (!file.contains("tensors")) continue;
+    const json& tensors = member(file, "tensors", json::value_t::object, path);
+    for (const auto& item : tensors.items())
+      entry.tensors[item.key()] = string_member(tensors, item.key().c_str(), path);
+  }
+  for (const char* required : {kModelFile, kStateFile}) {
+    if (manifest.count(required) == 0) throw DataError(path + ": does not list " + required);
+  }
+  return manifest;
+}
+
+/// Which tensor of a damaged file is damaged, as far as it can be told.
+std::string damaged_part(const std::string& path, const ManifestEntry& entry) {
+  if (entry.tensors.empty()) return "its checksum is not the manifest's";
+  try {
+    const SafetensorsFile file(path);
+    for (const TensorInfo& tensor : file.tensors()) {
+      const auto listed = entry.tensors.find(tensor.name);
+      if (listed == entry.tensors.end()) return "tensor " + tensor.name + " is not in the manifest";
+      const std::string_view data = file.data(tensor);
+      if (checksum(data.data(), data.size()) != listed->second)
+        return "the checksum of tensor " + tensor.name + " is not the manifest's";
+    }
+    return "the checksum of its header is not the manifest's";
+  } catch (const DataError& error) {
+    return error.what();
+  }
+}
+
+void verify_file(const std::string& path, const ManifestEntry& entry) {
+  const MappedFile file(path);
+  if (file.size() != entry.bytes) {
+    throw DataError(fmt::format("{}: damaged: {} bytes, the manifest says {}", path, file.size(), entry.bytes));
+  }
+  if (checksum(file.data(), static_cast<size_t>(file.size())) != entry.checksum) {
+    throw DataError(fmt::format("{}: damaged: {}", path, damaged_part(path, entry)));
+  }
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  if (rename(from.c_str(), to.c_str()) != 0) throw_system(from, ("rename to " + to).c_str(), errno);
+}
+
+void remove_tree(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw IoError(fmt::format("{}: cannot remove: {}", path, error.message()));
+}
+
+/// A directory goes under a temporary name before it is removed, so that none is ever found half-removed.
+void remove_checkpoint(const std::string& directory) {
+  const fs::path path(directory);
+  const std::string doomed = (path.parent_path() / (kTemporaryPrefix + path.filename().string() + "-removed")).string();
+  remove_tree(doomed);
+  rename_path(directory, doomed);
+  remove_tree(doomed);
+}
+
+void link_latest(const std::string& run_directory, int64_t step) {
+  const std::string target = fs::path(checkpoint_directory("", step)).relative_path().string();
+  const std::string temporary = run_directory + "/latest.tmp";
+  unlink(temporary.c_str());
+  if (symlink(target.c_str(), temporary.c_str()) != 0) throw_system(temporary, "create", errno);
+  rename_path(temporary, run_directory + "/latest");
+  sync_path(run_directory);
+}
+
+/// Renames a damaged checkpoint out of the way and returns its new name.
+std::string set_aside(const std::string& directory) {
+  std::string aside = directory + kDamagedSuffix;
+  for (int count = 2; fs::exists(aside); ++count) aside = fmt::format("{}{}-{}", directory, kDamagedSuffix, count);
+  rename_path(directory, aside);
+  return aside;
+}
+
+}  // namespace
+
+std::string checkpoint_directory(const std::string& run_directory, int64_t step) {
+  return fmt::format("{}/{}{:08}", checkpoints_directory(run_directory), kStepPrefix, step);
+}
+
+std::vector<CheckpointEntry> list_checkpoints(const std::string& run_directory) {
+  std::vector<CheckpointEntry> found;
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(checkpoints_directory(run_directory), absent)) {
+    if (const auto step = step_of(entry.path().filename().string())) found.push_back({*step, entry.path().string()});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.step < b.step; });
+  return found;
+}
+
+Manifest verify_checkpoint(const std::string& directory) {
+  if (!fs::is_directory(directory)) throw InputMissing(directory + ": no such checkpoint directory");
+  const Manifest manifest = read_manifest(directory);
+  for (const auto& item : fs::directory_iterator(directory)) {
+    const std::string name = item.path().filename().string();
+    if (name != kManifestFile && manifest.count(name) == 0) {
+      throw DataError(item.path().string() +
+                      ": the manifest does not list this file; remove it if it does not belong to the checkpoint");
+    }
+  }
+  for (const auto& [name, entry] : manifest) verify_file(directory + "/" + name, entry);
+  return manifest;
+}
+
+std::optional<CheckpointEntry> newest_valid_checkpoint(const std::string& run_directory,
+                                                       const std::function<void(const std::string& message)>& report) {
+  std::error_code absent;
+  std::vector<std::string> stale;
+  for (const auto& entry : fs::directory_iterator(checkpoints_directory(run_directory), absent)) {
+    if (entry.path().filename().string().rfind(kTemporaryPrefix, 0) == 0) stale.push_back(entry.path().string());
+  }
+  for (const std::string& path : stale) remove_tree(path);
+
+  std::vector<CheckpointEntry> entries = list_checkpoints(run_directory);
+  bool newest = true;
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry, newest = false) {
+    std::string why;
+    try {
+      verify_checkpoint(entry->directory);
+      if (!newest) link_latest(run_directory, entry->step);
+      return *entry;
+    } catch (const DataError& error) {
+      why = error.what();
+    } catch (const InputMissing& error) {
+      why = error.what();
+    }
+    report(fmt::format("damaged checkpoint set aside as {}: {}", set_aside(entry->directory), why));
+  }
+  return std::nullopt;
+}
+
+void finish_checkpoint(const std::string& run_directory, int64_t step, int64_t keep) {
+  fail_point("checkpoint.latest");
+  link_latest(run_directory, step);
+  fail_point("checkpoint.prune");
+  const std::vector<CheckpointEntry> entries = list_checkpoints(run_directory);
+  for (int64_t i = 0; i + keep < static_cast<int64_t>(entries.size()); ++i) {
+    if (const CheckpointEntry& old = entries[static_cast<size_t>(i)]; old.step != step)
+      remove_checkpoint(old.directory);
+  }
+}
+
+CheckpointWriter::CheckpointWriter(std::string directory, int64_t expected_bytes) : directory_(std::move(directory)) {
+  while (directory_.size() > 1 && directory_.back() == '/') directory_.pop_back();
+  const fs::path path = fs::absolute(directory_);
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  if (error) throw IoError(fmt::format("{}: cannot create: {}", path.parent_path().string(), error.message()));
+
+  struct statvfs disk {};
+  if (statvfs(path.parent_path().c_str(), &disk) == 0) {
+    const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
+    const uint64_t needed =
+        static_cast<uint64_t>(expected_bytes) + (uint64_t{64} << 10);  // the manifest is smaller than 64 KB
+    if (free < needed) {
+      throw IoError(fmt::format(
+          "{}: the disk is full: a checkpoint needs {} bytes, {} are free. Free some space or write elsewhere.",
+          directory_, needed, free));
+    }
+  }
+  temporary_ =
+      (path.parent_path() / fmt::format("{}{}-{}", kTemporaryPrefix, path.filename().string(), getpid())).string();
+  remove_tree(temporary_);
+  fs::create_directory(temporary_, error);
+  if (error) throw IoError(fmt::format("{}: cannot create: {}", temporary_, error.message()));
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (temporary_.empty()) return;
+  std::error_code ignored;
+  fs::remove_all(temporary_, ignored);
+}
+
+void CheckpointWriter::add_tensors(const std::string& file, const std::vector<TensorSource>& tensors) {
+  AtomicFile out(temporary_ + "/" + file);
+  Checksum sum;
+  ManifestEntry& entry = manifest_[file];
+  entry.tensors = write_safetensors(
+      [&](const void* data, size_t bytes) {
+        out.write(data, bytes);
+        sum.update(data, bytes);
+        fail_point("checkpoint.write");
+      },
+      tensors);
+  entry.bytes = out.size();
+  entry.checksum = sum.hexadecimal();
+  fail_point("checkpoint.fsync");
+  out.commit();
+}
+
+void CheckpointWriter::add_text(const std::string& file, const std::string& text) {
+  AtomicFile out(temporary_ + "/" + file);
+  out.write(text);
+  manifest_[file] = {out.size(), checksum(text.data(), text.size()), {}};
+  fail_point("checkpoint.fsync");
+  out.commit();
+}
+
+void CheckpointWriter::publish() {
+  fail_point("checkpoint.manifest");
+  AtomicFile manifest(temporary_ + "/" + kManifestFile);
+  manifest.write(write_manifest(manifest_));
+  manifest.commit();  // with an fsync of the directory, the last of its files
+  fail_point("checkpoint.rename");
+  if (rename(temporary_.c_str(), directory_.c_str()) != 0) {
+    if (errno != ENOTEMPTY && errno != EEXIST) throw_system(temporary_, ("rename to " + directory_).c_str(), errno);
+    // One is there: the two change places at once, then the old one, now under the temporary name, goes.
+    if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, directory_.c_str(), RENAME_EXCHANGE) != 0) {
+      throw_system(temporary_, ("exchange with " + directory_).c_str(), errno);
+    }
+    remove_tree(temporary_);
+  }
+  temporary_.clear();
+  fail_point("checkpoint.renamed");
+  sync_path(fs::absolute(directory_).parent_path().string());
+}
+
+}  // namespace bert

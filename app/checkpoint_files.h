@@ -1,0 +1,76 @@
+// Checkpoints as directories of files, without LibTorch: written whole or not at all, checked, found, kept and removed.
+//
+// RUN/checkpoints/step-00000100/{model.safetensors, optimizer.safetensors, state.json, MANIFEST.json}; RUN/latest is a
+// link to the newest. MANIFEST.json has size and XXH3-128 of every file, and of every tensor; its last line holds the
+// checksum of the lines before it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/safetensors.h"
+
+namespace bert {
+
+inline constexpr const char* kModelFile = "model.safetensors";
+inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+inline constexpr const char* kStateFile = "state.json";
+inline constexpr const char* kManifestFile = "MANIFEST.json";
+
+/// RUN/checkpoints/step-00000100.
+std::string checkpoint_directory(const std::string& run_directory, int64_t step);
+
+struct CheckpointEntry {
+  int64_t step;
+  std::string directory;
+};
+
+/// The checkpoints of a run by step, oldest first. Nothing is read but names. None when the directory is absent.
+std::vector<CheckpointEntry> list_checkpoints(const std::string& run_directory);
+
+struct ManifestEntry {
+  int64_t bytes = 0;
+  std::string checksum;
+  std::map<std::string, std::string> tensors;  // name to checksum; empty for other files
+};
+using Manifest = std::map<std::string, ManifestEntry>;
+
+/// Reads every byte of a checkpoint and compares it with its manifest, which is returned. Throws DataError that names
+/// the file, and the tensor where it can; InputMissing for an absent directory or file.
+Manifest verify_checkpoint(const std::string& directory);
+
+/// The newest checkpoint that verifies. Newer ones that do not are renamed to step-....damaged, and `report` is told
+/// which and why; directories that an ended process has left half-written are removed. For the holder of the RunLock
+/// only. Throws IoError.
+std::optional<CheckpointEntry> newest_valid_checkpoint(const std::string& run_directory,
+                                                       const std::function<void(const std::string& message)>& report);
+
+/// Points RUN/latest to a step's checkpoint and removes all but the `keep` newest. Throws IoError.
+void finish_checkpoint(const std::string& run_directory, int64_t step, int64_t keep);
+
+/// Writes one checkpoint into a temporary directory beside its place; publish() moves it there. Without publish() the
+/// destructor removes it. Every failure throws IoError, and what was at the place before stays.
+class CheckpointWriter {
+ public:
+  /// `expected_bytes` must be free on the disk, with a little more for the manifest.
+  CheckpointWriter(std::string directory, int64_t expected_bytes);
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  void add_tensors(const std::string& file, const std::vector<TensorSource>& tensors);
+  void add_text(const std::string& file, const std::string& text);
+  /// Manifest, fsync, rename, fsync of the parent. A checkpoint already there is replaced.
+  void publish();
+
+ private:
+  std::string directory_, temporary_;
+  Manifest manifest_;
+};
+
+}  // namespace bert

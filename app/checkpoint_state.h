@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace bert {
+
+/// What a checkpoint keeps beside tensors: state.json.
+struct CheckpointState {
+  int64_t step = 0;              // applied optimizer steps
+  int64_t sampler_seed = 0;      // data/dataloader.h SamplerState
+  int64_t consumed_samples = 0;  // over all ranks
+  double loss_scale = 1;         // optim/amp.h
+  int64_t growth_tracker = 0;
+  std::map<std::string, std::string> rng;  // generator states as hexadecimal digits, by name
+  std::string config;                   // the run's resolved configuration, as to_json wrote it; "" when there is none
+  std::vector<std::string> vocabulary;  // tokens by id, so that a checkpoint predicts by itself
+  bool do_lower_case = true;
+  std::map<std::string, double> metrics;  // the last figures by plain names; NaN where there is none
+
+  bool operator==(const CheckpointState&) const = default;
+};
+
+/// Sorted keys, final newline; equal states give equal bytes. Throws DataError when a token is not UTF-8.
+std::string write_checkpoint_state(const CheckpointState& state);
+
+/// `file` stands in messages. Throws DataError.
+CheckpointState parse_checkpoint_state(const std::string& text, const std::string& file);
+
+}  // namespace bert

@@ -1,0 +1,53 @@
+#include "app/run_lock.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "data/error.h"
+
+namespace bert {
+namespace {
+
+std::string holder_of(int descriptor) {
+  char text[64] = {};
+  const ssize_t got = pread(descriptor, text, sizeof text - 1, 0);
+  std::string pid(text, got > 0 ? static_cast<size_t>(got) : 0);
+  pid.erase(pid.find_last_not_of('\n') + 1);
+  return pid.empty() || pid.find_first_not_of("0123456789") != std::string::npos ? "unknown" : pid;
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::string& run_directory) {
+  std::error_code error;
+  std::filesystem::create_directories(run_directory, error);
+  if (error) throw IoError(fmt::format("{}: cannot create the run directory: {}", run_directory, error.message()));
+  const std::string path = run_directory + "/lock";
+  descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) throw IoError(fmt::format("{}: cannot open: {}", path, std::strerror(errno)));
+  if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    const int reason = errno;
+    const std::string holder = holder_of(descriptor_);
+    close(descriptor_);
+    if (reason != EWOULDBLOCK) throw IoError(fmt::format("{}: cannot lock: {}", path, std::strerror(reason)));
+    throw RunLocked(fmt::format("{}: in use by process {}. Wait for it, end it, or choose another run_directory.",
+                                run_directory, holder));
+  }
+  const std::string pid = std::to_string(getpid()) + "\n";
+  if (ftruncate(descriptor_, 0) != 0 ||
+      pwrite(descriptor_, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+    const int reason = errno;
+    close(descriptor_);
+    throw IoError(fmt::format("{}: cannot write: {}", path, std::strerror(reason)));
+  }
+}
+
+RunLock::~RunLock() { close(descriptor_); }
+
+}  // namespace bert
