@@ -13,16 +13,17 @@ namespace bert {
 class PretrainingShards;  // data/shard.h: memory-mapped, validated shards as one indexable set of examples
 
 struct DataLoaderConfig {
-  int64_t micro_batch_size = 8;   // sequences
-  bool shuffle = true;            // a different permutation every epoch, by seed and epoch
+  int64_t micro_batch_size = 8;  // sequences
+  bool shuffle = true;           // a different permutation every epoch, by seed and epoch
   uint64_t seed = 0;
-  bool repeat = true;             // false: one pass; the last batch may be smaller
+  bool repeat = true;                // false: one pass; the last batch may be smaller
   int64_t rank = 0, world_size = 1;  // micro-batch i of the run goes to rank i % world_size
-  int64_t prefetch = 4;           // batches made ahead by the background thread
+  int64_t prefetch = 4;              // batches made ahead by the background thread
   bool pin_memory = false;
 };
 
-/// Where the run is in its data. The order of samples depends on nothing else, so micro_batch_size and world_size may change.
+/// Where the run is in its data. The order of samples depends on nothing else, so micro_batch_size and world_size may
+/// change.
 struct SamplerState {
   uint64_t seed = 0;
   int64_t consumed_samples = 0;  // over all ranks, since the run began

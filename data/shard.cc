@@ -76,20 +76,6 @@ struct StateDeleter {
   void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
 };
 
-/// The paths themselves, or for a directory the shards in it.
-std::vector<std::string> expand(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(path, ignored)) return {path};
-  std::vector<std::string> result;
-  for (const auto& entry : std::filesystem::directory_iterator(path)) {
-    if (entry.path().extension() == ".shard") result.push_back(entry.path().string());
-  }
-  std::sort(result.begin(), result.end());
-  if (result.empty())
-    throw InputMissing(path + ": no file *.shard in this directory. Make one with `bert data create`.");
-  return result;
-}
-
 }  // namespace
 
 // ---- writing ----
@@ -206,6 +192,19 @@ ShardManifest ShardWriter::commit() {
 }
 
 // ---- reading ----
+
+std::vector<std::string> shard_files(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return {path};
+  std::vector<std::string> result;
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    if (entry.path().extension() == ".shard") result.push_back(entry.path().string());
+  }
+  std::sort(result.begin(), result.end());
+  if (result.empty())
+    throw InputMissing(path + ": no file *.shard in this directory. Make one with `bert data create`.");
+  return result;
+}
 
 Shard::Shard(const std::string& path) : path_(path), file_(path) {
   const auto bad = [&](uint64_t offset, const std::string& message) {
@@ -344,7 +343,7 @@ void Shard::verify() const {
 
 PretrainingShards::PretrainingShards(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
-    for (const std::string& file : expand(path)) {
+    for (const std::string& file : shard_files(path)) {
       shards_.push_back(std::make_unique<Shard>(file));
       const Shard &first = *shards_.front(), &last = *shards_.back();
       if (last.manifest().vocab_size != first.manifest().vocab_size ||

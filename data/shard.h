@@ -123,10 +123,14 @@ class Shard {
   bool wide_ = false;
 };
 
+/// The files that a name stands for: itself, or for a directory its files *.shard, sorted. Throws InputMissing when
+/// there are none.
+std::vector<std::string> shard_files(const std::string& path);
+
 /// Shards of one vocabulary as one indexable set of examples. Any number of threads may read it.
 class PretrainingShards {
  public:
-  /// A directory stands for its files *.shard, sorted by name. Throws what Shard throws, and DataError when nothing is
+  /// Each name stands for its shard_files(). Throws what Shard throws, and DataError when nothing is
   /// there to read or the vocabularies differ.
   explicit PretrainingShards(const std::vector<std::string>& paths);
 

@@ -1,0 +1,372 @@
+#include "app/data_commands.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "app/command_line.h"
+#include "data/error.h"
+#include "data/pretraining_data.h"
+#include "data/sentence_splitter.h"
+#include "data/shard.h"
+#include "data/tokenizer.h"
+
+namespace bert {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// "reading: 42 %" on stderr: rewritten in place on a terminal, otherwise one line at the end of each phase.
+class Percentage {
+ public:
+  void update(const char* phase, double share) {
+    const int percent = static_cast<int>(100 * share);
+    if (phase == phase_ && percent == percent_) return;
+    phase_ = phase;
+    percent_ = percent;
+    if (terminal_) {
+      std::fprintf(stderr, "\r%s: %d %%%s", phase, percent, percent == 100 ? "\n" : " ");
+    } else if (percent == 100) {
+      std::fprintf(stderr, "%s: done\n", phase);
+    }
+  }
+
+ private:
+  const bool terminal_ = isatty(STDERR_FILENO) != 0;
+  std::string_view phase_;
+  int percent_ = -1;
+};
+
+/// Adds one option per field of a configuration struct: max_seq_length becomes --max-seq-length.
+class OptionAdder {
+ public:
+  explicit OptionAdder(CLI::App& app) : app_(app) {}
+
+  void operator()(const char* name, bool& value, const char* help) {
+    app_.add_flag(flag(name), value, help)->capture_default_str();
+  }
+  template <class T, class Bound>
+  void operator()(const char* name, T& value, const char* help, Bound low, Bound high) {
+    app_.add_option(flag(name), value, help)
+        ->check(CLI::Range(static_cast<T>(low), static_cast<T>(high)))
+        ->capture_default_str();
+  }
+  template <class T, class Low, class High>
+  void operator()(const char* name, T& value, const char* help, Low low, High high) {
+    (*this)(name, value, help, static_cast<T>(low), static_cast<T>(high));
+  }
+
+ private:
+  static std::string flag(std::string name) {
+    std::replace(name.begin(), name.end(), '_', '-');
+    return name == "do-lower-case" ? "--do-lower-case,!--cased" : "--" + name;
+  }
+
+  CLI::App& app_;
+};
+
+/// The fields of a configuration struct as they are written into a shard.
+struct ParameterList {
+  std::vector<std::pair<std::string, std::string>> parameters;
+
+  template <class T, class... Rest>
+  void operator()(const char* name, const T& value, Rest&&...) {
+    parameters.emplace_back(name, fmt::format("{}", value));
+  }
+};
+
+/// One line on stdout; bytes of a path that are not UTF-8 are replaced.
+void print_line(const Json& json) {
+  std::cout << json.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+}
+
+Json manifest_json(const ShardManifest& manifest) {
+  return {{"examples", manifest.rows},
+          {"example_tokens", manifest.tokens},
+          {"masked_tokens", manifest.masked_tokens},
+          {"longest", manifest.longest_row},
+          {"content_checksum", manifest.content_checksum}};
+}
+
+// ---- create ----
+
+struct CreateOptions {
+  std::vector<std::string> input;
+  std::string vocab, output, validation_output, format = "shard";
+  double validation_share = 0.05;
+  int64_t num_threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  bool split_sentences = false;
+  PretrainingDataConfig examples;
+  TokenizerConfig tokenizer;
+};
+
+ShardManifest write_shard(const std::string& path, const std::vector<TokenizedDocument>& documents,
+                          const Tokenizer& tokenizer, const CreateOptions& options, const PretrainingDataConfig& config,
+                          Percentage& percentage) {
+  ParameterList list;
+  PretrainingDataConfig::visit_fields(config, list);
+  TokenizerConfig::visit_fields(options.tokenizer, list);
+  list("split_sentences", options.split_sentences);
+  list("documents", documents.size());
+  // Opened before the examples are made: a directory that cannot be written to is told at once.
+  ShardWriter writer(path, {.vocab_size = tokenizer.vocabulary().size(),
+                            .max_seq_length = config.max_seq_length,
+                            .vocabulary_checksum = tokenizer.vocabulary().hash(),
+                            .parameters = list.parameters});
+  const auto examples =
+      create_examples(documents, tokenizer, config, [&](double share) { percentage.update("making examples", share); });
+  for (const PretrainingExample& example : examples) writer.add(example);
+  return writer.commit();
+}
+
+int create(int argc, char** argv) {
+  CLI::App app(
+      "Makes pre-training examples from text: one sentence per line, empty lines between documents.\nExample: bert "
+      "data create "
+      "--input a.txt b.txt --vocab vocab.txt --output train.shard --max-seq-length 128",
+      "bert data create");
+  CreateOptions options;
+  app.add_option("--input", options.input, "text files, UTF-8")->required();
+  app.add_option("--vocab", options.vocab, "vocab.txt, or a SentencePiece model *.model")->required();
+  app.add_option("--output", options.output, "file to write")->required();
+  app.add_option("--format", options.format, "shard")->check(CLI::IsMember({"shard"}))->capture_default_str();
+  app.add_flag("--split-sentences", options.split_sentences,
+               "the input is plain prose: split it into sentences first (bert data split)");
+  auto* validation =
+      app.add_option("--validation-output", options.validation_output,
+                     "examples of documents that are held out, each used once; they are not in --output");
+  app.add_option("--validation-share", options.validation_share, "share of the documents that is held out")
+      ->check(CLI::Range(0.0001, 0.9))
+      ->capture_default_str()
+      ->needs(validation);
+  app.add_option("--num-threads", options.num_threads, "threads that tokenize; the result does not depend on it")
+      ->check(CLI::Range(1, 1024));
+  PretrainingDataConfig::visit_fields(options.examples, OptionAdder(app));
+  TokenizerConfig::visit_fields(options.tokenizer, OptionAdder(app));
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  for (const std::string& path : options.input) {
+    for (const std::string& output : {options.output, options.validation_output}) {
+      std::error_code absent;
+      if (std::filesystem::equivalent(path, output, absent))
+        throw UsageError(output + ": is an input too; write elsewhere");
+    }
+  }
+  if (options.output == options.validation_output)
+    throw UsageError("--output and --validation-output name one file: " + options.output);
+
+  const auto start = std::chrono::steady_clock::now();
+  Percentage percentage;
+  const auto tokenizer = make_tokenizer(options.vocab, options.tokenizer);
+  ReadOptions read{.split_sentences = options.split_sentences, .num_threads = options.num_threads, .progress = {}};
+  read.progress = [&](int64_t bytes, int64_t of_bytes) {
+    percentage.update("reading and tokenizing",
+                      static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(1, of_bytes)));
+  };
+  Corpus corpus = read_documents(options.input, *tokenizer, read);
+  const CorpusStatistics& statistics = corpus.statistics;
+  Json summary = {
+      {"documents", statistics.documents},
+      {"sentences", statistics.sentences},
+      {"tokens", statistics.tokens},
+      {"unknown_token_share", static_cast<double>(statistics.unknown_tokens) / static_cast<double>(statistics.tokens)},
+      {"invalid_utf8", statistics.invalid_sequences}};
+  Json validation_summary;
+  if (!options.validation_output.empty()) {
+    const auto held_out =
+        hold_out(corpus.documents, options.validation_share, static_cast<uint64_t>(options.examples.random_seed));
+    PretrainingDataConfig once = options.examples;
+    once.dupe_factor = 1;
+    validation_summary =
+        manifest_json(write_shard(options.validation_output, held_out, *tokenizer, options, once, percentage));
+    validation_summary["documents"] = held_out.size();
+    validation_summary["output"] = options.validation_output;
+  }
+  summary.update(
+      manifest_json(write_shard(options.output, corpus.documents, *tokenizer, options, options.examples, percentage)));
+  summary["output"] = options.output;
+  if (!validation_summary.is_null()) summary["validation"] = validation_summary;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  summary["seconds"] = took.count();
+  summary["megabytes_per_second"] = static_cast<double>(statistics.bytes) / 1e6 / took.count();
+  print_line(summary);
+  return kOk;
+}
+
+// ---- split ----
+
+int split(int argc, char** argv) {
+  CLI::App app(
+      "Prose on stdin to one sentence per line on stdout, with an empty line after each document.\n"
+      "Example: bert data split <book.txt >sentences.txt",
+      "bert data split");
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  const std::string text((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
+  split_prose(text, [](std::string_view line) { std::cout << line << '\n'; });
+  std::cout.flush();
+  if (!std::cout) throw IoError("stdout: cannot write");
+  return kOk;
+}
+
+// ---- verify, show, stats ----
+
+int verify(int argc, char** argv) {
+  CLI::App app(
+      "Reads every byte of shards and checks it. One line of JSON per shard; exit code 65 when one is damaged.\n"
+      "Example: bert data verify train.shard",
+      "bert data verify");
+  std::vector<std::string> paths;
+  app.add_option("PATH", paths, "shards, or directories of them")->required();
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  int64_t shards = 0;
+  std::vector<std::string> damaged;
+  for (const std::string& path : paths) {
+    for (const std::string& file : shard_files(path)) {
+      ++shards;
+      try {
+        const Shard shard(file);
+        shard.verify();
+        Json line = {{"path", file}, {"ok", true}};
+        line.update(manifest_json(shard.manifest()));
+        print_line(line);
+      } catch (const DataError& error) {
+        print_line(Json{{"path", file}, {"ok", false}, {"error", error.what()}});
+        damaged.push_back(error.what());
+      }
+    }
+  }
+  if (!damaged.empty())
+    throw DataError(fmt::format("{} of {} shards are damaged. {}", damaged.size(), shards, damaged.front()));
+  return kOk;
+}
+
+int show(int argc, char** argv) {
+  CLI::App app(
+      "Shows one example. Masked tokens stand as [MASK](original).\nExample: bert data show train.shard --vocab "
+      "vocab.txt --row 7",
+      "bert data show");
+  std::string path, vocab;
+  int64_t row = 0;
+  app.add_option("PATH", path, "shard, or a directory of them")->required();
+  app.add_option("--vocab", vocab, "the vocabulary that the shard was made with; without it ids are shown");
+  app.add_option("--row", row, "number of the example, from 0")->check(CLI::NonNegativeNumber)->capture_default_str();
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  const PretrainingShards shards({path});
+  if (row >= shards.size())
+    throw UsageError(fmt::format("--row {}: {} has the rows 0 to {}", row, path, shards.size() - 1));
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (!vocab.empty()) {
+    tokenizer = make_tokenizer(vocab);
+    if (tokenizer->vocabulary().hash() != shards.vocabulary_checksum()) {
+      throw DataError(fmt::format("{}: is not the vocabulary that {} was made with: checksum {}, the shard says {}",
+                                  vocab, path, tokenizer->vocabulary().hash(), shards.vocabulary_checksum()));
+    }
+  }
+  const auto name = [&](int32_t id) { return tokenizer ? tokenizer->vocabulary().token(id) : std::to_string(id); };
+  const PretrainingExample example = shards.example(row);
+  std::cout << fmt::format("row {} of {}: {} tokens, {} masked, B {} A\nA:", row, shards.size(),
+                           example.input_ids.size(), example.masked_ids.size(),
+                           example.is_random_next ? "does not follow" : "follows");
+  size_t mask = 0;
+  for (size_t i = 0; i < example.input_ids.size(); ++i) {
+    if (i == static_cast<size_t>(example.segment_b_start)) std::cout << "\nB:";
+    std::cout << ' ' << name(example.input_ids[i]);
+    if (mask < example.masked_positions.size() && static_cast<size_t>(example.masked_positions[mask]) == i) {
+      std::cout << '(' << name(example.masked_ids[mask++]) << ')';
+    }
+  }
+  std::cout << std::endl;
+  return kOk;
+}
+
+int stats(int argc, char** argv) {
+  CLI::App app(
+      "Counts of shards as JSON. length_histogram: [shortest, longest, examples] of each bin.\nExample: bert data "
+      "stats train.shard",
+      "bert data stats");
+  std::string path;
+  app.add_option("PATH", path, "shard, or a directory of them")->required();
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  constexpr int64_t kBins = 16;
+  const PretrainingShards shards({path});
+  const int64_t width = (shards.longest_row() + kBins - 1) / kBins;
+  std::array<int64_t, kBins> histogram{};
+  int64_t tokens = 0, masked = 0, random_next = 0;
+  for (int64_t i = 0; i < shards.size(); ++i) {
+    const ShardRow row = shards.row(i);
+    tokens += row.length;
+    masked += row.num_masked;
+    random_next += row.is_random_next;
+    ++histogram[static_cast<size_t>((row.length - 1) / width)];
+  }
+  Json bins = Json::array();
+  for (int64_t bin = 0; bin < kBins; ++bin)
+    bins.push_back({bin * width + 1, (bin + 1) * width, histogram[static_cast<size_t>(bin)]});
+  const ShardManifest& first = shards.shards().front()->manifest();
+  const auto share = [](int64_t part, int64_t whole) { return static_cast<double>(part) / static_cast<double>(whole); };
+  Json parameters = Json::object();
+  for (const auto& [key, value] : first.parameters) parameters[key] = value;
+  const Json result = {{"shards", shards.shards().size()},
+                       {"examples", shards.size()},
+                       {"tokens", tokens},
+                       {"masked_tokens", masked},
+                       {"mean_length", share(tokens, shards.size())},
+                       {"longest", shards.longest_row()},
+                       {"max_seq_length", first.max_seq_length},
+                       {"real_token_share", share(tokens, shards.size() * first.max_seq_length)},
+                       {"masked_share", share(masked, tokens)},
+                       {"random_next_share", share(random_next, shards.size())},
+                       {"vocab_size", shards.vocab_size()},
+                       {"vocabulary_checksum", shards.vocabulary_checksum()},
+                       {"content_checksum", shards.content_checksum()},
+                       {"parameters", parameters},
+                       {"length_histogram", bins}};
+  print_line(result);
+  return kOk;
+}
+
+struct Action {
+  std::string_view name;
+  int (*run)(int, char**);
+  std::string_view help;
+};
+
+constexpr Action kActions[] = {
+    {"create", create, "text to pre-training examples"},
+    {"split", split, "prose on stdin to one sentence per line"},
+    {"verify", verify, "checks every byte of shards"},
+    {"show", show, "one example, for people"},
+    {"stats", stats, "counts and length histogram as JSON"},
+};
+
+}  // namespace
+
+int data_command(int argc, char** argv) {
+  std::string usage = "Usage: bert data ACTION ... (each has --help)\n";
+  for (const Action& action : kActions) usage += fmt::format("  {:8} {}\n", action.name, action.help);
+  usage += "Example: bert data create --input text.txt --vocab vocab.txt --output train.shard\n";
+  const std::string_view name = argc > 1 ? argv[1] : "";
+  if (name == "--help" || name == "-h") {
+    std::cout << usage;
+    return kOk;
+  }
+  for (const Action& action : kActions) {
+    if (action.name == name) return action.run(argc - 1, argv + 1);
+  }
+  throw UsageError((name.empty() ? "no action given" : "unknown action " + std::string(name)) + "\n" + usage);
+}
+
+}  // namespace bert

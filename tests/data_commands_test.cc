@@ -1,0 +1,142 @@
+#include "app/data_commands.h"
+
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+#include "app/exit_codes.h"
+#include "data/error.h"
+#include "data/files.h"
+#include "data/shard.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+using nlohmann::json;
+using testing::Contains;
+using testing::TemporaryDirectory;
+
+/// What `bert data ARGUMENTS...` prints, with `input` on stdin.
+std::string data(std::vector<std::string> arguments, const std::string& input = "") {
+  arguments.insert(arguments.begin(), "data");
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  std::istringstream in(input);
+  std::ostringstream out;
+  auto* old_in = std::cin.rdbuf(in.rdbuf());
+  auto* old_out = std::cout.rdbuf(out.rdbuf());
+  const auto restore = [&] {
+    std::cin.rdbuf(old_in);
+    std::cout.rdbuf(old_out);
+    std::cin.clear();
+  };
+  try {
+    const int code = data_command(static_cast<int>(argv.size()), argv.data());
+    REQUIRE(code == kOk);
+  } catch (...) {
+    restore();
+    throw;
+  }
+  restore();
+  return out.str();
+}
+
+struct Files {
+  TemporaryDirectory directory;
+  std::string vocab = directory.path("vocab.txt"), text = directory.path("text.txt"),
+              shard = directory.path("train.shard");
+  Files() {
+    std::ofstream(vocab) << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\ncat\ndog\nsat\nran\n.\n##s\n";
+    std::ofstream out(text);
+    for (int i = 0; i < 60; ++i) out << "The cat sat.\nThe dogs ran.\nThe cats sat.\nThe zebra ran.\n\n";
+  }
+};
+
+TEST_CASE("bert data create writes a shard and says what it did", "[unit][data_commands]") {
+  const Files files;
+  const std::string held = files.directory.path("held.shard");
+  const json summary = json::parse(
+      data({"create", "--input", files.text, "--vocab", files.vocab, "--output", files.shard, "--max-seq-length", "24",
+            "--dupe-factor", "3", "--validation-output", held, "--validation-share", "0.1"}));
+  CHECK(summary["documents"] == 60);
+  CHECK(summary["sentences"] == 240);
+  CHECK(summary["tokens"] == 60 * (4 + 5 + 5 + 4));
+  CHECK(summary["unknown_token_share"] == 1.0 / 18);
+  CHECK(summary["invalid_utf8"] == 0);
+  const PretrainingShards train({files.shard}), validation({held});
+  CHECK(summary["examples"] == train.size());
+  CHECK(summary["validation"]["examples"] == validation.size());
+  CHECK(summary["validation"]["documents"].get<int>() >= 1);
+  CHECK(summary["content_checksum"] == train.shards().front()->manifest().content_checksum);
+  CHECK(train.vocab_size() == 12);
+  CHECK(train.vocabulary_checksum() == validation.vocabulary_checksum());
+  CHECK(train.longest_row() <= 24);
+
+  const json verified = json::parse(data({"verify", files.shard}));
+  CHECK(verified["ok"] == true);
+  const json stats = json::parse(data({"stats", files.shard}));
+  CHECK(stats["examples"] == train.size());
+  CHECK(stats["parameters"]["dupe_factor"] == "3");
+  int64_t in_histogram = 0;
+  for (const auto& bin : stats["length_histogram"]) in_histogram += bin[2].get<int64_t>();
+  CHECK(in_histogram == train.size());
+  const std::string shown = data({"show", files.shard, "--vocab", files.vocab, "--row", "1"});
+  CHECK_THAT(shown, Contains("row 1 of") && Contains("A: [CLS]") && Contains("\nB: ") && Contains("[SEP]"));
+  CHECK_THAT(data({"show", files.shard}), Contains("A: 2 "));
+}
+
+TEST_CASE("bert data create is the same whatever the threads, and follows its flags", "[unit][data_commands]") {
+  const Files files;
+  const auto create = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"create",   "--input",   files.text,         "--vocab", files.vocab,
+                                          "--output", files.shard, "--max-seq-length", "32"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    data(arguments);
+    return read_file(files.shard);
+  };
+  const std::string one = create({"--num-threads", "1"});
+  CHECK(create({"--num-threads", "3"}) == one);
+  CHECK(create({"--random-seed", "1"}) != one);
+  CHECK(create({"--do-whole-word-mask"}) != one);
+  CHECK(create({"--cased"}) == create({"--do-lower-case=false"}));
+  CHECK(create({"--cased"}) != one);
+  CHECK(create({"--split-sentences"}) != one);
+}
+
+TEST_CASE("bert data split keeps documents apart", "[unit][data_commands]") {
+  CHECK(data({"split"}, "It rained. It\npoured.\n\nNext day.\n") == "It rained.\nIt poured.\n\nNext day.\n\n");
+}
+
+TEST_CASE("bert data fails with what is wrong and leaves nothing half-written", "[unit][data_commands]") {
+  const Files files;
+  const auto create = [&](const std::string& input, const std::string& vocab, const std::string& output) {
+    return data({"create", "--input", input, "--vocab", vocab, "--output", output});
+  };
+  CHECK_THROWS_AS(create("/nonexistent/a", files.vocab, files.shard), InputMissing);
+  CHECK_THROWS_AS(create(files.text, "/nonexistent/v", files.shard), InputMissing);
+  CHECK_THROWS_AS(create(files.text, files.vocab, "/nonexistent/directory/out"), IoError);
+  CHECK_THROWS_AS(create(files.text, files.vocab, files.text), UsageError);
+  std::ofstream(files.directory.path("blank")) << "\n\n";
+  CHECK_THROWS_AS(create(files.directory.path("blank"), files.vocab, files.shard), DataError);
+  CHECK_FALSE(std::filesystem::exists(files.shard));
+  CHECK_THROWS_AS(data({"create", "--input", files.text}), UsageError);
+  CHECK_THROWS_WITH(
+      data({"create", "--input", files.text, "--vocab", files.vocab, "--output", files.shard, "--max-seq-length", "4"}),
+      Contains("max-seq-length"));
+  CHECK_THROWS_AS(data({"nonsense"}), UsageError);
+  CHECK_THROWS_AS(data({}), UsageError);
+  create(files.text, files.vocab, files.shard);
+  CHECK_THROWS_WITH(data({"show", files.shard, "--row", "1000000"}), Contains("--row 1000000"));
+  std::ofstream(files.vocab, std::ios::app) << "more\n";
+  CHECK_THROWS_WITH(data({"show", files.shard, "--vocab", files.vocab}), Contains("not the vocabulary"));
+  std::string bytes = read_file(files.shard);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
+  std::ofstream(files.shard, std::ios::binary) << bytes;
+  CHECK_THROWS_WITH(data({"verify", files.shard}), Contains("1 of 1 shards") && Contains(files.shard + ": byte"));
+}
+
+}  // namespace
+}  // namespace bert
