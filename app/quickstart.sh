@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# app/quickstart.sh [OPTIONS] [FILE...]
+# From raw text to a pre-trained, exported BERT: sets up, learns a vocabulary, makes examples, pre-trains a small BERT on them, exports
+# it and fills in masked words. Run again, it does only what is not done yet; an interrupted training goes on where it stopped.
+#
+#   FILE...           plain English text, UTF-8, an empty line between documents; default: the Jargon File, 1.2 MB of prose
+#   --user            set up without root
+#   --cpu, --cuda     without or with CUDA; default: with CUDA where an NVIDIA driver is loaded
+#
+# Everything it makes lies under build/quickstart/. After set-up it takes at most five minutes on two cores.
+#
+# Example: app/quickstart.sh notes.txt
+set -euo pipefail
+root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
+here=$root/build/quickstart
+bert=$root/build/bert
+setup=() files=()
+say() { echo "quickstart: $*" >&2; }
+die() { say "${*:2}"; exit "$1"; }
+while [ $# -gt 0 ]; do
+  case $1 in
+    --user | --cpu | --cuda) setup+=("$1") ;;
+    -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p;}' "$0"; exit 0 ;;
+    -*) die 2 "unknown option $1; see app/quickstart.sh --help" ;;
+    *) [ -r "$1" ] || die 66 "cannot read $1"; files+=("$(readlink -f "$1")") ;;
+  esac
+  shift
+done
+[ ${#files[@]} -gt 0 ] || setup+=(--jargon)
+"$root/app/setup.sh" "${setup[@]}" || exit $?
+mkdir -p "$here"
+
+# The dictionary's entries as documents, one paragraph to a line: without headwords, pronunciations, markup and numbering.
+jargon_to_prose() {
+  awk '
+    function end_paragraph() {
+      gsub(/[{}]/, "", text)
+      gsub(/ +/, " ", text)
+      while (sub(/^ *([0-9]+[a-z]?\.|[a-z]\.|\[[^]]*\]|(n|v|vt|vi|adj|adv|interj|obs|excl|pref|suff|abbrev|prov|quant|imp|pl)\.,?)( |$)/, "", text)) {}
+      if (length(text) > 60) document = document text "\n"  # shorter ones are fragments
+      text = ""
+    }
+    function end_document() {
+      end_paragraph()
+      if (document != "") printf "%s\n", document
+      document = ""
+    }
+    /^[^ ]/ { end_document(); next }
+    /^    [^ ]/ { text = text (text == "" ? "" : " ") substr($0, 5); next }
+    { end_paragraph() }
+    END { end_document() }'
+}
+if [ ${#files[@]} -eq 0 ]; then
+  source=/usr/share/dictd/jargon.dict.dz
+  [ -r $source ] || source=${XDG_CACHE_HOME:-$HOME/.cache}/bert/jargon/usr/share/dictd/jargon.dict.dz
+  files=("$here/text.txt")
+  zcat "$source" | jargon_to_prose >"$here/text.new"
+  mv "$here/text.new" "${files[0]}"
+fi
+
+# Other text, other results: what was made of the last text is put aside.
+checksum=$(cat "${files[@]}" | sha256sum | cut -d ' ' -f 1)
+if [ -e "$here/input.sha256" ] && [ "$(cat "$here/input.sha256")" != "$checksum" ]; then
+  say "this is another text than last time: starting anew; what was there is in build/quickstart/previous"
+  rm -rf "$here/previous"
+  mkdir "$here/previous"
+  for name in vocab.txt train.shard validation.shard run bert.pt; do [ ! -e "$here/$name" ] || mv "$here/$name" "$here/previous/"; done
+fi
+echo "$checksum" >"$here/input.sha256"
+
+# step FILE WHAT COMMAND...: runs the command unless its result is there
+step() {
+  if [ -e "$1" ]; then
+    say "$2: done before"
+  else
+    say "$2"
+    "${@:3}" || exit $?
+  fi
+}
+step "$here/vocab.txt" "learning a vocabulary of 4096 word pieces" \
+  "$bert" vocab --input "${files[@]}" --size 4096 --output "$here/vocab.txt"
+step "$here/train.shard" "making pre-training examples" \
+  "$bert" data create --split-sentences --input "${files[@]}" --vocab "$here/vocab.txt" --max-seq-length 64 \
+  --max-predictions-per-seq 10 --dupe-factor 10 --output "$here/train.shard" \
+  --validation-output "$here/validation.shard" --validation-share 0.05
+say "pre-training a small BERT (configs/quickstart.json)"
+"$bert" pretrain "$root/configs/quickstart.json" || exit $?
+newest=$(find "$here/run/checkpoints" -mindepth 1 -maxdepth 1 -name 'step-*' | sort | tail -n 1)
+[ -n "$newest" ] || die 66 "no checkpoint in $here/run/checkpoints"
+if [ "$newest" -nt "$here/bert.pt" ]; then rm -f "$here/bert.pt"; fi
+step "$here/bert.pt" "exporting $(basename "$newest") as TorchScript" \
+  "$bert" export --checkpoint "$newest" --format torchscript --output "$here/bert.pt"
+
+say "filling in masked words with the export"
+"$bert" predict --checkpoint "$here/bert.pt" --task fill-mask --top-k 5 \
+  "It is one of the most [MASK] things in the world." \
+  "The program does not work because [MASK] is a bug in it." \
+  "He said that they had been there for many [MASK]." |
+  sed -E 's/^\{"text": ?"([^"]*)".*"fillers": ?\[(.*)\]\}$/\1\n\2/' |
+  awk '
+    !/"token_str"/ { printf "\n%s\n", $0; next }
+    {
+      while (match($0, /"score": ?[^,]*,[^}]*"token_str": ?"(\\.|[^"\\])*"/)) {
+        filler = substr($0, RSTART, RLENGTH)
+        $0 = substr($0, RSTART + RLENGTH)
+        score = filler
+        sub(/^"score": ?/, "", score)
+        sub(/^.*"token_str": ?/, "", filler)
+        printf "  %5.1f %%  %s\n", 100 * score, substr(filler, 2, length(filler) - 2)
+      }
+    }'
+
+figure() {  # figure NAME: a number of summary.json, to two digits
+  sed -nE 's/.*"'"$1"'": *([-+0-9.eE]+).*/\1/p' "$here/run/summary.json" | head -n 1 | awk '{printf "%.2f", $1}'
+}
+cat <<TEXT
+
+Held-out loss per masked token (nats)
+  untrained model             $(figure mlm_loss_untrained)
+  guessing by word frequency  $(figure unigram_entropy)
+  trained model               $(figure mlm_loss)
+
+checkpoint  $newest
+metrics     $here/run/metrics.jsonl
+summary     $here/run/summary.json
+export      $here/bert.pt
+
+Next:
+  train longer:  $bert pretrain $root/configs/quickstart.json max_steps=20000 run_directory=$here/longer
+  your own text: $root/app/quickstart.sh FILE...
+  BERT-base:     $bert pretrain $root/configs/bert-base.json
+TEXT
