@@ -145,7 +145,7 @@ install_as_user() {
   printf '%s\n' "$@" >"$debs/packages"
 }
 use_debs() {
-  export PATH=$debs/bin:$PATH
+  [ ! -x "$debs/bin/pkg-config" ] || export PKG_CONFIG=$debs/bin/pkg-config
   export PKG_CONFIG_PATH=$debs/usr/lib/x86_64-linux-gnu/pkgconfig:$debs/usr/share/pkgconfig:/usr/lib/x86_64-linux-gnu/pkgconfig:/usr/share/pkgconfig
   export CMAKE_PREFIX_PATH=$debs/usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
   # With old-style rpaths a library finds its own libraries there too.
