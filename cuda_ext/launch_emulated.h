@@ -38,7 +38,7 @@ struct SharedMemory {
 SharedMemory shared_memory(const void* key, size_t bytes, const char* name);
 void check_read(const SharedMemory& memory, ptrdiff_t begin, size_t bytes);
 void check_write(const SharedMemory& memory, ptrdiff_t begin, size_t bytes);
-void check_alignment(const void* pointer, size_t bytes, const std::source_location& where);
+void check_access(const void* pointer, size_t bytes, size_t alignment, const std::source_location& where);
 void barrier(const std::source_location& where);
 void exchange(void* value, size_t bytes, Exchange kind, int argument, uint32_t mask, const std::source_location& where);
 void run(Grid grid, unsigned block, size_t shared_bytes, void (*thread)(const void*), const void* context);
@@ -129,7 +129,7 @@ V shuffle_down(V value, int lanes, uint32_t mask = kFullMask,
 
 template <int N, class T>
 Vector<T, N> load(const T* pointer, std::source_location where = std::source_location::current()) {
-  emulator::check_alignment(pointer, alignof(Vector<T, N>), where);
+  emulator::check_access(pointer, N * sizeof(T), alignof(Vector<T, N>), where);
   Vector<T, N> result;
   std::memcpy(result.value, pointer, sizeof(result));
   return result;
@@ -137,7 +137,7 @@ Vector<T, N> load(const T* pointer, std::source_location where = std::source_loc
 
 template <int N, class T>
 void store(T* pointer, const Vector<T, N>& vector, std::source_location where = std::source_location::current()) {
-  emulator::check_alignment(pointer, alignof(Vector<T, N>), where);
+  emulator::check_access(pointer, N * sizeof(T), alignof(Vector<T, N>), where);
   std::memcpy(pointer, vector.value, sizeof(vector));
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <exception>
+#include <map>
 #include <numeric>
 #include <random>
 #include <string>
@@ -134,6 +135,12 @@ class Device {
 
 Device& device() {
   static Device instance;
+  return instance;
+}
+
+/// Device memory: start and size of what the tests have allocated.
+std::map<const std::byte*, size_t>& buffers() {
+  static std::map<const std::byte*, size_t> instance;
   return instance;
 }
 
@@ -425,11 +432,21 @@ void check_read(const SharedMemory& memory, ptrdiff_t begin, size_t bytes) {
 void check_write(const SharedMemory& memory, ptrdiff_t begin, size_t bytes) {
   device().check_write(memory, begin, bytes);
 }
-void check_alignment(const void* pointer, size_t bytes, const std::source_location& where) {
-  if (reinterpret_cast<uintptr_t>(pointer) % bytes == 0) return;
-  device().fail("misaligned vector at " + place(where) + ": expected a multiple of " + std::to_string(bytes) +
-                " bytes");
+void check_access(const void* pointer, size_t bytes, size_t alignment, const std::source_location& where) {
+  if (reinterpret_cast<uintptr_t>(pointer) % alignment != 0) {
+    device().fail("misaligned vector at " + place(where) + ": expected a multiple of " + std::to_string(alignment) +
+                  " bytes");
+  }
+  const auto* begin = static_cast<const std::byte*>(pointer);
+  const auto holds = [&](const auto& buffer) {
+    return begin >= buffer.first && begin + bytes <= buffer.first + buffer.second;
+  };
+  if (std::none_of(buffers().begin(), buffers().end(), holds)) {
+    device().fail("the vector at " + place(where) + " is outside of every buffer");
+  }
 }
+void add_buffer(const void* begin, size_t bytes) { buffers()[static_cast<const std::byte*>(begin)] = bytes; }
+void remove_buffer(const void* begin) { buffers().erase(static_cast<const std::byte*>(begin)); }
 void barrier(const std::source_location& where) { device().barrier(where); }
 void exchange(void* value, size_t bytes, Exchange kind, int argument, uint32_t mask,
               const std::source_location& where) {

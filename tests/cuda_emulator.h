@@ -19,8 +19,8 @@ namespace bert::emulator {
 
 /// A launch beyond the device's limits; a barrier or a shuffle that not all threads reach, or at different places, or
 /// with different masks; two threads that touch one shared word between two barriers, one of them writing; a read of
-/// shared memory that nobody wrote; an access outside of a shared array; a misaligned vector. The message names file,
-/// line, block and thread.
+/// shared memory that nobody wrote; an access outside of a shared array; a vector that is misaligned or outside of
+/// every buffer. The message names file, line, block and thread.
 struct EmulatorError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -36,6 +36,10 @@ void for_each_order(const std::function<void()>& body);
 
 /// Context switches so far: shows that kernels really ran as threads.
 int64_t switches();
+
+// What DeviceBuffer tells the emulator.
+void add_buffer(const void* begin, size_t bytes);
+void remove_buffer(const void* begin);
 
 enum class Guard {
   kBytes,     // intact() tells whether the bytes around it were written to
@@ -55,6 +59,7 @@ class DeviceBuffer {
     size_t space = 2 * kAlignment + size * sizeof(T);
     data_ = static_cast<T*>(std::align(kAlignment, size * sizeof(T), start, space));
     std::memset(bytes_.get(), 0xFF, total_);
+    add_buffer(data_, size * sizeof(T));
 #ifdef __SANITIZE_ADDRESS__
     if (guard == Guard::kSanitizer) {
       __asan_poison_memory_region(bytes_.get(), front());
@@ -69,7 +74,10 @@ class DeviceBuffer {
     if (!values.empty()) std::memcpy(data(), values.data(), values.size() * sizeof(T));
   }
   DeviceBuffer(const DeviceBuffer&) = delete;
-  ~DeviceBuffer() { unpoison(); }
+  ~DeviceBuffer() {
+    remove_buffer(data_);
+    unpoison();
+  }
 
   [[nodiscard]] T* data() const { return data_; }
   [[nodiscard]] size_t size() const { return size_; }

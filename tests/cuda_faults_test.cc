@@ -25,6 +25,7 @@ enum class Fault {
   kUninitialisedShared,
   kMisalignedVector,
   kMissingPredicate,
+  kVectorBehindBuffer,
   kExitedLane,
   kMismatchedMask,
   kSharedRace,
@@ -64,6 +65,9 @@ __global__ void normalise_kernel(const float* x, float* y, float* total, int row
     const int shift = kFault == Fault::kMisalignedVector ? 1 : 0;
     const Vector<float, kWidth> values = load<kWidth>(x + row * columns + v * kWidth + shift);
     for (int i = 0; i < kWidth; ++i) staged[v * kWidth + i] = values.value[i];
+  }
+  if constexpr (kFault == Fault::kVectorBehindBuffer) {
+    if (!active) static_cast<void>(load<kWidth>(x + row * columns));
   }
   if constexpr (kFault == Fault::kReturnBeforeBarrier) {
     if (warp == 1) return;
@@ -207,6 +211,7 @@ TEST_CASE("The emulator catches every planted fault", "[cuda_emulator]") {
       {"lane out of range", outcome<Fault::kLaneOutOfRange>, "has lane 32: expected 0 to 31"},
       {"uninitialised shared memory", outcome<Fault::kUninitialisedShared>, "reads uninitialised shared warp_totals"},
       {"misaligned vector", outcome<Fault::kMisalignedVector>, "misaligned vector at cuda_faults_test.cc:"},
+      {"vector behind the buffer", outcome<Fault::kVectorBehindBuffer>, "is outside of every buffer"},
       {"missing predicate", outcome<Fault::kMissingPredicate>, "wrote outside"},
       {"exited lane at a shuffle", outcome<Fault::kExitedLane>, "shuffle"},
       {"mismatched mask", outcome<Fault::kMismatchedMask>, "has not the full mask"},
