@@ -66,7 +66,7 @@ foreach(folder ${FOLDERS})
   endforeach()
 endforeach()
 
-file(GLOB tests ${ROOT}/tests/*.cc)
+file(GLOB tests ${ROOT}/tests/*.cc ${ROOT}/tests/*.h)
 set(read "")
 foreach(test ${tests})
   file(READ ${test} text)
