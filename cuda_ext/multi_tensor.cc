@@ -2,8 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include "cuda_ext/multi_tensor_cpu.h"
+
 namespace bert::ops {
 namespace {
+
+const OptimKernels& host_kernels() { return cpu::optim_kernels(cpu_capability()); }
 
 void write(const at::Tensor& destination, const at::Tensor& value, const at::Tensor& skip) {
   destination.copy_(at::where(skip, destination, value));
@@ -13,6 +17,15 @@ void write_param(const OptimizerTensors& tensors, size_t i, const at::Tensor& va
   write(tensors.params[i], value, skip);
   if (tensors.copies[i].defined())
     write(tensors.copies[i], tensors.params[i].to(tensors.copies[i].scalar_type()), skip);
+}
+
+/// Tells autograd that the vector kernels wrote to the tensors, as an in-place operator would.
+void bump_versions(const OptimizerTensors& tensors) {
+  for (const auto* list : {&tensors.params, &tensors.copies}) {
+    for (const at::Tensor& tensor : *list) {
+      if (tensor.defined() && !tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+    }
+  }
 }
 
 /// The moments after this step (Note [Moments in fp32]), and sqrt(v / correction2) + eps. 0-dimensional fp64 scalars do
@@ -72,6 +85,7 @@ void adamw_with_aten(const OptimizerTensors& tensors, const StepScalars& scalars
 
 at::Tensor multi_tensor_l2_norm(const std::vector<at::Tensor>& tensors) {
   TORCH_CHECK(!tensors.empty(), "multi_tensor_l2_norm: the list of tensors is empty");
+  if (cpu::takes(tensors)) return at::scalar_tensor(cpu::l2_norm(tensors, host_kernels()), at::kDouble);
   std::vector<at::Tensor> norms;
   norms.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) {
@@ -83,6 +97,10 @@ at::Tensor multi_tensor_l2_norm(const std::vector<at::Tensor>& tensors) {
 
 void multi_tensor_unscale_(const std::vector<at::Tensor>& tensors, const at::Tensor& inv_scale,
                            const at::Tensor& found_inf) {
+  if (cpu::takes(tensors)) {
+    if (!cpu::scale_(tensors, inv_scale.item<float>(), host_kernels())) found_inf.fill_(1.0);
+    return;
+  }
   for (const at::Tensor& tensor : tensors) {
     if (tensor.scalar_type() == at::kDouble) {  // the operator below has no fp64 on the CPU
       found_inf.masked_fill_(tensor.isfinite().all().logical_not(), 1.0);
@@ -95,13 +113,23 @@ void multi_tensor_unscale_(const std::vector<at::Tensor>& tensors, const at::Ten
 
 void multi_tensor_lamb(const OptimizerTensors& tensors, const StepScalars& scalars, const LambParameters& parameters) {
   at::NoGradGuard no_grad;
-  lamb_with_aten(tensors, scalars, parameters);
+  if (cpu::takes(tensors)) {
+    cpu::lamb(tensors, scalars, parameters, host_kernels());
+    bump_versions(tensors);
+  } else {
+    lamb_with_aten(tensors, scalars, parameters);
+  }
 }
 
 void multi_tensor_adamw(const OptimizerTensors& tensors, const StepScalars& scalars,
                         const AdamwParameters& parameters) {
   at::NoGradGuard no_grad;
-  adamw_with_aten(tensors, scalars, parameters);
+  if (cpu::takes(tensors)) {
+    cpu::adamw(tensors, scalars, parameters, host_kernels());
+    bump_versions(tensors);
+  } else {
+    adamw_with_aten(tensors, scalars, parameters);
+  }
 }
 
 }  // namespace bert::ops

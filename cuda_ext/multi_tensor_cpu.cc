@@ -12,9 +12,9 @@ namespace {
 
 /// 128 KiB of fp32: the four arrays of a chunk fit in a second-level cache.
 constexpr int64_t kChunkElements = 32768;
-/// Lamb reads a batch of tensors twice; 12 MiB of parameters and moments may still be in the last-level cache the
-/// second time.
-constexpr int64_t kBatchElements = 1048576;
+/// Lamb goes over a batch of tensors twice, with all threads meeting in between. Larger: fewer meetings; smaller: more
+/// of the second pass is still in a last-level cache (12 bytes per element).
+constexpr int64_t kBatchElements = 4194304;
 
 /// A run of elements of tensor number `tensor`.
 struct Chunk {
@@ -62,8 +62,8 @@ float value_of(const at::Tensor& scalar) { return static_cast<float>(scalar.item
 OptimScalars host_scalars(const StepScalars& scalars, const LambParameters& p) {
   return {.lr = value_of(scalars.lr),
           .multiplier = value_of(scalars.multiplier),
-          .correction1 = value_of(scalars.correction1),
-          .correction2 = value_of(scalars.correction2),
+          .inv_correction1 = static_cast<float>(1.0 / scalars.correction1.item<double>()),
+          .inv_correction2 = static_cast<float>(1.0 / scalars.correction2.item<double>()),
           .one_minus_beta1 = static_cast<float>(1.0 - p.beta1),
           .one_minus_beta2 = static_cast<float>(1.0 - p.beta2),
           .beta3 = static_cast<float>(p.beta3),

@@ -58,15 +58,22 @@ AutocastGuard::AutocastGuard(at::DeviceType device_type, Precision precision)
       previous_enabled_(at::autocast::is_autocast_enabled(device_type)),
       previous_dtype_(at::autocast::get_autocast_dtype(device_type)) {
   const bool enabled = precision == Precision::kBf16 || precision == Precision::kFp16;
+  if (enabled) set_dtype(precision == Precision::kBf16 ? at::kBFloat16 : at::kHalf);
   at::autocast::set_autocast_enabled(device_type, enabled);
-  if (enabled) at::autocast::set_autocast_dtype(device_type, precision == Precision::kBf16 ? at::kBFloat16 : at::kHalf);
   at::autocast::increment_nesting();
 }
 
 AutocastGuard::~AutocastGuard() {
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_type_, previous_enabled_);
-  at::autocast::set_autocast_dtype(device_type_, previous_dtype_);
+  set_dtype(previous_dtype_);
+}
+
+void AutocastGuard::set_dtype(at::ScalarType dtype) const {
+  if (at::autocast::get_autocast_dtype(device_type_) == dtype) return;
+  at::autocast::clear_cache();  // it is keyed by the weight alone: a scope within one of another dtype would get that
+                                // one's casts
+  at::autocast::set_autocast_dtype(device_type_, dtype);
 }
 
 GradScaler::GradScaler(const AmpConfig& config, at::Device device, bool enabled) : config_(config), enabled_(enabled) {
@@ -140,7 +147,7 @@ void GradScaler::update() {
   at::_amp_update_scale_(scale_, growth_tracker_, found_inf, config_.growth_factor, config_.backoff_factor,
                          config_.growth_interval);
   records_.clear();
-  recorded_ = {};
+  recorded_ = at::Tensor();
 }
 
 StateDict GradScaler::state_dict() const {
@@ -159,7 +166,7 @@ void GradScaler::load_state_dict(const StateDict& state) {
     item.value().copy_(*value);
   }
   records_.clear();
-  recorded_ = {};
+  recorded_ = at::Tensor();
 }
 
 }  // namespace bert

@@ -40,6 +40,8 @@ class AutocastGuard {
   AutocastGuard& operator=(const AutocastGuard&) = delete;
 
  private:
+  void set_dtype(at::ScalarType dtype) const;
+
   at::DeviceType device_type_;
   bool previous_enabled_;
   at::ScalarType previous_dtype_;
