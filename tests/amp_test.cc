@@ -5,6 +5,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/optim/sgd.h>
 
+#include <cmath>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -169,7 +170,7 @@ TEST_CASE("The scaler's state survives saving, and a disabled scaler changes not
   other.load_state_dict(scaler.state_dict());
   CHECK(other.current_scale().item<float>() == 1024.0F);
   CHECK(other.growth_tracker().item<int>() == 1);
-  CHECK_THROWS_WITH(other.load_state_dict({}), testing::Contains("scale"));
+  CHECK_THROWS_WITH(other.load_state_dict(StateDict()), testing::Contains("scale"));
 
   GradScaler off({}, at::kCPU, false);
   const Tensor loss = at::ones({});
