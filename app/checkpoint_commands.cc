@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "app/checkpoint_files.h"
+#include "app/command_line.h"
 #include "app/tensor_diff.h"
 #include "data/error.h"
 
@@ -84,7 +83,7 @@ void diff(const std::string& a, const std::string& b) {
   if (!fs::is_directory(a) && !fs::is_directory(b)) {
     differing = diff_files(a, b);
   } else {
-    for (const char* file : {kModelFile, kOptimizerFile}) {
+    for (const std::string file : {kModelFile, kOptimizerFile}) {
       const std::string a_file = a + "/" + file, b_file = b + "/" + file;
       if (file == kOptimizerFile && (!fs::exists(a_file) || !fs::exists(b_file))) continue;
       differing += diff_files(a_file, b_file);
@@ -118,11 +117,7 @@ int checkpoint_command(int argc, char** argv) {
   diff_verb->add_option("B", other, "checkpoint directory or .safetensors file")->required();
   diff_verb->callback([&] { diff(path, other); });
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  parse_command_line(app, argc, argv);
   return 0;
 }
 

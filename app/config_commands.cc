@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "app/command_line.h"
 #include "app/config.h"
 
 namespace bert {
@@ -45,11 +45,7 @@ int config_command(int argc, char** argv) {
     }
   });
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  parse_command_line(app, argc, argv);
   return 0;
 }
 
