@@ -1,0 +1,159 @@
+#include "app/doctor.h"
+
+#include <dlfcn.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "app/command_line.h"
+#include "app/torch_library.h"
+#include "data/files.h"
+
+namespace bert {
+namespace {
+
+constexpr const char* kVersion = "0.1.0";
+
+std::filesystem::path executable_directory() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
+
+/// Value of the first line of `path` that starts with `key`, after the colon.
+std::string field_of(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(key, 0) == 0) return line.substr(std::min(line.size(), line.find(':') + 2));
+  }
+  return "";
+}
+
+class Report {
+ public:
+  void ok(const std::string& what, const std::string& detail) { line("ok", what, detail); }
+  void note(const std::string& what, const std::string& detail) { line("note", what, detail); }
+  void bad(const std::string& what, const std::string& detail, const std::string& remedy) {
+    line("BAD", what, detail + " -> " + remedy);
+    ++problems_;
+  }
+  [[nodiscard]] int problems() const { return problems_; }
+
+ private:
+  static void line(const char* mark, const std::string& what, const std::string& detail) {
+    std::printf("%-5s %-12s %s\n", mark, what.c_str(), detail.c_str());
+  }
+  int problems_ = 0;
+};
+
+void check_machine(Report& report) {
+  const std::string flags = " " + field_of("/proc/cpuinfo", "flags") + " ";
+  const auto has = [&](const char* flag) { return flags.find(std::string(" ") + flag + " ") != std::string::npos; };
+  std::string sets;
+  for (const char* flag : {"avx2", "fma", "avx512f", "avx512bw", "avx512_bf16", "amx_bf16"})
+    sets += has(flag) ? std::string(flag) + " " : "";
+  const std::string cpu = field_of("/proc/cpuinfo", "model name") + ", " +
+                          std::to_string(std::thread::hardware_concurrency()) + " threads, " + sets;
+  if (has("avx2") && has("fma")) {
+    report.ok("processor", cpu);
+  } else {
+    report.bad("processor", cpu, "an x86-64 processor with AVX2 and FMA is needed");
+  }
+  const std::string free_memory = field_of("/proc/meminfo", "MemAvailable");
+  report.ok("memory", "available" + free_memory);
+  struct statvfs disk {};
+  if (statvfs(".", &disk) == 0) {
+    const double free_gb = 1e-9 * static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+    char text[64];
+    std::snprintf(text, sizeof text, "%.1f GB free in the current directory", free_gb);
+    if (free_gb >= 3.0) {
+      report.ok("disk", text);
+    } else {
+      report.bad("disk", text, "set-up needs 3 GB (9 GB with CUDA), a BERT-base checkpoint 1.3 GB");
+    }
+  }
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  if (files.rlim_cur >= 1024) {
+    report.ok("open files", "limit " + std::to_string(files.rlim_cur));
+  } else {
+    report.bad("open files", "limit " + std::to_string(files.rlim_cur), "raise it: ulimit -n 4096");
+  }
+  if (const char* threads = std::getenv("OMP_NUM_THREADS"))
+    report.note("threads", std::string("OMP_NUM_THREADS=") + threads);
+  const auto year =
+      std::chrono::duration_cast<std::chrono::hours>(std::chrono::system_clock::now().time_since_epoch()).count() /
+      8766;
+  if (year < 55)
+    report.bad("clock", "says " + std::to_string(1970 + year), "set the clock: TLS downloads fail with a wrong date");
+}
+
+void check_driver(Report& report) {
+  std::ifstream driver("/proc/driver/nvidia/version");
+  std::string line;
+  if (std::getline(driver, line)) {
+    report.ok("driver", line);
+  } else {
+    report.note("driver", "no NVIDIA driver is loaded: training runs on the processor");
+  }
+}
+
+void check_libtorch(Report& report) {
+  std::string error;
+  const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, error));
+  if (command == nullptr) {
+    report.bad("LibTorch", error, "run app/setup.sh again; it installs LibTorch and rebuilds");
+    return;
+  }
+  std::fflush(stdout);
+  char name[] = "doctor";
+  char* arguments[] = {name, nullptr};
+  if (command(1, arguments) != 0)
+    report.bad("LibTorch", "loads, but a small computation fails", "run app/setup.sh again");
+}
+
+}  // namespace
+
+void* torch_library_symbol(const char* name, std::string& error) {
+  void* const library = dlopen((executable_directory() / "libbert.so").c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* const symbol = library != nullptr ? dlsym(library, name) : nullptr;
+  if (symbol == nullptr) error = dlerror();
+  return symbol;
+}
+
+int version_command(int argc, char** argv) {
+  CLI::App app("Versions.", "bert version");
+  if (!parse_command_line(app, argc, argv)) return 0;
+  std::printf("bert %s\n", kVersion);
+  std::string error;
+  if (const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, error))) {
+    std::fflush(stdout);
+    return command(argc, argv);
+  }
+  std::printf("LibTorch does not load: %s\n", error.c_str());
+  return 0;
+}
+
+int doctor_command(int argc, char** argv) {
+  CLI::App app(
+      "What is installed, what works, what to do about it. Exit code 0 when nothing is bad.\nExample: bert doctor",
+      "bert doctor");
+  if (!parse_command_line(app, argc, argv)) return 0;
+  Report report;
+  report.ok("bert", kVersion);
+  check_machine(report);
+  check_driver(report);
+  // XXH3-128 of nothing, from xxHash's specification.
+  if (checksum("", 0) == "99aa06d3014798d86001c324468d497f") {
+    report.ok("checksum", "XXH3-128 self-test");
+  } else {
+    report.bad("checksum", "XXH3-128 self-test failed", "reinstall libxxhash; do not trust checkpoints written here");
+  }
+  check_libtorch(report);
+  return report.problems() == 0 ? 0 : 1;
+}
+
+}  // namespace bert

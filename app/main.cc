@@ -1,0 +1,81 @@
+// bert: git-style verbs. This executable holds those that need no LibTorch; the others live in libbert.so beside it.
+#include <cstdio>
+#include <string>
+
+#include "app/checkpoint_commands.h"
+#include "app/config_commands.h"
+#include "app/data_commands.h"
+#include "app/doctor.h"
+#include "app/exit_codes.h"
+#include "app/tokenizer_commands.h"
+#include "app/torch_library.h"
+
+namespace bert {
+namespace {
+
+struct Verb {
+  const char* name;
+  int (*run)(int, char**);  // nullptr: in libbert.so
+  const char* summary;
+};
+
+constexpr Verb kVerbs[] = {
+    {"vocab", vocab_command, "learn a WordPiece vocabulary from text"},
+    {"tokenize", tokenize_command, "text to tokens, ids or offsets"},
+    {"data", data_command, "create, split, verify, show and count pre-training examples"},
+    {"pretrain", nullptr, "pre-train; resumes by itself from its run directory"},
+    {"predict", nullptr, "fill in masked words, or features, from a checkpoint or an export"},
+    {"export", nullptr, "checkpoint to TorchScript or safetensors"},
+    {"checkpoint", checkpoint_command, "list, verify and compare checkpoints"},
+    {"config", config_command, "validate, show and compare configurations, or print their schema"},
+    {"benchmark", nullptr, "time a training step or inference"},
+    {"doctor", doctor_command, "what is installed, what works, what to do about it"},
+    {"version", version_command, "versions of bert and LibTorch"},
+};
+
+void print_help(FILE* stream) {
+  std::fprintf(
+      stream,
+      "bert: pre-train BERT from raw text\n\nUsage: bert VERB ARGUMENTS...   (bert VERB --help tells the rest)\n\n");
+  for (const Verb& verb : kVerbs) std::fprintf(stream, "  %-11s %s\n", verb.name, verb.summary);
+  std::fprintf(
+      stream,
+      "\nExample: bert pretrain configs/quickstart.json max_steps=100\n\n"
+      "Exit codes: 0 ok; 2 usage; 65 bad data; 66 input missing; 69 peer failure; 70 internal; 71 out of memory;\n"
+      "74 I/O or disk full; 75 preempted with a checkpoint saved, run again; 77 refused; 78 bad configuration.\n");
+}
+
+int run_in_torch_library(int argc, char** argv) {
+  std::string error;
+  const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, error));
+  if (command == nullptr) {
+    std::fprintf(stderr, "bert %s: cannot load LibTorch: %s; run `bert doctor`\n", argv[0], error.c_str());
+    return kInternal;
+  }
+  return command(argc, argv);
+}
+
+int run(int argc, char** argv) {
+  if (argc < 2) {
+    print_help(stderr);
+    return kUsage;
+  }
+  const std::string name = argv[1];
+  if (name == "--help" || name == "-h" || name == "help") {
+    print_help(stdout);
+    return kOk;
+  }
+  if (name == "--version") return version_command(argc - 1, argv + 1);
+  for (const Verb& verb : kVerbs) {
+    if (name != verb.name) continue;
+    if (verb.run == nullptr) return run_in_torch_library(argc - 1, argv + 1);
+    return guarded("bert " + name, [&] { return verb.run(argc - 1, argv + 1); });
+  }
+  std::fprintf(stderr, "bert: no verb '%s'; `bert --help` lists them\n", name.c_str());
+  return kUsage;
+}
+
+}  // namespace
+}  // namespace bert
+
+int main(int argc, char** argv) { return bert::run(argc, argv); }

@@ -1,0 +1,134 @@
+#include "app/predictor.h"
+
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "app/config.h"
+#include "app/exit_codes.h"
+#include "data/error.h"
+#include "data/files.h"
+#include "model/torchscript.h"
+
+namespace bert {
+namespace {
+
+constexpr const char* kMask = "[MASK]";
+
+std::unique_ptr<Tokenizer> make_wordpiece(std::vector<std::string> tokens, bool do_lower_case,
+                                          const std::string& name) {
+  TokenizerConfig config;
+  config.do_lower_case = do_lower_case;
+  return std::make_unique<WordPieceTokenizer>(Vocabulary(std::move(tokens), name), config);
+}
+
+}  // namespace
+
+std::string resolve_checkpoint(const std::string& path) {
+  const auto latest = std::filesystem::path(path) / "latest";
+  return std::filesystem::exists(latest) ? std::filesystem::canonical(latest).string() : path;
+}
+
+Predictor::Predictor(const std::string& path) {
+  if (std::filesystem::is_directory(path)) {
+    load_checkpoint_directory(resolve_checkpoint(path));
+  } else {
+    load_export(path);
+  }
+}
+
+void Predictor::load_checkpoint_directory(const std::string& directory) {
+  Checkpoint checkpoint = load_checkpoint(directory, CheckpointParts::kModel);
+  config_ = parse_pretrain_config(checkpoint.state.config, directory + "/state.json").model;
+  tokenizer_ = make_wordpiece(std::move(checkpoint.state.vocabulary), checkpoint.state.do_lower_case, directory);
+  model_ = BertForPreTraining(config_);
+  load_state_dict(*model_, checkpoint.model);
+  model_->eval();
+}
+
+void Predictor::load_export(const std::string& file) {
+  std::istringstream bytes(read_file(file));
+  ExtraFiles extra = {{"config.json", ""}, {"vocab.txt", ""}};
+  try {
+    script_ = load_torchscript(bytes, extra);
+  } catch (const c10::Error& error) {
+    throw DataError(file + ": is not a TorchScript file: " + error.what_without_backtrace());
+  }
+  const auto config = nlohmann::json::parse(extra["config.json"], nullptr, false);
+  if (!config.is_object() || extra["vocab.txt"].empty()) {
+    throw DataError(file + ": has no config.json and vocab.txt inside; `bert export` writes such files");
+  }
+  std::vector<std::string> tokens;
+  std::istringstream lines(extra["vocab.txt"]);
+  for (std::string line; std::getline(lines, line);) tokens.push_back(line);
+  tokenizer_ = make_wordpiece(std::move(tokens), config.value("do_lower_case", true), file);
+  config_.max_position_embeddings = config.value("max_position_embeddings", config_.max_position_embeddings);
+}
+
+torch::Tensor Predictor::encode(const std::string& text) const {
+  const Vocabulary& vocabulary = tokenizer_->vocabulary();
+  std::vector<int32_t> ids = {vocabulary.cls_id()};
+  for (size_t begin = 0;;) {
+    const size_t end = text.find(kMask, begin);
+    tokenizer_->encode(std::string_view(text).substr(begin, end == std::string::npos ? end : end - begin), ids);
+    if (end == std::string::npos) break;
+    ids.push_back(vocabulary.mask_id());
+    begin = end + std::string_view(kMask).size();
+  }
+  ids.push_back(vocabulary.sep_id());
+  if (static_cast<int64_t>(ids.size()) > config_.max_position_embeddings) {
+    throw DataError("text of " + std::to_string(ids.size()) + " tokens: the model takes at most " +
+                    std::to_string(config_.max_position_embeddings) + "; shorten it: " + text.substr(0, 60) + "...");
+  }
+  return torch::tensor(std::vector<int64_t>(ids.begin(), ids.end())).unsqueeze(0);
+}
+
+torch::Tensor Predictor::mlm_logits(const torch::Tensor& input_ids) {
+  const torch::Tensor types = torch::zeros_like(input_ids), mask = torch::ones_like(input_ids);
+  if (!script_) return model_->forward(input_ids, types, mask).mlm_logits;
+  const auto output = script_->forward({input_ids, types, mask});
+  TORCH_CHECK(output.isTuple() && output.toTupleRef().elements().size() == 2,
+              "fill-mask needs an export of the pre-training model: (mlm_logits, nsp_logits)");
+  return output.toTupleRef().elements()[0].toTensor();
+}
+
+MaskFilling Predictor::fill_mask(const std::string& text, int64_t top_k) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor input_ids = encode(text);
+  const int64_t mask_id = tokenizer_->vocabulary().mask_id();
+  const torch::Tensor masked = input_ids[0].eq(mask_id).nonzero().flatten();
+  if (masked.numel() == 0) throw DataError("no [MASK] in: " + text);
+  const torch::Tensor probabilities = mlm_logits(input_ids)[0].index_select(0, masked).to(torch::kFloat32).softmax(-1);
+  const auto [scores, tokens] = probabilities.topk(std::min(top_k, probabilities.size(-1)), -1);
+  MaskFilling result{.text = text, .masks = {}};
+  size_t place = 0;
+  for (int64_t mask = 0; mask < masked.numel(); ++mask, ++place) {
+    place = text.find(kMask, place);
+    std::vector<Filler>& fillers = result.masks.emplace_back();
+    for (int64_t i = 0; i < scores.size(-1); ++i) {
+      const auto token = tokens[mask][i].item<int64_t>();
+      std::string word = tokenizer_->vocabulary().token(token);
+      std::string sequence = text;
+      sequence.replace(place, std::string_view(kMask).size(), word);
+      fillers.push_back({scores[mask][i].item<double>(), token, std::move(word), std::move(sequence)});
+    }
+  }
+  return result;
+}
+
+Predictor::Features Predictor::features(const std::string& text) {
+  if (script_) throw UsageError("features need a checkpoint: an exported pre-training model returns logits only");
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor input_ids = encode(text);
+  const BertModelOutput output =
+      model_->bert->forward(input_ids, torch::zeros_like(input_ids), torch::ones_like(input_ids));
+  Features result{
+      .tokens = {}, .last_hidden_state = output.last_hidden_state[0], .pooler_output = output.pooler_output[0]};
+  for (int64_t i = 0; i < input_ids.size(1); ++i)
+    result.tokens.push_back(tokenizer_->vocabulary().token(input_ids[0][i].item<int64_t>()));
+  return result;
+}
+
+}  // namespace bert

@@ -1,0 +1,51 @@
+#include "app/torch_library.h"
+
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <string>
+
+#include "app/benchmark.h"
+#include "app/exit_codes.h"
+#include "app/predict.h"
+#include "app/trainer.h"
+
+namespace bert {
+namespace {
+
+int print_versions() {
+  std::printf("LibTorch %s, %s, %d threads\n", TORCH_VERSION,
+              torch::cuda::is_available() ? "CUDA available" : "CPU only", torch::get_num_threads());
+  return kOk;
+}
+
+/// The LibTorch part of `bert doctor`: 0 when a product comes out right.
+int check_libtorch() {
+  const torch::Tensor ones = torch::ones({64, 64});
+  const bool right = torch::mm(ones, ones).eq(64).all().item<bool>();
+  std::printf("%-5s %-12s LibTorch %s computes on the CPU with %d threads\n", right ? "ok" : "BAD", "LibTorch",
+              TORCH_VERSION, torch::get_num_threads());
+  for (c10::DeviceIndex i = 0;
+       torch::cuda::is_available() && i < static_cast<c10::DeviceIndex>(torch::cuda::device_count()); ++i) {
+    const torch::Tensor on_device = torch::ones({64, 64}, torch::Device(torch::kCUDA, i));
+    const bool device_right = torch::mm(on_device, on_device).eq(64).all().item<bool>();
+    std::printf("%-5s %-12s CUDA device %d computes\n", device_right ? "ok" : "BAD", "GPU", static_cast<int>(i));
+  }
+  return right ? kOk : kInternal;
+}
+
+}  // namespace
+}  // namespace bert
+
+extern "C" int bert_torch_command(int argc, char** argv) {
+  const std::string verb = argv[0];
+  return bert::guarded("bert " + verb, [&] {
+    if (verb == "pretrain") return bert::pretrain_command(argc, argv);
+    if (verb == "predict") return bert::predict_command(argc, argv);
+    if (verb == "export") return bert::export_command(argc, argv);
+    if (verb == "benchmark") return bert::benchmark_command(argc, argv);
+    if (verb == "doctor") return bert::check_libtorch();
+    if (verb == "version") return bert::print_versions();
+    throw bert::UsageError("no such verb");
+  });
+}

@@ -1,0 +1,441 @@
+#include "app/trainer.h"
+
+#include <signal.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <optional>
+
+#include "app/checkpoint.h"
+#include "app/command_line.h"
+#include "app/evaluation.h"
+#include "app/exit_codes.h"
+#include "app/fail_point.h"
+#include "app/metrics.h"
+#include "app/predictor.h"
+#include "app/process_group.h"
+#include "app/run_lock.h"
+#include "app/training_step.h"
+#include "data/dataloader.h"
+#include "data/error.h"
+#include "data/files.h"
+#include "data/shard.h"
+#include "data/vocabulary.h"
+
+namespace bert {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// ---- signals ----
+
+std::atomic<int> stop_signal{0};
+static_assert(std::atomic<int>::is_always_lock_free);
+
+/// The first SIGTERM, SIGINT or SIGUSR1 asks for a checkpoint at the end of the step; a second one of the same kind
+/// ends the process.
+class StopSignals {
+ public:
+  StopSignals() {
+    stop_signal = 0;
+    struct sigaction action {};
+    action.sa_handler = [](int number) { stop_signal = number; };
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
+  }
+  ~StopSignals() {
+    for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+ private:
+  static constexpr std::array<int, 3> kSignals = {SIGTERM, SIGINT, SIGUSR1};
+  std::array<struct sigaction, 3> before_{};
+};
+
+// ---- inputs ----
+
+std::shared_ptr<const PretrainingShards> open_shards(const std::vector<std::string>& paths, const char* key,
+                                                     const PretrainConfig& config, const Vocabulary& vocabulary) {
+  if (paths.empty()) throw ConfigError(std::string("data.") + key + ": names no shard; `bert data create` makes them");
+  auto shards = std::make_shared<const PretrainingShards>(paths);
+  if (shards->vocabulary_checksum() != vocabulary.hash()) {
+    throw ConfigError(std::string("data.") + key + ": " + paths.front() + " was made with another vocabulary than " +
+                      config.data.vocab_file);
+  }
+  if (shards->longest_row() > config.model.max_position_embeddings) {
+    throw ConfigError(std::string("data.") + key + ": has sequences of " + std::to_string(shards->longest_row()) +
+                      " tokens, model.max_position_embeddings is " +
+                      std::to_string(config.model.max_position_embeddings));
+  }
+  return shards;
+}
+
+Vocabulary load_vocabulary(const PretrainConfig& config) {
+  if (config.data.vocab_file.empty()) throw ConfigError("data.vocab_file: names no file; `bert vocab` makes one");
+  Vocabulary vocabulary = Vocabulary::load(config.data.vocab_file);
+  if (vocabulary.size() > config.model.vocab_size) {
+    throw ConfigError("model.vocab_size " + std::to_string(config.model.vocab_size) + ": " + config.data.vocab_file +
+                      " has " + std::to_string(vocabulary.size()) + " tokens");
+  }
+  return vocabulary;
+}
+
+int64_t accumulation_steps(const PretrainConfig& config, int64_t world_size) {
+  const int64_t round = config.micro_batch_size * world_size;
+  if (config.global_batch_size % round != 0) {
+    throw ConfigError("global_batch_size " + std::to_string(config.global_batch_size) +
+                      ": expected a multiple of micro_batch_size * ranks = " + std::to_string(config.micro_batch_size) +
+                      " * " + std::to_string(world_size));
+  }
+  return config.global_batch_size / round;
+}
+
+/// FLOP/s of a square matrix product in the precision of the run: what MFU is a share of.
+double measure_gemm(c10::Device device, c10::ScalarType dtype) {
+  constexpr int64_t kSize = 768;
+  const int64_t size = device.is_cuda() ? 8192 : kSize;
+  const torch::Tensor a = torch::ones({size, size}, torch::TensorOptions().device(device).dtype(dtype));
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 4; ++i) {
+    const auto start = Clock::now();
+    torch::mm(a, a);
+    if (device.is_cuda()) torch::cuda::synchronize(device.index());
+    best = std::min(best, seconds_since(start));
+  }
+  return 2.0 * std::pow(static_cast<double>(size), 3) / best;
+}
+
+// ---- the run ----
+
+class Trainer {
+ public:
+  Trainer(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device);
+
+  int run(bool allow_config_change);
+
+ private:
+  [[nodiscard]] bool chief() const { return environment_.rank == 0; }
+  [[nodiscard]] int64_t last_step() const {
+    return config_.stop_at_step > 0 ? std::min(config_.stop_at_step, config_.max_steps) : config_.max_steps;
+  }
+  /// The first step after `applied_` at which the host has something to do.
+  [[nodiscard]] int64_t next_stop() const;
+  void resume(const std::string& directory, bool allow_config_change);
+  void start_from(const std::string& directory);
+  int train();
+  /// Tries steps until `applied_` is `target` or a signal arrives.
+  void advance_to(int64_t target);
+  /// Whether a signal has arrived at any rank; all ranks agree. Called once a step.
+  [[nodiscard]] bool stop_requested();
+  void log();
+  void evaluate();
+  void save();
+  void write_summary();
+  void say(const std::string& text) {
+    if (chief()) progress_ ? progress_->message(text) : static_cast<void>(std::fprintf(stderr, "%s\n", text.c_str()));
+  }
+
+  PretrainConfig config_;
+  DistributedEnvironment environment_;
+  Vocabulary vocabulary_;
+  int64_t accumulation_steps_;
+  TrainingStep step_;
+  std::shared_ptr<const PretrainingShards> validation_;
+  std::unique_ptr<PretrainingDataLoader> loader_;
+  std::optional<MetricsFile> metrics_file_;
+  std::optional<Progress> progress_;
+  FlopCounter flops_;
+  double gemm_flops_;
+
+  bool stopping_ = false;
+  int64_t applied_ = 0, saved_ = -1;
+  std::map<std::string, double> figures_;  // of the last evaluation and of step 0, by their names in summary.json
+
+  double sequences_per_second_ = 0;  // of the last log interval; not in figures_, which a checkpoint keeps
+
+  // Of the log interval.
+  Clock::time_point interval_start_ = Clock::now();
+  int64_t tried_ = 0, interval_first_step_ = 0, tokens_ = 0;
+  double flops_done_ = 0;
+};
+
+Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device)
+    : config_(config),
+      environment_(environment),
+      vocabulary_(load_vocabulary(config)),
+      accumulation_steps_(accumulation_steps(config, environment.world_size)),
+      step_(config, device, init_process_group(environment, device.is_cuda(), config.distributed.timeout_seconds)),
+      flops_(config.model),
+      gemm_flops_(measure_gemm(device, step_.compute_dtype())) {
+  DataLoaderConfig loader;
+  loader.micro_batch_size = config.micro_batch_size;
+  loader.seed = static_cast<uint64_t>(config.seed);
+  loader.rank = environment.rank;
+  loader.world_size = environment.world_size;
+  loader.pin_memory = device.is_cuda();
+  loader_ =
+      std::make_unique<PretrainingDataLoader>(open_shards(config.data.train, "train", config, vocabulary_), loader);
+  if (config.evaluate_every > 0) validation_ = open_shards(config.data.validation, "validation", config, vocabulary_);
+}
+
+int64_t Trainer::next_stop() const {
+  int64_t next = last_step();
+  for (const int64_t every : {config_.log_every, config_.checkpoint_every, config_.evaluate_every}) {
+    if (every > 0) next = std::min(next, (applied_ / every + 1) * every);
+  }
+  return next;
+}
+
+void Trainer::resume(const std::string& directory, bool allow_config_change) {
+  const Checkpoint checkpoint = load_checkpoint(directory);
+  const CheckpointState& state = checkpoint.state;
+  const auto differences = compare_for_resume(parse_pretrain_config(state.config, directory + "/state.json"), config_);
+  if (!differences.empty() && !allow_config_change) {
+    std::string message = "the configuration differs from that of " + directory + ":";
+    for (const ConfigDifference& d : differences)
+      message += "\n  " + d.pointer + ": was " + d.before + ", now " + d.after;
+    throw ConfigError(message + "\nuse another run_directory, or --allow-config-change");
+  }
+  load_state_dict(*step_.model, checkpoint.model);
+  step_.optimizer->load_state_dict(checkpoint.optimizer);
+  step_.scaler.current_scale().fill_(state.loss_scale);
+  step_.scaler.growth_tracker().fill_(state.growth_tracker);
+  loader_->restore({.seed = static_cast<uint64_t>(state.sampler_seed), .consumed_samples = state.consumed_samples});
+  figures_ = state.metrics;
+  applied_ = saved_ = state.step;
+  say("continuing from " + directory);
+}
+
+void Trainer::start_from(const std::string& path) {
+  const std::string directory = resolve_checkpoint(path);
+  const Checkpoint checkpoint = load_checkpoint(directory);
+  if (checkpoint.state.vocabulary != vocabulary_.tokens()) {
+    throw ConfigError("initial_checkpoint: " + directory + " was trained with another vocabulary than " +
+                      config_.data.vocab_file);
+  }
+  load_state_dict(*step_.model, checkpoint.model);
+  if (config_.initial_optimizer_state) {
+    step_.optimizer->load_state_dict(checkpoint.optimizer);
+    step_.optimizer->reset_step();
+  }
+  say("starting from the weights" + std::string(config_.initial_optimizer_state ? " and moments" : "") + " of " +
+      directory);
+}
+
+bool Trainer::stop_requested() {
+  if (!stopping_) stopping_ = step_.sum_over_ranks(stop_signal != 0 ? 1 : 0) > 0;
+  return stopping_;
+}
+
+void Trainer::advance_to(int64_t target) {
+  while (applied_ < target && !stopping_) {
+    for (int64_t attempt = target - applied_; attempt > 0 && !stop_requested(); --attempt) {
+      std::vector<PackedBatch> micro_batches;
+      for (int64_t micro = 0; micro < accumulation_steps_; ++micro) {
+        const PackedBatch batch = loader_->next();
+        const auto* ends = batch.cu_seqlens.const_data_ptr<int32_t>();
+        for (int64_t row = 0; row < batch.num_sequences(); ++row)
+          flops_done_ += 3 * flops_.forward_of_sequence(ends[row + 1] - ends[row]);
+        flops_done_ += 3 * flops_.forward_of_heads(batch.num_masked(), batch.num_sequences());
+        tokens_ += batch.num_tokens();
+        micro_batches.push_back(to_device(batch, step_.device()));
+      }
+      step_.run(micro_batches);
+      fail_point("train.step");
+      ++tried_;
+    }
+    applied_ = step_.applied_steps();  // the one wait for the device
+  }
+}
+
+void Trainer::log() {
+  if (tried_ == 0) return;
+  const double seconds = seconds_since(interval_start_), ranks = static_cast<double>(environment_.world_size);
+  const TrainingStep::MeanLoss loss = step_.take_mean_loss();
+  StepMetrics m;
+  m.step = applied_;
+  m.max_steps = config_.max_steps;
+  m.skipped = tried_ - (applied_ - interval_first_step_);
+  m.mlm_loss = loss.mlm;
+  m.nsp_loss = loss.nsp;
+  m.loss = loss.mlm + loss.nsp;
+  m.learning_rate = step_.last_learning_rate();
+  m.grad_norm = step_.optimizer->grad_norm().item<double>();
+  m.loss_scale = step_.scaler.enabled() ? step_.scaler.current_scale().item<double>() : 1.0;
+  m.sequences_per_second = static_cast<double>(tried_ * config_.global_batch_size) / seconds;
+  m.tokens_per_second = ranks * static_cast<double>(tokens_) / seconds;
+  m.mfu = flops_done_ / seconds / gemm_flops_;
+  if (chief()) {
+    metrics_file_->write({{"step", m.step},
+                          {"loss", m.loss},
+                          {"mlm_loss", m.mlm_loss},
+                          {"nsp_loss", m.nsp_loss},
+                          {"learning_rate", m.learning_rate},
+                          {"grad_norm", m.grad_norm},
+                          {"loss_scale", m.loss_scale},
+                          {"skipped_steps", m.skipped},
+                          {"sequences_per_second", m.sequences_per_second},
+                          {"tokens_per_second", m.tokens_per_second},
+                          {"mfu", m.mfu}});
+    progress_->update(m);
+  }
+  sequences_per_second_ = m.sequences_per_second;
+  interval_start_ = Clock::now();
+  interval_first_step_ = applied_;
+  tried_ = tokens_ = 0;
+  flops_done_ = 0;
+}
+
+void Trainer::evaluate() {
+  if (!chief()) return;
+  const auto start = Clock::now();
+  const Evaluation e = evaluate_pretraining(step_, validation_, config_.data.max_eval_examples);
+  metrics_file_->write({{"step", applied_},
+                        {"evaluation",
+                         {{"mlm_loss", e.mlm_loss},
+                          {"mlm_accuracy", e.mlm_accuracy},
+                          {"nsp_loss", e.nsp_loss},
+                          {"nsp_accuracy", e.nsp_accuracy},
+                          {"unigram_entropy", e.unigram_entropy},
+                          {"examples", e.examples},
+                          {"masked_tokens", e.masked_tokens}}}});
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "step %ld: held-out mlm loss %.4f (word frequency %.4f), mlm accuracy %.3f, nsp accuracy %.3f",
+                static_cast<long>(applied_), e.mlm_loss, e.unigram_entropy, e.mlm_accuracy, e.nsp_accuracy);
+  say(text);
+  figures_["mlm_loss"] = e.mlm_loss;
+  figures_["mlm_accuracy"] = e.mlm_accuracy;
+  figures_["nsp_accuracy"] = e.nsp_accuracy;
+  figures_["unigram_entropy"] = e.unigram_entropy;
+  if (applied_ == 0 && config_.initial_checkpoint.empty()) figures_["mlm_loss_untrained"] = e.mlm_loss;
+  interval_start_ += Clock::now() - start;  // not training time
+}
+
+void Trainer::save() {
+  if (saved_ == applied_) return;
+  saved_ = applied_;
+  if (!chief()) return;
+  const auto start = Clock::now();
+  Checkpoint checkpoint{.model = state_dict(*step_.model), .optimizer = step_.optimizer->state_dict(), .state = {}};
+  const SamplerState sampler = loader_->state();
+  CheckpointState& state = checkpoint.state;
+  state.step = applied_;
+  state.sampler_seed = static_cast<int64_t>(sampler.seed);
+  state.consumed_samples = sampler.consumed_samples;
+  state.loss_scale = step_.scaler.current_scale().item<double>();
+  state.growth_tracker = step_.scaler.growth_tracker().item<int64_t>();
+  state.config = to_json(config_);
+  state.vocabulary = vocabulary_.tokens();
+  state.do_lower_case = config_.data.do_lower_case;
+  state.metrics = figures_;
+  save_checkpoint(config_.run_directory, checkpoint, config_.keep_checkpoints);
+  interval_start_ += Clock::now() - start;
+}
+
+void Trainer::write_summary() {
+  if (!chief()) return;
+  nlohmann::ordered_json summary = {{"steps", applied_}, {"max_steps", config_.max_steps}};
+  for (const auto& [name, value] : figures_) summary[name] = value;
+  summary["sequences_per_second"] = sequences_per_second_;
+  AtomicFile file(config_.run_directory + "/summary.json");
+  file.write(summary.dump(2) + "\n");
+  file.commit();
+}
+
+int Trainer::train() {
+  const auto due = [&](int64_t every) { return every > 0 && applied_ % every == 0; };
+  if (applied_ == 0 && validation_) evaluate();
+  interval_start_ = Clock::now();
+  interval_first_step_ = applied_;
+  while (applied_ < last_step() && !stopping_) {
+    advance_to(next_stop());
+    if (due(config_.log_every) || applied_ == last_step() || stopping_) log();
+    if (validation_ && !stopping_ && (due(config_.evaluate_every) || applied_ == last_step())) evaluate();
+    if (due(config_.checkpoint_every) || applied_ == last_step() || stopping_) save();
+  }
+  if (progress_) progress_->finish();
+  write_summary();
+  if (!stopping_ || applied_ == config_.max_steps) return kOk;
+  say("stopped by a signal at step " + std::to_string(applied_) +
+      "; the checkpoint is saved, the same command goes on from it");
+  return kPreempted;
+}
+
+int Trainer::run(bool allow_config_change) {
+  const auto say_damage = [&](const std::string& message) { say(message); };
+  const auto newest = chief() ? newest_valid_checkpoint(config_.run_directory, say_damage)
+                              : newest_valid_checkpoint(config_.run_directory, [](const std::string&) {});
+  if (newest) {
+    resume(newest->directory, allow_config_change);
+  } else if (!config_.initial_checkpoint.empty()) {
+    start_from(config_.initial_checkpoint);
+  }
+  step_.broadcast_parameters();
+  if (chief()) {
+    AtomicFile file(config_.run_directory + "/config.json");
+    file.write(to_json(config_));
+    file.commit();
+    metrics_file_.emplace(config_.run_directory + "/metrics.jsonl", applied_);
+  }
+  if (applied_ >= last_step()) {
+    say("already finished: step " + std::to_string(applied_) + " of " + std::to_string(last_step()) + " in " +
+        config_.run_directory);
+    if (!std::filesystem::exists(config_.run_directory + "/summary.json")) write_summary();
+    return kOk;
+  }
+  if (chief()) progress_.emplace(applied_, last_step());
+  return train();
+}
+
+}  // namespace
+
+c10::Device select_device(const std::string& name, int64_t local_rank) {
+  const bool available = torch::cuda::is_available();
+  if (name == "cuda" && !available)
+    throw ConfigError("device cuda: no usable CUDA device; `bert doctor` says what is there");
+  if (name == "cpu" || !available) return c10::Device(c10::kCPU);
+  const auto devices = static_cast<int64_t>(torch::cuda::device_count());
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % devices));
+}
+
+int pretrain(const PretrainConfig& config, bool allow_config_change) {
+  if (config.run_directory.empty())
+    throw ConfigError("run_directory: is not set; say where the run keeps its checkpoints");
+  const DistributedEnvironment environment = distributed_environment();
+  if (config.num_threads > 0) torch::set_num_threads(static_cast<int>(config.num_threads));
+  std::optional<RunLock> lock;
+  if (environment.rank == 0) lock.emplace(config.run_directory);
+  const StopSignals signals;
+  return Trainer(config, environment, select_device(config.device, environment.local_rank)).run(allow_config_change);
+}
+
+int pretrain_command(int argc, char** argv) {
+  CLI::App app(
+      "Pre-trains as CONFIG.json says; goes on from the newest valid checkpoint of its run directory. Keys of the "
+      "configuration are set\n"
+      "with a.b=value. SIGTERM, SIGINT and SIGUSR1 save a checkpoint and end with 75.\n"
+      "Example: bert pretrain configs/quickstart.json max_steps=500 optimizer.lr=1e-3",
+      "bert pretrain");
+  std::string path;
+  std::vector<std::string> overrides;
+  bool allow_config_change = false;
+  app.add_option("config", path, "CONFIG.json")->required();
+  app.add_option("overrides", overrides, "a.b=value");
+  app.add_flag("--allow-config-change", allow_config_change,
+               "go on although the configuration differs from the checkpoint's");
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  return pretrain(load_pretrain_config(path, overrides), allow_config_change);
+}
+
+}  // namespace bert

@@ -1,0 +1,129 @@
+#include "app/training_step.h"
+
+#include <torch/torch.h>
+
+namespace bert {
+namespace {
+
+std::vector<NamedParameter> named_parameters(const torch::nn::Module& module) {
+  std::vector<NamedParameter> result;
+  for (const auto& item : module.named_parameters()) result.push_back({item.key(), item.value()});
+  return result;
+}
+
+BertForPreTraining make_model(const PretrainConfig& config, c10::Device device, Precision precision) {
+  BertForPreTraining model(config.model);
+  init_weights(*model, config.model, static_cast<uint64_t>(config.seed));
+  model->dropout_seed = config.seed;
+  model->to(device, weights_dtype(precision));
+  model->train();
+  return model;
+}
+
+}  // namespace
+
+TrainingStep::TrainingStep(const PretrainConfig& config, c10::Device device,
+                           c10::intrusive_ptr<c10d::ProcessGroup> group)
+    : model(make_model(config, device, parse_precision(config.precision))),
+      optimizer(make_optimizer(config.optimizer, named_parameters(*model))),
+      scaler(config.amp, device, needs_loss_scale(parse_precision(config.precision))),
+      device_(device),
+      precision_(parse_precision(config.precision)),
+      average_masked_tokens_(config.optimizer.average == "masked_tokens"),
+      vocab_size_(config.model.vocab_size),
+      schedule_(make_schedule(config.schedule, config.optimizer.lr, config.max_steps)),
+      group_(std::move(group)),
+      parallel_(group_, named_parameters(*model)),
+      learning_rate_(torch::zeros({}, torch::TensorOptions().device(device))),
+      loss_sum_(torch::zeros({2}, torch::TensorOptions().device(device))) {
+  set_matmul_precision(precision_);
+}
+
+PretrainingOutput TrainingStep::forward(const PackedBatch& batch) {
+  const AutocastGuard autocast(device_.type(), precision_);
+  return model->forward(batch);
+}
+
+BertModelOutput TrainingStep::encode(const PackedBatch& batch) {
+  const AutocastGuard autocast(device_.type(), precision_);
+  return model->bert->forward(batch);
+}
+
+int64_t TrainingStep::sum_over_ranks(int64_t value) {
+  if (!group_) return value;
+  std::vector<torch::Tensor> tensors = {
+      torch::tensor({value}, torch::TensorOptions().dtype(torch::kInt64).device(device_))};
+  group_->allreduce(tensors)->wait();
+  return tensors.front().item<int64_t>();
+}
+
+TrainingStep::Weights TrainingStep::weights_of(std::span<const PackedBatch> micro_batches) {
+  const double equal = 1.0 / static_cast<double>(micro_batches.size());
+  Weights weights{.nsp = equal, .mlm = std::vector<double>(micro_batches.size(), equal)};
+  if (!average_masked_tokens_) return weights;
+  int64_t masked = 0;
+  for (const PackedBatch& batch : micro_batches) masked += batch.num_masked();
+  // The reduction divides by the ranks, so the share is of the mean over ranks.
+  const double mean = static_cast<double>(sum_over_ranks(masked)) / parallel_.world_size();
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
+    weights.mlm[i] = static_cast<double>(micro_batches[i].num_masked()) / std::max(mean, 1.0);
+  }
+  return weights;
+}
+
+void TrainingStep::run(std::span<const PackedBatch> micro_batches) {
+  const Weights weights = weights_of(micro_batches);
+  for (size_t micro = 0; micro < micro_batches.size(); ++micro) {
+    const PackedBatch& batch = micro_batches[micro];
+    const PretrainingLoss loss =
+        pretraining_loss(forward(batch), batch, vocab_size_);  // autocast has ended: backward is outside of it
+    parallel_.expect_reduction(micro + 1 ==
+                               micro_batches.size());  // the last micro-step's backward meets the communication
+    scaler.scale(loss.mlm * weights.mlm[micro] + loss.nsp * weights.nsp).backward();
+    loss_sum_.add_(torch::stack({loss.mlm.detach(), loss.nsp.detach()}));
+  }
+  micro_batches_ += static_cast<double>(micro_batches.size());
+  parallel_.finish();  // gradients are views into the buckets: zeroed in place, never set to none
+  learning_rate_ = learning_rate(schedule_, optimizer->applied_steps());
+  scaler.step(*optimizer, learning_rate_);
+  scaler.update();
+  parallel_.zero_gradients();
+}
+
+TrainingStep::MeanLoss TrainingStep::take_mean_loss() {
+  const torch::Tensor mean = (loss_sum_ / std::max(micro_batches_, 1.0)).to(torch::kCPU);
+  loss_sum_.zero_();
+  micro_batches_ = 0;
+  return {.mlm = mean[0].item<double>(), .nsp = mean[1].item<double>()};
+}
+
+int64_t TrainingStep::applied_steps() const { return optimizer->applied_steps().item<int64_t>(); }
+
+double TrainingStep::last_learning_rate() const { return learning_rate_.item<double>(); }
+
+c10::ScalarType TrainingStep::compute_dtype() const {
+  switch (precision_) {
+    case Precision::kBf16:
+    case Precision::kBf16Weights:
+      return torch::kBFloat16;
+    case Precision::kFp16:
+    case Precision::kFp16Weights:
+      return torch::kHalf;
+    case Precision::kFp32:
+    case Precision::kTf32:
+      return torch::kFloat32;
+  }
+  return torch::kFloat32;
+}
+
+PackedBatch to_device(const PackedBatch& batch, c10::Device device) {
+  PackedBatch result = batch;
+  for (torch::Tensor* tensor :
+       {&result.input_ids, &result.token_type_ids, &result.position_ids, &result.dropout_keys, &result.cu_seqlens,
+        &result.masked_positions, &result.masked_ids, &result.next_sentence_labels}) {
+    *tensor = tensor->to(device, /*non_blocking=*/true);
+  }
+  return result;
+}
+
+}  // namespace bert

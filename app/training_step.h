@@ -1,0 +1,83 @@
+// One optimizer step: forward, backward, reduction, update. The trainer feeds it from the loader, the benchmark with
+// made-up batches.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <span>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "app/config.h"
+#include "cuda_ext/packed_batch.h"
+#include "model/bert.h"
+#include "optim/amp.h"
+#include "optim/data_parallel.h"
+#include "optim/lr_schedule.h"
+#include "optim/optimizer.h"
+
+namespace bert {
+
+class TrainingStep {
+ public:
+  /// A model with config's initial weights on `device`, its optimizer and loss scaler. `group` is nullptr for one
+  /// process.
+  TrainingStep(const PretrainConfig& config, c10::Device device, c10::intrusive_ptr<c10d::ProcessGroup> group);
+
+  /// Runs this rank's micro-batches of one global batch and applies one update, or skips it when a gradient is not
+  /// finite. Does not wait for the device.
+  void run(std::span<const PackedBatch> micro_batches);
+
+  /// Forward under the run's autocast. With gradients unless the caller has switched them off.
+  PretrainingOutput forward(const PackedBatch& batch);
+
+  /// Encoder and pooler alone, under the run's autocast.
+  BertModelOutput encode(const PackedBatch& batch);
+
+  struct MeanLoss {
+    double mlm = 0, nsp = 0;
+  };
+  /// This rank's mean losses since the last call. Waits for the device.
+  MeanLoss take_mean_loss();
+  /// Waits for the device.
+  [[nodiscard]] int64_t applied_steps() const;
+  /// Of the last step tried. Waits for the device.
+  [[nodiscard]] double last_learning_rate() const;
+
+  /// Sum of a number of each rank; every rank must call it. Waits for the device where there are several ranks.
+  int64_t sum_over_ranks(int64_t value);
+  /// Rank 0's weights on every rank: after they were loaded, before the first step.
+  void broadcast_parameters() { parallel_.broadcast_parameters(); }
+
+  [[nodiscard]] c10::Device device() const { return device_; }
+  /// What matrix products compute in.
+  [[nodiscard]] c10::ScalarType compute_dtype() const;
+
+  BertForPreTraining model;
+  std::unique_ptr<BertOptimizer> optimizer;
+  GradScaler scaler;
+
+ private:
+  /// Factors of the two losses of each micro-batch in the gradient of the step.
+  struct Weights {
+    double nsp;               // 1 / micro-batches
+    std::vector<double> mlm;  // the same, or the share of the step's masked tokens (optimizer.average = masked_tokens)
+  };
+  [[nodiscard]] Weights weights_of(std::span<const PackedBatch> micro_batches);
+
+  c10::Device device_;
+  Precision precision_;
+  bool average_masked_tokens_;
+  int64_t vocab_size_;
+  LrSchedule schedule_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  DataParallel parallel_;
+  torch::Tensor learning_rate_;  // fp32 scalar
+  torch::Tensor loss_sum_;       // [2] fp32: mlm, nsp
+  double micro_batches_ = 0;     // in loss_sum_
+};
+
+/// Copies a batch to the device, asynchronously from pinned memory.
+PackedBatch to_device(const PackedBatch& batch, c10::Device device);
+
+}  // namespace bert

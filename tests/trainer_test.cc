@@ -1,0 +1,260 @@
+// The training loop on a tiny model and made-up text: what a run leaves behind, and that it can be stopped anywhere.
+#include "app/trainer.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "app/checkpoint.h"
+#include "app/exit_codes.h"
+#include "app/training_step.h"
+#include "data/files.h"
+#include "data/shard.h"
+#include "data/vocabulary.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::TemporaryDirectory;
+
+namespace {
+
+constexpr int64_t kVocabulary = 64, kLength = 24;
+
+std::vector<std::string> tokens() {
+  std::vector<std::string> result = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+  while (static_cast<int64_t>(result.size()) < kVocabulary) result.push_back("w" + std::to_string(result.size()));
+  return result;
+}
+
+/// Sequences in which every token is the one before it plus one: a language that a tiny model learns.
+void write_counting_shard(const std::string& path, int64_t rows, unsigned seed) {
+  std::mt19937 random(seed);
+  ShardOptions options;
+  options.vocab_size = kVocabulary;
+  options.max_seq_length = kLength;
+  options.vocabulary_checksum = Vocabulary(tokens()).hash();
+  ShardWriter writer(path, options);
+  for (int64_t row = 0; row < rows; ++row) {
+    PretrainingExample example;
+    const auto length = static_cast<int32_t>(12 + random() % 12);
+    const auto first = static_cast<int32_t>(random() % 50);
+    for (int32_t i = 0; i < length; ++i) example.input_ids.push_back(5 + (first + i) % 50);
+    example.input_ids.front() = 2;
+    example.input_ids[static_cast<size_t>(length / 2)] = example.input_ids.back() = 3;
+    example.segment_b_start = length / 2 + 1;
+    example.is_random_next = row % 2 == 1;
+    for (const int32_t position : {2, length - 3}) {
+      example.masked_positions.push_back(position);
+      example.masked_ids.push_back(example.input_ids[static_cast<size_t>(position)]);
+      example.input_ids[static_cast<size_t>(position)] = 4;
+    }
+    writer.add(example);
+  }
+  writer.commit();
+}
+
+PretrainConfig tiny(const TemporaryDirectory& directory, const std::string& run) {
+  if (!std::filesystem::exists(directory.path("vocab.txt"))) {
+    std::ofstream vocabulary(directory.path("vocab.txt"));
+    for (const std::string& token : tokens()) vocabulary << token << "\n";
+    write_counting_shard(directory.path("train.shard"), 300, 1);
+    write_counting_shard(directory.path("validation.shard"), 40, 2);
+  }
+  PretrainConfig config;
+  config.run_directory = directory.path(run);
+  config.device = "cpu";
+  config.max_steps = 12;
+  config.micro_batch_size = 4;
+  config.global_batch_size = 8;
+  config.checkpoint_every = 4;
+  config.evaluate_every = 0;
+  config.log_every = 2;
+  config.model = {.vocab_size = kVocabulary,
+                  .hidden_size = 32,
+                  .num_hidden_layers = 2,
+                  .num_attention_heads = 2,
+                  .intermediate_size = 64,
+                  .max_position_embeddings = kLength};
+  config.data.train = {directory.path("train.shard")};
+  config.data.validation = {directory.path("validation.shard")};
+  config.data.vocab_file = directory.path("vocab.txt");
+  config.optimizer.type = "adamw";
+  config.optimizer.lr = 2e-3;
+  config.schedule.type = "linear";
+  config.schedule.warmup_proportion = 0.1;
+  return config;
+}
+
+std::string file_of(const PretrainConfig& config, int64_t step, const std::string& name) {
+  return read_file(checkpoint_directory(config.run_directory, step) + "/" + name);
+}
+
+/// Starts `bert pretrain` as a user would, with BERT_FAIL_POINT where one is given.
+pid_t start(const PretrainConfig& config, const std::string& fail_point = "") {
+  const std::string file = config.run_directory + ".json";
+  std::ofstream(file) << to_json(config);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (!fail_point.empty()) setenv("BERT_FAIL_POINT", fail_point.c_str(), 1);
+    execl(BERT_EXECUTABLE, "bert", "pretrain", file.c_str(), nullptr);
+    _exit(127);
+  }
+  return pid;
+}
+
+/// Its exit code, or 1000 + signal.
+int result_of(pid_t pid) {
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+int run_in_child(const PretrainConfig& config, const std::string& fail_point = "") {
+  return result_of(start(config, fail_point));
+}
+
+}  // namespace
+
+TEST_CASE("A run learns, evaluates and says so in its files", "[trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.max_steps = 150;
+  config.checkpoint_every = 0;
+  config.evaluate_every = 75;
+  REQUIRE(pretrain(config, false) == kOk);
+  const auto summary = nlohmann::json::parse(read_file(config.run_directory + "/summary.json"));
+  CHECK(summary["steps"] == 150);
+  // A masked token follows from its neighbours; word frequency alone cannot know it: about ln 50.
+  CHECK(summary["unigram_entropy"].get<double>() > 3.0);
+  CHECK(summary["mlm_loss_untrained"].get<double>() > 3.5);
+  CHECK(summary["mlm_loss"].get<double>() < summary["unigram_entropy"].get<double>() - 0.5);
+  CHECK(list_checkpoints(config.run_directory).size() == 1);
+
+  std::ifstream metrics(config.run_directory + "/metrics.jsonl");
+  int64_t training = 0, evaluations = 0;
+  for (std::string line; std::getline(metrics, line);) {
+    const auto object = nlohmann::json::parse(line);
+    if (object.contains("evaluation")) {
+      ++evaluations;
+      continue;
+    }
+    ++training;
+    for (const char* key : {"step", "loss", "mlm_loss", "nsp_loss", "learning_rate", "grad_norm", "loss_scale",
+                            "sequences_per_second", "tokens_per_second", "mfu"}) {
+      CHECK(object.contains(key));
+    }
+  }
+  CHECK(training == 75);
+  CHECK(evaluations == 3);                // before the first step, in the middle, at the end
+  CHECK(pretrain(config, false) == kOk);  // finished: does nothing
+}
+
+TEST_CASE("A run that is killed at any point ends in the same bytes", "[trainer]") {
+  const TemporaryDirectory directory;
+  const PretrainConfig whole = tiny(directory, "whole");
+  REQUIRE(run_in_child(whole) == kOk);
+  const std::vector<std::string> points = {"train.step:3",      "checkpoint.write:2",   "checkpoint.fsync:3",
+                                           "checkpoint.rename", "checkpoint.renamed:2", "checkpoint.latest",
+                                           "train.step:6"};
+  const PretrainConfig killed = tiny(directory, "killed");
+  for (const std::string& point : points) {
+    CAPTURE(point);
+    CHECK(run_in_child(killed, point) == 1000 + SIGKILL);
+  }
+  REQUIRE(run_in_child(killed) == kOk);
+  CHECK(file_of(whole, 12, "model.safetensors") == file_of(killed, 12, "model.safetensors"));
+  CHECK(file_of(whole, 12, "optimizer.safetensors") == file_of(killed, 12, "optimizer.safetensors"));
+}
+
+TEST_CASE("micro_batch_size may change on resume, the seed may not", "[trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.stop_at_step = 4;
+  REQUIRE(pretrain(config, false) == kOk);
+  config.stop_at_step = 6;
+  config.micro_batch_size = 8;
+  CHECK(pretrain(config, false) == kOk);
+  config.stop_at_step = 8;
+  config.seed = 7;
+  CHECK_THROWS_AS(pretrain(config, false), ConfigError);
+}
+
+TEST_CASE("SIGTERM saves a checkpoint and ends with 75; the run then goes on to the same bytes", "[trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig whole = tiny(directory, "whole"), stopped = tiny(directory, "stopped");
+  for (PretrainConfig* config : {&whole, &stopped}) {
+    config->max_steps = 400;
+    config->checkpoint_every = 0;
+    config->log_every = 10;
+  }
+  REQUIRE(run_in_child(whole) == kOk);
+  const pid_t pid = start(stopped);
+  const std::string metrics = stopped.run_directory + "/metrics.jsonl";
+  for (int i = 0; i < 1000 && (!std::filesystem::exists(metrics) || std::filesystem::file_size(metrics) == 0); ++i)
+    usleep(5000);
+  kill(pid, SIGTERM);
+  REQUIRE(result_of(pid) == kPreempted);
+  const auto checkpoints = list_checkpoints(stopped.run_directory);
+  REQUIRE(checkpoints.size() == 1);
+  CHECK(checkpoints.front().step < 400);
+  REQUIRE(run_in_child(stopped) == kOk);
+  CHECK(file_of(whole, 400, "model.safetensors") == file_of(stopped, 400, "model.safetensors"));
+}
+
+TEST_CASE("A run that starts from another's checkpoint has its weights, and its moments when asked", "[trainer]") {
+  const TemporaryDirectory directory;
+  const PretrainConfig first = tiny(directory, "phase1");
+  REQUIRE(pretrain(first, false) == kOk);
+  PretrainConfig second = tiny(directory, "phase2");
+  second.initial_checkpoint = first.run_directory;
+  second.initial_optimizer_state = true;
+  second.optimizer.lr = 1e-9;  // weights stay, so that they can be compared
+  second.stop_at_step = 1;
+  REQUIRE(pretrain(second, false) == kOk);
+  const Checkpoint before = load_checkpoint(checkpoint_directory(first.run_directory, 12));
+  const Checkpoint after = load_checkpoint(checkpoint_directory(second.run_directory, 1));
+  const std::string name = "bert.encoder.layer.1.output.dense.weight";
+  CHECK(torch::allclose(before.model[name], after.model[name], 0, 1e-7));
+  // One step has moved a moment by at most (1 - beta1) g; from zero it would be all of it.
+  const torch::Tensor old_moment = before.optimizer["exp_avg." + name], new_moment = after.optimizer["exp_avg." + name];
+  CHECK((new_moment - 0.9 * old_moment).norm().item<float>() < new_moment.norm().item<float>() + 0.1F);
+  CHECK((new_moment - 0.9 * old_moment).abs().max().item<float>() != 0.0F);
+  CHECK(torch::cosine_similarity(new_moment.flatten(), old_moment.flatten(), 0).item<float>() > 0.5F);
+}
+
+TEST_CASE("Accumulated micro-batches give the step of the whole batch", "[trainer]") {
+  const TemporaryDirectory directory;
+  std::vector<torch::Tensor> weights;
+  for (const int64_t micro_batch_size : {8, 2}) {
+    PretrainConfig config = tiny(directory, "micro" + std::to_string(micro_batch_size));
+    config.micro_batch_size = micro_batch_size;
+    config.optimizer.average = "masked_tokens";
+    config.stop_at_step = 3;
+    REQUIRE(pretrain(config, false) == kOk);
+    weights.push_back(load_checkpoint(checkpoint_directory(config.run_directory, 3))
+                          .model["bert.encoder.layer.0.output.dense.weight"]);
+  }
+  CHECK(torch::allclose(weights[0], weights[1], 1e-4, 2e-5));  // fp32 sums in another order, after three steps of Adam
+}
+
+TEST_CASE("A run says what is wrong with its inputs", "[trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.data.train = {directory.path("absent.shard")};
+  CHECK(run_in_child(config) == kInputMissing);
+  config = tiny(directory, "run");
+  config.global_batch_size = 6;
+  CHECK(run_in_child(config) == kBadConfiguration);
+  config = tiny(directory, "run");
+  config.model.max_position_embeddings = 8;
+  CHECK(run_in_child(config) == kBadConfiguration);
+  config = tiny(directory, "run");
+  std::ofstream(directory.path("other.txt")) << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nother\n";
+  config.data.vocab_file = directory.path("other.txt");
+  CHECK(run_in_child(config) == kBadConfiguration);
+}
