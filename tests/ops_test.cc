@@ -2,6 +2,7 @@
 #include "cuda_ext/ops.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
@@ -10,8 +11,11 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "cuda_ext/cpu_simd.h"
 #include "cuda_ext/philox.h"
 #include "tests/testing.h"
 
@@ -406,6 +410,60 @@ TEST_CASE("Under autocast the products run in bf16 and the parameters stay fp32"
   exact_loss.backward();
   CHECK(got.scalar_type() == at::kFloat);
   CHECK(mismatch(got.to(at::kBFloat16), weight.grad()) == "");
+}
+
+TEST_CASE("Every instruction set of this machine gives close results", "[unit]") {
+  const std::string best = simd::kernels().name;
+  const Tensor cu = at::tensor({0, 20, 53, 60}, at::kInt);
+  const std::vector<std::pair<Op, Tensors>> cases = {
+      {[](const Tensors& in) { return ops::bias_gelu(in[0], in[1], ops::Gelu::kTanh); },
+       {randn({60, 70}, 1), randn({70}, 2)}},
+      {[](const Tensors& in) { return ops::bias_gelu(in[0], in[1], ops::Gelu::kErf); },
+       {randn({60, 70}, 1), randn({70}, 2)}},
+      {[](const Tensors& in) {
+         return ops::bias_dropout_residual_layer_norm(in[0], in[1], in[2], in[3], in[4], 1e-12, drop(0.2, 60));
+       },
+       {randn({60, 70}, 1), randn({70}, 2), randn({60, 70}, 3), randn({70}, 4), randn({70}, 5)}},
+      {[](const Tensors& in) { return ops::dropout(in[0], drop(0.5, 60)); }, {randn({60, 70}, 1)}},
+      {[&](const Tensors& in) { return ops::attention(in[0], cu, 33, 2, drop(0.2, 60)); },
+       {randn({60, 3 * 2 * 35}, 1)}},
+      {[](const Tensors& in) { return ops::cross_entropy(in[0], integers(67, 60, 1), 67); }, {randn({60, 70}, 1)}}};
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const auto& [op, inputs] : cases) {
+      REQUIRE(simd::choose_kernels("plain"));
+      const Result plain = evaluate(op, inputs, type);
+      for (const char* name : {"avx2", "avx512"}) {
+        if (!simd::choose_kernels(name)) continue;
+        const Result other = evaluate(op, inputs, type);
+        CHECK(mismatch(other.y, plain.y) == "");
+        for (size_t i = 0; i < plain.grads.size(); ++i)
+          CHECK(mismatch(other.grads[i], plain.grads[i], 4.0) == "");  // sums of 60
+      }
+    }
+  }
+  REQUIRE(simd::choose_kernels(best.c_str()));
+}
+
+TEST_CASE("Results do not depend on the number of threads", "[unit]") {
+  const Tensor cu = at::tensor({0, 130, 300}, at::kInt);
+  const Op op = [&](const Tensors& in) {
+    const Tensor x = ops::embedding_layer_norm_dropout(in[0], in[1], in[2], {in[3], in[4], in[5]}, in[6], in[7], 1e-12,
+                                                       drop(0.1, 300));
+    const Tensor y =
+        ops::bias_gelu(ops::attention(at::cat({x, x, x}, 1), cu, 170, 2, drop(0.1, 300)), in[8], ops::Gelu::kTanh);
+    return ops::bias_dropout_residual_layer_norm(y, in[8], x, in[6], in[7], 1e-12, drop(0.1, 300));
+  };
+  const Tensors inputs = {integers(50, 300, 1), integers(170, 300, 2), integers(2, 300, 3),
+                          randn({50, 128}, 4),  randn({170, 128}, 5),  randn({2, 128}, 6),
+                          randn({128}, 7),      randn({128}, 8),       randn({128}, 9)};
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const Result one = evaluate(op, inputs, at::kFloat);
+  at::set_num_threads(3);
+  const Result three = evaluate(op, inputs, at::kFloat);
+  at::set_num_threads(threads);
+  CHECK(at::equal(one.y, three.y));
+  for (size_t i = 0; i < one.grads.size(); ++i) CHECK(at::equal(one.grads[i], three.grads[i]));
 }
 
 TEST_CASE("Operators refuse what does not fit and say what they got", "[unit]") {

@@ -1,0 +1,417 @@
+// The operators on the CPU: allocation and threads here, the loops in cpu_simd.inc. Rows are cut into pieces by their
+// number alone, and sums over rows are added piece by piece in order: the result does not depend on the number of
+// threads.
+#include "cuda_ext/cpu_kernels.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "cuda_ext/composite.h"
+#include "cuda_ext/philox.h"
+
+namespace bert::cpu {
+
+bool has_kernel(const Tensor& x) {
+  return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
+}
+
+simd::Type type_of(const Tensor& x) {
+  return x.scalar_type() == at::kFloat      ? simd::Type::kFloat
+         : x.scalar_type() == at::kBFloat16 ? simd::Type::kBFloat16
+                                            : simd::Type::kHalf;
+}
+
+simd::Mask mask_of(double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  return {.seed = static_cast<uint64_t>(seed),
+          .site = static_cast<uint32_t>(site),
+          .threshold = p > 0.0 ? dropout_threshold(p) : 0,
+          .keys = p > 0.0 ? keys->const_data_ptr<int64_t>() : nullptr,
+          .scale = static_cast<float>(1.0 / (1.0 - p))};
+}
+
+float* scratch(int64_t floats) {
+  constexpr size_t kAlign = 64;
+  static thread_local std::vector<float> memory;
+  const size_t needed = static_cast<size_t>(floats) + kAlign / sizeof(float);
+  if (memory.size() < needed) memory.resize(needed);
+  void* aligned = memory.data();
+  size_t space = memory.size() * sizeof(float);
+  return static_cast<float*>(std::align(kAlign, static_cast<size_t>(floats) * sizeof(float), aligned, space));
+}
+
+namespace {
+
+/// Parameters are small: their kernels take fp32.
+Tensor as_float(const Tensor& parameter) { return parameter.to(at::kFloat).contiguous(); }
+
+constexpr int64_t kPiece = 64;  // rows that are summed before the sums are added
+
+constexpr int64_t kGrainBytes = 1 << 15;  // less work than this is not worth a second thread
+int64_t grain(int64_t row_bytes) { return std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(1, row_bytes)); }
+
+/// f(piece, first row, last row) for pieces of kPiece rows.
+template <class F>
+void for_pieces(int64_t rows, int64_t row_bytes, F f) {
+  const int64_t pieces = (rows + kPiece - 1) / kPiece;
+  at::parallel_for(0, pieces, grain(row_bytes * kPiece), [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) f(piece, piece * kPiece, std::min(rows, (piece + 1) * kPiece));
+  });
+}
+
+/// Sums over rows, one row of `columns` for each piece; total() adds them in order.
+class Partials {
+ public:
+  Partials(int64_t rows, int64_t columns, const Tensor& like)
+      : sums_(at::empty({(rows + kPiece - 1) / kPiece, columns}, like.options().dtype(at::kFloat))) {}
+  float* piece(int64_t index) { return sums_.mutable_data_ptr<float>() + index * sums_.size(1); }
+  [[nodiscard]] Tensor total() const {
+    const int64_t pieces = sums_.size(0), columns = sums_.size(1);
+    Tensor result = at::zeros({columns}, sums_.options());
+    const float* from = sums_.const_data_ptr<float>();
+    float* to = result.mutable_data_ptr<float>();
+    at::parallel_for(0, columns, grain(pieces * 4), [&](int64_t begin, int64_t end) {
+      for (int64_t i = 0; i < pieces; ++i) {
+        for (int64_t c = begin; c < end; ++c) to[c] += from[i * columns + c];
+      }
+    });
+    return result;
+  }
+
+ private:
+  Tensor sums_;
+};
+
+Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh) {
+  if (!has_kernel(x)) return composite::bias_gelu(x, bias, tanh);
+  const Tensor b = as_float(bias);
+  Tensor y = at::empty_like(x);
+  const simd::BiasGelu arguments{.type = type_of(x),
+                                 .tanh = tanh,
+                                 .columns = x.size(1),
+                                 .x = x.const_data_ptr(),
+                                 .grad = nullptr,
+                                 .bias = b.const_data_ptr<float>(),
+                                 .out = y.mutable_data_ptr(),
+                                 .dbias = nullptr};
+  at::parallel_for(0, x.size(0), grain(x.size(1) * 4),
+                   [&](int64_t begin, int64_t end) { simd::kernels().bias_gelu(arguments, begin, end); });
+  return y;
+}
+
+std::tuple<Tensor, Tensor> bias_gelu_backward(const Tensor& grad, const Tensor& x, const Tensor& bias, bool tanh) {
+  if (!has_kernel(x) || grad.scalar_type() != x.scalar_type())
+    return composite::bias_gelu_backward(grad, x, bias, tanh);
+  const Tensor b = as_float(bias), g = grad.contiguous();
+  Tensor dx = at::empty_like(x);
+  Partials partials(x.size(0), x.size(1), x);
+  for_pieces(x.size(0), x.size(1) * 4, [&](int64_t piece, int64_t begin, int64_t end) {
+    const simd::BiasGelu arguments{.type = type_of(x),
+                                   .tanh = tanh,
+                                   .columns = x.size(1),
+                                   .x = x.const_data_ptr(),
+                                   .grad = g.const_data_ptr(),
+                                   .bias = b.const_data_ptr<float>(),
+                                   .out = dx.mutable_data_ptr(),
+                                   .dbias = partials.piece(piece)};
+    simd::kernels().bias_gelu_backward(arguments, begin, end);
+  });
+  return {dx, partials.total().to(bias.scalar_type())};
+}
+
+// ---- LayerNorm ----
+
+struct Statistics {
+  Tensor mean, rstd;
+};
+Statistics empty_statistics(int64_t rows, const Tensor& like) {
+  const auto options = like.options().dtype(at::kFloat);
+  return {at::empty({rows}, options), at::empty({rows}, options)};
+}
+
+void normalise(simd::LayerNorm arguments, int64_t rows, Tensor& y, Statistics& statistics) {
+  arguments.y = y.mutable_data_ptr();
+  arguments.mean = statistics.mean.mutable_data_ptr<float>();
+  arguments.rstd = statistics.rstd.mutable_data_ptr<float>();
+  at::parallel_for(0, rows, grain(arguments.columns * 8), [&](int64_t begin, int64_t end) {
+    simd::LayerNorm mine = arguments;
+    mine.scratch = scratch(2 * simd::scratch_columns(arguments.columns));
+    simd::kernels().layer_norm(mine, begin, end);
+  });
+}
+
+/// Returns dgamma | dbeta | dbias, [sums * columns].
+Tensor normalise_backward(simd::LayerNorm arguments, int64_t rows, int64_t sums, const Tensor& grad, const Tensor& mean,
+                          const Tensor& rstd) {
+  const Tensor mean_copy = mean.contiguous(), rstd_copy = rstd.contiguous();
+  arguments.grad = grad.const_data_ptr();
+  arguments.mean = const_cast<float*>(mean_copy.const_data_ptr<float>());  // read only in backward
+  arguments.rstd = const_cast<float*>(rstd_copy.const_data_ptr<float>());
+  Partials partials(rows, sums * arguments.columns, grad);
+  for_pieces(rows, arguments.columns * 16, [&](int64_t piece, int64_t begin, int64_t end) {
+    simd::LayerNorm mine = arguments;
+    mine.partial = partials.piece(piece);
+    mine.scratch = scratch(2 * simd::scratch_columns(arguments.columns));
+    simd::kernels().layer_norm_backward(mine, begin, end);
+  });
+  return partials.total();
+}
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
+  if (!has_kernel(x)) return composite::layer_norm(x, gamma, beta, eps);
+  const Tensor g = as_float(gamma), b = as_float(beta);
+  Tensor y = at::empty_like(x);
+  Statistics statistics = empty_statistics(x.size(0), x);
+  simd::LayerNorm arguments{};
+  arguments.input = simd::NormInput::kPlain;
+  arguments.type = type_of(x);
+  arguments.columns = x.size(1);
+  arguments.x = x.const_data_ptr();
+  arguments.gamma = g.const_data_ptr<float>();
+  arguments.beta = b.const_data_ptr<float>();
+  arguments.eps = static_cast<float>(eps);
+  normalise(arguments, x.size(0), y, statistics);
+  return {y, statistics.mean, statistics.rstd};
+}
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor& mean,
+                                                       const Tensor& rstd, const Tensor& gamma) {
+  if (!has_kernel(x) || grad.scalar_type() != x.scalar_type())
+    return composite::layer_norm_backward(grad, x, mean, rstd, gamma);
+  const Tensor g = as_float(gamma), upstream = grad.contiguous();
+  Tensor dx = at::empty_like(x);
+  simd::LayerNorm arguments{};
+  arguments.input = simd::NormInput::kPlain;
+  arguments.type = type_of(x);
+  arguments.columns = x.size(1);
+  arguments.x = x.const_data_ptr();
+  arguments.gamma = g.const_data_ptr<float>();
+  arguments.dx = dx.mutable_data_ptr();
+  const auto sums = normalise_backward(arguments, x.size(0), 2, upstream, mean, rstd).to(gamma.scalar_type()).chunk(2);
+  return {dx, sums[0], sums[1]};
+}
+
+std::tuple<Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
+                                                                    const Tensor& residual, const Tensor& gamma,
+                                                                    const Tensor& beta, double eps, double p,
+                                                                    int64_t seed, int64_t site,
+                                                                    const OptionalTensor& keys) {
+  if (!has_kernel(x) || residual.scalar_type() != x.scalar_type()) {
+    return composite::bias_dropout_residual_layer_norm(x, bias, residual, gamma, beta, eps, p, seed, site, keys);
+  }
+  const Tensor c = as_float(bias), g = as_float(gamma), b = as_float(beta);
+  Tensor y = at::empty_like(x);
+  Statistics statistics = empty_statistics(x.size(0), x);
+  simd::LayerNorm arguments{};
+  arguments.input = simd::NormInput::kResidual;
+  arguments.type = type_of(x);
+  arguments.columns = x.size(1);
+  arguments.x = x.const_data_ptr();
+  arguments.residual = residual.const_data_ptr();
+  arguments.bias = c.const_data_ptr<float>();
+  arguments.gamma = g.const_data_ptr<float>();
+  arguments.beta = b.const_data_ptr<float>();
+  arguments.eps = static_cast<float>(eps);
+  arguments.mask = mask_of(p, seed, site, keys);
+  normalise(arguments, x.size(0), y, statistics);
+  return {y, statistics.mean, statistics.rstd};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm_backward(
+    const Tensor& grad, const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& mean,
+    const Tensor& rstd, const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  if (!has_kernel(x) || residual.scalar_type() != x.scalar_type() || grad.scalar_type() != x.scalar_type()) {
+    return composite::bias_dropout_residual_layer_norm_backward(grad, x, bias, residual, mean, rstd, gamma, p, seed,
+                                                                site, keys);
+  }
+  const Tensor c = as_float(bias), g = as_float(gamma), upstream = grad.contiguous();
+  Tensor dx = at::empty_like(x), dresidual = at::empty_like(x);
+  simd::LayerNorm arguments{};
+  arguments.input = simd::NormInput::kResidual;
+  arguments.type = type_of(x);
+  arguments.columns = x.size(1);
+  arguments.x = x.const_data_ptr();
+  arguments.residual = residual.const_data_ptr();
+  arguments.bias = c.const_data_ptr<float>();
+  arguments.gamma = g.const_data_ptr<float>();
+  arguments.mask = mask_of(p, seed, site, keys);
+  arguments.dx = dx.mutable_data_ptr();
+  arguments.dresidual = dresidual.mutable_data_ptr();
+  const auto sums = normalise_backward(arguments, x.size(0), 3, upstream, mean, rstd).chunk(3);
+  return {dx, sums[2].to(bias.scalar_type()), dresidual, sums[0].to(gamma.scalar_type()),
+          sums[1].to(gamma.scalar_type())};
+}
+
+// ---- embeddings ----
+
+simd::LayerNorm embedding_arguments(const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids,
+                                    const Tensor& word, const Tensor& position, const Tensor& type) {
+  simd::LayerNorm arguments{};
+  arguments.input = simd::NormInput::kEmbedding;
+  arguments.type = type_of(word);
+  arguments.columns = word.size(1);
+  const Tensor tables[] = {word, position, type}, ids[] = {input_ids, position_ids, token_type_ids};
+  for (size_t i = 0; i < 3; ++i) {
+    arguments.tables[i] = tables[i].const_data_ptr();
+    arguments.ids[i] = ids[i].const_data_ptr<int64_t>();
+  }
+  return arguments;
+}
+
+bool tables_have_kernel(const Tensor& word, const Tensor& position, const Tensor& type) {
+  return has_kernel(word) && position.scalar_type() == word.scalar_type() && type.scalar_type() == word.scalar_type();
+}
+
+std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& input_ids, const Tensor& position_ids,
+                                                                const Tensor& token_type_ids, const Tensor& word,
+                                                                const Tensor& position, const Tensor& type,
+                                                                const Tensor& gamma, const Tensor& beta, double eps,
+                                                                double p, int64_t seed, int64_t site,
+                                                                const OptionalTensor& keys) {
+  if (!tables_have_kernel(word, position, type)) {
+    return composite::embedding_layer_norm_dropout(input_ids, position_ids, token_type_ids, word, position, type, gamma,
+                                                   beta, eps, p, seed, site, keys);
+  }
+  const Tensor g = as_float(gamma), b = as_float(beta);
+  Tensor y = at::empty({input_ids.size(0), word.size(1)}, word.options());
+  Statistics statistics = empty_statistics(input_ids.size(0), word);
+  auto arguments = embedding_arguments(input_ids, position_ids, token_type_ids, word, position, type);
+  arguments.gamma = g.const_data_ptr<float>();
+  arguments.beta = b.const_data_ptr<float>();
+  arguments.eps = static_cast<float>(eps);
+  arguments.mask = mask_of(p, seed, site, keys);
+  normalise(arguments, input_ids.size(0), y, statistics);
+  return {y, statistics.mean, statistics.rstd};
+}
+
+/// The rows of `gradient` added into a table by id, each id's in the order of the tokens. Threads share the columns.
+Tensor scatter(const Tensor& gradient, const Tensor& ids, const Tensor& table) {
+  const int64_t tokens = ids.size(0), columns = table.size(1);
+  Tensor result = at::zeros({table.size(0), columns}, gradient.options());
+  const int64_t* id = ids.const_data_ptr<int64_t>();
+  std::vector<int64_t> order(static_cast<size_t>(tokens));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [id](int64_t a, int64_t b) { return id[a] < id[b]; });
+  const float* from = gradient.const_data_ptr<float>();
+  float* to = result.mutable_data_ptr<float>();
+  at::parallel_for(0, columns, grain(tokens * 8), [&](int64_t begin, int64_t end) {
+    for (const int64_t token : order) {
+      for (int64_t c = begin; c < end; ++c) to[id[token] * columns + c] += from[token * columns + c];
+    }
+  });
+  return result.to(table.scalar_type());
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_backward(
+    const Tensor& grad, const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids,
+    const Tensor& word, const Tensor& position, const Tensor& type, const Tensor& mean, const Tensor& rstd,
+    const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  if (!tables_have_kernel(word, position, type) || grad.scalar_type() != word.scalar_type()) {
+    return composite::embedding_layer_norm_dropout_backward(grad, input_ids, position_ids, token_type_ids, word,
+                                                            position, type, mean, rstd, gamma, p, seed, site, keys);
+  }
+  const Tensor g = as_float(gamma), upstream = grad.contiguous();
+  Tensor dsum = at::empty(grad.sizes(), grad.options().dtype(at::kFloat));
+  auto arguments = embedding_arguments(input_ids, position_ids, token_type_ids, word, position, type);
+  arguments.gamma = g.const_data_ptr<float>();
+  arguments.mask = mask_of(p, seed, site, keys);
+  arguments.dresidual = dsum.mutable_data_ptr();
+  const auto sums =
+      normalise_backward(arguments, input_ids.size(0), 2, upstream, mean, rstd).to(gamma.scalar_type()).chunk(2);
+  return {scatter(dsum, input_ids, word), scatter(dsum, position_ids, position), scatter(dsum, token_type_ids, type),
+          sums[0], sums[1]};
+}
+
+// ---- dropout, cross entropy ----
+
+Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  if (!has_kernel(x) || p == 0.0 || x.numel() == 0) return composite::dropout(x, p, seed, site, keys);
+  Tensor y = at::empty_like(x);
+  const simd::Dropout arguments{.type = type_of(x),
+                                .columns = x.numel() / x.size(0),
+                                .x = x.const_data_ptr(),
+                                .y = y.mutable_data_ptr(),
+                                .mask = mask_of(p, seed, site, keys),
+                                .scratch = nullptr};
+  at::parallel_for(0, x.size(0), grain(arguments.columns * 4), [&](int64_t begin, int64_t end) {
+    simd::Dropout mine = arguments;
+    mine.scratch = scratch(simd::scratch_columns(arguments.columns));
+    simd::kernels().dropout(mine, begin, end);
+  });
+  return y;
+}
+
+Tensor dropout_mask(const Tensor& keys, int64_t seed, int64_t site, int64_t columns, double p) {
+  const Tensor ones = at::ones({keys.size(0), columns}, keys.options().dtype(at::kFloat));
+  return dropout(ones, p, seed, site, keys).ne(0);
+}
+
+std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {
+  const int64_t rows = labels.size(0);
+  if (!has_kernel(logits) || rows == 0) return composite::cross_entropy(logits, labels, num_classes);
+  const auto options = logits.options().dtype(at::kFloat);
+  Tensor logsumexp = at::empty({rows}, options), loss = at::empty({rows}, options);
+  const simd::CrossEntropy arguments{.type = type_of(logits),
+                                     .stride = logits.size(1),
+                                     .num_classes = num_classes,
+                                     .logits = const_cast<void*>(logits.const_data_ptr()),  // read only in forward
+                                     .labels = labels.const_data_ptr<int64_t>(),
+                                     .logsumexp = logsumexp.mutable_data_ptr<float>(),
+                                     .loss = loss.mutable_data_ptr<float>(),
+                                     .scale = 0.0F};
+  at::parallel_for(0, rows, grain(num_classes * 4),
+                   [&](int64_t begin, int64_t end) { simd::kernels().cross_entropy(arguments, begin, end); });
+  const float* row = loss.const_data_ptr<float>();
+  const double mean = std::accumulate(row, row + rows, 0.0) / static_cast<double>(rows);
+  return {at::scalar_tensor(mean, options), logsumexp};
+}
+
+Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor& labels, const Tensor& logsumexp,
+                                int64_t num_classes) {
+  const int64_t rows = labels.size(0);
+  if (!has_kernel(logits) || rows == 0) {
+    return composite::cross_entropy_backward_(logits, grad, labels, logsumexp, num_classes);
+  }
+  const simd::CrossEntropy arguments{
+      .type = type_of(logits),
+      .stride = logits.size(1),
+      .num_classes = num_classes,
+      .logits = logits.mutable_data_ptr(),
+      .labels = labels.const_data_ptr<int64_t>(),
+      .logsumexp = const_cast<float*>(logsumexp.const_data_ptr<float>()),  // read only here
+      .loss = nullptr,
+      .scale = static_cast<float>(grad.item<double>() / static_cast<double>(rows))};
+  at::parallel_for(0, rows, grain(num_classes * 4),
+                   [&](int64_t begin, int64_t end) { simd::kernels().cross_entropy_backward(arguments, begin, end); });
+  return logits;
+}
+
+}  // namespace
+}  // namespace bert::cpu
+
+TORCH_LIBRARY_IMPL(bert, CPU, m) {
+  namespace cpu = bert::cpu;
+  m.impl("linear", cpu::linear);
+  m.impl("linear_backward", cpu::linear_backward);
+  m.impl("bias_gelu", cpu::bias_gelu);
+  m.impl("bias_gelu_backward", cpu::bias_gelu_backward);
+  m.impl("layer_norm", cpu::layer_norm);
+  m.impl("layer_norm_backward", cpu::layer_norm_backward);
+  m.impl("bias_dropout_residual_layer_norm", cpu::bias_dropout_residual_layer_norm);
+  m.impl("bias_dropout_residual_layer_norm_backward", cpu::bias_dropout_residual_layer_norm_backward);
+  m.impl("embedding_layer_norm_dropout", cpu::embedding_layer_norm_dropout);
+  m.impl("embedding_layer_norm_dropout_backward", cpu::embedding_layer_norm_dropout_backward);
+  m.impl("attention", cpu::attention);
+  m.impl("attention_backward", cpu::attention_backward);
+  m.impl("dropout", cpu::dropout);
+  m.impl("dropout_mask", cpu::dropout_mask);
+  m.impl("cross_entropy", cpu::cross_entropy);
+  m.impl("cross_entropy_backward_", cpu::cross_entropy_backward_);
+}

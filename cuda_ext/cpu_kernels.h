@@ -1,0 +1,35 @@
+// What the CPU's kernel files share. cpu_kernels.cc registers all kernels.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <optional>
+#include <tuple>
+
+#include "cuda_ext/cpu_simd.h"
+
+namespace bert::cpu {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+/// fp32, bf16 or fp16; the compositions serve the rest.
+bool has_kernel(const Tensor& x);
+simd::Type type_of(const Tensor& x);
+simd::Mask mask_of(double p, int64_t seed, int64_t site, const OptionalTensor& keys);
+
+/// At least `floats` of the thread's working memory, kept between calls, aligned for the widest vectors.
+float* scratch(int64_t floats);
+
+Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias);
+std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
+                                                   std::array<bool, 3> needed);
+
+std::tuple<Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
+                                     double p, int64_t seed, int64_t site, const OptionalTensor& keys);
+Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp,
+                          const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads, double p, int64_t seed,
+                          int64_t site, const OptionalTensor& keys);
+
+}  // namespace bert::cpu

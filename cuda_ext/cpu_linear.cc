@@ -1,0 +1,58 @@
+// Linear layers on the CPU: which GEMM serves which product.
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "cuda_ext/composite.h"
+#include "cuda_ext/cpu_kernels.h"
+
+// Exported by libtorch_cpu since 1.12; its header is not among the installed ones. result = beta result + alpha a b,
+// any strides.
+namespace at::native {
+void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result, float beta, float alpha);
+}
+
+namespace bert::cpu {
+namespace {
+
+// Note [GEMM backends of the CPU]
+// LibTorch sends fp32 products to MKL, whose fp32 kernels stop at AVX2 on AMD. oneDNN's reach 430 GFLOP/s where MKL's
+// reach 195 (two Zen 5 threads, T = 128 .. 4096, BERT-base's layers, forward and both backward products; at T = 128 MKL
+// falls to 94). Products below kSmall multiplications stay with LibTorch: there oneDNN's set-up shows. bf16 goes to
+// oneDNN by LibTorch's own choice.
+constexpr int64_t kSmall = 1 << 18;
+
+bool one_dnn(const Tensor& a, int64_t rows, int64_t columns, int64_t depth) {
+  return a.scalar_type() == at::kFloat && at::globalContext().userEnabledMkldnn() && at::hasMKLDNN() &&
+         rows * columns * depth >= kSmall && columns > 1;
+}
+
+Tensor product(const Tensor& a, const Tensor& b) {
+  if (!one_dnn(a, a.size(0), b.size(1), a.size(1))) return at::mm(a, b);
+  Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
+  at::native::mkldnn_matmul(a, b, result, 0.0F, 1.0F);
+  return result;
+}
+
+Tensor linear_pointwise(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
+  using Signature = Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&, c10::string_view,
+                           c10::List<std::optional<at::Scalar>>, std::optional<c10::string_view>);
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "").typed<Signature>();
+  return op.call(x, weight, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
+  if (!one_dnn(x, x.size(0), weight.size(0), x.size(1))) return composite::linear(x, weight, bias);
+  return linear_pointwise(x, weight, bias);
+}
+
+std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
+                                                   std::array<bool, 3> needed) {
+  return {needed[0] ? product(grad, weight) : Tensor(), needed[1] ? product(grad.t(), x) : Tensor(),
+          needed[2] ? std::get<2>(composite::linear_backward(grad, x, weight, {false, false, true})) : Tensor()};
+}
+
+}  // namespace bert::cpu
