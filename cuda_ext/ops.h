@@ -10,19 +10,20 @@ namespace bert::ops {
 
 /// What is needed to drop: see Note [Dropout keys] in philox.h. p = 0 needs no keys.
 struct Dropout {
-  double p = 0.0;       // in [0, 1)
+  double p = 0.0;  // in [0, 1)
   int64_t seed = 0;
-  int64_t site = 0;     // dropout_site(layer, ...)
-  at::Tensor keys;      // [T] int64
+  int64_t site = 0;  // dropout_site(layer, ...)
+  at::Tensor keys;   // [T] int64
 };
 
 enum class Gelu { kTanh, kErf };
 
-/// y = x weight^T + bias. x [T, K], weight [N, K], bias [N] or undefined. On the CPU the faster of MKL and oneDNN by shape and dtype.
+/// y = x weight^T + bias. x [T, K], weight [N, K], bias [N] or undefined. On the CPU the faster of MKL and oneDNN by
+/// shape and dtype.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
-/// Three projections in one GEMM: [T, H] -> [T, 3H], query | key | value. The three weights are views of one [3H, H] storage and the
-/// biases of one [3H] (else they are concatenated, which costs a copy).
+/// Three projections in one GEMM: [T, H] -> [T, 3H], query | key | value. The three weights are views of one [3H, H]
+/// storage and the biases of one [3H] (else they are concatenated, which costs a copy).
 struct QkvParameters {
   at::Tensor query_weight, key_weight, value_weight;  // [H, H]
   at::Tensor query_bias, key_bias, value_bias;        // [H]
@@ -32,9 +33,11 @@ at::Tensor qkv_linear(const at::Tensor& x, const QkvParameters& parameters);
 /// gelu(x + bias). x [T, I], bias [I].
 at::Tensor bias_gelu(const at::Tensor& x, const at::Tensor& bias, Gelu form);
 
-/// LayerNorm(dropout(x + bias) + residual) * gamma + beta, statistics in fp32. x, residual [T, H]; bias, gamma, beta [H].
+/// LayerNorm(dropout(x + bias) + residual) * gamma + beta, statistics in fp32. x, residual [T, H]; bias, gamma, beta
+/// [H].
 at::Tensor bias_dropout_residual_layer_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
-                                            const at::Tensor& gamma, const at::Tensor& beta, double eps, const Dropout& dropout);
+                                            const at::Tensor& gamma, const at::Tensor& beta, double eps,
+                                            const Dropout& dropout);
 
 /// LayerNorm(x) * gamma + beta, statistics in fp32. x [T, H].
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gamma, const at::Tensor& beta, double eps);
@@ -44,19 +47,22 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gamma, const at::Te
 struct EmbeddingTables {
   at::Tensor word, position, type;
 };
-at::Tensor embedding_layer_norm_dropout(const at::Tensor& input_ids, const at::Tensor& position_ids, const at::Tensor& token_type_ids,
-                                        const EmbeddingTables& tables, const at::Tensor& gamma, const at::Tensor& beta, double eps,
+at::Tensor embedding_layer_norm_dropout(const at::Tensor& input_ids, const at::Tensor& position_ids,
+                                        const at::Tensor& token_type_ids, const EmbeddingTables& tables,
+                                        const at::Tensor& gamma, const at::Tensor& beta, double eps,
                                         const Dropout& dropout);
 
 /// Self-attention of packed sequences: softmax(q k^T / sqrt(D)) v within each sequence, dropout on the probabilities.
 /// qkv [T, 3H] (query | key | value, each A heads of D); cu_seqlens [B + 1] int32. Returns [T, H].
-at::Tensor attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads, const Dropout& dropout);
+at::Tensor attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
+                     const Dropout& dropout);
 
 /// dropout(x). x [T, ...], column = index within the row.
 at::Tensor dropout(const at::Tensor& x, const Dropout& dropout);
 
-/// Mean over M of -log softmax(logits[:, :num_classes])[label], fp32 scalar; 0 when M = 0. logits [M, N >= num_classes], labels [M]
-/// int64 in [0, num_classes). Columns from num_classes on are padding: they take no part and get no gradient.
+/// Mean over M of -log softmax(logits[:, :num_classes])[label], fp32 scalar; 0 when M = 0. logits [M, N >=
+/// num_classes], labels [M] int64 in [0, num_classes). Columns from num_classes on are padding: they take no part and
+/// get no gradient.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, int64_t num_classes);
 
 }  // namespace bert::ops

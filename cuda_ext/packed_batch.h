@@ -7,18 +7,18 @@
 
 namespace bert {
 
-/// A batch of sequences laid end to end without padding. T real tokens, B sequences, M masked tokens. Integer tensors are int64
-/// unless stated; all tensors live on one device.
+/// A batch of sequences laid end to end without padding. T real tokens, B sequences, M masked tokens. Integer tensors
+/// are int64 unless stated; all tensors live on one device.
 struct PackedBatch {
-  at::Tensor input_ids;              // [T]
-  at::Tensor token_type_ids;         // [T]
-  at::Tensor position_ids;           // [T], from 0 in every sequence
-  at::Tensor dropout_keys;           // [T], sample number << 16 | position in the sample (Note [Dropout keys], philox.h)
-  at::Tensor cu_seqlens;             // [B + 1] int32, cu_seqlens[0] = 0, cu_seqlens[B] = T
-  int64_t max_seqlen = 0;            // longest sequence
-  at::Tensor masked_positions;       // [M], rows of the packed batch (0 .. T - 1), ascending
-  at::Tensor masked_ids;             // [M], the original ids at those rows
-  at::Tensor next_sentence_labels;   // [B], 1 = the second segment is random
+  at::Tensor input_ids;             // [T]
+  at::Tensor token_type_ids;        // [T]
+  at::Tensor position_ids;          // [T], from 0 in every sequence
+  at::Tensor dropout_keys;          // [T], sample number << 16 | position in the sample (Note [Dropout keys], philox.h)
+  at::Tensor cu_seqlens;            // [B + 1] int32, cu_seqlens[0] = 0, cu_seqlens[B] = T
+  int64_t max_seqlen = 0;           // longest sequence
+  at::Tensor masked_positions;      // [M], rows of the packed batch (0 .. T - 1), ascending
+  at::Tensor masked_ids;            // [M], the original ids at those rows
+  at::Tensor next_sentence_labels;  // [B], 1 = the second segment is random
 
   [[nodiscard]] int64_t num_tokens() const { return input_ids.numel(); }
   [[nodiscard]] int64_t num_sequences() const { return cu_seqlens.numel() - 1; }
