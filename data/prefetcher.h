@@ -63,7 +63,9 @@ class Prefetcher {
       } catch (...) {
         error = std::current_exception();
       }
-      const bool last = !item.has_value();
+      // `item` is not looked at after an exception: GCC 12 with -O1 gives a trivial one the memory of the call's result
+      // then.
+      const bool last = error != nullptr || !item.has_value();
       {
         const std::lock_guard lock(mutex_);
         if (last) {
