@@ -4,6 +4,7 @@
 #include "cuda_ext/cpu_kernels.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
@@ -291,22 +292,31 @@ std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& in
   return {y, statistics.mean, statistics.rstd};
 }
 
-/// The rows of `gradient` added into a table by id, each id's in the order of the tokens. Threads share the columns.
+/// The rows of `gradient` added into a table by id: each id's in the order of the tokens, in fp32, rounded once.
+/// Threads share the columns.
 Tensor scatter(const Tensor& gradient, const Tensor& ids, const Tensor& table) {
   const int64_t tokens = ids.size(0), columns = table.size(1);
-  Tensor result = at::zeros({table.size(0), columns}, gradient.options());
+  Tensor result = at::zeros_like(table);
   const int64_t* id = ids.const_data_ptr<int64_t>();
   std::vector<int64_t> order(static_cast<size_t>(tokens));
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [id](int64_t a, int64_t b) { return id[a] < id[b]; });
   const float* from = gradient.const_data_ptr<float>();
-  float* to = result.mutable_data_ptr<float>();
-  at::parallel_for(0, columns, grain(tokens * 8), [&](int64_t begin, int64_t end) {
-    for (const int64_t token : order) {
-      for (int64_t c = begin; c < end; ++c) to[id[token] * columns + c] += from[token * columns + c];
-    }
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, table.scalar_type(), "embedding_scatter", [&] {
+    auto* to = result.mutable_data_ptr<scalar_t>();
+    at::parallel_for(0, columns, grain(tokens * 8), [&](int64_t begin, int64_t end) {
+      float* sum = scratch(columns);
+      for (size_t first = 0, next = 0; first < order.size(); first = next) {
+        const int64_t row = id[order[first]];
+        std::fill(sum + begin, sum + end, 0.0F);
+        for (; next < order.size() && id[order[next]] == row; ++next) {
+          for (int64_t c = begin; c < end; ++c) sum[c] += from[order[next] * columns + c];
+        }
+        for (int64_t c = begin; c < end; ++c) to[row * columns + c] = static_cast<scalar_t>(sum[c]);
+      }
+    });
   });
-  return result.to(table.scalar_type());
+  return result;
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_backward(
