@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "app/training_step.h"
 #include "data/shard.h"
@@ -12,13 +13,25 @@ namespace bert {
 struct Evaluation {
   double mlm_loss = 0, mlm_accuracy = 0;  // mean over all masked tokens
   double nsp_loss = 0, nsp_accuracy = 0;  // mean over all examples
-  double unigram_entropy = 0;             // entropy of the masked tokens: the best that word frequency alone can do
+  double unigram_entropy = 0;             // loss of predicting the masked tokens by word frequency (UnigramModel)
   int64_t examples = 0, masked_tokens = 0;
+};
+
+/// Word frequencies: what a model that sees no context can know. Counted over the masked tokens of at most 100,000
+/// examples spread evenly over the training shards; one is added to every count.
+class UnigramModel {
+ public:
+  explicit UnigramModel(const PretrainingShards& train);
+  /// -log of the token's frequency, nats.
+  [[nodiscard]] double loss(int64_t id) const { return loss_[static_cast<size_t>(id)]; }
+
+ private:
+  std::vector<double> loss_;  // by id
 };
 
 /// Evaluates without dropout, in order, at most `max_examples` (0 = all). The model is in training mode again
 /// afterwards.
 Evaluation evaluate_pretraining(TrainingStep& step, std::shared_ptr<const PretrainingShards> shards,
-                                int64_t max_examples);
+                                const UnigramModel& unigram, int64_t max_examples);
 
 }  // namespace bert

@@ -151,6 +151,7 @@ class Trainer {
   int64_t accumulation_steps_;
   TrainingStep step_;
   std::shared_ptr<const PretrainingShards> validation_;
+  std::optional<UnigramModel> unigram_;
   std::unique_ptr<PretrainingDataLoader> loader_;
   std::optional<MetricsFile> metrics_file_;
   std::optional<Progress> progress_;
@@ -183,9 +184,12 @@ Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& env
   loader.rank = environment.rank;
   loader.world_size = environment.world_size;
   loader.pin_memory = device.is_cuda();
-  loader_ =
-      std::make_unique<PretrainingDataLoader>(open_shards(config.data.train, "train", config, vocabulary_), loader);
-  if (config.evaluate_every > 0) validation_ = open_shards(config.data.validation, "validation", config, vocabulary_);
+  const auto train = open_shards(config.data.train, "train", config, vocabulary_);
+  loader_ = std::make_unique<PretrainingDataLoader>(train, loader);
+  if (config.evaluate_every > 0) {
+    validation_ = open_shards(config.data.validation, "validation", config, vocabulary_);
+    unigram_.emplace(*train);
+  }
 }
 
 int64_t Trainer::next_stop() const {
@@ -299,7 +303,7 @@ void Trainer::log() {
 void Trainer::evaluate() {
   if (!chief()) return;
   const auto start = Clock::now();
-  const Evaluation e = evaluate_pretraining(step_, validation_, config_.data.max_eval_examples);
+  const Evaluation e = evaluate_pretraining(step_, validation_, *unigram_, config_.data.max_eval_examples);
   metrics_file_->write({{"step", applied_},
                         {"evaluation",
                          {{"mlm_loss", e.mlm_loss},

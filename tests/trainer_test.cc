@@ -27,7 +27,7 @@ constexpr int64_t kVocabulary = 64, kLength = 24;
 
 std::vector<std::string> tokens() {
   std::vector<std::string> result = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
-  while (static_cast<int64_t>(result.size()) < kVocabulary) result.push_back("w" + std::to_string(result.size()));
+  while (static_cast<int64_t>(result.size()) < kVocabulary) result.push_back(std::to_string(result.size()));
   return result;
 }
 
@@ -231,7 +231,7 @@ TEST_CASE("Accumulated micro-batches give the step of the whole batch", "[traine
   const TemporaryDirectory directory;
   std::vector<torch::Tensor> weights;
   for (const int64_t micro_batch_size : {8, 2}) {
-    PretrainConfig config = tiny(directory, "micro" + std::to_string(micro_batch_size));
+    PretrainConfig config = tiny(directory, std::to_string(micro_batch_size));
     config.micro_batch_size = micro_batch_size;
     config.optimizer.average = "masked_tokens";
     config.stop_at_step = 3;
