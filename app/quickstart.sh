@@ -58,10 +58,10 @@ if [ ${#files[@]} -eq 0 ]; then
   mv "$here/text.new" "${files[0]}"
 fi
 
-# Other text, other results: what was made of the last text is put aside.
-checksum=$(cat "${files[@]}" | sha256sum | cut -d ' ' -f 1)
+# Other text or other configuration, other results: what was made last time is put aside.
+checksum=$(cat "${files[@]}" "$root/configs/quickstart.json" | sha256sum | cut -d ' ' -f 1)
 if [ -e "$here/input.sha256" ] && [ "$(cat "$here/input.sha256")" != "$checksum" ]; then
-  say "this is another text than last time: starting anew; what was there is in build/quickstart/previous"
+  say "another text or configuration than last time: starting anew; what was there is in build/quickstart/previous"
   rm -rf "$here/previous"
   mkdir "$here/previous"
   for name in vocab.txt train.shard validation.shard run bert.pt; do [ ! -e "$here/$name" ] || mv "$here/$name" "$here/previous/"; done
@@ -82,7 +82,7 @@ step "$here/vocab.txt" "learning a vocabulary of 4096 word pieces" \
 step "$here/train.shard" "making pre-training examples" \
   "$bert" data create --split-sentences --input "${files[@]}" --vocab "$here/vocab.txt" --max-seq-length 64 \
   --max-predictions-per-seq 10 --dupe-factor 10 --output "$here/train.shard" \
-  --validation-output "$here/validation.shard" --validation-share 0.05
+  --validation-output "$here/validation.shard" --validation-share 0.08
 say "pre-training a small BERT (configs/quickstart.json)"
 "$bert" pretrain "$root/configs/quickstart.json" || exit $?
 newest=$(find "$here/run/checkpoints" -mindepth 1 -maxdepth 1 -name 'step-*' | sort | tail -n 1)
