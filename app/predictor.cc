@@ -21,6 +21,7 @@ std::unique_ptr<Tokenizer> make_wordpiece(std::vector<std::string> tokens, bool 
                                           const std::string& name) {
   TokenizerConfig config;
   config.do_lower_case = do_lower_case;
+  config.match_special_tokens = true;  // [MASK] in the text
   return std::make_unique<WordPieceTokenizer>(Vocabulary(std::move(tokens), name), config);
 }
 
@@ -70,13 +71,7 @@ void Predictor::load_export(const std::string& file) {
 torch::Tensor Predictor::encode(const std::string& text) const {
   const Vocabulary& vocabulary = tokenizer_->vocabulary();
   std::vector<int32_t> ids = {vocabulary.cls_id()};
-  for (size_t begin = 0;;) {
-    const size_t end = text.find(kMask, begin);
-    tokenizer_->encode(std::string_view(text).substr(begin, end == std::string::npos ? end : end - begin), ids);
-    if (end == std::string::npos) break;
-    ids.push_back(vocabulary.mask_id());
-    begin = end + std::string_view(kMask).size();
-  }
+  tokenizer_->encode(text, ids);
   ids.push_back(vocabulary.sep_id());
   if (static_cast<int64_t>(ids.size()) > config_.max_position_embeddings) {
     throw DataError("text of " + std::to_string(ids.size()) + " tokens: the model takes at most " +

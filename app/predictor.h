@@ -52,7 +52,7 @@ class Predictor {
  private:
   void load_checkpoint_directory(const std::string& directory);
   void load_export(const std::string& file);
-  /// [CLS] text [SEP] with [MASK] as one token, [1, S].
+  /// [CLS] text [SEP], [1, S].
   [[nodiscard]] torch::Tensor encode(const std::string& text) const;
   torch::Tensor mlm_logits(const torch::Tensor& input_ids);
 

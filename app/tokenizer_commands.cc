@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -13,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "app/command_line.h"
 #include "data/error.h"
 #include "data/files.h"
 #include "data/tokenizer.h"
@@ -129,17 +129,6 @@ class LineTokenizer {
   std::vector<int32_t> ids_;
 };
 
-/// Parses, or prints the help and returns false.
-bool parse(CLI::App& app, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help() << std::flush;
-    return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 int tokenize_command(int argc, char** argv) {
@@ -165,7 +154,7 @@ int tokenize_command(int argc, char** argv) {
   app.footer(
       "Invalid UTF-8 is dropped and counted on standard error.\n\n"
       "Example: echo 'Hello, world!' | bert tokenize --vocab vocab.txt --format tokens");
-  if (!parse(app, argc, argv)) return 0;
+  if (!parse_command_line(app, argc, argv)) return kOk;
   config.do_lower_case = !cased;
 
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(vocab, config);
@@ -191,7 +180,7 @@ int vocab_command(int argc, char** argv) {
       ->check(CLI::Range(0.5, 1.0))
       ->capture_default_str();
   app.footer("Example: bert vocab --input book.txt --size 8000 --output vocab.txt");
-  if (!parse(app, argc, argv)) return 0;
+  if (!parse_command_line(app, argc, argv)) return kOk;
   config.tokenizer.do_lower_case = !cased;
 
   WordPieceTrainer trainer(config);

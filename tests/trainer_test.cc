@@ -94,13 +94,17 @@ std::string file_of(const PretrainConfig& config, int64_t step, const std::strin
   return read_file(checkpoint_directory(config.run_directory, step) + "/" + name);
 }
 
-/// Starts `bert pretrain` as a user would, with BERT_FAIL_POINT where one is given.
-pid_t start(const PretrainConfig& config, const std::string& fail_point = "") {
+/// Starts `bert pretrain` as a user would, with BERT_FAIL_POINT where one is given, on `ranks` processes.
+pid_t start(const PretrainConfig& config, const std::string& fail_point = "", int ranks = 1) {
   const std::string file = config.run_directory + ".json";
   std::ofstream(file) << to_json(config);
   const pid_t pid = fork();
   if (pid == 0) {
     if (!fail_point.empty()) setenv("BERT_FAIL_POINT", fail_point.c_str(), 1);
+    if (ranks > 1) {
+      execl(BERTRUN_EXECUTABLE, "bertrun", "--standalone", "--nproc-per-node", std::to_string(ranks).c_str(), "bert",
+            "pretrain", file.c_str(), nullptr);
+    }
     execl(BERT_EXECUTABLE, "bert", "pretrain", file.c_str(), nullptr);
     _exit(127);
   }
@@ -242,6 +246,20 @@ TEST_CASE("Accumulated micro-batches give the step of the whole batch", "[traine
     REQUIRE(pretrain(config, false) == kOk);
     weights.push_back(load_checkpoint(checkpoint_directory(config.run_directory, 3))
                           .model["bert.encoder.layer.0.output.dense.weight"]);
+  }
+  CHECK(torch::allclose(weights[0], weights[1], 1e-4, 2e-5));  // fp32 sums in another order, after three steps of Adam
+}
+
+TEST_CASE("Two ranks train as one does", "[trainer][distributed]") {
+  const TemporaryDirectory directory;
+  const std::string name = "bert.encoder.layer.0.output.dense.weight";
+  std::vector<torch::Tensor> weights;
+  for (const int ranks : {1, 2}) {
+    PretrainConfig config = tiny(directory, std::to_string(ranks));
+    config.stop_at_step = 3;
+    REQUIRE(result_of(start(config, "", ranks)) == kOk);
+    weights.push_back(load_checkpoint(checkpoint_directory(config.run_directory, 3)).model[name]);
+    CHECK(load_checkpoint(checkpoint_directory(config.run_directory, 3)).state.consumed_samples == 24);
   }
   CHECK(torch::allclose(weights[0], weights[1], 1e-4, 2e-5));  // fp32 sums in another order, after three steps of Adam
 }

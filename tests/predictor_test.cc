@@ -1,0 +1,99 @@
+// Masked words from a checkpoint, and from its TorchScript export: the same.
+#include "app/predictor.h"
+
+#include <torch/torch.h>
+
+#include <fstream>
+
+#include "app/config.h"
+#include "app/predict.h"
+#include "data/error.h"
+#include "data/files.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::TemporaryDirectory;
+
+namespace {
+
+/// A random model whose vocabulary is a few words, as a checkpoint in `directory`.
+std::string write_random_checkpoint(const TemporaryDirectory& directory) {
+  PretrainConfig config;
+  config.run_directory = directory.path("run");
+  config.data.train = {directory.path("train.shard")};
+  config.data.vocab_file = directory.path("vocab.txt");
+  config.model = {.vocab_size = 10,
+                  .hidden_size = 16,
+                  .num_hidden_layers = 2,
+                  .num_attention_heads = 2,
+                  .intermediate_size = 32,
+                  .max_position_embeddings = 12};
+  BertForPreTraining model(config.model);
+  init_weights(*model, config.model, 3);
+  Checkpoint checkpoint{.model = state_dict(*model), .optimizer = StateDict(), .state = {}};
+  checkpoint.state.step = 1;
+  checkpoint.state.config = to_json(config);
+  checkpoint.state.vocabulary = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", "."};
+  const std::string path = directory.path("checkpoint");
+  write_checkpoint(path, checkpoint);
+  return path;
+}
+
+int run_export(const std::string& checkpoint, const std::string& output, const std::string& format = "torchscript") {
+  std::vector<std::string> arguments = {"export", "--checkpoint", checkpoint, "--output", output, "--format", format};
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  return export_command(static_cast<int>(argv.size()), argv.data());
+}
+
+}  // namespace
+
+TEST_CASE("A checkpoint and its export fill masks alike", "[predict]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory), file = directory.path("bert.pt");
+  REQUIRE(run_export(checkpoint, file) == 0);
+  Predictor from_checkpoint(checkpoint), from_export(file);
+  const std::string text = "the [MASK] sat. [MASK]s";
+  const MaskFilling a = from_checkpoint.fill_mask(text, 3), b = from_export.fill_mask(text, 3);
+  REQUIRE(a.masks.size() == 2);
+  REQUIRE(b.masks.size() == 2);
+  for (size_t mask = 0; mask < 2; ++mask) {
+    REQUIRE(a.masks[mask].size() == 3);
+    for (size_t i = 0; i < 3; ++i) {
+      CHECK(a.masks[mask][i].token == b.masks[mask][i].token);
+      CHECK(a.masks[mask][i].score == bert::testing::Approx(b.masks[mask][i].score).epsilon(1e-5));
+    }
+    CHECK(a.masks[mask][0].score >= a.masks[mask][1].score);
+  }
+  const Filler& second = a.masks[1][0];
+  CHECK(second.sequence == "the [MASK] sat. " + second.token_str + "s");
+}
+
+TEST_CASE("Predicting says what is wrong with a text or a file", "[predict]") {
+  const TemporaryDirectory directory;
+  Predictor predictor(write_random_checkpoint(directory));
+  CHECK_THROWS_AS(predictor.fill_mask("the cat sat.", 5), DataError);
+  CHECK_THROWS_AS(predictor.fill_mask("the the the the the the the the the the [MASK]", 5), DataError);
+  CHECK(predictor.fill_mask("[MASK]", 1000).masks.front().size() == 10);  // no more than there are tokens
+  CHECK_THROWS_AS(Predictor(directory.path("absent")), InputMissing);
+  std::ofstream(directory.path("text")) << "not an archive";
+  CHECK_THROWS_AS(Predictor(directory.path("text")), DataError);
+}
+
+TEST_CASE("Features have a vector per token and a pooled one", "[predict]") {
+  const TemporaryDirectory directory;
+  Predictor predictor(write_random_checkpoint(directory));
+  const Predictor::Features features = predictor.features("The cats.");
+  CHECK(features.tokens == std::vector<std::string>{"[CLS]", "the", "cat", "##s", ".", "[SEP]"});
+  CHECK(features.last_hidden_state.sizes() == torch::IntArrayRef({6, 16}));
+  CHECK(features.pooler_output.sizes() == torch::IntArrayRef({16}));
+}
+
+TEST_CASE("An export as safetensors has the checkpoint's tensors", "[predict]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory), file = directory.path("model.safetensors");
+  REQUIRE(run_export(checkpoint, file, "safetensors") == 0);
+  const StateDict exported = read_safetensors(file), model = load_checkpoint(checkpoint).model;
+  REQUIRE(exported.size() == model.size());
+  for (const auto& item : model) CHECK(torch::equal(exported[item.key()], item.value()));
+}
