@@ -379,11 +379,16 @@ int Trainer::train() {
 }
 
 int Trainer::run(bool allow_config_change) {
-  const auto say_damage = [&](const std::string& message) { say(message); };
-  const auto newest = chief() ? newest_valid_checkpoint(config_.run_directory, say_damage)
-                              : newest_valid_checkpoint(config_.run_directory, [](const std::string&) {});
-  if (newest) {
-    resume(newest->directory, allow_config_change);
+  // Only the holder of the lock may set damaged checkpoints aside: rank 0 looks, the others are told the step.
+  int64_t newest = 0;
+  if (chief()) {
+    const auto found =
+        newest_valid_checkpoint(config_.run_directory, [&](const std::string& message) { say(message); });
+    newest = found ? found->step : -1;
+  }
+  newest = step_.sum_over_ranks(newest);
+  if (newest >= 0) {
+    resume(checkpoint_directory(config_.run_directory, newest), allow_config_change);
   } else if (!config_.initial_checkpoint.empty()) {
     start_from(config_.initial_checkpoint);
   }
