@@ -260,6 +260,9 @@ TEST_CASE("Two ranks train as one does", "[trainer][distributed]") {
     REQUIRE(result_of(start(config, "", ranks)) == kOk);
     weights.push_back(load_checkpoint(checkpoint_directory(config.run_directory, 3)).model[name]);
     CHECK(load_checkpoint(checkpoint_directory(config.run_directory, 3)).state.consumed_samples == 24);
+    config.stop_at_step = 5;
+    REQUIRE(result_of(start(config, "", ranks)) == kOk);  // goes on from step 3
+    CHECK(load_checkpoint(checkpoint_directory(config.run_directory, 5)).state.consumed_samples == 40);
   }
   CHECK(torch::allclose(weights[0], weights[1], 1e-4, 2e-5));  // fp32 sums in another order, after three steps of Adam
 }
