@@ -1,69 +1,15 @@
 // The kernels as operators: CUDA's registrations of the schemas in ops.cc. Allocates results, finds the kernel for the
 // dtypes, launches on LibTorch's stream. Other dtypes (double) go to the compositions.
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
-#include <type_traits>
-
-#include "cuda_ext/composite.h"
+#include "cuda_ext/cuda_tensors.h"
 #include "cuda_ext/launch.h"
-#include "cuda_ext/philox.h"
 
-namespace bert {
+namespace bert::cuda {
 namespace {
-
-using at::Tensor;
-using composite::OptionalTensor;
-
-template <class T>
-struct Type {
-  using type = T;
-};
-
-/// Calls run(Type<activations>, Type<parameters>) when there are kernels for these dtypes, and returns whether it did.
-template <class Run>
-bool with_types(const Tensor& x, const Tensor& parameter, const Run& run) {
-  const at::ScalarType activations = x.scalar_type(), parameters = parameter.scalar_type();
-  const auto low = [&](auto type) {
-    if (parameters == activations) return run(type, type), true;
-    if (parameters == at::kFloat) return run(type, Type<float>()), true;
-    return false;
-  };
-  if (activations == at::kHalf) return low(Type<c10::Half>());
-  if (activations == at::kBFloat16) return low(Type<c10::BFloat16>());
-  if (activations == at::kFloat && parameters == at::kFloat) return run(Type<float>(), Type<float>()), true;
-  return false;
-}
-
-bool same_type(const Tensor& like, std::initializer_list<const Tensor*> tensors) {
-  for (const Tensor* tensor : tensors) {
-    if (tensor->scalar_type() != like.scalar_type()) return false;
-  }
-  return true;
-}
-
-template <class T>
-const T* in(const Tensor& tensor) {
-  return tensor.const_data_ptr<T>();
-}
-template <class T>
-T* out(const Tensor& tensor) {
-  return tensor.mutable_data_ptr<T>();
-}
-
-Tensor floats(const Tensor& like, at::IntArrayRef shape) { return at::empty(shape, like.options().dtype(at::kFloat)); }
-
-kernels::DropoutMask dropout_mask(double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
-  if (p == 0.0) return {};
-  return {.keys = in<int64_t>(*keys),
-          .seed = static_cast<uint64_t>(seed),
-          .site = static_cast<uint32_t>(site),
-          .threshold = dropout_threshold(p),
-          .scale = static_cast<float>(1.0 / (1.0 - p))};
-}
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh) {
   const c10::cuda::CUDAGuard guard(x.device());
@@ -219,13 +165,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_n
 }
 
 }  // namespace
-}  // namespace bert
+}  // namespace bert::cuda
 
 TORCH_LIBRARY_IMPL(bert, CUDA, m) {
-  m.impl("bias_gelu", bert::bias_gelu);
-  m.impl("bias_gelu_backward", bert::bias_gelu_backward);
-  m.impl("layer_norm", bert::layer_norm);
-  m.impl("layer_norm_backward", bert::layer_norm_backward);
-  m.impl("bias_dropout_residual_layer_norm", bert::bias_dropout_residual_layer_norm);
-  m.impl("bias_dropout_residual_layer_norm_backward", bert::bias_dropout_residual_layer_norm_backward);
+  m.impl("bias_gelu", bert::cuda::bias_gelu);
+  m.impl("bias_gelu_backward", bert::cuda::bias_gelu_backward);
+  m.impl("layer_norm", bert::cuda::layer_norm);
+  m.impl("layer_norm_backward", bert::cuda::layer_norm_backward);
+  m.impl("bias_dropout_residual_layer_norm", bert::cuda::bias_dropout_residual_layer_norm);
+  m.impl("bias_dropout_residual_layer_norm_backward", bert::cuda::bias_dropout_residual_layer_norm_backward);
 }
