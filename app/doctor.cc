@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -115,9 +116,17 @@ void check_libtorch(Report& report) {
     report.bad("LibTorch", "loads, but a small computation fails", "run app/setup.sh again");
 }
 
+/// Threads of OpenMP that wait for each other spin for milliseconds first, also when the one that they wait for has
+/// lost its core to another process: next to one busy process a step of the quick start took 8 times as long as with
+/// this. GNU's OpenMP reads the variable once, when LibTorch is loaded.
+void shorten_spinning() {
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0);
+}
+
 }  // namespace
 
 void* torch_library_symbol(const char* name, std::string& error) {
+  shorten_spinning();
   void* const library = dlopen((executable_directory() / "libbert.so").c_str(), RTLD_NOW | RTLD_GLOBAL);
   void* const symbol = library != nullptr ? dlsym(library, name) : nullptr;
   if (symbol == nullptr) error = dlerror();

@@ -61,7 +61,9 @@ if [ -z "$filter$sanitized" ]; then
   fi
 fi
 
-# The binaries run side by side: most wait for a process, a file or the other core now and then.
+# The binaries run side by side: most wait for a process, a file or the other core now and then. Without spinning: bert
+# sets the same for itself (app/doctor.cc).
+export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
 mapfile -t binaries <"$build/test_binaries.txt"
 for binary in "${binaries[@]}"; do
   (
