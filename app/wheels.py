@@ -3,6 +3,7 @@
 
     wheels.py size    DIRECTORY GROUP...   bytes still to download
     wheels.py install DIRECTORY GROUP...   download (an interrupted download goes on where it stopped), check, unpack
+    wheels.py try     DIRECTORY GROUP...   the same, giving up soon: for what can be done without
 
 The libraries inside are plain C++: which Python runs this does not matter, so torch is always the file for CPython 3.11.
 The index, its extra indexes, find-links, certificate and proxies are those that pip would use.
@@ -13,9 +14,9 @@ import urllib.error, urllib.parse, urllib.request, zipfile
 
 # group, file, bytes, sha256
 WHEELS = """
-cpu torch-2.11.0-cp311-cp311-manylinux_2_28_x86_64.whl 530604548 7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a
-cpu nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 2243632 7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548
-cpu nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_x86_64.whl 10715597 4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8
+torch torch-2.11.0-cp311-cp311-manylinux_2_28_x86_64.whl 530604548 7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a
+cudart nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 2243632 7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548
+torch nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_x86_64.whl 10715597 4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8
 cuda nvidia_cublas-13.1.0.3-py3-none-manylinux_2_27_x86_64.whl 423133236 ee8722c1f0145ab246bccb9e452153b5e0515fd094c3678df50b2a0888b8b171
 cuda nvidia_cusparse-12.6.3.3-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 145942937 2b3c89c88d01ee0e477cb7f82ef60a11a4bcd57b6b87c33f789350b59759360b
 cuda nvidia_cusolver-12.0.4.66-py3-none-manylinux_2_27_x86_64.whl 200941980 0a759da5dea5c0ea10fd307de75cdeb59e7ea4fcb8add0924859b944babf1112
@@ -38,6 +39,7 @@ tools ninja-1.11.1.4-py3-none-manylinux_2_12_x86_64.manylinux2010_x86_64.whl 422
 # What a build or a run opens; the rest of the torch wheel is Python.
 WANTED = re.compile(r"(torch/(include|lib|share)|nvidia|cmake/data/(bin|share))/|ninja-[^/]*\.data/scripts/ninja$")
 TRIES = 5
+PATIENCE = 15  # seconds without an answer after which "try" gives up
 CHUNK = 1 << 20
 EXIT_DATA, EXIT_NETWORK, EXIT_IO = 65, 69, 74
 
@@ -72,12 +74,15 @@ def pip_settings():
 class Index:
     """Finds a wheel's URL and opens it, as pip is configured."""
 
-    def __init__(self):
+    def __init__(self, patient):
         settings = pip_settings()
         self.links = settings.get("find-links", "").split()
         self.indexes = [] if settings.get("no-index") else [settings.get("index-url", "https://pypi.org/simple")]
         self.indexes += settings.get("extra-index-url", "").split()
         self.timeout = float(settings.get("default-timeout", settings.get("timeout", 60)))
+        self.tries = TRIES
+        if not patient:
+            self.timeout, self.tries = min(self.timeout, PATIENCE), 1
         self.trusted = set(settings.get("trusted-host", "").split())
         cert = settings.get("cert") or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
         self.context = ssl.create_default_context(cafile=cert)
@@ -140,13 +145,13 @@ def sha256(path):
 
 
 class Progress:
-    """One line that moves on a terminal; every tenth otherwise."""
+    """One line that moves on a terminal; every quarter otherwise."""
 
     def __init__(self, file, size):
         self.name, self.size, self.shown = "-".join(file.split("-")[:2]), size, -1
 
     def show(self, done):
-        step = int(done * (100 if sys.stderr.isatty() else 10) // self.size)
+        step = int(done * (100 if sys.stderr.isatty() else 4) // self.size)
         if step != self.shown and self.size > 20 * CHUNK:
             self.shown = step
             line = "setup: %s %d %% of %d MB" % (self.name, done * 100 // self.size, self.size // 1000000)
@@ -163,7 +168,7 @@ def transfer(index, url, path, file, size):
                 target.write(block)
         return
     progress = Progress(file, size)
-    for attempt in range(TRIES):
+    for attempt in range(index.tries):
         have = os.path.getsize(path) if os.path.exists(path) else 0
         if have >= size:
             return
@@ -184,16 +189,17 @@ def transfer(index, url, path, file, size):
             reason = "the connection ended early"
         except (OSError, ValueError) as error:
             reason = str(getattr(error, "reason", error))
-        if attempt + 1 < TRIES:
+        if attempt + 1 < index.tries:
             say("%s: %s; trying again" % (progress.name, reason))
             time.sleep(2 ** attempt)
     raise Failure(EXIT_NETWORK, "cannot download %s: %s; run this again, it goes on where it stopped" % (file, reason))
 
 
-def download_with_pip(directory, file):
+def download_with_pip(index, directory, file):
     """Whether pip, which knows more kinds of index and login than this does, got the file."""
     name, version, python, _, platforms = file[: -len(".whl")].split("-")
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", directory]
+    command += ["--retries=%d" % index.tries, "--timeout=%d" % index.timeout]
     command += ["--platform=" + platform for platform in platforms.split(".")]
     command += ["--python-version=311", "--implementation=cp"] if python == "cp311" else []
     return subprocess.run(command + [name + "==" + version], stderr=subprocess.DEVNULL).returncode == 0
@@ -207,7 +213,7 @@ def fetch(index, directory, file, size, digest):
         if url:
             transfer(index, url, part, file, size)
             os.replace(part, path)
-        elif not download_with_pip(directory, file):
+        elif not download_with_pip(index, directory, file):
             raise Failure(EXIT_NETWORK, "cannot find %s: %s; check the network, or the index in PIP_INDEX_URL" % (file, why))
     got = sha256(path)
     if got != digest:
@@ -259,7 +265,7 @@ def main(action, directory, groups):
         return
     os.makedirs(downloads, exist_ok=True)
     os.makedirs(stamps, exist_ok=True)
-    index = Index()
+    index = Index(patient=action == "install")
     for file, size, digest in rows:
         path = fetch(index, downloads, file, size, digest)
         say("unpacking " + "-".join(file.split("-")[:2]))
@@ -271,7 +277,7 @@ def main(action, directory, groups):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 4 or sys.argv[1] not in ("size", "install"):
+    if len(sys.argv) < 4 or sys.argv[1] not in ("size", "install", "try"):
         sys.exit(__doc__)
     try:
         main(sys.argv[1], sys.argv[2], sys.argv[3:])

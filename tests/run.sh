@@ -28,7 +28,7 @@ while [ $# -gt 0 ]; do
 done
 
 targets=(test_binaries)
-[ -n "$sanitized" ] || targets+=(all)
+[ -n "$sanitized" ] || { targets+=(all); setup+=(--nvcc); }
 "$root/app/setup.sh" "${setup[@]}" "${targets[@]}" || exit $?
 
 results=$(mktemp -d)
