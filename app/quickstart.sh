@@ -3,7 +3,8 @@
 # From raw text to a pre-trained, exported BERT: sets up, learns a vocabulary, makes examples, pre-trains a small BERT on them, exports
 # it and fills in masked words. Run again, it does only what is not done yet; an interrupted training goes on where it stopped.
 #
-#   FILE...           plain English text, UTF-8, an empty line between documents; default: the Jargon File, 1.2 MB of prose
+#   FILE...           plain English text, UTF-8, an empty line between documents, 10 KB or more (1 MB is where it gets interesting);
+#                     default: the Jargon File, 1.2 MB of prose
 #   --user            set up without root
 #   --cpu, --cuda     without or with CUDA; default: with CUDA where an NVIDIA driver is loaded
 #
@@ -29,6 +30,11 @@ done
 [ ${#files[@]} -gt 0 ] || setup+=(--jargon)
 "$root/app/setup.sh" "${setup[@]}" || exit $?
 mkdir -p "$here"
+exec 7>>"$here/lock"
+if ! flock -n 7; then
+  say "another quick start is running in $here; waiting for it"
+  flock 7
+fi
 
 # The dictionary's entries as documents, one paragraph to a line: without headwords, pronunciations, markup and numbering.
 jargon_to_prose() {
@@ -58,13 +64,22 @@ if [ ${#files[@]} -eq 0 ]; then
   mv "$here/text.new" "${files[0]}"
 fi
 
+# The sizes that configs/quickstart.json states are for a megabyte. A smaller text gets a smaller vocabulary, since a piece that is read
+# a few times is not learned, and fewer steps, so that it is read as often; below a thousand pieces and 500 steps nothing is learned.
+bytes=$(cat "${files[@]}" | wc -c)
+[ "$bytes" -ge 10000 ] ||
+  die 65 "the text has $bytes bytes, which is too little to learn from: give at least 10 KB of English prose, some 2,000 words; 1 MB is better"
+clamp() { echo $(($1 < $2 ? $2 : $1 > $3 ? $3 : $1)); }
+tokens=$(clamp $((bytes / 100)) 1000 4096)
+steps=$(clamp $((bytes / 100)) 500 8000)
+
 # Other text or other configuration, other results: what was made last time is put aside.
-checksum=$(cat "${files[@]}" "$root/configs/quickstart.json" | sha256sum | cut -d ' ' -f 1)
+checksum=$( (cat "${files[@]}" "$root/configs/quickstart.json"; echo "$tokens $steps") | sha256sum | cut -d ' ' -f 1)
 if [ -e "$here/input.sha256" ] && [ "$(cat "$here/input.sha256")" != "$checksum" ]; then
   say "another text or configuration than last time: starting anew; what was there is in build/quickstart/previous"
   rm -rf "$here/previous"
   mkdir "$here/previous"
-  for name in vocab.txt train.shard validation.shard run bert.pt; do [ ! -e "$here/$name" ] || mv "$here/$name" "$here/previous/"; done
+  for name in sentences.txt vocab.txt train.shard validation.shard run bert.pt; do [ ! -e "$here/$name" ] || mv "$here/$name" "$here/previous/"; done
 fi
 echo "$checksum" >"$here/input.sha256"
 
@@ -77,14 +92,33 @@ step() {
     "${@:3}" || exit $?
   fi
 }
-step "$here/vocab.txt" "learning a vocabulary of 4096 word pieces" \
-  "$bert" vocab --input "${files[@]}" --size 4096 --output "$here/vocab.txt"
+step "$here/vocab.txt" "learning a vocabulary of $tokens word pieces" \
+  "$bert" vocab --input "${files[@]}" --size "$tokens" --allow-fewer --output "$here/vocab.txt"
+
+# Held-out examples come from documents of their own. A text that has too few is cut after every 20 sentences.
+examples=(--split-sentences --input "${files[@]}")
+if [ "$bytes" -lt 1000000 ] && [ ! -e "$here/train.shard" ]; then
+  for file in "${files[@]}"; do "$bert" data split <"$file" || exit $?; done >"$here/sentences.new"
+  if [ "$(grep -c '^$' "$here/sentences.new")" -lt 20 ]; then
+    say "the text has few documents (an empty line ends one): cutting it after every 20 sentences"
+    awk 'NF { print; if (++sentences % 20 == 0) print "" }' "$here/sentences.new" >"$here/sentences.txt"
+    examples=(--input "$here/sentences.txt")
+  fi
+  rm "$here/sentences.new"
+fi
 step "$here/train.shard" "making pre-training examples" \
-  "$bert" data create --split-sentences --input "${files[@]}" --vocab "$here/vocab.txt" --max-seq-length 64 \
+  "$bert" data create "${examples[@]}" --vocab "$here/vocab.txt" --max-seq-length 64 \
   --max-predictions-per-seq 10 --dupe-factor 10 --output "$here/train.shard" \
   --validation-output "$here/validation.shard" --validation-share 0.08
-say "pre-training a small BERT (configs/quickstart.json)"
-"$bert" pretrain "$root/configs/quickstart.json" || exit $?
+overrides=()
+learned=$(wc -l <"$here/vocab.txt")
+[ "$learned" -eq 4096 ] || overrides+=("model.vocab_size=$learned")
+[ "$steps" -eq 8000 ] || overrides+=("max_steps=$steps" "evaluate_every=$((steps / 4))")
+if [ ${#overrides[@]} -gt 0 ]; then
+  say "the text has $((bytes / 1000)) KB: a vocabulary of $learned word pieces and $steps steps (4,096 and 8,000 from 800 KB on)"
+fi
+say "pre-training a small BERT (configs/quickstart.json${overrides[*]:+ ${overrides[*]}})"
+"$bert" pretrain "$root/configs/quickstart.json" "${overrides[@]}" || exit $?
 newest=$(find "$here/run/checkpoints" -mindepth 1 -maxdepth 1 -name 'step-*' | sort | tail -n 1)
 [ -n "$newest" ] || die 66 "no checkpoint in $here/run/checkpoints"
 if [ "$newest" -nt "$here/bert.pt" ]; then rm -f "$here/bert.pt"; fi
@@ -113,20 +147,24 @@ say "filling in masked words with the export"
 figure() {  # figure NAME: a number of summary.json, to two digits
   sed -nE 's/.*"'"$1"'": *([-+0-9.eE]+).*/\1/p' "$here/run/summary.json" | head -n 1 | awk '{printf "%.2f", $1}'
 }
+hint=
+if awk "BEGIN {exit !($(figure mlm_loss) + 0.3 > $(figure unigram_entropy))}"; then
+  hint=$'\nThat is hardly better than word frequencies: the text is small, or unlike prose. With 1 MB the model learns more.\n'
+fi
 cat <<TEXT
 
 Held-out loss per masked token (nats)
   untrained model             $(figure mlm_loss_untrained)
   guessing by word frequency  $(figure unigram_entropy)
   trained model               $(figure mlm_loss)
-
+$hint
 checkpoint  $newest
 metrics     $here/run/metrics.jsonl
 summary     $here/run/summary.json
 export      $here/bert.pt
 
 Next:
-  train longer:  $bert pretrain $root/configs/quickstart.json max_steps=20000 run_directory=$here/longer
+  train longer:  $bert pretrain $root/configs/quickstart.json ${overrides[0]:+${overrides[0]} }max_steps=20000 run_directory=$here/longer
   your own text: $root/app/quickstart.sh FILE...
   BERT-base:     $bert pretrain $root/configs/bert-base.json
 TEXT

@@ -174,6 +174,7 @@ int vocab_command(int argc, char** argv) {
       ->required()
       ->check(CLI::Range(6, 1 << 24));
   app.add_option("--output", output, "the vocabulary: one token per line")->required();
+  app.add_flag("--allow-fewer", config.allow_fewer, "fewer tokens when the text cannot give so many");
   app.add_flag("--cased", cased, "keep case and accents");
   app.add_option("--character-coverage", config.character_coverage,
                  "share of the text whose characters get tokens; rarer characters become [UNK]")

@@ -153,6 +153,7 @@ std::vector<std::string> WordPieceTrainer::train() const {
     if (!token.empty() && token != "##" && seen.insert(token).second) tokens.push_back(token);
   };
   for (const char* special : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) append(special);
+  const size_t special_tokens = tokens.size();
   const std::vector<std::string> characters = covered_characters();
   for (const std::string& character : characters) append(character);
   for (const std::string& character : characters) {
@@ -165,11 +166,11 @@ std::vector<std::string> WordPieceTrainer::train() const {
         size, characters.size(), tokens.size(), config_.character_coverage));
   }
   for (const std::string& piece : learn_pieces(characters)) append(piece);
-  if (tokens.size() < size) {
+  if (tokens.size() < size && (!config_.allow_fewer || tokens.size() == special_tokens)) {
     throw DataError(fmt::format("the text gives {} tokens, not {}. Give more text, or ask for at most {}.",
                                 tokens.size(), size, tokens.size()));
   }
-  tokens.resize(size);
+  tokens.resize(std::min(size, tokens.size()));
   return tokens;
 }
 

@@ -21,6 +21,7 @@ struct WordPieceTrainerConfig {
   int64_t vocab_size = 30522;
   TokenizerConfig tokenizer = {};      // the one that will read the vocabulary
   double character_coverage = 0.9999;  // share of the text whose characters are in the vocabulary
+  bool allow_fewer = false;            // a text that cannot give vocab_size tokens gives what it has
 };
 
 /// Counts words and learns pieces of them. The same words and options give the same vocabulary.
@@ -32,9 +33,10 @@ class WordPieceTrainer {
   /// sequences.
   int64_t add(std::string_view text);
 
-  /// Exactly vocab_size tokens: [PAD] [UNK] [CLS] [SEP] [MASK], the characters by frequency, each also as
+  /// Exactly vocab_size tokens (at most, with allow_fewer): [PAD] [UNK] [CLS] [SEP] [MASK], the characters by
+  /// frequency, each also as
   /// ##continuation where it can be one, then pieces of words in the order in which they were learnt. Throws DataError
-  /// when the text cannot give that many, or when the characters alone are more.
+  /// when the text cannot give that many, when it has no words, or when the characters alone are more.
   [[nodiscard]] std::vector<std::string> train() const;
 
  private:

@@ -63,6 +63,14 @@ TEST_CASE("A vocabulary size that the text cannot give is refused", "[unit]") {
   CHECK_THROWS_AS(train({.vocab_size = 9}, "\u2581 \u2581a\u2581 \u2047"), DataError);
 }
 
+TEST_CASE("A small text gives what it has when fewer tokens are allowed", "[unit]") {
+  const auto fewer = train({.vocab_size = 500, .allow_fewer = true});
+  CHECK(fewer == train({.vocab_size = static_cast<int64_t>(fewer.size())}));
+  CHECK_THROWS_AS(train({.vocab_size = static_cast<int64_t>(fewer.size()) + 1}), DataError);
+  CHECK(train({.vocab_size = 45, .allow_fewer = true}).size() == 45);
+  CHECK_THROWS_WITH(train({.vocab_size = 6, .allow_fewer = true}, ""), Contains("the text gives 5 tokens, not 6"));
+}
+
 TEST_CASE("Rare characters stay out at a lower coverage; case stays when asked for", "[unit]") {
   std::string text;
   for (int i = 0; i < 1000; ++i) text += "Abab ";
