@@ -140,13 +140,16 @@ say "filling in masked words with the export"
         score = filler
         sub(/^"score": ?/, "", score)
         sub(/^.*"token_str": ?/, "", filler)
-        printf "  %5.1f %%  %s\n", 100 * score, substr(filler, 2, length(filler) - 2)
+        filler = substr(filler, 2, length(filler) - 2)
+        gsub(/\\"/, "\"", filler)
+        printf "  %5.1f %%  %s\n", 100 * score, filler
       }
     }'
 
 figure() {  # figure NAME: a number of summary.json, to two digits
   sed -nE 's/.*"'"$1"'": *([-+0-9.eE]+).*/\1/p' "$here/run/summary.json" | head -n 1 | awk '{printf "%.2f", $1}'
 }
+quoted() { printf '%q ' "$@"; }
 hint=
 if awk "BEGIN {exit !($(figure mlm_loss) + 0.3 > $(figure unigram_entropy))}"; then
   hint=$'\nThat is hardly better than word frequencies: the text is small, or unlike prose. With 1 MB the model learns more.\n'
@@ -164,7 +167,7 @@ summary     $here/run/summary.json
 export      $here/bert.pt
 
 Next:
-  train longer:  $bert pretrain $root/configs/quickstart.json ${overrides[0]:+${overrides[0]} }max_steps=20000 run_directory=$here/longer
-  your own text: $root/app/quickstart.sh FILE...
-  BERT-base:     $bert pretrain $root/configs/bert-base.json
+  train longer:  $(quoted "$bert" pretrain "$root/configs/quickstart.json" "${overrides[@]:0:1}" max_steps=20000 "run_directory=$here/longer")
+  your own text: $(quoted "$root/app/quickstart.sh") FILE...
+  BERT-base:     $(quoted "$bert" pretrain "$root/configs/bert-base.json")
 TEXT

@@ -6,6 +6,7 @@
 #endif
 #if __has_include(<catch2/catch_test_macros.hpp>)
 #include <catch2/catch_approx.hpp>
+#include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #else
@@ -19,10 +20,11 @@ namespace bert::testing {
 
 #if __has_include(<catch2/catch_test_macros.hpp>)
 using Catch::Approx;
+inline auto Contains(const std::string& part) { return Catch::Matchers::ContainsSubstring(part); }
 #else
 using Catch::Detail::Approx;
-#endif
 using Catch::Matchers::Contains;
+#endif
 
 /// Prints "SKIPPED: <reason>", which tests/run.sh counts, and returns from the test. Catch2 2 has no SKIP.
 #define BERT_SKIP(reason)             \
