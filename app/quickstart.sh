@@ -110,9 +110,10 @@ step "$here/train.shard" "making pre-training examples" \
   "$bert" data create "${examples[@]}" --vocab "$here/vocab.txt" --max-seq-length 64 \
   --max-predictions-per-seq 10 --dupe-factor 10 --output "$here/train.shard" \
   --validation-output "$here/validation.shard" --validation-share 0.08
-overrides=()
 learned=$(wc -l <"$here/vocab.txt")
-[ "$learned" -eq 4096 ] || overrides+=("model.vocab_size=$learned")
+size=()
+[ "$learned" -eq 4096 ] || size=("model.vocab_size=$learned")
+overrides=("${size[@]}")
 [ "$steps" -eq 8000 ] || overrides+=("max_steps=$steps" "evaluate_every=$((steps / 4))")
 if [ ${#overrides[@]} -gt 0 ]; then
   say "the text has $((bytes / 1000)) KB: a vocabulary of $learned word pieces and $steps steps (4,096 and 8,000 from 800 KB on)"
@@ -167,7 +168,7 @@ summary     $here/run/summary.json
 export      $here/bert.pt
 
 Next:
-  train longer:  $(quoted "$bert" pretrain "$root/configs/quickstart.json" "${overrides[@]:0:1}" max_steps=20000 "run_directory=$here/longer")
+  train longer:  $(quoted "$bert" pretrain "$root/configs/quickstart.json" "${size[@]}" max_steps=20000 "run_directory=$here/longer")
   your own text: $(quoted "$root/app/quickstart.sh") FILE...
   BERT-base:     $(quoted "$bert" pretrain "$root/configs/bert-base.json")
 TEXT
