@@ -75,12 +75,32 @@ __device__ __forceinline__ uint32_t keep_bits(const DropoutMask& mask, int64_t r
   return bits;
 }
 
+/// The same; all columns where nothing is dropped.
+template <int N>
+__device__ __forceinline__ uint32_t kept_columns(const DropoutMask& mask, int64_t row, int64_t column) {
+  return mask.keys != nullptr ? keep_bits<N>(mask, row, column) : ~0U;
+}
+
+/// What element i is multiplied with: a factor, so that a NaN stays one where it is dropped.
+__device__ __forceinline__ float mask_factor(const DropoutMask& mask, uint32_t kept, int i) {
+  return (kept >> i & 1U) != 0 ? mask.scale : 0.0F;
+}
+
+template <int N>
+__device__ __forceinline__ void store_floats(float* pointer, const float (&values)[N]) {
+  Vector<float, N> vector;
+#pragma unroll
+  for (int i = 0; i < N; ++i) vector.value[i] = values[i];
+  store(pointer, vector);
+}
+
 template <class P>
 struct ColumnSums {
   static constexpr int kOutputs = 3;
   const float* partial;  // [blocks, outputs, columns]
   int64_t blocks, columns;
-  P* output[kOutputs];  // [columns] each, or null
+  P* output[kOutputs];       // [columns] each, or null
+  int64_t block_stride = 0;  // from one block's sums to the next; 0: outputs * columns
 };
 
 inline constexpr int kSumThreads = 256, kSumColumns = kWarpSize, kSumGroups = kSumThreads / kSumColumns;
@@ -90,7 +110,7 @@ template <class P>
 __global__ void __launch_bounds__(kSumThreads) sum_columns_kernel(ColumnSums<P> a) {
   BERT_SHARED(float, group_sum, kSumThreads);
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kSumColumns + lane_of_thread();
-  const int64_t stride = a.columns * gridDim.y;
+  const int64_t stride = a.block_stride > 0 ? a.block_stride : a.columns * gridDim.y;
   P* output = blockIdx.y == 0 ? a.output[0] : blockIdx.y == 1 ? a.output[1] : a.output[2];
   float sum = 0.0F;
   if (column < a.columns) {

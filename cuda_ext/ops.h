@@ -43,7 +43,7 @@ at::Tensor bias_dropout_residual_layer_norm(const at::Tensor& x, const at::Tenso
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gamma, const at::Tensor& beta, double eps);
 
 /// dropout(LayerNorm(word[input_ids] + position[position_ids] + type[token_type_ids])). ids [T] int64; word [V, H], ...
-/// The backward scatter is deterministic.
+/// The backward scatter is deterministic. An id outside of its table: an error on the CPU, a row of NaN on CUDA.
 struct EmbeddingTables {
   at::Tensor word, position, type;
 };

@@ -1,0 +1,374 @@
+// What the kernels that normalise rows share: y = (z - mean) rstd gamma + beta and its backward,
+//   xhat = (z - mean) rstd, g = dy gamma, dz = rstd (g - mean(g) - xhat mean(g xhat));
+//   dgamma = sum dy xhat, dbeta = sum dy.
+// What a row z is made of, and where its gradient goes, is the type Rows (layer_norm.cu and embedding.cu have one
+// each).
+//
+// Forward, columns a multiple of 8 up to 1024: one warp per row; a lane holds its columns in registers, 8 at a time,
+// and the row is read once. No barrier; all loads of a row are in flight together. Backward, columns a multiple of 8 up
+// to 2048: one block per row, one thread per 8 columns, whose sums over rows stay in registers while the block walks
+// down its rows (the next row is loaded before this one is computed, and where it lies one row earlier still). One
+// barrier per row. Each block writes its sums to the workspace, and sum_columns adds these up. One wave of blocks.
+// Other sizes: one block per row, which is read again for every statistic; backward keeps its sums in the workspace.
+// z is not kept between forward and backward, nor the mask: both are computed again.
+//
+// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
+// figures).
+//   layer_norm_warp_forward_kernel 128 0.31
+//   layer_norm_row_backward_kernel 256 0.25
+//   layer_norm_block_forward_kernel 256 0.62
+//   layer_norm_block_backward_kernel 256 0.50
+#pragma once
+
+#include <type_traits>
+
+#include "cuda_ext/cuda_utils.cuh"
+
+namespace bert::kernels {
+inline namespace BERT_KERNEL_BUILD {
+namespace {
+
+constexpr int kWarpThreads = 128, kRowsPerBlock = kWarpThreads / kWarpSize;  // one warp per row
+constexpr int kColumnsPerPass = kWarpSize * kVectorWidth, kMaxPasses = 4;
+constexpr int kBlockThreads = 256, kMaxWarps = kBlockThreads / kWarpSize;  // one block per row
+constexpr int64_t kBackwardThreads = 132 * 16 * kWarpSize;  // 16 warps on each of an H200's 132 processors
+constexpr int64_t kMaxRowBlocks = 1 << 30;
+
+inline int64_t at_most(int64_t blocks, int64_t most) { return blocks < most ? blocks : most; }
+
+/// Threads of a backward block: enough for 8 columns each, up to kBlockThreads.
+inline unsigned backward_threads(int64_t columns) {
+  return static_cast<unsigned>(at_most(kWarpSize * ceil_divide(columns, kColumnsPerPass), kBlockThreads));
+}
+
+/// The same on every device, so that results are.
+inline unsigned backward_blocks(int64_t rows, int64_t columns) {
+  return static_cast<unsigned>(at_most(rows, kBackwardThreads / backward_threads(columns)));
+}
+
+// A type Rows has
+//   Activation, Parameter      element types of y and dy, and of gamma and beta
+//   Place                      where a row lies; Place() is nowhere
+//   Parts<N>                   what is read of N columns; Parts<N>() where there is nothing to read
+//   kDropsOutput               the dropout is that of y, else one on the way to z
+//   kSums                      sums over rows in backward: dgamma, dbeta, and those that write() adds to
+//   int64_t rows, columns; DropoutMask dropout;
+//   Place locate(int64_t row);
+//   Parts<N> read<N>(Place, int64_t column);
+//   void add_up<N>(Place, Parts<N>, int64_t column, uint32_t kept, float (&z)[N]);
+//   void write<N>(int64_t row, Place, int64_t column, uint32_t kept, float (&dz)[N], float (&sums)[kSums][N]);
+
+template <class Rows>
+struct Normalise {
+  Rows rows;
+  const typename Rows::Parameter *gamma, *beta;  // [columns]
+  float eps;
+  typename Rows::Activation* y;  // [rows, columns]
+  float *mean, *rstd;            // [rows]
+};
+
+template <class Rows>
+struct NormaliseBackward {
+  Rows rows;
+  const typename Rows::Activation* dy;    // [rows, columns]
+  const typename Rows::Parameter* gamma;  // [columns]
+  const float *mean, *rstd;               // [rows]
+  float* workspace;                       // [blocks, kSums, columns]
+};
+
+/// z of N columns of a row.
+template <int N, class Rows>
+__device__ __forceinline__ void read_z(const Rows& rows, typename Rows::Place place, int64_t row, int64_t column,
+                                       float (&z)[N]) {
+  const uint32_t kept = Rows::kDropsOutput ? ~0U : kept_columns<N>(rows.dropout, row, column);
+  rows.add_up(place, rows.template read<N>(place, column), column, kept, z);
+}
+
+/// y of N columns.
+template <class Rows, int N>
+__device__ __forceinline__ void write_y(const Normalise<Rows>& a, int64_t row, int64_t column, const float (&z)[N],
+                                        float mean, float rstd) {
+  using T = typename Rows::Activation;
+  using P = typename Rows::Parameter;
+  const Vector<P, N> gamma = load<N>(a.gamma + column), beta = load<N>(a.beta + column);
+  uint32_t kept = ~0U;
+  if constexpr (Rows::kDropsOutput) kept = kept_columns<N>(a.rows.dropout, row, column);
+  Vector<T, N> y;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    float value = (z[i] - mean) * rstd * to_float(gamma.value[i]) + to_float(beta.value[i]);
+    if constexpr (Rows::kDropsOutput) value *= mask_factor(a.rows.dropout, kept, i);
+    y.value[i] = from_float<T>(value);
+  }
+  store(a.y + row * a.rows.columns + column, y);
+}
+
+template <class Rows, int kPasses>
+__global__ void __launch_bounds__(kWarpThreads) layer_norm_warp_forward_kernel(Normalise<Rows> a) {
+  constexpr int N = kVectorWidth;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + warp_of_thread();
+  const bool here = row < a.rows.rows;  // the last block's idle warps have no columns
+  const int64_t columns = here ? a.rows.columns : 0, start = lane_of_thread() * N;
+  typename Rows::Place place = {};
+  if (here) place = a.rows.locate(row);
+  typename Rows::template Parts<N> parts[kPasses] = {};
+#pragma unroll
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const int64_t column = start + pass * kColumnsPerPass;
+    if (column < columns) parts[pass] = a.rows.template read<N>(place, column);
+  }
+  float z[kPasses][N], sum = 0.0F;
+#pragma unroll
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const int64_t column = start + pass * kColumnsPerPass;
+    if (column >= columns) continue;
+    const uint32_t kept = Rows::kDropsOutput ? ~0U : kept_columns<N>(a.rows.dropout, row, column);
+    a.rows.add_up(place, parts[pass], column, kept, z[pass]);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum += z[pass][i];
+  }
+  const float inverse = 1.0F / static_cast<float>(a.rows.columns), mean = warp_sum(sum) * inverse;
+  float squares = 0.0F;
+#pragma unroll
+  for (int pass = 0; pass < kPasses; ++pass) {
+    if (start + pass * kColumnsPerPass >= columns) continue;
+#pragma unroll
+    for (int i = 0; i < N; ++i) squares += (z[pass][i] - mean) * (z[pass][i] - mean);
+  }
+  const float rstd = reciprocal_sqrt(warp_sum(squares) * inverse + a.eps);
+#pragma unroll
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const int64_t column = start + pass * kColumnsPerPass;
+    if (column < columns) write_y(a, row, column, z[pass], mean, rstd);
+  }
+  if (lane_of_thread() == 0 && here) a.mean[row] = mean, a.rstd[row] = rstd;
+}
+
+template <class Rows, int N>
+__global__ void __launch_bounds__(kBlockThreads) layer_norm_block_forward_kernel(Normalise<Rows> a) {
+  BERT_SHARED(float, scratch, 2 * kMaxWarps);
+  const int64_t columns = a.rows.columns, start = static_cast<int64_t>(threadIdx.x) * N;
+  const float inverse = 1.0F / static_cast<float>(columns);
+  for (int64_t row = blockIdx.x; row < a.rows.rows; row += gridDim.x) {
+    const typename Rows::Place place = a.rows.locate(row);
+    float z[N], sum[1] = {}, squares[1] = {};
+    for (int64_t column = start; column < columns; column += blockDim.x * N) {
+      read_z(a.rows, place, row, column, z);
+#pragma unroll
+      for (int i = 0; i < N; ++i) sum[0] += z[i];
+    }
+    block_sum(sum, scratch);
+    const float mean = sum[0] * inverse;
+    for (int64_t column = start; column < columns; column += blockDim.x * N) {
+      read_z(a.rows, place, row, column, z);
+#pragma unroll
+      for (int i = 0; i < N; ++i) squares[0] += (z[i] - mean) * (z[i] - mean);
+    }
+    block_sum(squares, scratch + kMaxWarps);
+    const float rstd = reciprocal_sqrt(squares[0] * inverse + a.eps);
+    for (int64_t column = start; column < columns; column += blockDim.x * N) {
+      read_z(a.rows, place, row, column, z);
+      write_y(a, row, column, z, mean, rstd);
+    }
+    if (threadIdx.x == 0) a.mean[row] = mean, a.rstd[row] = rstd;
+  }
+}
+
+/// dy of N columns in fp32, that of the y before its dropout.
+template <class Rows, int N>
+__device__ __forceinline__ void unmask(const Rows& rows, const Vector<typename Rows::Activation, N>& vector,
+                                       uint32_t kept, float (&dy)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    dy[i] = to_float(vector.value[i]);
+    if constexpr (Rows::kDropsOutput) dy[i] *= mask_factor(rows.dropout, kept, i);
+  }
+}
+
+template <class Rows>
+__global__ void __launch_bounds__(kBlockThreads) layer_norm_row_backward_kernel(NormaliseBackward<Rows> a) {
+  constexpr int N = kVectorWidth, kSums = Rows::kSums;
+  using T = typename Rows::Activation;
+  using P = typename Rows::Parameter;
+  using Place = typename Rows::Place;
+  using Parts = typename Rows::template Parts<N>;
+  BERT_SHARED(float, scratch, 2 * 2 * kMaxWarps);
+  const int64_t columns = a.rows.columns, column = static_cast<int64_t>(threadIdx.x) * N;
+  const bool inside = column < columns;
+  const float inverse = 1.0F / static_cast<float>(columns);
+  Vector<P, N> gamma = {};
+  if (inside) gamma = load<N>(a.gamma + column);
+  float sums[kSums][N] = {};
+  int turn = 0;
+  // Three rows are on their way: this one's values, the next one's, and the place of the one after it.
+  Place place = a.rows.locate(blockIdx.x), next_place = {};
+  if (blockIdx.x + gridDim.x < a.rows.rows) next_place = a.rows.locate(blockIdx.x + gridDim.x);
+  Parts next = {};
+  Vector<T, N> next_dy = {};
+  if (inside) next = a.rows.template read<N>(place, column), next_dy = load<N>(a.dy + blockIdx.x * columns + column);
+  for (int64_t row = blockIdx.x; row < a.rows.rows; row += gridDim.x, turn ^= 1) {
+    const Parts parts = next;
+    const Vector<T, N> dy_vector = next_dy;
+    const Place here = place;
+    place = next_place;
+    const int64_t next_row = row + gridDim.x;
+    if (inside && next_row < a.rows.rows) {
+      next = a.rows.template read<N>(place, column);
+      next_dy = load<N>(a.dy + next_row * columns + column);
+    }
+    if (next_row + gridDim.x < a.rows.rows) next_place = a.rows.locate(next_row + gridDim.x);
+    const float mean = a.mean[row], rstd = a.rstd[row];
+    float xhat[N] = {}, dy[N], means[2] = {};
+    uint32_t kept = 0;
+    if (inside) {
+      kept = kept_columns<N>(a.rows.dropout, row, column);
+      a.rows.add_up(here, parts, column, kept, xhat);
+      unmask(a.rows, dy_vector, kept, dy);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        xhat[i] = (xhat[i] - mean) * rstd;
+        const float g = dy[i] * to_float(gamma.value[i]);
+        sums[0][i] += dy[i] * xhat[i];
+        sums[1][i] += dy[i];
+        means[0] += g;
+        means[1] += g * xhat[i];
+      }
+    }
+    block_sum(means, scratch + turn * 2 * kMaxWarps);
+    if (inside) {
+      float dz[N];
+      unmask(a.rows, dy_vector, kept, dy);  // again: cheaper than registers
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        dz[i] = rstd * (dy[i] * to_float(gamma.value[i]) - means[0] * inverse - xhat[i] * (means[1] * inverse));
+      }
+      a.rows.write(row, here, column, kept, dz, sums);
+    }
+  }
+  if (inside) {
+    float* const partial = a.workspace + static_cast<int64_t>(blockIdx.x) * kSums * columns + column;
+#pragma unroll
+    for (int s = 0; s < kSums; ++s) store_floats(partial + s * columns, sums[s]);
+  }
+}
+
+template <class Rows, int N>
+__global__ void __launch_bounds__(kBlockThreads) layer_norm_block_backward_kernel(NormaliseBackward<Rows> a) {
+  constexpr int kSums = Rows::kSums;
+  using T = typename Rows::Activation;
+  using P = typename Rows::Parameter;
+  BERT_SHARED(float, scratch, 2 * 2 * kMaxWarps);
+  int turn = 0;
+  const int64_t columns = a.rows.columns, start = static_cast<int64_t>(threadIdx.x) * N;
+  const float inverse = 1.0F / static_cast<float>(columns);
+  // This thread's columns of the block's sums are its own.
+  float* partial = a.workspace + static_cast<int64_t>(blockIdx.x) * kSums * columns;
+  for (int64_t row = blockIdx.x; row < a.rows.rows; row += gridDim.x, turn ^= 1) {
+    const float mean = a.mean[row], rstd = a.rstd[row];
+    const bool first = row == blockIdx.x;
+    const typename Rows::Place place = a.rows.locate(row);
+    float xhat[N], dy[N], means[2] = {};
+    const auto read = [&](int64_t column) {
+      const uint32_t kept = kept_columns<N>(a.rows.dropout, row, column);
+      a.rows.add_up(place, a.rows.template read<N>(place, column), column, kept, xhat);
+      const Vector<T, N> vector = load<N>(a.dy + row * columns + column);
+      unmask(a.rows, vector, kept, dy);
+#pragma unroll
+      for (int i = 0; i < N; ++i) xhat[i] = (xhat[i] - mean) * rstd;
+      return kept;
+    };
+    for (int64_t column = start; column < columns; column += blockDim.x * N) {
+      read(column);
+      const Vector<P, N> gamma = load<N>(a.gamma + column);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const float g = dy[i] * to_float(gamma.value[i]);
+        means[0] += g;
+        means[1] += g * xhat[i];
+      }
+    }
+    block_sum(means, scratch + turn * 2 * kMaxWarps);
+    for (int64_t column = start; column < columns; column += blockDim.x * N) {
+      const uint32_t kept = read(column);
+      const Vector<P, N> gamma = load<N>(a.gamma + column);
+      float dz[N], sums[kSums][N] = {};
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        dz[i] = rstd * (dy[i] * to_float(gamma.value[i]) - means[0] * inverse - xhat[i] * (means[1] * inverse));
+        sums[0][i] = dy[i] * xhat[i];
+        sums[1][i] = dy[i];
+      }
+      a.rows.write(row, place, column, kept, dz, sums);
+#pragma unroll
+      for (int s = 0; s < kSums; ++s) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          float* const sum = partial + s * columns + column + i;
+          *sum = (first ? 0.0F : *sum) + sums[s][i];
+        }
+      }
+    }
+  }
+}
+
+/// Calls run(the number of passes) where the fast path fits: returns whether it did.
+template <class Run>
+bool with_passes(bool aligned, int64_t columns, const Run& run) {
+  if (!aligned || columns % kVectorWidth != 0 || columns > kMaxPasses * kColumnsPerPass) return false;
+  switch (ceil_divide(columns, kColumnsPerPass)) {
+    case 1:
+      run(std::integral_constant<int, 1>());
+      break;
+    case 2:
+      run(std::integral_constant<int, 2>());
+      break;
+    case 3:
+      run(std::integral_constant<int, 3>());
+      break;
+    default:
+      run(std::integral_constant<int, kMaxPasses>());
+  }
+  return true;
+}
+
+/// aligned: vectors may be read of all that the rows hold.
+template <class Rows>
+void normalise(const Normalise<Rows>& a, bool aligned, Stream stream) {
+  const int64_t rows = a.rows.rows, columns = a.rows.columns;
+  if (rows == 0 || columns == 0) return;
+  aligned = aligned && all_aligned(a.gamma, a.beta, a.y);
+  if (with_passes(aligned, columns, [&](auto passes) {
+        launch(layer_norm_warp_forward_kernel<Rows, passes>, {.x = ceil_divide(rows, kRowsPerBlock)}, kWarpThreads, 0,
+               stream, a);
+      })) {
+    return;
+  }
+  const Grid grid{.x = static_cast<unsigned>(at_most(rows, kMaxRowBlocks))};
+  if (aligned && columns % kVectorWidth == 0) {
+    launch(layer_norm_block_forward_kernel<Rows, kVectorWidth>, grid, kBlockThreads, 0, stream, a);
+  } else {
+    launch(layer_norm_block_forward_kernel<Rows, 1>, grid, kBlockThreads, 0, stream, a);
+  }
+}
+
+/// Leaves the blocks' sums in the workspace; returns the number of blocks.
+template <class Rows>
+unsigned normalise_backward(const NormaliseBackward<Rows>& a, bool aligned, Stream stream) {
+  const int64_t rows = a.rows.rows, columns = a.rows.columns;
+  const Grid grid{.x = backward_blocks(rows, columns)};
+  const unsigned threads = backward_threads(columns);
+  const bool vectors = aligned && columns % kVectorWidth == 0 && all_aligned(a.gamma, a.dy, a.workspace);
+  if (rows == 0 || columns == 0) return 0;
+  if (vectors && columns <= kVectorWidth * kBlockThreads) {
+    launch(layer_norm_row_backward_kernel<Rows>, grid, threads, 0, stream, a);
+  } else if (vectors) {
+    launch(layer_norm_block_backward_kernel<Rows, kVectorWidth>, grid, threads, 0, stream, a);
+  } else {
+    launch(layer_norm_block_backward_kernel<Rows, 1>, grid, threads, 0, stream, a);
+  }
+  return grid.x;
+}
+
+}  // namespace
+}  // namespace BERT_KERNEL_BUILD
+}  // namespace bert::kernels
