@@ -58,6 +58,12 @@ Padding padding(const Tensor& cu, int64_t max_seqlen, int64_t tokens) {
   return {rows.clamp_max(tokens - 1), rows < end};
 }
 
+/// [M] of x's dtype: 0, and NaN where the label is not in [0, num_classes).
+Tensor nan_outside(const Tensor& labels, int64_t num_classes, const Tensor& x) {
+  const Tensor outside = labels.lt(0).logical_or_(labels.ge(num_classes));
+  return at::zeros(labels.sizes(), x.options()).masked_fill_(outside, std::numeric_limits<double>::quiet_NaN());
+}
+
 const char* gelu_form(bool tanh) { return tanh ? "tanh" : "none"; }
 
 Tensor embedding_sum(const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids,
@@ -242,15 +248,16 @@ std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& lab
   const Tensor x = logits.narrow(1, 0, num_classes).to(accumulation_type(logits));
   if (labels.numel() == 0) return {at::zeros({}, x.options()), at::empty({0}, x.options())};
   const Tensor logsumexp = at::logsumexp(x, {1});
-  return {(logsumexp - x.gather(1, labels.unsqueeze(1)).squeeze(1)).mean(), logsumexp};
+  const Tensor chosen = x.gather(1, labels.clamp(0, num_classes - 1).unsqueeze(1)).squeeze(1);
+  return {(logsumexp - chosen + nan_outside(labels, num_classes, x)).mean(), logsumexp};
 }
 
 Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor& labels, const Tensor& logsumexp,
                                 int64_t num_classes) {
   if (labels.numel() == 0) return logits;
   const Tensor x = logits.narrow(1, 0, num_classes).to(logsumexp.scalar_type());
-  Tensor dx = at::exp(x - logsumexp.unsqueeze(1));
-  dx.scatter_add_(1, labels.unsqueeze(1), at::full({labels.size(0), 1}, -1.0, dx.options()));
+  Tensor dx = at::exp(x - (logsumexp + nan_outside(labels, num_classes, x)).unsqueeze(1));
+  dx.scatter_add_(1, labels.clamp(0, num_classes - 1).unsqueeze(1), at::full({labels.size(0), 1}, -1.0, dx.options()));
   logits.zero_();
   logits.narrow(1, 0, num_classes).copy_(dx * (grad / static_cast<double>(labels.size(0))));
   return logits;

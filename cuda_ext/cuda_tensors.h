@@ -35,6 +35,21 @@ bool with_types(const Tensor& x, const Tensor& parameter, const Run& run) {
   return false;
 }
 
+/// The same for kernels of activations alone: run(Type<activations>).
+template <class Run>
+bool with_type(const Tensor& x, const Run& run) {
+  switch (x.scalar_type()) {
+    case at::kHalf:
+      return run(Type<c10::Half>()), true;
+    case at::kBFloat16:
+      return run(Type<c10::BFloat16>()), true;
+    case at::kFloat:
+      return run(Type<float>()), true;
+    default:
+      return false;
+  }
+}
+
 inline bool same_type(const Tensor& like, std::initializer_list<const Tensor*> tensors) {
   for (const Tensor* tensor : tensors) {
     if (tensor->scalar_type() != like.scalar_type()) return false;

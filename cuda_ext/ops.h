@@ -62,7 +62,8 @@ at::Tensor dropout(const at::Tensor& x, const Dropout& dropout);
 
 /// Mean over M of -log softmax(logits[:, :num_classes])[label], fp32 scalar; 0 when M = 0. logits [M, N >=
 /// num_classes], labels [M] int64 in [0, num_classes). Columns from num_classes on are padding: they take no part and
-/// get no gradient.
+/// their gradient is 0. A label outside of the range throws on the CPU; on other devices nobody looks at the labels,
+/// and the loss and the gradient of its row are NaN.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, int64_t num_classes);
 
 }  // namespace bert::ops

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda_ext/composite.h"
 #include "cuda_ext/cpu_simd.h"
 #include "cuda_ext/philox.h"
 #include "tests/testing.h"
@@ -351,6 +352,19 @@ TEST_CASE("cross_entropy equals its definition and leaves padded columns out", "
   }
   const Tensor labels = integers(4, 3, 1);
   gradcheck([&](const Tensors& in) { return ops::cross_entropy(in[0], labels, 4); }, {randn({3, 5}, 2)});
+}
+
+TEST_CASE("cross_entropy of a label outside of the classes is NaN where nobody looks at labels", "[unit]") {
+  const Tensor logits = randn({3, 7}, 1), labels = at::tensor({2, -100, 6}, at::kLong);  // 6 is a padded column
+  const auto [loss, logsumexp] = composite::cross_entropy(logits, labels, 6);
+  CHECK(std::isnan(loss.item<double>()));
+  Tensor gradient = logits.clone();
+  composite::cross_entropy_backward_(gradient, at::ones({}, at::kDouble), labels, logsumexp, 6);
+  CHECK(gradient[0].isfinite().all().item<bool>());
+  for (const int64_t row : {1, 2}) {
+    CHECK(gradient[row].narrow(0, 0, 6).isnan().all().item<bool>());
+    CHECK(gradient[row][6].item<double>() == 0.0);
+  }
 }
 
 TEST_CASE("cross_entropy writes its gradient over logits that nobody else holds, and only then", "[unit]") {
