@@ -1,6 +1,7 @@
-// CUDA's registrations of the loss; cuda_ops.cc has the others and says how.
+// CUDA's registrations of the loss, softmax and dropout; cuda_ops.cc has the others and says how.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
@@ -47,10 +48,38 @@ Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor
   return done ? logits : composite::cross_entropy_backward_(logits, grad, labels, logsumexp, num_classes);
 }
 
+Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  if (p == 0.0 || x.numel() == 0) return composite::dropout(x, p, seed, site, keys);
+  const c10::cuda::CUDAGuard guard(x.device());
+  Tensor y = at::empty_like(x);
+  const bool done = with_type(x, [&](auto type) {
+    using T = typename decltype(type)::type;
+    kernels::dropout_forward<T>({.rows = x.size(0),
+                                 .columns = x.numel() / x.size(0),
+                                 .x = in<T>(x),
+                                 .y = out<T>(y),
+                                 .dropout = dropout_mask(p, seed, site, keys)},
+                                stream_of(x));
+  });
+  return done ? y : composite::dropout(x, p, seed, site, keys);
+}
+
+Tensor kept(const Tensor& keys, int64_t seed, int64_t site, int64_t columns, double p) {
+  const c10::cuda::CUDAGuard guard(keys.device());
+  const Tensor kept = at::empty({keys.size(0), columns}, keys.options().dtype(at::kBool));
+  kernels::DropoutMask mask = dropout_mask(p, seed, site, keys);
+  mask.keys = in<int64_t>(keys);  // also for p = 0, which keeps all
+  kernels::dropout_kept({.rows = keys.size(0), .columns = columns, .kept = out<bool>(kept), .dropout = mask},
+                        stream_of(keys));
+  return kept;
+}
+
 }  // namespace
 }  // namespace bert::cuda
 
 TORCH_LIBRARY_IMPL(bert, CUDA, m) {
   m.impl("cross_entropy", bert::cuda::cross_entropy);
   m.impl("cross_entropy_backward_", bert::cuda::cross_entropy_backward_);
+  m.impl("dropout", bert::cuda::dropout);
+  m.impl("dropout_mask", bert::cuda::kept);
 }

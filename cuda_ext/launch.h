@@ -75,6 +75,10 @@ namespace detail {
 template <size_t kBytes>
 struct Word;
 template <>
+struct Word<1> {
+  using type = unsigned char;
+};
+template <>
 struct Word<2> {
   using type = unsigned short;
 };

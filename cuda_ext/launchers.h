@@ -201,5 +201,25 @@ void cross_entropy_forward(const CrossEntropyForward<T>& arguments, Stream strea
 template <class T>
 void cross_entropy_backward(const CrossEntropyBackward<T>& arguments, Stream stream);
 
+template <class T>
+struct DropoutForward {
+  int64_t rows = 0, columns = 0;
+  const T* x = nullptr;  // [rows, columns]
+  T* y = nullptr;        // [rows, columns], or x
+  DropoutMask dropout;   // with keys
+};
+
+struct DropoutKept {
+  int64_t rows = 0, columns = 0;
+  bool* kept = nullptr;  // [rows, columns]
+  DropoutMask dropout;   // with keys
+};
+
+template <class T>
+void dropout_forward(const DropoutForward<T>& arguments, Stream stream);
+
+/// Which elements dropout keeps.
+void dropout_kept(const DropoutKept& arguments, Stream stream);
+
 }  // namespace BERT_KERNEL_BUILD
 }  // namespace bert::kernels
