@@ -68,7 +68,7 @@ struct Autocast {
     m.impl("embedding_layer_norm_dropout", embedding_layer_norm_dropout);
     m.impl("attention", attention);
     // Every other operator takes what it is given: it falls through.
-    for (const char* op : {"bias_gelu", "layer_norm", "dropout", "cross_entropy"})
+    for (const char* op : {"bias_gelu", "layer_norm", "masked_softmax_dropout", "dropout", "cross_entropy"})
       m.impl(op, torch::CppFunction::makeFallthrough());
   }
 };

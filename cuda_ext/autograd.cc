@@ -170,6 +170,27 @@ struct Attention : Function<Attention> {
   }
 };
 
+struct MaskedSoftmaxDropout : Function<MaskedSoftmaxDropout> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& scores, const Tensor& cu_seqlens, double scale,
+                               double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    auto [y, logsumexp] = dispatch::masked_softmax_dropout(scores, cu_seqlens, scale, p, seed, site, keys);
+    ctx->save_for_backward({scores, logsumexp, cu_seqlens, keys.value_or(Tensor())});
+    ctx->mark_non_differentiable({logsumexp});
+    ctx->saved_data["scale"] = scale;
+    DropoutState{p, seed, site}.save(ctx);
+    return {y, logsumexp};
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const auto drop = DropoutState::load(ctx);
+    const Tensor dscores = dispatch::masked_softmax_dropout_backward(grads[0].contiguous(), saved[0], saved[1],
+                                                                     saved[2], ctx->saved_data["scale"].toDouble(),
+                                                                     drop.p, drop.seed, drop.site, optional(saved[3]));
+    return {dscores, Tensor(), Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+};
+
 struct DropoutFunction : Function<DropoutFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, double p, int64_t seed, int64_t site,
                         const OptionalTensor& keys) {
@@ -243,6 +264,10 @@ std::tuple<Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens
                                      double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
   return pair(Attention::apply(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys));
 }
+std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
+                                                  double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  return pair(MaskedSoftmaxDropout::apply(scores, cu_seqlens, scale, p, seed, site, keys));
+}
 Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
   return DropoutFunction::apply(x, p, seed, site, keys);
 }
@@ -261,6 +286,7 @@ TORCH_LIBRARY_IMPL(bert, Autograd, m) {
   m.impl("bias_dropout_residual_layer_norm", bert::bias_dropout_residual_layer_norm);
   m.impl("embedding_layer_norm_dropout", bert::embedding_layer_norm_dropout);
   m.impl("attention", bert::attention);
+  m.impl("masked_softmax_dropout", bert::masked_softmax_dropout);
   m.impl("dropout", bert::dropout);
   m.impl("cross_entropy", bert::cross_entropy);
 }

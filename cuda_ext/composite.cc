@@ -47,15 +47,32 @@ Tensor masked(const Tensor& x, double p, int64_t seed, int64_t site, const Optio
   return p == 0.0 ? x : x * dropout_scale(*keys, seed, site, x.size(1), p, x.scalar_type());
 }
 
-/// Packed tokens as [B, S]: the row of token s of sequence b (clamped to a valid row where s is past its end), and
-/// which are real.
-struct Padding {
-  Tensor rows, real;
-};
-Padding padding(const Tensor& cu, int64_t max_seqlen, int64_t tokens) {
-  const Tensor start = cu.narrow(0, 0, cu.size(0) - 1).unsqueeze(1), end = cu.narrow(0, 1, cu.size(0) - 1).unsqueeze(1);
-  const Tensor rows = start + at::arange(max_seqlen, cu.options());
-  return {rows.clamp_max(tokens - 1), rows < end};
+/// The token of each slot of padded sequences, [B, S]; any token where a sequence has none.
+Tensor padded_rows(const Tensor& cu_seqlens, int64_t slots, int64_t tokens) {
+  const Tensor cu = cu_seqlens.to(at::kLong);
+  return (cu.narrow(0, 0, cu.size(0) - 1).unsqueeze(1) + at::arange(slots, cu.options())).clamp_max_(tokens - 1);
+}
+
+/// Which scores are between two tokens of a sequence, [B, 1, S, S2].
+Tensor real_scores(const Tensor& scores, const Tensor& cu_seqlens) {
+  const Tensor lengths = at::diff(cu_seqlens).view({-1, 1, 1, 1});
+  const Tensor queries = at::arange(scores.size(2), cu_seqlens.options()).view({-1, 1}),
+               columns = at::arange(scores.size(3), cu_seqlens.options());
+  return queries.lt(lengths).logical_and(columns.lt(lengths));
+}
+
+/// The dropout of attention's probabilities, 0 or 1 / (1 - p), [B, A, S, S2], or [1]; anything in the padding.
+Tensor probability_mask(const Tensor& scores, const Tensor& cu_seqlens, double p, int64_t seed, int64_t site,
+                        const OptionalTensor& keys, at::ScalarType dtype) {
+  if (p == 0.0 || keys->size(0) == 0) return at::ones({1}, scores.options().dtype(dtype));
+  const Tensor rows = padded_rows(cu_seqlens, scores.size(2), keys->size(0));
+  const Tensor query_keys = keys->index_select(0, rows.flatten());
+  std::vector<Tensor> heads;
+  for (int64_t head = 0; head < scores.size(1); ++head) {
+    heads.push_back(dropout_scale(query_keys, seed, site + head, scores.size(3), p, dtype)
+                        .view({scores.size(0), scores.size(2), scores.size(3)}));
+  }
+  return at::stack(heads, 1);
 }
 
 /// [M] of x's dtype: 0, and NaN where the label is not in [0, num_classes).
@@ -73,53 +90,32 @@ Tensor embedding_sum(const Tensor& input_ids, const Tensor& position_ids, const 
          at::embedding(type, token_type_ids).to(accumulate);
 }
 
-/// What attention over padded sequences needs, forward and backward.
+/// Packed sequences laid out for batched products. A slot without a token holds another's values: whatever is computed
+/// of it is multiplied by the zeros of masked_softmax_dropout, or left behind on the way back to tokens.
 struct PaddedAttention {
-  PaddedAttention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads, double p,
-                  int64_t seed, int64_t site, const OptionalTensor& keys)
-      : options(qkv.options().dtype(accumulation_type(qkv))),
-        sequences(cu_seqlens.size(0) - 1),
-        hidden(qkv.size(1) / 3) {
-    const int64_t tokens = qkv.size(0), head_size = hidden / num_heads;
-    if (tokens == 0) return;
-    scale = 1.0 / std::sqrt(static_cast<double>(head_size));
-    const Tensor cu = cu_seqlens.to(at::kLong);
-    const auto [padded_rows, is_real] = padding(cu, max_seqlen, tokens);
-    rows = padded_rows;
-    real = is_real;
-    const Tensor token = at::arange(tokens, cu.options());
+  PaddedAttention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads)
+      : sequences(cu_seqlens.size(0) - 1),
+        slots((max_seqlen + kSlotMultiple - 1) / kSlotMultiple * kSlotMultiple),
+        heads(num_heads),
+        head_size(qkv.size(1) / 3 / num_heads),
+        scale(1.0 / std::sqrt(static_cast<double>(head_size))),
+        rows(padded_rows(cu_seqlens, slots, qkv.size(0)).flatten()) {
+    const Tensor cu = cu_seqlens.to(at::kLong), token = at::arange(qkv.size(0), cu.options());
     const Tensor sequence = at::searchsorted(cu, token, /*out_int32=*/false, /*right=*/true) - 1;
-    slot = sequence * max_seqlen + token - cu.index_select(0, sequence);
-    const Tensor padded =
-        qkv.to(options).index_select(0, rows.flatten()).view({sequences, max_seqlen, 3, num_heads, head_size});
-    query = padded.select(2, 0).transpose(1, 2);
+    slot = sequence * slots + token - cu.index_select(0, sequence);
+    const Tensor padded = qkv.index_select(0, rows).view({sequences, slots, 3, heads, head_size});
+    query = padded.select(2, 0).transpose(1, 2) * scale;  // here, as unscaled products overflow fp16
     key = padded.select(2, 1).transpose(1, 2);
     value = padded.select(2, 2).transpose(1, 2);
-    mask = at::ones({1}, options);
-    if (p > 0.0) {
-      const Tensor query_keys = keys->index_select(0, rows.flatten());
-      std::vector<Tensor> heads;
-      for (int64_t head = 0; head < num_heads; ++head) {
-        heads.push_back(
-            dropout_scale(query_keys, seed, site + head, max_seqlen, p, c10::typeMetaToScalarType(options.dtype()))
-                .view({sequences, max_seqlen, max_seqlen}));
-      }
-      mask = at::stack(heads, 1);
-    }
   }
 
-  /// [B, A, S, S], -inf at keys that are padding.
-  [[nodiscard]] Tensor scores() const {
-    return (at::matmul(query, key.transpose(2, 3)) * scale)
-        .masked_fill(real.logical_not().view({sequences, 1, 1, -1}), -std::numeric_limits<double>::infinity());
-  }
+  [[nodiscard]] Tensor scores() const { return at::matmul(query, key.transpose(2, 3)); }
 
-  at::TensorOptions options;
-  int64_t sequences, hidden;
-  double scale = 0.0;
-  Tensor rows, real, slot;   // [B, S] token of each slot; is it one; [T] slot of each token
-  Tensor query, key, value;  // [B, A, S, D]
-  Tensor mask;               // dropout, [B, A, S, S] or [1]
+  static constexpr int64_t kSlotMultiple = 8;  // rows of scores that the kernels read in vectors
+  int64_t sequences, slots, heads, head_size;
+  double scale;
+  Tensor rows, slot;         // [B * S] token of each slot; [T] slot of each token
+  Tensor query, key, value;  // [B, A, S, D]; query times scale
 };
 
 }  // namespace
@@ -214,34 +210,55 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_
 
 std::tuple<Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
                                      double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
-  const PaddedAttention a(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys);
-  if (qkv.size(0) == 0) return {at::empty({0, a.hidden}, qkv.options()), at::empty({num_heads, 0}, a.options)};
-  const Tensor scores = a.scores(), logsumexp = at::logsumexp(scores, {3});
-  const Tensor out = at::matmul(at::softmax(scores, 3) * a.mask, a.value).transpose(1, 2).flatten(2).flatten(0, 1);
-  return {out.index_select(0, a.slot).to(qkv.scalar_type()),
-          logsumexp.transpose(0, 1).reshape({num_heads, -1}).index_select(1, a.slot)};
+  if (qkv.size(0) == 0) {
+    return {at::empty({0, qkv.size(1) / 3}, qkv.options()),
+            at::empty({num_heads, 0}, qkv.options().dtype(accumulation_type(qkv)))};
+  }
+  const PaddedAttention a(qkv, cu_seqlens, max_seqlen, num_heads);
+  const auto [probabilities, logsumexp] =
+      dispatch::masked_softmax_dropout(a.scores(), cu_seqlens, 1.0, p, seed, site, keys);
+  const Tensor out = at::matmul(probabilities, a.value).transpose(1, 2).flatten(2).flatten(0, 1);
+  return {out.index_select(0, a.slot), logsumexp.transpose(0, 1).reshape({num_heads, -1}).index_select(1, a.slot)};
 }
 
-Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp,
+Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& /*out*/, const Tensor& /*logsumexp*/,
                           const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads, double p, int64_t seed,
                           int64_t site, const OptionalTensor& keys) {
   if (qkv.size(0) == 0) return at::empty_like(qkv);
-  const PaddedAttention a(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys);
-  const auto by_head = [&](const Tensor& x) {  // [T, H] -> [B, A, S, D], zero in the padding
-    const Tensor rows = x.to(a.options).index_select(0, a.rows.flatten()) * a.real.flatten().unsqueeze(1);
-    return rows.view({a.sequences, max_seqlen, num_heads, -1}).transpose(1, 2);
-  };
-  const Tensor dout = by_head(grad);
-  const Tensor lse =
-      logsumexp.t().index_select(0, a.rows.flatten()).view({a.sequences, max_seqlen, num_heads}).transpose(1, 2);
-  const Tensor probabilities = at::exp(a.scores() - lse.unsqueeze(3));
-  const Tensor dprobabilities = at::matmul(dout, a.value.transpose(2, 3)) * a.mask;
-  const Tensor delta = (dout * by_head(out)).sum(3, /*keepdim=*/true);
-  const Tensor dscores = probabilities * (dprobabilities - delta) * a.scale;
-  const Tensor dquery = at::matmul(dscores, a.key), dkey = at::matmul(dscores.transpose(2, 3), a.query);
-  const Tensor dvalue = at::matmul((probabilities * a.mask).transpose(2, 3), dout);
+  const PaddedAttention a(qkv, cu_seqlens, max_seqlen, num_heads);
+  const Tensor dout = grad.index_select(0, a.rows).view({a.sequences, a.slots, a.heads, a.head_size}).transpose(1, 2);
+  const Tensor scores = a.scores();
+  auto [probabilities, logsumexp] = dispatch::masked_softmax_dropout(scores, cu_seqlens, 1.0, p, seed, site, keys);
+  const Tensor dvalue = at::matmul(probabilities.transpose(2, 3), dout);
+  probabilities = Tensor();  // its memory is the next product's
+  const Tensor dscores = dispatch::masked_softmax_dropout_backward(at::matmul(dout, a.value.transpose(2, 3)), scores,
+                                                                   logsumexp, cu_seqlens, 1.0, p, seed, site, keys);
+  const Tensor dquery = at::matmul(dscores, a.key) * a.scale, dkey = at::matmul(dscores.transpose(2, 3), a.query);
   const Tensor all = at::stack({dquery, dkey, dvalue}, 2);  // [B, A, 3, S, D]
-  return all.permute({0, 3, 2, 1, 4}).reshape({-1, 3 * a.hidden}).index_select(0, a.slot).to(qkv.scalar_type());
+  return all.permute({0, 3, 2, 1, 4}).reshape({-1, qkv.size(1)}).index_select(0, a.slot);
+}
+
+std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
+                                                  double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  const auto type = accumulation_type(scores);
+  const Tensor real = real_scores(scores, cu_seqlens), zero = at::zeros({}, scores.options().dtype(type));
+  const Tensor x = (scores.to(type) * scale).masked_fill(real.logical_not(), -std::numeric_limits<double>::infinity());
+  const Tensor logsumexp = at::logsumexp(x, {3});
+  const Tensor probabilities = at::where(real, at::exp(x - logsumexp.unsqueeze(3)), zero);
+  const Tensor y = probabilities * probability_mask(scores, cu_seqlens, p, seed, site, keys, type);
+  return {y.to(scores.scalar_type()), logsumexp};
+}
+
+Tensor masked_softmax_dropout_backward(const Tensor& grad, const Tensor& scores, const Tensor& logsumexp,
+                                       const Tensor& cu_seqlens, double scale, double p, int64_t seed, int64_t site,
+                                       const OptionalTensor& keys) {
+  const auto type = accumulation_type(scores);
+  const Tensor real = real_scores(scores, cu_seqlens), zero = at::zeros({}, scores.options().dtype(type));
+  const Tensor probabilities = at::where(real, at::exp(scores.to(type) * scale - logsumexp.unsqueeze(3)), zero);
+  const Tensor kept =
+      at::where(real, grad.to(type) * probability_mask(scores, cu_seqlens, p, seed, site, keys, type), zero);
+  const Tensor delta = (probabilities * kept).sum(3, /*keepdim=*/true);
+  return (probabilities * (kept - delta) * scale).to(scores.scalar_type());
 }
 
 std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {

@@ -56,6 +56,12 @@ Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& o
                           const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads, double p, int64_t seed,
                           int64_t site, const OptionalTensor& keys);
 
+std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
+                                                  double p, int64_t seed, int64_t site, const OptionalTensor& keys);
+Tensor masked_softmax_dropout_backward(const Tensor& grad, const Tensor& scores, const Tensor& logsumexp,
+                                       const Tensor& cu_seqlens, double scale, double p, int64_t seed, int64_t site,
+                                       const OptionalTensor& keys);
+
 std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes);
 Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor& labels, const Tensor& logsumexp,
                                 int64_t num_classes);

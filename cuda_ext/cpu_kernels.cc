@@ -420,6 +420,8 @@ TORCH_LIBRARY_IMPL(bert, CPU, m) {
   m.impl("embedding_layer_norm_dropout_backward", cpu::embedding_layer_norm_dropout_backward);
   m.impl("attention", cpu::attention);
   m.impl("attention_backward", cpu::attention_backward);
+  m.impl("masked_softmax_dropout", cpu::masked_softmax_dropout);
+  m.impl("masked_softmax_dropout_backward", cpu::masked_softmax_dropout_backward);
   m.impl("dropout", cpu::dropout);
   m.impl("dropout_mask", cpu::dropout_mask);
   m.impl("cross_entropy", cpu::cross_entropy);

@@ -32,4 +32,10 @@ Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& o
                           const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads, double p, int64_t seed,
                           int64_t site, const OptionalTensor& keys);
 
+std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
+                                                  double p, int64_t seed, int64_t site, const OptionalTensor& keys);
+Tensor masked_softmax_dropout_backward(const Tensor& grad, const Tensor& scores, const Tensor& logsumexp,
+                                       const Tensor& cu_seqlens, double scale, double p, int64_t seed, int64_t site,
+                                       const OptionalTensor& keys);
+
 }  // namespace bert::cpu

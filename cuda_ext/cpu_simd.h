@@ -72,6 +72,20 @@ struct Dropout {
   float* scratch;  // scratch_columns(columns)
 };
 
+/// scores, grad, out [B, heads, queries, columns] of the type; a row is one (sequence, head, query). Sequence b has the
+/// queries and columns from 0 to cu_seqlens[b + 1] - cu_seqlens[b]; the rest is padding, which is not read.
+struct MaskedSoftmax {
+  Type type;
+  int64_t heads, queries, columns;
+  const int32_t* cu_seqlens;
+  float scale;
+  const void *scores, *grad;
+  void* out;         // y, or dscores; 0 in the padding
+  float* logsumexp;  // [rows], written forward, read backward; -infinity in the padding
+  Mask mask;         // keys by token, the site of the first head
+  float* scratch;    // 3 * scratch_columns(columns)
+};
+
 /// One head of one sequence. Rows of qkv and dqkv are 3 * hidden apart, those of out and grad hidden.
 struct Attention {
   Type type;
@@ -105,6 +119,8 @@ struct Kernels {
   void (*dropout)(const Dropout&, int64_t begin, int64_t end);
   void (*attention)(const Attention&);
   void (*attention_backward)(const Attention&);
+  void (*masked_softmax)(const MaskedSoftmax&, int64_t begin, int64_t end);
+  void (*masked_softmax_backward)(const MaskedSoftmax&, int64_t begin, int64_t end);
 };
 
 const Kernels& plain_kernels();

@@ -48,6 +48,53 @@ Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor
   return done ? logits : composite::cross_entropy_backward_(logits, grad, labels, logsumexp, num_classes);
 }
 
+template <class T>
+kernels::MaskedSoftmaxInput<T> input(const Tensor& scores, const Tensor& cu_seqlens, double scale,
+                                     const kernels::DropoutMask& mask) {
+  return {.sequences = scores.size(0),
+          .heads = scores.size(1),
+          .queries = scores.size(2),
+          .columns = scores.size(3),
+          .cu_seqlens = in<int32_t>(cu_seqlens),
+          .scale = static_cast<float>(scale),
+          .scores = in<T>(scores),
+          .dropout = mask};
+}
+
+std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
+                                                  double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  const c10::cuda::CUDAGuard guard(scores.device());
+  const Tensor x = scores.contiguous(), y = at::empty_like(x), logsumexp = floats(x, x.sizes().slice(0, 3));
+  const bool done = with_type(x, [&](auto type) {
+    using T = typename decltype(type)::type;
+    kernels::masked_softmax_forward<T>({.input = input<T>(x, cu_seqlens, scale, dropout_mask(p, seed, site, keys)),
+                                        .y = out<T>(y),
+                                        .logsumexp = out<float>(logsumexp)},
+                                       stream_of(x));
+  });
+  if (!done) return composite::masked_softmax_dropout(scores, cu_seqlens, scale, p, seed, site, keys);
+  return {y, logsumexp};
+}
+
+Tensor masked_softmax_dropout_backward(const Tensor& grad, const Tensor& scores, const Tensor& logsumexp,
+                                       const Tensor& cu_seqlens, double scale, double p, int64_t seed, int64_t site,
+                                       const OptionalTensor& keys) {
+  const c10::cuda::CUDAGuard guard(scores.device());
+  const Tensor x = scores.contiguous(), dy = grad.contiguous();
+  Tensor dscores = at::empty_like(x);
+  const bool done =
+      same_type(x, {&dy}) && with_type(x, [&](auto type) {
+        using T = typename decltype(type)::type;
+        kernels::masked_softmax_backward<T>({.input = input<T>(x, cu_seqlens, scale, dropout_mask(p, seed, site, keys)),
+                                             .dy = in<T>(dy),
+                                             .logsumexp = in<float>(logsumexp),
+                                             .dscores = out<T>(dscores)},
+                                            stream_of(x));
+      });
+  if (done) return dscores;
+  return composite::masked_softmax_dropout_backward(grad, scores, logsumexp, cu_seqlens, scale, p, seed, site, keys);
+}
+
 Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
   if (p == 0.0 || x.numel() == 0) return composite::dropout(x, p, seed, site, keys);
   const c10::cuda::CUDAGuard guard(x.device());
@@ -80,6 +127,8 @@ Tensor kept(const Tensor& keys, int64_t seed, int64_t site, int64_t columns, dou
 TORCH_LIBRARY_IMPL(bert, CUDA, m) {
   m.impl("cross_entropy", bert::cuda::cross_entropy);
   m.impl("cross_entropy_backward_", bert::cuda::cross_entropy_backward_);
+  m.impl("masked_softmax_dropout", bert::cuda::masked_softmax_dropout);
+  m.impl("masked_softmax_dropout_backward", bert::cuda::masked_softmax_dropout_backward);
   m.impl("dropout", bert::cuda::dropout);
   m.impl("dropout_mask", bert::cuda::kept);
 }

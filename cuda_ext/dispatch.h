@@ -34,6 +34,8 @@ BERT_DISPATCH(embedding_layer_norm_dropout);
 BERT_DISPATCH(embedding_layer_norm_dropout_backward);
 BERT_DISPATCH(attention);
 BERT_DISPATCH(attention_backward);
+BERT_DISPATCH(masked_softmax_dropout);
+BERT_DISPATCH(masked_softmax_dropout_backward);
 BERT_DISPATCH(dropout);
 BERT_DISPATCH(dropout_mask);
 BERT_DISPATCH(cross_entropy);

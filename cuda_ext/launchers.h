@@ -176,6 +176,8 @@ template <class T>
 void embedding_scatter(const EmbeddingScatter<T>& arguments, Stream stream);
 int64_t embedding_scatter_workspace(int64_t count, int64_t columns);
 
+// ---- cross entropy ----
+
 template <class T>
 struct CrossEntropyForward {
   int64_t rows = 0, columns = 0, num_classes = 0;   // num_classes <= columns: the others are padding
@@ -201,6 +203,8 @@ void cross_entropy_forward(const CrossEntropyForward<T>& arguments, Stream strea
 template <class T>
 void cross_entropy_backward(const CrossEntropyBackward<T>& arguments, Stream stream);
 
+// ---- dropout ----
+
 template <class T>
 struct DropoutForward {
   int64_t rows = 0, columns = 0;
@@ -220,6 +224,40 @@ void dropout_forward(const DropoutForward<T>& arguments, Stream stream);
 
 /// Which elements dropout keeps.
 void dropout_kept(const DropoutKept& arguments, Stream stream);
+
+// ---- softmax ----
+
+template <class T>
+struct MaskedSoftmaxInput {
+  int64_t sequences = 0, heads = 0, queries = 0, columns = 0;
+  const int32_t* cu_seqlens = nullptr;  // [sequences + 1]
+  float scale = 1.0F;
+  const T* scores = nullptr;  // [sequences, heads, queries, columns]
+  DropoutMask dropout;        // keys by token, [cu_seqlens[sequences]]; the site of the first head
+};
+
+template <class T>
+struct MaskedSoftmaxForward {
+  MaskedSoftmaxInput<T> input;
+  T* y = nullptr;              // like scores
+  float* logsumexp = nullptr;  // [sequences, heads, queries]
+};
+
+template <class T>
+struct MaskedSoftmaxBackward {
+  MaskedSoftmaxInput<T> input;
+  const T* dy = nullptr;  // like scores
+  const float* logsumexp = nullptr;
+  T* dscores = nullptr;  // like scores
+};
+
+/// y = dropout(softmax(scale scores)) over the first `length` columns of the first `length` queries of each sequence,
+/// length = the difference of its cu_seqlens; 0 in the rest, which is not read, and logsumexp -infinity.
+template <class T>
+void masked_softmax_forward(const MaskedSoftmaxForward<T>& arguments, Stream stream);
+
+template <class T>
+void masked_softmax_backward(const MaskedSoftmaxBackward<T>& arguments, Stream stream);
 
 }  // namespace BERT_KERNEL_BUILD
 }  // namespace bert::kernels

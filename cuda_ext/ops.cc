@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "cuda_ext/composite.h"
@@ -58,6 +59,12 @@ TORCH_LIBRARY(bert, m) {
       "attention_backward(Tensor grad, Tensor qkv, Tensor out, Tensor logsumexp, Tensor cu_seqlens, int max_seqlen, "
       "int num_heads, "
       "float p, int seed, int site, Tensor? keys) -> Tensor");
+  m.def(
+      "masked_softmax_dropout(Tensor scores, Tensor cu_seqlens, float scale, float p, int seed, int site, Tensor? "
+      "keys) -> (Tensor y, Tensor logsumexp)");
+  m.def(
+      "masked_softmax_dropout_backward(Tensor grad, Tensor scores, Tensor logsumexp, Tensor cu_seqlens, float scale, "
+      "float p, int seed, int site, Tensor? keys) -> Tensor");
   m.def("dropout(Tensor x, float p, int seed, int site, Tensor? keys) -> Tensor");
   m.def("dropout_mask(Tensor keys, int seed, int site, int columns, float p) -> Tensor");
   m.def("cross_entropy(Tensor logits, Tensor labels, int num_classes) -> (Tensor loss, Tensor logsumexp)");
@@ -81,6 +88,8 @@ TORCH_LIBRARY_IMPL(bert, CompositeExplicitAutograd, m) {
   m.impl("embedding_layer_norm_dropout_backward", composite::embedding_layer_norm_dropout_backward);
   m.impl("attention", composite::attention);
   m.impl("attention_backward", composite::attention_backward);
+  m.impl("masked_softmax_dropout", composite::masked_softmax_dropout);
+  m.impl("masked_softmax_dropout_backward", composite::masked_softmax_dropout_backward);
   m.impl("dropout", composite::dropout);
   m.impl("dropout_mask", composite::dropout_mask);
   m.impl("cross_entropy", composite::cross_entropy);
@@ -132,6 +141,18 @@ void check_range(const char* op, const char* name, const Tensor& ids, int64_t hi
 void check_dropout(const char* op, const Dropout& dropout, int64_t tokens, const Tensor& like) {
   TORCH_CHECK(dropout.p >= 0.0 && dropout.p < 1.0, op, ": dropout probability must be in [0, 1), got ", dropout.p);
   if (dropout.p > 0.0) check_integers(op, "dropout.keys", dropout.keys, tokens, at::kLong, like);
+}
+
+/// Lengths on the CPU lie in [0, high]; returns the number of tokens (-1 where nobody looks).
+int64_t check_lengths(const char* op, const Tensor& cu_seqlens, int64_t high) {
+  if (!cu_seqlens.is_cpu()) return -1;
+  const int32_t* cu = cu_seqlens.const_data_ptr<int32_t>();
+  TORCH_CHECK(cu[0] == 0, op, ": cu_seqlens must begin with 0, got ", cu[0]);
+  for (int64_t b = 0; b + 1 < cu_seqlens.size(0); ++b) {
+    TORCH_CHECK(cu[b + 1] >= cu[b] && cu[b + 1] - cu[b] <= high, op, ": a sequence must have 0 to ", high,
+                " tokens, got cu_seqlens ", cu[b], " then ", cu[b + 1], " at ", b);
+  }
+  return cu[cu_seqlens.size(0) - 1];
 }
 
 void check_eps(const char* op, double eps) { TORCH_CHECK(eps > 0.0, op, ": eps must be above 0, got ", eps); }
@@ -221,6 +242,15 @@ Tensor attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen
   check_dropout("attention", dropout, qkv.size(0), qkv);
   return std::get<0>(dispatch::attention(qkv, cu_seqlens, max_seqlen, num_heads, dropout.p, dropout.seed, dropout.site,
                                          optional(dropout.keys)));
+}
+
+Tensor masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale, const Dropout& dropout) {
+  constexpr auto kOp = "masked_softmax_dropout";
+  check(kOp, "scores", scores, {-1, -1, -1, -1}, scores);
+  check_integers(kOp, "cu_seqlens", cu_seqlens, scores.size(0) + 1, at::kInt, scores);
+  check_dropout(kOp, dropout, check_lengths(kOp, cu_seqlens, std::min(scores.size(2), scores.size(3))), scores);
+  return std::get<0>(dispatch::masked_softmax_dropout(scores, cu_seqlens, scale, dropout.p, dropout.seed, dropout.site,
+                                                      optional(dropout.keys)));
 }
 
 Tensor dropout(const Tensor& x, const Dropout& dropout) {

@@ -57,6 +57,13 @@ at::Tensor embedding_layer_norm_dropout(const at::Tensor& input_ids, const at::T
 at::Tensor attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
                      const Dropout& dropout);
 
+/// dropout(softmax(scale * scores)) within each sequence: attention's probabilities where no fused kernel serves, the
+/// same as inside of attention(). scores [B, A, S, S2]; cu_seqlens [B + 1] int32, whose differences are the lengths (at
+/// most S and S2). Columns from a sequence's length on take no part; they and the rows from its length on are padding,
+/// whose result and gradient are 0 whatever they hold. dropout.keys [T] by token, dropout.site that of the first head.
+at::Tensor masked_softmax_dropout(const at::Tensor& scores, const at::Tensor& cu_seqlens, double scale,
+                                  const Dropout& dropout);
+
 /// dropout(x). x [T, ...], column = index within the row.
 at::Tensor dropout(const at::Tensor& x, const Dropout& dropout);
 

@@ -162,6 +162,26 @@ std::vector<Case> cases() {
              },
          .flops_per_token = 14.0 * kLength * kHidden});  // two products forward, five backward
   }
+  for (const double p : {0.0, kDrop}) {
+    list.push_back({.name = p > 0.0 ? "masked_softmax_dropout" : "masked_softmax",
+                    .bert =
+                        [p](const Tensors& in) {
+                          const int64_t tokens = in[0].size(0) * kLength;
+                          return ops::masked_softmax_dropout(in[0], sequence_ends(tokens), 0.125, drop(tokens, p));
+                        },
+                    .aten =
+                        [p](const Tensors& in) {
+                          const Tensor scores = in[0] * 0.125 + in[1].to(in[0].scalar_type());
+                          return at::dropout(at::softmax(scores, 3), p, p > 0.0);
+                        },
+                    .inputs =
+                        [](int64_t t) {
+                          return Tensors{at::randn({t / kLength, kHeads, kLength, kLength}),
+                                         at::zeros({t / kLength, 1, 1, kLength}, at::kLong)};
+                        },
+                    .passes = 5,  // scores, y; dy, scores, dscores
+                    .columns = kHeads * kLength});
+  }
   list.push_back(
       {.name = "linear",
        .bert = [](const Tensors& in) { return ops::linear(in[0], in[1], in[2]); },

@@ -113,9 +113,10 @@ TEMPLATE_TEST_CASE("Cross entropy kernels equal their scalar twin", "[cuda_emula
                    c10::BFloat16) {
   // Odd sizes begin every row at another alignment; 4,096 columns fill one round of vectors, 16,384 all that are in
   // flight.
-  for (const int64_t columns : {1, 2, 7, 8, 9, 15, 16, 31, 64, 257, 4104}) {
-    check_cross_entropy<TestType>({.rows = 9, .columns = columns, .num_classes = columns});
+  for (const int64_t columns : {1, 2, 7, 9, 15, 16, 31, 257}) {
+    check_cross_entropy<TestType>({.rows = 5, .columns = columns, .num_classes = columns});
   }
+  check_cross_entropy<TestType>({.rows = 1, .columns = 4104, .num_classes = 4104});
   for (const size_t shift : {1, 3, 7}) {
     check_cross_entropy<TestType>({.rows = 3, .columns = 40, .num_classes = 40, .shift = shift});
   }
@@ -124,7 +125,10 @@ TEMPLATE_TEST_CASE("Cross entropy kernels equal their scalar twin", "[cuda_emula
   check_cross_entropy<TestType>({.rows = 3, .columns = 67, .num_classes = 1});
   check_cross_entropy<TestType>({.rows = 1, .columns = 30522, .num_classes = 30522, .every_order = false});
   check_cross_entropy<TestType>({.rows = 2, .columns = 30528, .num_classes = 30522, .every_order = false});
-  check_cross_entropy<TestType>({.rows = 600, .columns = 3, .num_classes = 3, .every_order = false});
+}
+
+TEST_CASE("Cross entropy adds up more losses than a block has threads", "[cuda_emulator]") {
+  check_cross_entropy<float>({.rows = 520, .columns = 3, .num_classes = 3, .every_order = false});  // of 512
 }
 
 TEST_CASE("Cross entropy of no rows is 0", "[cuda_emulator]") {

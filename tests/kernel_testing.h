@@ -72,8 +72,8 @@ inline constexpr uint64_t kSeed = 0x1234567890ABCDEF;
 inline constexpr uint32_t kSite = 3077;
 
 /// Whether dropout keeps an element of the row with this key: Note [Dropout keys], philox.h.
-inline bool kept(int64_t key, int64_t column, double p) {
-  const Philox4 words = dropout_words(kSeed, static_cast<uint64_t>(key), kSite, static_cast<uint32_t>(column / 4));
+inline bool kept(int64_t key, int64_t column, double p, uint32_t site = kSite) {
+  const Philox4 words = dropout_words(kSeed, static_cast<uint64_t>(key), site, static_cast<uint32_t>(column / 4));
   return p == 0.0 || words.word[column % 4] >= dropout_threshold(p);
 }
 

@@ -4,138 +4,35 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "cuda_ext/composite.h"
 #include "cuda_ext/cpu_simd.h"
-#include "cuda_ext/philox.h"
-#include "tests/testing.h"
+#include "tests/ops_testing.h"
 
 namespace bert {
 namespace {
 
 using at::Tensor;
+using testing::compare;
 using testing::Contains;
-using testing::Tolerance;
-using Tensors = std::vector<Tensor>;
-using Op = std::function<Tensor(const Tensors&)>;
-
-Tolerance tolerance(at::ScalarType type) {
-  return type == at::kDouble  ? testing::kDouble
-         : type == at::kFloat ? testing::kFloat
-         : type == at::kHalf  ? testing::kHalf
-                              : testing::kBFloat16;
-}
-
-/// Empty when every |got - want| <= scale * tolerance of the dtype; else the worst element. NaN equals NaN.
-std::string mismatch(const Tensor& got, const Tensor& want, double scale = 1.0) {
-  if (got.sizes() != want.sizes()) return c10::str("sizes ", got.sizes(), " want ", want.sizes());
-  if (got.numel() == 0) return "";
-  const Tolerance limit = tolerance(got.scalar_type());
-  const Tensor g = got.to(at::kDouble).flatten(), w = want.to(at::kDouble).flatten();
-  const Tensor excess = (g - w).abs() - scale * (limit.absolute + limit.relative * w.abs());
-  const Tensor bad = at::where(g.isnan().logical_and(w.isnan()), at::full({}, -1.0, w.options()),
-                               excess.nan_to_num(INFINITY, INFINITY));
-  const int64_t worst = bad.argmax().item<int64_t>();
-  if (bad[worst].item<double>() <= 0.0) return "";
-  return c10::str("index ", worst, " of ", got.sizes(), ": got ", g[worst].item<double>(), ", want ",
-                  w[worst].item<double>());
-}
-
-struct Result {
-  Tensor y;
-  Tensors grads;  // of the inputs that require one
-};
-
-/// Value and gradients of op at copies of `inputs` in `type`; the upstream gradient is the same for every dtype.
-/// Integers are kept.
-Result evaluate(const Op& op, const Tensors& inputs, at::ScalarType type) {
-  Tensors leaves, wanted;
-  for (const Tensor& input : inputs) {
-    leaves.push_back(input.is_floating_point() ? input.detach().to(type, false, /*copy=*/true).requires_grad_(true)
-                                               : input);
-    if (input.is_floating_point()) wanted.push_back(leaves.back());
-  }
-  const Tensor y = op(leaves);
-  const Tensor upstream = at::linspace(-1, 1, y.numel(), at::kDouble).mul(7).sin().view(y.sizes()).to(y.scalar_type());
-  return {y.detach(), torch::autograd::grad({y}, wanted, {upstream}, std::nullopt, false, /*allow_unused=*/true)};
-}
-
-/// got in `type` against want in double. Gradients of parameters are sums over rows: their tolerance grows with
-/// `scale`.
-void compare(const Op& op, const Op& plain, const Tensors& inputs, at::ScalarType type, double scale = 1.0) {
-  Tensors rounded;
-  for (const Tensor& input : inputs)
-    rounded.push_back(input.is_floating_point() ? input.to(type).to(at::kDouble) : input);
-  const Result got = evaluate(op, rounded, type), want = evaluate(plain, rounded, at::kDouble);
-  CHECK(got.y.scalar_type() == type);
-  CHECK(mismatch(got.y, want.y, scale) == "");
-  REQUIRE(got.grads.size() == want.grads.size());
-  for (size_t i = 0; i < got.grads.size(); ++i) {
-    INFO("gradient " << i);
-    const double size = std::max(1.0, want.grads[i].numel() ? want.grads[i].abs().max().item<double>() : 0.0);
-    CHECK(mismatch(got.grads[i], want.grads[i], scale * size) == "");
-  }
-}
-
-/// The derivative along a fixed direction, by central differences in double.
-void gradcheck(const Op& op, const Tensors& inputs) {
-  const Result at_point = evaluate(op, inputs, at::kDouble);
-  const Tensor upstream = at::linspace(-1, 1, at_point.y.numel(), at::kDouble).mul(7).sin().view(at_point.y.sizes());
-  size_t index = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].is_floating_point()) continue;
-    const Tensor gradient = at_point.grads[index++].flatten();
-    for (int64_t element = 0; element < inputs[i].numel(); ++element) {
-      constexpr double kStep = 1e-6;
-      double side[2];
-      for (int s = 0; s < 2; ++s) {
-        Tensors moved = inputs;
-        moved[i] = inputs[i].to(at::kDouble).clone();
-        moved[i].view(-1)[element] += s == 0 ? -kStep : kStep;
-        side[s] = (op(moved) * upstream).sum().item<double>();
-      }
-      const double want = (side[1] - side[0]) / (2 * kStep);
-      INFO("input " << i << " element " << element);
-      REQUIRE(gradient[element].item<double>() == Approx(want).epsilon(1e-5).margin(1e-7));
-    }
-  }
-}
-
-Tensor randn(at::IntArrayRef sizes, uint64_t seed) {
-  return at::randn(sizes, at::detail::createCPUGenerator(seed), at::kDouble);
-}
-Tensor integers(int64_t high, int64_t count, uint64_t seed) {
-  return at::randint(high, {count}, at::detail::createCPUGenerator(seed), at::kLong);
-}
-Tensor keys_of(int64_t tokens) { return at::arange(tokens, at::kLong) + (int64_t{5} << 16); }
-
-ops::Dropout drop(double p, int64_t tokens) { return {.p = p, .seed = 11, .site = 1040, .keys = keys_of(tokens)}; }
-/// The mask of drop(), 0 or 1 / (1 - p), from the scalar rule.
-Tensor scalar_mask(double p, const Tensor& keys, int64_t columns, int64_t site = 1040) {
-  Tensor mask = at::empty({keys.size(0), columns}, at::kDouble);
-  for (int64_t t = 0; t < keys.size(0); ++t) {
-    const auto key = static_cast<uint64_t>(keys[t].item<int64_t>());
-    for (int64_t c = 0; c < columns; ++c) {
-      const uint32_t word =
-          dropout_words(11, key, static_cast<uint32_t>(site), static_cast<uint32_t>(c / 4)).word[c % 4];
-      mask.data_ptr<double>()[t * columns + c] = word >= dropout_threshold(p) ? 1.0 / (1.0 - p) : 0.0;
-    }
-  }
-  return mask;
-}
-
-const std::vector<int64_t> kWidths = {1, 7, 70, 128, 256, 312, 384, 512, 768, 1024};
-const std::vector<at::ScalarType> kTypes = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf};
+using testing::drop;
+using testing::evaluate;
+using testing::gradcheck;
+using testing::integers;
+using testing::keys_of;
+using testing::kTypes;
+using testing::kWidths;
+using testing::mismatch;
+using testing::Op;
+using testing::randn;
+using testing::Result;
+using testing::scalar_mask;
+using testing::Tensors;
 
 TEST_CASE("bias_gelu equals its definition", "[unit]") {
   for (const bool tanh : {true, false}) {
@@ -328,59 +225,6 @@ TEST_CASE("qkv_linear copies nothing when the weights are neighbours", "[unit]")
   CHECK(joined.value_weight.grad().is_alias_of(dquery));
 }
 
-TEST_CASE("cross_entropy equals its definition and leaves padded columns out", "[unit]") {
-  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
-    for (const auto& [rows, columns, classes] :
-         std::vector<std::array<int64_t, 3>>{{0, 7, 7}, {1, 2, 2}, {5, 70, 67}, {33, 1024, 1000}}) {
-      const Tensor labels = integers(classes, rows, 3);
-      const Tensor logits = (4 * randn({rows, columns}, 1)).to(type);
-      Tensor x = logits.clone().requires_grad_(true);
-      const Tensor loss = ops::cross_entropy(x, labels, classes);
-      CHECK(loss.scalar_type() == (type == at::kDouble ? at::kDouble : at::kFloat));
-      (loss * 3).backward();
-      const Tensor probabilities = at::softmax(logits.to(at::kDouble).narrow(1, 0, classes), 1);
-      Tensor gradient = at::zeros({rows, columns}, at::kDouble);
-      if (rows > 0) {
-        const Tensor hot = at::one_hot(labels, classes).to(at::kDouble);
-        gradient.narrow(1, 0, classes).copy_((probabilities - hot) * 3.0 / static_cast<double>(rows));
-        CHECK(loss.item<double>() == Approx(-(probabilities * hot).sum(1).log().mean().item<double>()).epsilon(1e-5));
-      } else {
-        CHECK(loss.item<double>() == 0.0);
-      }
-      CHECK(mismatch(x.grad(), gradient) == "");
-    }
-  }
-  const Tensor labels = integers(4, 3, 1);
-  gradcheck([&](const Tensors& in) { return ops::cross_entropy(in[0], labels, 4); }, {randn({3, 5}, 2)});
-}
-
-TEST_CASE("cross_entropy of a label outside of the classes is NaN where nobody looks at labels", "[unit]") {
-  const Tensor logits = randn({3, 7}, 1), labels = at::tensor({2, -100, 6}, at::kLong);  // 6 is a padded column
-  const auto [loss, logsumexp] = composite::cross_entropy(logits, labels, 6);
-  CHECK(std::isnan(loss.item<double>()));
-  Tensor gradient = logits.clone();
-  composite::cross_entropy_backward_(gradient, at::ones({}, at::kDouble), labels, logsumexp, 6);
-  CHECK(gradient[0].isfinite().all().item<bool>());
-  for (const int64_t row : {1, 2}) {
-    CHECK(gradient[row].narrow(0, 0, 6).isnan().all().item<bool>());
-    CHECK(gradient[row][6].item<double>() == 0.0);
-  }
-}
-
-TEST_CASE("cross_entropy writes its gradient over logits that nobody else holds, and only then", "[unit]") {
-  const Tensor labels = integers(9, 4, 1);
-  const Tensor leaf = randn({4, 9}, 2).to(at::kFloat).requires_grad_(true);
-  const Tensor kept = leaf * 1, before = kept.detach().clone();
-  ops::cross_entropy(kept, labels, 9).backward();
-  CHECK(at::equal(kept, before));
-  const Tensor expected = leaf.grad().clone();
-  leaf.mutable_grad().zero_();
-  const Tensor loss = ops::cross_entropy(leaf * 1, labels, 9);
-  loss.backward({}, /*retain_graph=*/true);
-  CHECK(at::equal(leaf.grad(), expected));
-  CHECK_THROWS_WITH(loss.backward(), Contains("modified by an inplace operation"));
-}
-
 TEST_CASE("A sample's results do not depend on what it is packed with", "[unit]") {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     const int64_t heads = 2, hidden = 128;
@@ -441,6 +285,8 @@ TEST_CASE("Every instruction set of this machine gives close results", "[unit]")
       {[](const Tensors& in) { return ops::dropout(in[0], drop(0.5, 60)); }, {randn({60, 70}, 1)}},
       {[&](const Tensors& in) { return ops::attention(in[0], cu, 33, 2, drop(0.2, 60)); },
        {randn({60, 3 * 2 * 35}, 1)}},
+      {[&](const Tensors& in) { return ops::masked_softmax_dropout(in[0], cu, 0.3, drop(0.2, 60)); },
+       {randn({3, 2, 33, 35}, 1)}},
       {[](const Tensors& in) { return ops::cross_entropy(in[0], integers(67, 60, 1), 67); }, {randn({60, 70}, 1)}}};
   for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const auto& [op, inputs] : cases) {
@@ -495,8 +341,6 @@ TEST_CASE("Operators refuse what does not fit and say what they got", "[unit]") 
   CHECK_THROWS_WITH(ops::linear(x, at::zeros({3, 5}), Tensor()), Contains("weight must be [-1, 6]"));
   CHECK_THROWS_WITH(ops::attention(x, at::zeros({2}, at::kInt), 4, 4, {}), Contains("num_heads = 4"));
   CHECK_THROWS_WITH(ops::attention(x, ids, 4, 2, {}), Contains("cu_seqlens") && Contains("Int"));
-  CHECK_THROWS_WITH(ops::cross_entropy(x, ids, 7), Contains("num_classes") && Contains("got 7"));
-  CHECK_THROWS_WITH(ops::cross_entropy(x, at::full({4}, 9, at::kLong), 6), Contains("label") && Contains("9"));
 }
 
 }  // namespace

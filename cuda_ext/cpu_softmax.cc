@@ -1,0 +1,73 @@
+// Masked softmax and dropout on the CPU: rows for the threads; the arithmetic is in cpu_softmax.inc.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "cuda_ext/composite.h"
+#include "cuda_ext/cpu_kernels.h"
+
+namespace bert::cpu {
+namespace {
+
+/// What forward and backward share.
+simd::MaskedSoftmax arguments_of(const Tensor& scores, const Tensor& cu_seqlens, double scale, double p, int64_t seed,
+                                 int64_t site, const OptionalTensor& keys) {
+  return {.type = type_of(scores),
+          .heads = scores.size(1),
+          .queries = scores.size(2),
+          .columns = scores.size(3),
+          .cu_seqlens = cu_seqlens.const_data_ptr<int32_t>(),
+          .scale = static_cast<float>(scale),
+          .scores = scores.const_data_ptr(),
+          .grad = nullptr,
+          .out = nullptr,
+          .logsumexp = nullptr,
+          .mask = mask_of(p, seed, site, keys),
+          .scratch = nullptr};
+}
+
+void for_rows(const simd::MaskedSoftmax& arguments, int64_t rows,
+              void (*kernel)(const simd::MaskedSoftmax&, int64_t, int64_t)) {
+  constexpr int64_t kGrain = 1 << 13;  // scores: less is not worth a second thread
+  at::parallel_for(0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, arguments.columns)),
+                   [&](int64_t begin, int64_t end) {
+                     simd::MaskedSoftmax mine = arguments;
+                     mine.scratch = scratch(3 * simd::scratch_columns(arguments.columns));
+                     kernel(mine, begin, end);
+                   });
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
+                                                  double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  if (!has_kernel(scores)) {
+    return composite::masked_softmax_dropout(scores, cu_seqlens, scale, p, seed, site, keys);
+  }
+  const Tensor x = scores.contiguous();
+  Tensor y = at::empty_like(x), logsumexp = at::empty(x.sizes().slice(0, 3), x.options().dtype(at::kFloat));
+  simd::MaskedSoftmax arguments = arguments_of(x, cu_seqlens, scale, p, seed, site, keys);
+  arguments.out = y.mutable_data_ptr();
+  arguments.logsumexp = logsumexp.mutable_data_ptr<float>();
+  for_rows(arguments, logsumexp.numel(), simd::kernels().masked_softmax);
+  return {y, logsumexp};
+}
+
+Tensor masked_softmax_dropout_backward(const Tensor& grad, const Tensor& scores, const Tensor& logsumexp,
+                                       const Tensor& cu_seqlens, double scale, double p, int64_t seed, int64_t site,
+                                       const OptionalTensor& keys) {
+  if (!has_kernel(scores) || grad.scalar_type() != scores.scalar_type()) {
+    return composite::masked_softmax_dropout_backward(grad, scores, logsumexp, cu_seqlens, scale, p, seed, site, keys);
+  }
+  const Tensor x = scores.contiguous(), dy = grad.contiguous(), lse = logsumexp.contiguous();
+  Tensor dscores = at::empty_like(x);
+  simd::MaskedSoftmax arguments = arguments_of(x, cu_seqlens, scale, p, seed, site, keys);
+  arguments.grad = dy.const_data_ptr();
+  arguments.out = dscores.mutable_data_ptr();
+  arguments.logsumexp = const_cast<float*>(lse.const_data_ptr<float>());  // read only in backward
+  for_rows(arguments, lse.numel(), simd::kernels().masked_softmax_backward);
+  return dscores;
+}
+
+}  // namespace bert::cpu
