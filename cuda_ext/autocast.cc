@@ -54,9 +54,9 @@ struct Autocast {
     return {cast.low(y), mean, rstd};
   }
 
-  static std::tuple<Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
-                                              int64_t num_heads, double p, int64_t seed, int64_t site,
-                                              const OptionalTensor& keys) {
+  static std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
+                                                      int64_t num_heads, double p, int64_t seed, int64_t site,
+                                                      const OptionalTensor& keys) {
     const Autocast cast;
     return dispatch::attention(cast.low(qkv), cu_seqlens, max_seqlen, num_heads, p, seed, site, keys);
   }

@@ -152,20 +152,20 @@ struct Attention : Function<Attention> {
   static variable_list forward(AutogradContext* ctx, const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
                                int64_t num_heads, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    auto [out, logsumexp] = dispatch::attention(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys);
-    ctx->save_for_backward({qkv, out, logsumexp, cu_seqlens, keys.value_or(Tensor())});
-    ctx->mark_non_differentiable({logsumexp});
+    auto [out, logsumexp, rng_state] = dispatch::attention(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys);
+    ctx->save_for_backward({qkv, out, logsumexp, rng_state, cu_seqlens, keys.value_or(Tensor())});
+    ctx->mark_non_differentiable({logsumexp, rng_state});
     ctx->saved_data["max_seqlen"] = max_seqlen;
     ctx->saved_data["num_heads"] = num_heads;
     DropoutState{p, seed, site}.save(ctx);
-    return {out, logsumexp};
+    return {out, logsumexp, rng_state};
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const auto drop = DropoutState::load(ctx);
     const Tensor dqkv = dispatch::attention_backward(
-        grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3], ctx->saved_data["max_seqlen"].toInt(),
-        ctx->saved_data["num_heads"].toInt(), drop.p, drop.seed, drop.site, optional(saved[4]));
+        grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3], saved[4], ctx->saved_data["max_seqlen"].toInt(),
+        ctx->saved_data["num_heads"].toInt(), drop.p, drop.seed, drop.site, optional(saved[5]));
     return {dqkv, Tensor(), Tensor(), Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
@@ -260,9 +260,10 @@ std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& in
   return triple(EmbeddingLayerNormDropout::apply(input_ids, position_ids, token_type_ids, word, position, type, gamma,
                                                  beta, eps, p, seed, site, keys));
 }
-std::tuple<Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
-                                     double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
-  return pair(Attention::apply(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys));
+std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
+                                             int64_t num_heads, double p, int64_t seed, int64_t site,
+                                             const OptionalTensor& keys) {
+  return triple(Attention::apply(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys));
 }
 std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
                                                   double p, int64_t seed, int64_t site, const OptionalTensor& keys) {

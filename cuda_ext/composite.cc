@@ -208,22 +208,25 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_
   return {scatter(input_ids, word), scatter(position_ids, position), scatter(token_type_ids, type), dgamma, dbeta};
 }
 
-std::tuple<Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
-                                     double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
+                                             int64_t num_heads, double p, int64_t seed, int64_t site,
+                                             const OptionalTensor& keys) {
+  const Tensor rng_state = at::empty({0}, cu_seqlens.options().dtype(at::kLong));  // the mask is drawn from the keys
   if (qkv.size(0) == 0) {
     return {at::empty({0, qkv.size(1) / 3}, qkv.options()),
-            at::empty({num_heads, 0}, qkv.options().dtype(accumulation_type(qkv)))};
+            at::empty({num_heads, 0}, qkv.options().dtype(accumulation_type(qkv))), rng_state};
   }
   const PaddedAttention a(qkv, cu_seqlens, max_seqlen, num_heads);
   const auto [probabilities, logsumexp] =
       dispatch::masked_softmax_dropout(a.scores(), cu_seqlens, 1.0, p, seed, site, keys);
   const Tensor out = at::matmul(probabilities, a.value).transpose(1, 2).flatten(2).flatten(0, 1);
-  return {out.index_select(0, a.slot), logsumexp.transpose(0, 1).reshape({num_heads, -1}).index_select(1, a.slot)};
+  return {out.index_select(0, a.slot), logsumexp.transpose(0, 1).reshape({num_heads, -1}).index_select(1, a.slot),
+          rng_state};
 }
 
 Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& /*out*/, const Tensor& /*logsumexp*/,
-                          const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads, double p, int64_t seed,
-                          int64_t site, const OptionalTensor& keys) {
+                          const Tensor& /*rng_state*/, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
+                          double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
   if (qkv.size(0) == 0) return at::empty_like(qkv);
   const PaddedAttention a(qkv, cu_seqlens, max_seqlen, num_heads);
   const Tensor dout = grad.index_select(0, a.rows).view({a.sequences, a.slots, a.heads, a.head_size}).transpose(1, 2);
@@ -274,7 +277,8 @@ Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor
   if (labels.numel() == 0) return logits;
   const Tensor x = logits.narrow(1, 0, num_classes).to(logsumexp.scalar_type());
   Tensor dx = at::exp(x - (logsumexp + nan_outside(labels, num_classes, x)).unsqueeze(1));
-  dx.scatter_add_(1, labels.clamp(0, num_classes - 1).unsqueeze(1), at::full({labels.size(0), 1}, -1.0, dx.options()));
+  // Not scatter_add_: LibTorch has no deterministic one on CUDA.
+  dx -= labels.unsqueeze(1).eq(at::arange(num_classes, labels.options())).to(dx.scalar_type());
   logits.zero_();
   logits.narrow(1, 0, num_classes).copy_(dx * (grad / static_cast<double>(labels.size(0))));
   return logits;

@@ -49,12 +49,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_
     const Tensor& word, const Tensor& position, const Tensor& type, const Tensor& mean, const Tensor& rstd,
     const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys);
 
-std::tuple<Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
-                                     double p, int64_t seed, int64_t site, const OptionalTensor& keys);
+std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
+                                             int64_t num_heads, double p, int64_t seed, int64_t site,
+                                             const OptionalTensor& keys);
 
 Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp,
-                          const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads, double p, int64_t seed,
-                          int64_t site, const OptionalTensor& keys);
+                          const Tensor& rng_state, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
+                          double p, int64_t seed, int64_t site, const OptionalTensor& keys);
 
 std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
                                                   double p, int64_t seed, int64_t site, const OptionalTensor& keys);

@@ -56,8 +56,9 @@ void for_heads(const Tensor& cu_seqlens, int64_t num_heads, int64_t head_size, c
 
 }  // namespace
 
-std::tuple<Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
-                                     double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
+                                             int64_t num_heads, double p, int64_t seed, int64_t site,
+                                             const OptionalTensor& keys) {
   if (!has_kernel(qkv)) return composite::attention(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys);
   const int64_t tokens = qkv.size(0), hidden = qkv.size(1) / 3, head_size = hidden / num_heads;
   Tensor out = at::empty({tokens, hidden}, qkv.options());
@@ -72,15 +73,15 @@ std::tuple<Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens
   arguments.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_size)));
   arguments.mask = mask_of(p, seed, site, keys);
   for_heads(cu_seqlens, num_heads, head_size, arguments, qkv, simd::kernels().attention);
-  return {out, logsumexp};
+  return {out, logsumexp, at::empty({0}, qkv.options().dtype(at::kLong))};
 }
 
 Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp,
-                          const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads, double p, int64_t seed,
-                          int64_t site, const OptionalTensor& keys) {
+                          const Tensor& rng_state, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
+                          double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
   if (!has_kernel(qkv) || grad.scalar_type() != qkv.scalar_type()) {
-    return composite::attention_backward(grad, qkv, out, logsumexp, cu_seqlens, max_seqlen, num_heads, p, seed, site,
-                                         keys);
+    return composite::attention_backward(grad, qkv, out, logsumexp, rng_state, cu_seqlens, max_seqlen, num_heads, p,
+                                         seed, site, keys);
   }
   const int64_t hidden = qkv.size(1) / 3, head_size = hidden / num_heads;
   const Tensor upstream = grad.contiguous();

@@ -26,11 +26,12 @@ Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias)
 std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
                                                    std::array<bool, 3> needed);
 
-std::tuple<Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
-                                     double p, int64_t seed, int64_t site, const OptionalTensor& keys);
+std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
+                                             int64_t num_heads, double p, int64_t seed, int64_t site,
+                                             const OptionalTensor& keys);
 Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp,
-                          const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads, double p, int64_t seed,
-                          int64_t site, const OptionalTensor& keys);
+                          const Tensor& rng_state, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
+                          double p, int64_t seed, int64_t site, const OptionalTensor& keys);
 
 std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
                                                   double p, int64_t seed, int64_t site, const OptionalTensor& keys);

@@ -54,11 +54,10 @@ TORCH_LIBRARY(bert, m) {
   m.def(
       "attention(Tensor qkv, Tensor cu_seqlens, int max_seqlen, int num_heads, float p, int seed, int site, Tensor? "
       "keys) -> "
-      "(Tensor out, Tensor logsumexp)");
+      "(Tensor out, Tensor logsumexp, Tensor rng_state)");
   m.def(
-      "attention_backward(Tensor grad, Tensor qkv, Tensor out, Tensor logsumexp, Tensor cu_seqlens, int max_seqlen, "
-      "int num_heads, "
-      "float p, int seed, int site, Tensor? keys) -> Tensor");
+      "attention_backward(Tensor grad, Tensor qkv, Tensor out, Tensor logsumexp, Tensor rng_state, Tensor cu_seqlens, "
+      "int max_seqlen, int num_heads, float p, int seed, int site, Tensor? keys) -> Tensor");
   m.def(
       "masked_softmax_dropout(Tensor scores, Tensor cu_seqlens, float scale, float p, int seed, int site, Tensor? "
       "keys) -> (Tensor y, Tensor logsumexp)");
