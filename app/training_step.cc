@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include "app/determinism.h"
+
 namespace bert {
 namespace {
 
@@ -12,6 +14,7 @@ std::vector<NamedParameter> named_parameters(const torch::nn::Module& module) {
 }
 
 BertForPreTraining make_model(const PretrainConfig& config, c10::Device device, Precision precision) {
+  use_deterministic_algorithms(device);
   BertForPreTraining model(config.model);
   init_weights(*model, config.model, static_cast<uint64_t>(config.seed));
   model->dropout_seed = config.seed;
@@ -40,6 +43,9 @@ TrainingStep::TrainingStep(const PretrainConfig& config, c10::Device device,
 }
 
 PretrainingOutput TrainingStep::forward(const PackedBatch& batch) {
+  if (device_.is_cuda() && model->is_training()) {
+    seed_for_micro_batch(at::globalContext().defaultGenerator(device_), model->dropout_seed, batch.first_sample);
+  }
   const AutocastGuard autocast(device_.type(), precision_);
   return model->forward(batch);
 }

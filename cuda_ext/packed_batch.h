@@ -16,6 +16,7 @@ struct PackedBatch {
   at::Tensor dropout_keys;          // [T], sample number << 16 | position in the sample (Note [Dropout keys], philox.h)
   at::Tensor cu_seqlens;            // [B + 1] int32, cu_seqlens[0] = 0, cu_seqlens[B] = T
   int64_t max_seqlen = 0;           // longest sequence
+  int64_t first_sample = 0;         // number of the first sequence's sample since the run began
   at::Tensor masked_positions;      // [M], rows of the packed batch (0 .. T - 1), ascending
   at::Tensor masked_ids;            // [M], the original ids at those rows
   at::Tensor next_sentence_labels;  // [B], 1 = the second segment is random

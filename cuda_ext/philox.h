@@ -54,7 +54,8 @@ BERT_HOST_DEVICE uint32_t dropout_threshold(double p) { return static_cast<uint3
 /// and those from kAttentionSite on are its heads' attention probabilities (column = position of the key token).
 inline constexpr uint32_t kEmbeddingSite = 0, kSitesPerLayer = 1024, kAttentionOutputSite = 0, kOutputSite = 1,
                           kAttentionSite = 16,
-                          kHeadSite = 1;  // kHeadSite: dropout before a classifier
+                          kHeadSite = 1,  // dropout before a classifier
+    kGeneratorSite = 2;                   // the state of LibTorch's generator for a micro-batch
 inline constexpr uint32_t dropout_site(uint32_t layer, uint32_t site) { return (layer + 1) * kSitesPerLayer + site; }
 
 }  // namespace bert

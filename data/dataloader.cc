@@ -52,6 +52,7 @@ PackedBatch collate(const std::vector<ShardRow>& rows, int64_t first_sample, boo
   };
   const int64_t sequences = static_cast<int64_t>(rows.size());
   PackedBatch batch;
+  batch.first_sample = first_sample;
   for (at::Tensor* tensor : {&batch.input_ids, &batch.token_type_ids, &batch.position_ids, &batch.dropout_keys}) {
     *tensor = make(tokens, at::kLong);
   }

@@ -42,6 +42,7 @@ void take_apart(const PackedBatch& batch, Samples& samples) {
   const auto originals = values(batch.masked_ids), labels = values(batch.next_sentence_labels);
   REQUIRE(ends.front() == 0);
   REQUIRE(ends.back() == batch.num_tokens());
+  REQUIRE(batch.first_sample == keys.front() >> 16);
   REQUIRE(static_cast<int64_t>(labels.size()) == batch.num_sequences());
   int64_t longest = 0;
   size_t mask = 0;
