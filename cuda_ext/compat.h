@@ -1,0 +1,37 @@
+// What differs between builds with and without CUDA: the only file that asks.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+#ifdef USE_CUDA
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#endif
+
+namespace bert::compat {
+
+/// While one lives, LibTorch throws where the host would wait for a CUDA device.
+class ForbidSynchronization {
+ public:
+#ifdef USE_CUDA
+  ForbidSynchronization() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR); }
+  ~ForbidSynchronization() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED); }
+#else
+  ForbidSynchronization() {}
+  ~ForbidSynchronization() {}
+#endif
+  ForbidSynchronization(const ForbidSynchronization&) = delete;
+  ForbidSynchronization& operator=(const ForbidSynchronization&) = delete;
+};
+
+/// How often LibTorch's allocator has asked the driver for memory of this device; 0 for the CPU.
+inline int64_t device_allocations([[maybe_unused]] c10::Device device) {
+#ifdef USE_CUDA
+  if (device.is_cuda()) return c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).num_device_alloc;
+#endif
+  return 0;
+}
+
+}  // namespace bert::compat
