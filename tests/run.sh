@@ -99,6 +99,11 @@ for binary in "${binaries[@]}"; do
   fi
   passed=$((passed + cases - wrong)) failed=$((failed + wrong))
 done
+if [ -z "$filter$sanitized" ]; then
+  lane=()  # --slow: every test tagged [cuda], on the CPU in a device's place
+  [ -z "$slow" ] || lane=(--tests '*ropout*')
+  check "the GPU lane runs in emulation and reports what breaks" "$root/tests/gpu.sh" selftest "$build" "${lane[@]}"
+fi
 if [ $asserted -eq 0 ]; then
   echo "no test ran${filter:+ for $filter}"
   failed=$((failed + 1))
