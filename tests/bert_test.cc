@@ -241,9 +241,9 @@ TEST_CASE("init_weights draws what the configuration says", "[unit][model]") {
     CHECK(largest(named(model, word)) <= 0.1f);
     CHECK(largest(named(model, word)) > 0.099);
     // The standard deviation of the cut normal is 0.8796 of the whole one's.
-    CHECK(named(model, word).std().item<double>() == Approx(0.8796 * 0.05).epsilon(0.01));
+    CHECK(named(model, word).std().item<double>() == testing::Approx(0.8796 * 0.05).epsilon(0.01));
     CHECK(std::abs(named(model, word).mean().item<double>()) < 1e-3);
-    CHECK(named(model, intermediate).std().item<double>() == Approx(0.8796 * 0.05).epsilon(0.02));
+    CHECK(named(model, intermediate).std().item<double>() == testing::Approx(0.8796 * 0.05).epsilon(0.02));
     for (const auto& item : model->named_parameters()) {
       if (item.value().dim() == 2) continue;
       INFO(item.key());
@@ -255,13 +255,13 @@ TEST_CASE("init_weights draws what the configuration says", "[unit][model]") {
     config.init = "nvidia";
     const BertForPreTraining model = random_model(config);
     CHECK(largest(named(model, word)) > 0.15);  // beyond three standard deviations in 128,000 draws
-    CHECK(named(model, word).std().item<double>() == Approx(0.05).epsilon(0.01));
+    CHECK(named(model, word).std().item<double>() == testing::Approx(0.05).epsilon(0.01));
     for (const char* name :
          {"bert.encoder.layer.0.intermediate.dense", "bert.pooler.dense", "cls.predictions.transform.dense"}) {
       INFO(name);
       const torch::Tensor weight = named(model, (std::string(name) + ".weight").c_str());
       CHECK(largest(weight) <= 0.125);  // 1 / sqrt(64)
-      CHECK(weight.std().item<double>() == Approx(0.125 / std::sqrt(3.0)).epsilon(0.03));
+      CHECK(weight.std().item<double>() == testing::Approx(0.125 / std::sqrt(3.0)).epsilon(0.03));
       CHECK(largest(named(model, (std::string(name) + ".bias").c_str())) > 0.1);
     }
     CHECK(largest(named(model, "bert.encoder.layer.0.output.dense.bias")) == 0.0);

@@ -34,7 +34,7 @@ TEST_CASE("FLOPs of BERT-large at 128 tokens agree with the published count", "[
   // 240.5 GFLOP per sequence of 128 with 20 masked tokens, forward and backward: NVIDIA's phase 1 at 139.5 TFLOP/s and
   // 580 sequences/s.
   const double training = 3 * (flops.forward_of_sequence(128) + flops.forward_of_heads(20, 1));
-  CHECK(training == Approx(139.5e12 / 580).epsilon(0.005));
+  CHECK(training == testing::Approx(139.5e12 / 580).epsilon(0.005));
 }
 
 TEST_CASE("durations", "[unit]") {

@@ -96,7 +96,7 @@ inline void gradcheck(const Op& op, const Tensors& inputs) {
       }
       const double want = (side[1] - side[0]) / (2 * kStep);
       INFO("input " << i << " element " << element);
-      REQUIRE(gradient[element].item<double>() == Approx(want).epsilon(1e-5).margin(1e-7));
+      REQUIRE(gradient[element].item<double>() == testing::Approx(want).epsilon(1e-5).margin(1e-7));
     }
   }
 }
