@@ -90,7 +90,7 @@ void TrainingStep::run(std::span<const PackedBatch> micro_batches) {
   }
   micro_batches_ += static_cast<double>(micro_batches.size());
   parallel_.finish();  // gradients are views into the buckets: zeroed in place, never set to none
-  learning_rate_ = learning_rate(schedule_, optimizer->applied_steps());
+  learning_rate_out(schedule_, optimizer->applied_steps(), learning_rate_);
   scaler.step(*optimizer, learning_rate_);
   scaler.update();
   parallel_.zero_gradients();

@@ -20,7 +20,8 @@ struct OptimChunk {
 
 /// See multi_tensor.h for the formulas.
 struct OptimScalars {
-  float lr, multiplier, inv_correction1, inv_correction2;  // reciprocals: divisions would bound the kernels, not memory
+  double lr;
+  float multiplier, inv_correction1, inv_correction2;  // reciprocals: divisions would bound the kernels, not memory
   float one_minus_beta1, one_minus_beta2, beta3, eps, weight_decay;
   bool decoupled;
 };

@@ -27,7 +27,8 @@ __device__ __forceinline__ int lane_of_thread() { return static_cast<int>(thread
 __device__ __forceinline__ int warp_of_thread() { return static_cast<int>(threadIdx.x) / kWarpSize; }
 
 /// The sum over the warp, the same bits in every lane.
-__device__ __forceinline__ float warp_sum(float value) {
+template <class V>
+__device__ __forceinline__ V warp_sum(V value) {
 #pragma unroll
   for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) value += shuffle_xor(value, lanes);
   return value;
@@ -35,8 +36,8 @@ __device__ __forceinline__ float warp_sum(float value) {
 
 /// The sums over the block, the same bits in every thread; one barrier. scratch holds K words per warp. It may be
 /// written again after the next barrier, so that callers in a loop alternate between two.
-template <int K>
-__device__ __forceinline__ void block_sum(float (&values)[K], SharedPointer<float> scratch) {
+template <int K, class V>
+__device__ __forceinline__ void block_sum(V (&values)[K], SharedPointer<V> scratch) {
   const int warps = static_cast<int>(blockDim.x) / kWarpSize;
 #pragma unroll
   for (int k = 0; k < K; ++k) {
@@ -46,9 +47,23 @@ __device__ __forceinline__ void block_sum(float (&values)[K], SharedPointer<floa
   sync_block();
 #pragma unroll
   for (int k = 0; k < K; ++k) {
-    values[k] = 0.0F;
+    values[k] = V{};
     for (int warp = 0; warp < warps; ++warp) values[k] += scratch[warp * K + k];
   }
+}
+
+/// Whether this block is the last of `blocks` that come to the ticket; what the others wrote before is then visible to
+/// all its threads. The ticket is 0 before the first and after the last of them. Two barriers; flag holds one word.
+__device__ __forceinline__ bool comes_last(unsigned* ticket, int64_t blocks, SharedPointer<int> flag) {
+  sync_block();
+  if (threadIdx.x == 0) {
+    const bool last = static_cast<int64_t>(take_ticket(ticket)) + 1 == blocks;
+    if (last) *ticket = 0;
+    flag[0] = last ? 1 : 0;
+  }
+  sync_block();
+  const int last = flag[0];
+  return last != 0;
 }
 
 /// Bit i: column + i is kept. column is a multiple of N, or N is 1.

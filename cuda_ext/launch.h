@@ -5,9 +5,9 @@
 // - the host files of a CUDA build need stream_of() only.
 //
 // Names of kernels: threadIdx.x, blockIdx.{x,y}, gridDim.{x,y}, blockDim.x; sync_block(); shuffle(), shuffle_xor(),
-// shuffle_down(); BERT_SHARED(T, name, N) and BERT_DYNAMIC_SHARED(T, name), handed on as SharedPointer<T> and read into
-// a named type (not auto); load<N>(pointer) and store<N>(pointer, vector), N * sizeof(T) aligned up to 16 bytes;
-// launch(kernel, grid, block, bytes, stream, ...).
+// shuffle_down(); take_ticket(); BERT_SHARED(T, name, N) and BERT_DYNAMIC_SHARED(T, name), handed on as
+// SharedPointer<T> and read into a named type (not auto); load<N>(pointer) and store<N>(pointer, vector), N * sizeof(T)
+// aligned up to 16 bytes; launch(kernel, grid, block, bytes, stream, ...).
 #pragma once
 
 #include <cstddef>
@@ -67,6 +67,15 @@ __device__ __forceinline__ V shuffle_xor(V value, int lanes, uint32_t mask = kFu
 template <class V>
 __device__ __forceinline__ V shuffle_down(V value, int lanes, uint32_t mask = kFullMask) {
   return __shfl_down_sync(mask, value, lanes);
+}
+
+/// Adds 1 to the ticket and returns what it was. One thread of a block calls it, after a barrier: what the block wrote
+/// before is visible to the threads behind the next barrier of every block whose ticket comes later.
+__device__ __forceinline__ unsigned take_ticket(unsigned* ticket) {
+  __threadfence();
+  const unsigned place = atomicAdd(ticket, 1U);
+  __threadfence();
+  return place;
 }
 
 namespace detail {

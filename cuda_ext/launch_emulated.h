@@ -127,6 +127,11 @@ V shuffle_down(V value, int lanes, uint32_t mask = kFullMask,
   return value;
 }
 
+inline unsigned take_ticket(unsigned* ticket, std::source_location where = std::source_location::current()) {
+  emulator::check_access(ticket, sizeof(unsigned), alignof(unsigned), where);
+  return (*ticket)++;
+}
+
 template <int N, class T>
 Vector<T, N> load(const T* pointer, std::source_location where = std::source_location::current()) {
   emulator::check_access(pointer, N * sizeof(T), alignof(Vector<T, N>), where);

@@ -21,6 +21,9 @@ BERT_HOST_DEVICE T from_float(float x) {
   return static_cast<T>(x);
 }
 
+/// Neither inf nor NaN.
+BERT_HOST_DEVICE bool is_finite(float x) { return fabsf(x) <= 3.40282347e+38F; }
+
 /// e^x; on the device ex2.approx, 2 ulp and a relative error that grows with |x| to 1e-5 near the overflow (CUDA
 /// programming guide).
 BERT_HOST_DEVICE float fast_exp(float x) {

@@ -1,134 +1,271 @@
 #include "cuda_ext/multi_tensor.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "cuda_ext/multi_tensor_backend.h"
 #include "cuda_ext/multi_tensor_cpu.h"
 
 namespace bert::ops {
 namespace {
 
-const OptimKernels& host_kernels() { return cpu::optim_kernels(cpu_capability()); }
+/// The lists by ATen's operators, in any dtype, layout and place.
+class AtenList : public TensorList::Backend {
+ public:
+  explicit AtenList(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {}
 
-void write(const at::Tensor& destination, const at::Tensor& value, const at::Tensor& skip) {
-  destination.copy_(at::where(skip, destination, value));
-}
+  const at::Tensor& norm() override { return norm_ = norms().norm(); }
 
-void write_param(const OptimizerTensors& tensors, size_t i, const at::Tensor& value, const at::Tensor& skip) {
-  write(tensors.params[i], value, skip);
-  if (tensors.copies[i].defined())
-    write(tensors.copies[i], tensors.params[i].to(tensors.copies[i].scalar_type()), skip);
-}
+  const at::Tensor& norms() override {
+    std::vector<at::Tensor> norms;
+    norms.reserve(tensors_.size());
+    for (const at::Tensor& tensor : tensors_) {
+      const at::ScalarType accumulate = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      norms.push_back(at::norm(tensor, 2, accumulate).to(at::kDouble));
+    }
+    return norms_ = at::stack(norms);
+  }
 
-/// Tells autograd that the vector kernels wrote to the tensors, as an in-place operator would.
-void bump_versions(const OptimizerTensors& tensors) {
-  for (const auto* list : {&tensors.params, &tensors.copies}) {
-    for (const at::Tensor& tensor : *list) {
-      if (tensor.defined() && !tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  void unscale_(const at::Tensor& inv_scale, const at::Tensor& found_inf) override {
+    for (const at::Tensor& tensor : tensors_) {
+      if (tensor.scalar_type() == at::kDouble) {  // the operator below has no fp64 on the CPU
+        found_inf.masked_fill_(tensor.isfinite().all().logical_not(), 1.0);
+        tensor.mul_(inv_scale);
+      } else {
+        at::_amp_foreach_non_finite_check_and_unscale_(tensor, const_cast<at::Tensor&>(found_inf), inv_scale);
+      }
     }
   }
-}
 
-/// The moments after this step (Note [Moments in fp32]), and sqrt(v / correction2) + eps. 0-dimensional fp64 scalars do
-/// not promote fp32 tensors.
-struct Moments {
-  at::Tensor exp_avg, exp_avg_sq, denominator;
+ private:
+  std::vector<at::Tensor> tensors_;
+  at::Tensor norm_, norms_;
 };
 
-Moments next_moments(const OptimizerTensors& tensors, size_t i, const at::Tensor& grad, const StepScalars& scalars,
-                     const LambParameters& p) {
-  Moments next;
-  next.exp_avg = tensors.exp_avg[i] + (grad * p.beta3 - tensors.exp_avg[i] * (1.0 - p.beta1));
-  next.exp_avg_sq = tensors.exp_avg_sq[i] + (grad * grad - tensors.exp_avg_sq[i]) * (1.0 - p.beta2);
-  next.denominator = (next.exp_avg_sq / scalars.correction2).sqrt() + p.eps;
-  return next;
-}
+/// Steps by ATen's operators. 0-dimensional fp64 scalars do not promote fp32 tensors.
+class AtenStep : public OptimizerStep::Backend {
+ public:
+  AtenStep(UpdateRule rule, const std::vector<OptimizerTensors>& groups)
+      : rule_(rule), groups_(groups), grads_(all_grads(groups)) {}
 
-void lamb_with_aten(const OptimizerTensors& tensors, const StepScalars& scalars, const LambParameters& p) {
-  for (size_t i = 0; i < tensors.params.size(); ++i) {
-    const at::Tensor& param = tensors.params[i];
-    at::Tensor grad = tensors.grads[i] * scalars.multiplier;
-    if (!p.decoupled) grad = grad + param * p.weight_decay;
-    const Moments next = next_moments(tensors, i, grad, scalars, p);
-    at::Tensor update = next.exp_avg / scalars.correction1 / next.denominator;
-    if (p.decoupled) update = update + param * p.weight_decay;
-    at::Tensor ratio = scalars.lr;
-    if (p.trust_ratio) {
-      const at::Tensor param_norm = param.norm().to(at::kDouble), update_norm = update.norm().to(at::kDouble);
-      const at::Tensor usable = param_norm.ne(0).logical_and(update_norm.ne(0));
-      ratio = scalars.lr * at::where(usable, param_norm / update_norm, at::ones_like(param_norm));
+  void run(const std::vector<UpdateOptions>& options, const StepTensors& scalars) override {
+    const auto number = scalars.grad_norm.options().dtype(at::kDouble);
+    const at::Tensor inv_scale = scalars.inv_scale.defined() ? scalars.inv_scale.to(at::kDouble) : at::ones({}, number);
+    const at::Tensor norm = grads_.norm() * inv_scale;
+    scalars.grad_norm.copy_(norm);
+    at::Tensor skip = scalars.grad_norm.isfinite().logical_not_();
+    if (scalars.found_inf.defined()) skip = skip.logical_or(scalars.found_inf.ne(0));
+    scalars.skipped.copy_(skip);
+    scalars.step.add_(skip.logical_not());
+    const at::Tensor steps = scalars.step.to(at::kDouble);
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const UpdateOptions& o = options[g];
+      Numbers numbers{.lr = scalars.lr.defined() ? scalars.lr.to(at::kDouble) : at::full({}, o.lr, number),
+                      .multiplier = inv_scale * clip(norm, o),
+                      .correction1 = at::ones({}, number),
+                      .correction2 = at::ones({}, number),
+                      .skip = skip};
+      if (o.bias_correction) {
+        numbers.correction1 = 1.0 - at::pow(o.beta1, steps);
+        numbers.correction2 = 1.0 - at::pow(o.beta2, steps);
+      }
+      for (size_t i = 0; i < groups_[g].params.size(); ++i) update(groups_[g], i, o, numbers);
     }
-    write_param(tensors, i, param - update * ratio, scalars.skip);
-    write(tensors.exp_avg[i], next.exp_avg, scalars.skip);
-    write(tensors.exp_avg_sq[i], next.exp_avg_sq, scalars.skip);
+  }
+
+ private:
+  struct Numbers {
+    at::Tensor lr, multiplier, correction1, correction2;  // fp64 scalars
+    at::Tensor skip;                                      // bool scalar
+  };
+
+  static std::vector<at::Tensor> all_grads(const std::vector<OptimizerTensors>& groups) {
+    std::vector<at::Tensor> grads;
+    for (const OptimizerTensors& group : groups) grads.insert(grads.end(), group.grads.begin(), group.grads.end());
+    return grads;
+  }
+
+  /// clip_coefficient() of a tensor.
+  [[nodiscard]] at::Tensor clip(const at::Tensor& norm, const UpdateOptions& o) const {
+    if (o.max_grad_norm <= 0.0) return at::ones_like(norm);
+    const at::Tensor ratio = o.max_grad_norm / (rule_ == UpdateRule::kLamb ? norm : norm + kTorchClipEps);
+    return ratio.clamp_max(1.0);
+  }
+
+  static void write(const at::Tensor& destination, const at::Tensor& value, const at::Tensor& skip) {
+    destination.copy_(at::where(skip, destination, value));
+  }
+
+  void update(const OptimizerTensors& tensors, size_t i, const UpdateOptions& o, const Numbers& n) const {
+    const bool lamb = rule_ == UpdateRule::kLamb;
+    const at::Tensor& param = tensors.params[i];
+    at::Tensor grad = tensors.grads[i] * n.multiplier;
+    if (!o.decoupled) grad = grad + param * o.weight_decay;
+    const at::Tensor exp_avg = tensors.exp_avg[i] + (grad * o.beta3 - tensors.exp_avg[i] * (1.0 - o.beta1));
+    const at::Tensor exp_avg_sq = tensors.exp_avg_sq[i] + (grad * grad - tensors.exp_avg_sq[i]) * (1.0 - o.beta2);
+    at::Tensor step = exp_avg / n.correction1 / ((exp_avg_sq / n.correction2).sqrt() + o.eps);
+    if (o.decoupled) step = step + param * o.weight_decay;
+    at::Tensor rate = n.lr;
+    if (lamb && o.trust_ratio) {
+      const at::Tensor param_norm = param.norm().to(at::kDouble), step_norm = step.norm().to(at::kDouble);
+      const at::Tensor usable = param_norm.ne(0).logical_and(step_norm.ne(0));
+      rate = n.lr * at::where(usable, param_norm / step_norm, at::ones_like(param_norm));
+    }
+    write(param, param - step * rate, n.skip);
+    if (tensors.copies[i].defined()) write(tensors.copies[i], param.to(tensors.copies[i].scalar_type()), n.skip);
+    write(tensors.exp_avg[i], exp_avg, n.skip);
+    write(tensors.exp_avg_sq[i], exp_avg_sq, n.skip);
+  }
+
+  UpdateRule rule_;
+  std::vector<OptimizerTensors> groups_;
+  AtenList grads_;
+};
+
+/// Calls visit(tensor) for every tensor of every group, undefined copies too.
+template <class Visit>
+void for_each_tensor(const std::vector<OptimizerTensors>& groups, const Visit& visit) {
+  for (const OptimizerTensors& group : groups) {
+    for (const auto* list : {&group.params, &group.copies, &group.grads, &group.exp_avg, &group.exp_avg_sq}) {
+      for (const at::Tensor& tensor : *list) visit(tensor);
+    }
   }
 }
 
-void adamw_with_aten(const OptimizerTensors& tensors, const StepScalars& scalars, const AdamwParameters& p) {
-  const LambParameters moments{.beta1 = p.beta1,
-                               .beta2 = p.beta2,
-                               .beta3 = 1.0 - p.beta1,
-                               .eps = p.eps,
-                               .weight_decay = 0.0,
-                               .decoupled = true,
-                               .trust_ratio = false};
-  const at::Tensor step_size = scalars.lr / scalars.correction1, decay = scalars.lr * p.weight_decay;
-  for (size_t i = 0; i < tensors.params.size(); ++i) {
-    const Moments next = next_moments(tensors, i, tensors.grads[i] * scalars.multiplier, scalars, moments);
-    const at::Tensor& param = tensors.params[i];
-    write_param(tensors, i, param - (next.exp_avg / next.denominator * step_size + param * decay), scalars.skip);
-    write(tensors.exp_avg[i], next.exp_avg, scalars.skip);
-    write(tensors.exp_avg_sq[i], next.exp_avg_sq, scalars.skip);
+const void* place_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
+
+bool same_tensors(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return x.is_same(y); });
+}
+
+/// Tells autograd that the loops wrote to the tensors, as an in-place operator would.
+void bump_versions(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.defined() && !tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
   }
 }
 
 }  // namespace
 
-at::Tensor multi_tensor_l2_norm(const std::vector<at::Tensor>& tensors) {
-  TORCH_CHECK(!tensors.empty(), "multi_tensor_l2_norm: the list of tensors is empty");
-  if (cpu::takes(tensors)) return at::scalar_tensor(cpu::l2_norm(tensors, host_kernels()), at::kDouble);
-  std::vector<at::Tensor> norms;
-  norms.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) {
-    const at::ScalarType accumulate = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    norms.push_back(at::norm(tensor, 2, accumulate).to(at::kDouble));
-  }
-  return at::stack(norms).norm();
+CudaMultiTensor& cuda_multi_tensor() {
+  static CudaMultiTensor instance;
+  return instance;
 }
 
-void multi_tensor_unscale_(const std::vector<at::Tensor>& tensors, const at::Tensor& inv_scale,
-                           const at::Tensor& found_inf) {
-  if (cpu::takes(tensors)) {
-    if (!cpu::scale_(tensors, inv_scale.item<float>(), host_kernels())) found_inf.fill_(1.0);
-    return;
+bool dense(const std::vector<at::Tensor>& tensors, at::DeviceType device) {
+  return std::all_of(tensors.begin(), tensors.end(), [device](const at::Tensor& tensor) {
+    return tensor.device().type() == device && tensor.layout() == at::kStrided && tensor.is_contiguous();
+  });
+}
+
+bool dense_fp32(const std::vector<OptimizerTensors>& groups, at::DeviceType device) {
+  const auto is_fp32 = [](const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat; };
+  return std::all_of(groups.begin(), groups.end(), [&](const OptimizerTensors& group) {
+    for (const auto* list : {&group.params, &group.grads, &group.exp_avg, &group.exp_avg_sq}) {
+      if (!dense(*list, device) || !std::all_of(list->begin(), list->end(), is_fp32)) return false;
+    }
+    return std::all_of(group.copies.begin(), group.copies.end(), [&](const at::Tensor& copy) {
+      return !copy.defined() || (dense({copy}, device) && copy.element_size() == 2);
+    });
+  });
+}
+
+TensorList::TensorList(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
+  TORCH_CHECK_VALUE(!tensors_.empty(), "TensorList: the list of tensors is empty");
+  for (const at::Tensor& tensor : tensors_) {
+    TORCH_CHECK_VALUE(tensor.is_floating_point() && tensor.device() == tensors_.front().device(), "TensorList: got ",
+                      tensor.scalar_type(), " on ", tensor.device(), ", expected floating point on ",
+                      tensors_.front().device(), ", the first tensor's device");
+    places_.push_back(place_of(tensor));
   }
-  for (const at::Tensor& tensor : tensors) {
-    if (tensor.scalar_type() == at::kDouble) {  // the operator below has no fp64 on the CPU
-      found_inf.masked_fill_(tensor.isfinite().all().logical_not(), 1.0);
-      tensor.mul_(inv_scale);
-    } else {
-      at::_amp_foreach_non_finite_check_and_unscale_(tensor, const_cast<at::Tensor&>(found_inf), inv_scale);
+  const bool low_or_fp32 = std::all_of(tensors_.begin(), tensors_.end(),
+                                       [](const at::Tensor& tensor) { return tensor.element_size() <= 4; });
+  if (cpu::takes(tensors_)) {
+    backend_ = cpu::make_list(tensors_);
+  } else if (cuda_multi_tensor().list != nullptr && low_or_fp32 && dense(tensors_, at::kCUDA)) {
+    backend_ = cuda_multi_tensor().list(tensors_);
+  } else {
+    backend_ = std::make_unique<AtenList>(tensors_);
+  }
+}
+
+TensorList::~TensorList() = default;
+TensorList::TensorList(TensorList&&) noexcept = default;
+TensorList& TensorList::operator=(TensorList&&) noexcept = default;
+
+bool TensorList::holds(const std::vector<at::Tensor>& tensors) const {
+  return same_tensors(tensors, tensors_) &&
+         std::equal(tensors_.begin(), tensors_.end(), places_.begin(),
+                    [](const at::Tensor& tensor, const void* place) { return place_of(tensor) == place; });
+}
+
+const at::Tensor& TensorList::norm() {
+  const at::NoGradGuard no_grad;
+  return backend_->norm();
+}
+
+const at::Tensor& TensorList::norms() {
+  const at::NoGradGuard no_grad;
+  return backend_->norms();
+}
+
+void TensorList::unscale_(const at::Tensor& inv_scale, const at::Tensor& found_inf) {
+  const at::NoGradGuard no_grad;
+  backend_->unscale_(inv_scale, found_inf);
+  bump_versions(tensors_);
+}
+
+OptimizerStep::OptimizerStep(UpdateRule rule, std::vector<OptimizerTensors> groups) : groups_(std::move(groups)) {
+  for (const OptimizerTensors& group : groups_) {
+    const size_t size = group.params.size();
+    TORCH_CHECK_VALUE(group.copies.size() == size && group.grads.size() == size && group.exp_avg.size() == size &&
+                          group.exp_avg_sq.size() == size,
+                      "OptimizerStep: a group of ", size, " params has ", group.copies.size(), " copies, ",
+                      group.grads.size(), " grads, ", group.exp_avg.size(), " exp_avg and ", group.exp_avg_sq.size(),
+                      " exp_avg_sq, expected as many of each");
+    for (size_t i = 0; i < size; ++i) {
+      TORCH_CHECK_VALUE(group.params[i].sizes() == group.grads[i].sizes(), "OptimizerStep: a param of ",
+                        group.params[i].sizes(), " has a gradient of ", group.grads[i].sizes());
     }
   }
-}
-
-void multi_tensor_lamb(const OptimizerTensors& tensors, const StepScalars& scalars, const LambParameters& parameters) {
-  at::NoGradGuard no_grad;
-  if (cpu::takes(tensors)) {
-    cpu::lamb(tensors, scalars, parameters, host_kernels());
-    bump_versions(tensors);
+  for_each_tensor(groups_, [&](const at::Tensor& tensor) { places_.push_back(place_of(tensor)); });
+  if (dense_fp32(groups_, at::kCPU)) {
+    backend_ = cpu::make_step(rule, groups_);
+  } else if (cuda_multi_tensor().step != nullptr && dense_fp32(groups_, at::kCUDA)) {
+    backend_ = cuda_multi_tensor().step(rule, groups_);
   } else {
-    lamb_with_aten(tensors, scalars, parameters);
+    backend_ = std::make_unique<AtenStep>(rule, groups_);
   }
 }
 
-void multi_tensor_adamw(const OptimizerTensors& tensors, const StepScalars& scalars,
-                        const AdamwParameters& parameters) {
-  at::NoGradGuard no_grad;
-  if (cpu::takes(tensors)) {
-    cpu::adamw(tensors, scalars, parameters, host_kernels());
-    bump_versions(tensors);
-  } else {
-    adamw_with_aten(tensors, scalars, parameters);
+OptimizerStep::~OptimizerStep() = default;
+OptimizerStep::OptimizerStep(OptimizerStep&&) noexcept = default;
+OptimizerStep& OptimizerStep::operator=(OptimizerStep&&) noexcept = default;
+
+bool OptimizerStep::holds(const std::vector<OptimizerTensors>& groups) const {
+  const auto same = [](const OptimizerTensors& a, const OptimizerTensors& b) {
+    return same_tensors(a.params, b.params) && same_tensors(a.copies, b.copies) && same_tensors(a.grads, b.grads) &&
+           same_tensors(a.exp_avg, b.exp_avg) && same_tensors(a.exp_avg_sq, b.exp_avg_sq);
+  };
+  if (!std::equal(groups.begin(), groups.end(), groups_.begin(), groups_.end(), same)) return false;
+  bool unmoved = true;
+  auto place = places_.begin();
+  for_each_tensor(groups_, [&](const at::Tensor& tensor) { unmoved = place_of(tensor) == *place++ && unmoved; });
+  return unmoved;
+}
+
+void OptimizerStep::run(const std::vector<UpdateOptions>& options, const StepTensors& scalars) {
+  TORCH_CHECK_VALUE(options.size() == groups_.size(), "OptimizerStep::run: got options for ", options.size(),
+                    " groups, expected ", groups_.size());
+  const at::NoGradGuard no_grad;
+  backend_->run(options, scalars);
+  for (const OptimizerTensors& group : groups_) {
+    bump_versions(group.params);
+    bump_versions(group.copies);
   }
 }
 

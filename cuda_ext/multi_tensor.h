@@ -1,11 +1,15 @@
 // The optimizer's arithmetic over lists of tensors: norm, unscaling, LAMB, AdamW. All scalars are tensors on the
-// tensors' device, so a step needs no host synchronisation. fp32 on the CPU takes the vector kernels of
-// cpu_simd_optim.inc; anything else takes ATen operators.
+// tensors' device, so a step needs no host synchronisation. What a list needs besides its tensors (chunks, device
+// tables, workspaces) is made once, when the list is: calls allocate nothing. fp32 on the CPU takes the vector loops of
+// cpu_simd_optim.inc, on CUDA the kernels of multi_tensor_*.cu; anything else takes ATen operators.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <vector>
+
+#include "cuda_ext/multi_tensor_table.h"
 
 namespace bert::ops {
 
@@ -13,6 +17,37 @@ namespace bert::ops {
 // m = beta1 m + beta3 g is computed as m + (beta3 g - (1 - beta1) m), and v = beta2 v + (1 - beta2) g^2 as v + (1 -
 // beta2) (g^2 - v). 0.999 rounded to fp32 is off by 1.3e-8, every step in the same direction: after 100 steps v would
 // be wrong by 1e-6. 1 - 0.999 rounded is off by 5e-11.
+
+/// A list of tensors on one device for norms and unscaling.
+class TensorList {
+ public:
+  /// Dense tensors of floating types. They are held; their memory must stay where it is (see holds()).
+  explicit TensorList(std::vector<at::Tensor> tensors);
+  ~TensorList();
+  TensorList(TensorList&&) noexcept;
+  TensorList& operator=(TensorList&&) noexcept;
+
+  /// Whether the list is of these tensors and their memory has not moved since. Compares on the host.
+  [[nodiscard]] bool holds(const std::vector<at::Tensor>& tensors) const;
+
+  /// The l2 norm of all elements, an fp64 scalar that the next call overwrites. The order of the sum depends on neither
+  /// threads nor instruction set nor device. inf or NaN exactly when an element is (CPU, fp32; elsewhere also when the
+  /// square of an element overflows).
+  [[nodiscard]] const at::Tensor& norm();
+  /// The l2 norms of the tensors, fp64 [n], which the next call overwrites.
+  [[nodiscard]] const at::Tensor& norms();
+
+  /// tensors *= inv_scale in place; found_inf (fp32 scalar) becomes 1 when an element is inf or NaN, else keeps its
+  /// value. inv_scale: fp32 scalar.
+  void unscale_(const at::Tensor& inv_scale, const at::Tensor& found_inf);
+
+  class Backend;
+
+ private:
+  std::vector<at::Tensor> tensors_;
+  std::vector<const void*> places_;
+  std::unique_ptr<Backend> backend_;
+};
 
 /// The tensors of one parameter group; entries of one index belong together and have one shape.
 struct OptimizerTensors {
@@ -24,45 +59,45 @@ struct OptimizerTensors {
   std::vector<at::Tensor> exp_avg_sq;  // dtype of params
 };
 
-/// Scalars of one step: 0-dimensional, on the device of the tensors. `skip` leaves every bit as it is, whatever the
-/// others hold.
-struct StepScalars {
-  at::Tensor lr;                        // fp64
-  at::Tensor multiplier;                // fp64: gradients are multiplied by it (inverse loss scale and clipping)
-  at::Tensor correction1, correction2;  // fp64: 1 - beta^step, or 1 without bias correction
-  at::Tensor skip;                      // bool
+/// What a step reads and what it says: 0-dimensional, on the device of the tensors.
+struct StepTensors {
+  at::Tensor lr;         // fp32 or fp64; undefined: UpdateOptions::lr of each group
+  at::Tensor inv_scale;  // fp32 or fp64: gradients are multiplied by it; undefined: 1
+  at::Tensor found_inf;  // fp32, not 0: skip; undefined: 0
+  at::Tensor step;       // int64: counts applied steps
+  at::Tensor grad_norm;  // fp32: l2 norm of all gradients times inv_scale
+  at::Tensor skipped;    // fp32: 1 when the step was skipped, else 0
 };
 
-struct LambParameters {
-  double beta1, beta2;
-  double beta3;  // weight of the new gradient in exp_avg: 1 - beta1 with gradient averaging, else 1
-  double eps, weight_decay;
-  bool decoupled;    // decay added to the update (true) or to the gradient before the moments (false)
-  bool trust_ratio;  // false: the ratio is 1
+/// Steps over all parameter groups. With N = grad_norm, g = grad times inv_scale and clipped to max_grad_norm, and t =
+/// the step, both rules do
+///   m = beta1 m + beta3 g;  v = beta2 v + (1 - beta2) g^2;
+///   u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay p
+/// LAMB then p -= lr (|p| / |u|) u with norms per tensor, the ratio 1 where one is 0; decoupled off adds weight_decay p
+/// to g instead. AdamW p -= lr u, rounded once: p (1 - lr weight_decay) would lose the last bits of the decay at every
+/// step. Copies are the rounded p. The gradients are not written. When N is not finite or found_inf is set, parameters,
+/// copies, moments and step keep every bit.
+/// Sources: You et al. 2020, in the form of NVIDIA's BERT (recipe: NVLAMB); Loshchilov and Hutter 2019.
+class OptimizerStep {
+ public:
+  OptimizerStep(UpdateRule rule, std::vector<OptimizerTensors> groups);
+  ~OptimizerStep();
+  OptimizerStep(OptimizerStep&&) noexcept;
+  OptimizerStep& operator=(OptimizerStep&&) noexcept;
+
+  /// Whether the steps are over these tensors and their memory has not moved since. Compares on the host.
+  [[nodiscard]] bool holds(const std::vector<OptimizerTensors>& groups) const;
+
+  /// One step; options: one entry per group. On CUDA at most three launches; a copy to the device when options differ
+  /// from the last call's.
+  void run(const std::vector<UpdateOptions>& options, const StepTensors& scalars);
+
+  class Backend;
+
+ private:
+  std::vector<OptimizerTensors> groups_;
+  std::vector<const void*> places_;
+  std::unique_ptr<Backend> backend_;
 };
-
-struct AdamwParameters {
-  double beta1, beta2, eps, weight_decay;
-};
-
-/// l2 norm of all elements of all tensors, fp64 scalar, summed in an order that depends on neither threads nor
-/// instruction set. inf or NaN exactly when an element is (CPU, fp32; elsewhere also when a tensor's norm overflows its
-/// accumulation type).
-[[nodiscard]] at::Tensor multi_tensor_l2_norm(const std::vector<at::Tensor>& tensors);
-
-/// tensors *= inv_scale in place; found_inf (fp32 scalar) becomes 1 when an element is inf or NaN, else keeps its
-/// value.
-void multi_tensor_unscale_(const std::vector<at::Tensor>& tensors, const at::Tensor& inv_scale,
-                           const at::Tensor& found_inf);
-
-/// One LAMB update. g = multiplier * grad; m = beta1 m + beta3 g; v = beta2 v + (1 - beta2) g^2;
-/// u = (m / correction1) / (sqrt(v / correction2) + eps) + weight_decay p; p -= lr (|p| / |u|) u, ratio 1 where a norm
-/// is 0. The gradients are not written. Source: You et al. 2020, in the form of NVIDIA's BERT (recipe: NVLAMB).
-void multi_tensor_lamb(const OptimizerTensors& tensors, const StepScalars& scalars, const LambParameters& parameters);
-
-/// One AdamW update. g = multiplier * grad; moments as above with beta3 = 1 - beta1;
-/// p -= lr (m / correction1) / (sqrt(v / correction2) + eps) + lr weight_decay p, rounded once: p (1 - lr weight_decay)
-/// would lose the last bits of the decay at every step. Source: Loshchilov and Hutter 2019.
-void multi_tensor_adamw(const OptimizerTensors& tensors, const StepScalars& scalars, const AdamwParameters& parameters);
 
 }  // namespace bert::ops

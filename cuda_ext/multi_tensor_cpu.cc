@@ -1,76 +1,232 @@
 #include "cuda_ext/multi_tensor_cpu.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <thread>
 
 namespace bert::ops::cpu {
 namespace {
 
 /// 128 KiB of fp32: the four arrays of a chunk fit in a second-level cache.
 constexpr int64_t kChunkElements = 32768;
-/// Lamb goes over a batch of tensors twice, with all threads meeting in between. Larger: fewer meetings; smaller: more
-/// of the second pass is still in a last-level cache (12 bytes per element).
-constexpr int64_t kBatchElements = 4194304;
+/// Lamb updates a batch of tensors while the next one's moments are computed: what the second visit reads (12 bytes per
+/// element of two batches) should still be in the last-level cache.
+constexpr int64_t kBatchElements = 1048576;
 
-/// A run of elements of tensor number `tensor`.
-struct Chunk {
-  size_t tensor;
-  int64_t begin, size;
-};
-
-void append_chunks(size_t tensor, int64_t numel, std::vector<Chunk>& chunks) {
-  for (int64_t begin = 0; begin < numel; begin += kChunkElements) {
-    chunks.push_back({tensor, begin, std::min(kChunkElements, numel - begin)});
-  }
-}
-
-std::vector<Chunk> chunks_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<Chunk> chunks;
-  for (size_t i = 0; i < tensors.size(); ++i) append_chunks(i, tensors[i].numel(), chunks);
-  return chunks;
-}
-
-template <class Function>
-void for_each_chunk(const std::vector<Chunk>& chunks, const Function& function) {
-  at::parallel_for(0, static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t c = begin; c < end; ++c) function(static_cast<size_t>(c), chunks[static_cast<size_t>(c)]);
+/// Calls task(i) for all i below count on all threads, which meet once, at the end. Each takes the next i when it is
+/// free, so task(i) may wait for an earlier one.
+template <class Task>
+void for_each_task(size_t count, const Task& task) {
+  std::atomic<size_t> next = 0;
+  const int64_t threads = std::min<int64_t>(at::get_num_threads(), static_cast<int64_t>(count));
+  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
+    for (size_t i = next++; i < count; i = next++) task(i);
   });
 }
 
-OptimChunk pointers(const OptimizerTensors& tensors, const Chunk& chunk) {
-  const size_t i = chunk.tensor;
-  OptimChunk result{.param = tensors.params[i].data_ptr<float>() + chunk.begin,
-                    .exp_avg = tensors.exp_avg[i].data_ptr<float>() + chunk.begin,
-                    .exp_avg_sq = tensors.exp_avg_sq[i].data_ptr<float>() + chunk.begin,
-                    .grad = tensors.grads[i].const_data_ptr<float>() + chunk.begin,
-                    .copy = nullptr,
-                    .copy_type = CopyType::kNone,
-                    .n = chunk.size};
-  if (const at::Tensor& copy = tensors.copies[i]; copy.defined()) {
-    result.copy = static_cast<uint16_t*>(copy.data_ptr()) + chunk.begin;
-    result.copy_type = copy.scalar_type() == at::kHalf ? CopyType::kHalf : CopyType::kBFloat16;
+double number(const at::Tensor& scalar) {
+  return scalar.scalar_type() == at::kDouble ? *scalar.const_data_ptr<double>() : *scalar.const_data_ptr<float>();
+}
+
+double number_or(const at::Tensor& scalar, double otherwise) { return scalar.defined() ? number(scalar) : otherwise; }
+
+class CpuList : public TensorList::Backend {
+ public:
+  CpuList(const std::vector<at::Tensor>& tensors, const OptimKernels& kernels)
+      : kernels_(kernels),
+        norm_(at::empty({}, at::kDouble)),
+        norms_(at::empty({static_cast<int64_t>(tensors.size())}, at::kDouble)) {
+    for (const at::Tensor& tensor : tensors) {
+      append_chunks(static_cast<int64_t>(data_.size()), tensor.numel(), kChunkElements, chunks_);
+      data_.push_back(tensor.mutable_data_ptr<float>());
+    }
+    sums_.resize(chunks_.size());
+    finite_.resize(chunks_.size());
   }
-  return result;
-}
 
-float value_of(const at::Tensor& scalar) { return static_cast<float>(scalar.item<double>()); }
+  /// The sum of the squares of all elements.
+  double sum_of_squares() {
+    for_each_task(chunks_.size(), [&](size_t c) { sums_[c] = kernels_.sum_of_squares(at(c), chunks_[c].size); });
+    double total = 0.0;
+    for (const double sum : sums_) total += sum;
+    return total;
+  }
 
-OptimScalars host_scalars(const StepScalars& scalars, const LambParameters& p) {
-  return {.lr = value_of(scalars.lr),
-          .multiplier = value_of(scalars.multiplier),
-          .inv_correction1 = static_cast<float>(1.0 / scalars.correction1.item<double>()),
-          .inv_correction2 = static_cast<float>(1.0 / scalars.correction2.item<double>()),
-          .one_minus_beta1 = static_cast<float>(1.0 - p.beta1),
-          .one_minus_beta2 = static_cast<float>(1.0 - p.beta2),
-          .beta3 = static_cast<float>(p.beta3),
-          .eps = static_cast<float>(p.eps),
-          .weight_decay = static_cast<float>(p.weight_decay),
-          .decoupled = p.decoupled};
-}
+  const at::Tensor& norm() override {
+    *norm_.mutable_data_ptr<double>() = std::sqrt(sum_of_squares());
+    return norm_;
+  }
+
+  const at::Tensor& norms() override {
+    sum_of_squares();
+    auto* const norms = norms_.mutable_data_ptr<double>();
+    std::fill_n(norms, data_.size(), 0.0);
+    for (size_t c = 0; c < chunks_.size(); ++c) norms[chunks_[c].tensor] += sums_[c];
+    for (size_t i = 0; i < data_.size(); ++i) norms[i] = std::sqrt(norms[i]);
+    return norms_;
+  }
+
+  void unscale_(const at::Tensor& inv_scale, const at::Tensor& found_inf) override {
+    const auto factor = static_cast<float>(number(inv_scale));
+    for_each_task(chunks_.size(),
+                  [&](size_t c) { finite_[c] = kernels_.scale(at(c), chunks_[c].size, factor) ? 1 : 0; });
+    if (std::find(finite_.begin(), finite_.end(), 0) != finite_.end()) *found_inf.mutable_data_ptr<float>() = 1.0F;
+  }
+
+ private:
+  [[nodiscard]] float* at(size_t c) const { return data_[static_cast<size_t>(chunks_[c].tensor)] + chunks_[c].begin; }
+
+  const OptimKernels& kernels_;
+  std::vector<float*> data_;
+  std::vector<ChunkEntry> chunks_;
+  std::vector<double> sums_;     // by chunk
+  std::vector<uint8_t> finite_;  // by chunk
+  at::Tensor norm_, norms_;
+};
+
+class CpuStep : public OptimizerStep::Backend {
+ public:
+  CpuStep(UpdateRule rule, const std::vector<OptimizerTensors>& groups, const OptimKernels& kernels)
+      : rule_(rule), kernels_(kernels), grads_(all_grads(groups), kernels), scalars_(groups.size()) {
+    for (size_t g = 0; g < groups.size(); ++g) {
+      for (size_t i = 0; i < groups[g].params.size(); ++i) append(groups[g], g, i);
+    }
+    norms_.resize(chunks_.size());
+    rates_.resize(entries_.size());
+    pending_ = std::vector<std::atomic<int64_t>>(entries_.size());
+    if (rule == UpdateRule::kLamb) schedule_lamb();
+  }
+
+  void run(const std::vector<UpdateOptions>& options, const StepTensors& scalars) override {
+    const double inv_scale = number_or(scalars.inv_scale, 1.0), norm = std::sqrt(grads_.sum_of_squares()) * inv_scale;
+    const auto grad_norm = static_cast<float>(norm);
+    const bool skip = !std::isfinite(grad_norm) || number_or(scalars.found_inf, 0.0) != 0.0;
+    *scalars.grad_norm.mutable_data_ptr<float>() = grad_norm;
+    *scalars.skipped.mutable_data_ptr<float>() = skip ? 1.0F : 0.0F;
+    if (skip) return;
+    const int64_t step = ++*scalars.step.mutable_data_ptr<int64_t>();
+    for (size_t g = 0; g < options.size(); ++g) {
+      scalars_[g] = optim_scalars(rule_, options[g], number_or(scalars.lr, options[g].lr), inv_scale, norm, step);
+    }
+    if (rule_ == UpdateRule::kLamb) {
+      lamb(options);
+    } else {
+      for_each_task(chunks_.size(), [&](size_t c) { kernels_.adamw(pointers(chunks_[c]), scalars_of(chunks_[c])); });
+    }
+  }
+
+ private:
+  /// One visit of a chunk by Lamb: first for the moments and the norms of its tensor, then to update.
+  struct Visit {
+    size_t chunk;
+    bool update;
+  };
+  static constexpr int64_t kRateKnown = -1;
+
+  static std::vector<at::Tensor> all_grads(const std::vector<OptimizerTensors>& groups) {
+    std::vector<at::Tensor> grads;
+    for (const OptimizerTensors& group : groups) grads.insert(grads.end(), group.grads.begin(), group.grads.end());
+    return grads;
+  }
+
+  void append(const OptimizerTensors& group, size_t g, size_t i) {
+    OptimEntry entry{.param = group.params[i].mutable_data_ptr<float>(),
+                     .exp_avg = group.exp_avg[i].mutable_data_ptr<float>(),
+                     .exp_avg_sq = group.exp_avg_sq[i].mutable_data_ptr<float>(),
+                     .grad = group.grads[i].const_data_ptr<float>(),
+                     .group = static_cast<int32_t>(g),
+                     .first_chunk = static_cast<int64_t>(chunks_.size())};
+    if (const at::Tensor& copy = group.copies[i]; copy.defined()) {
+      entry.copy = copy.mutable_data_ptr();
+      entry.copy_type = copy.scalar_type() == at::kHalf ? CopyType::kHalf : CopyType::kBFloat16;
+    }
+    entry.chunks =
+        append_chunks(static_cast<int64_t>(entries_.size()), group.params[i].numel(), kChunkElements, chunks_);
+    entries_.push_back(entry);
+  }
+
+  /// The moments of a batch of tensors come before the updates of the batch before it.
+  void schedule_lamb() {
+    std::vector<Visit> updates;
+    for (size_t first = 0, last = 0; first < entries_.size(); first = last) {
+      std::vector<Visit> next;
+      for (int64_t elements = 0; last < entries_.size() && elements < kBatchElements; ++last) {
+        const OptimEntry& entry = entries_[last];
+        for (int64_t c = entry.first_chunk; c < entry.first_chunk + entry.chunks; ++c) {
+          const auto chunk = static_cast<size_t>(c);
+          visits_.push_back({.chunk = chunk, .update = false});
+          next.push_back({.chunk = chunk, .update = true});
+          elements += chunks_[chunk].size;
+        }
+      }
+      visits_.insert(visits_.end(), updates.begin(), updates.end());
+      updates = std::move(next);
+    }
+    visits_.insert(visits_.end(), updates.begin(), updates.end());
+  }
+
+  void lamb(const std::vector<UpdateOptions>& options) {
+    for (size_t i = 0; i < entries_.size(); ++i) pending_[i].store(entries_[i].chunks, std::memory_order_relaxed);
+    for_each_task(visits_.size(), [&](size_t v) {
+      const size_t c = visits_[v].chunk;
+      const ChunkEntry& chunk = chunks_[c];
+      const auto tensor = static_cast<size_t>(chunk.tensor);
+      std::atomic<int64_t>& pending = pending_[tensor];
+      if (visits_[v].update) {
+        while (pending.load(std::memory_order_acquire) != kRateKnown) std::this_thread::yield();
+        kernels_.lamb_apply(pointers(chunk), scalars_of(chunk), rates_[tensor]);
+        return;
+      }
+      norms_[c] = kernels_.lamb_moments(pointers(chunk), scalars_of(chunk));
+      if (pending.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+      rates_[tensor] = rate_of(entries_[tensor], options);
+      pending.store(kRateKnown, std::memory_order_release);
+    });
+  }
+
+  [[nodiscard]] float rate_of(const OptimEntry& entry, const std::vector<UpdateOptions>& options) const {
+    const auto group = static_cast<size_t>(entry.group);
+    LambNorms sum{};
+    for (int64_t c = entry.first_chunk; c < entry.first_chunk + entry.chunks; ++c) {
+      sum.param += norms_[static_cast<size_t>(c)].param;
+      sum.update += norms_[static_cast<size_t>(c)].update;
+    }
+    return lamb_rate(scalars_[group].lr, options[group].trust_ratio, sum.param, sum.update);
+  }
+
+  [[nodiscard]] const OptimEntry& entry_of(const ChunkEntry& chunk) const {
+    return entries_[static_cast<size_t>(chunk.tensor)];
+  }
+  [[nodiscard]] const OptimScalars& scalars_of(const ChunkEntry& chunk) const {
+    return scalars_[static_cast<size_t>(entry_of(chunk).group)];
+  }
+  [[nodiscard]] OptimChunk pointers(const ChunkEntry& chunk) const {
+    const OptimEntry& entry = entry_of(chunk);
+    return {.param = entry.param + chunk.begin,
+            .exp_avg = entry.exp_avg + chunk.begin,
+            .exp_avg_sq = entry.exp_avg_sq + chunk.begin,
+            .grad = entry.grad + chunk.begin,
+            .copy = entry.copy == nullptr ? nullptr : static_cast<uint16_t*>(entry.copy) + chunk.begin,
+            .copy_type = entry.copy_type,
+            .n = chunk.size};
+  }
+
+  UpdateRule rule_;
+  const OptimKernels& kernels_;
+  CpuList grads_;
+  std::vector<OptimScalars> scalars_;  // by group
+  std::vector<OptimEntry> entries_;
+  std::vector<ChunkEntry> chunks_;
+  std::vector<Visit> visits_;                  // Lamb's, in their order
+  std::vector<LambNorms> norms_;               // by chunk
+  std::vector<float> rates_;                   // by tensor
+  std::vector<std::atomic<int64_t>> pending_;  // by tensor: chunks whose norms are missing, or kRateKnown
+};
 
 }  // namespace
 
@@ -80,81 +236,18 @@ const OptimKernels& optim_kernels(CpuCapability capability) {
 }
 
 bool takes(const std::vector<at::Tensor>& tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-    return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.layout() == at::kStrided &&
-           tensor.is_contiguous();
-  });
+  return dense(tensors, at::kCPU) && std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+           return tensor.scalar_type() == at::kFloat;
+         });
 }
 
-bool takes(const OptimizerTensors& tensors) {
-  return takes(tensors.params) && takes(tensors.grads) && takes(tensors.exp_avg) && takes(tensors.exp_avg_sq) &&
-         std::all_of(tensors.copies.begin(), tensors.copies.end(),
-                     [](const at::Tensor& copy) { return !copy.defined() || copy.is_contiguous(); });
+std::unique_ptr<TensorList::Backend> make_list(const std::vector<at::Tensor>& tensors, const OptimKernels& kernels) {
+  return std::make_unique<CpuList>(tensors, kernels);
 }
 
-double l2_norm(const std::vector<at::Tensor>& tensors, const OptimKernels& kernels) {
-  const std::vector<Chunk> chunks = chunks_of(tensors);
-  std::vector<double> sums(chunks.size());
-  for_each_chunk(chunks, [&](size_t c, const Chunk& chunk) {
-    sums[c] = kernels.sum_of_squares(tensors[chunk.tensor].const_data_ptr<float>() + chunk.begin, chunk.size);
-  });
-  double total = 0.0;
-  for (const double sum : sums) total += sum;
-  return std::sqrt(total);
-}
-
-bool scale_(const std::vector<at::Tensor>& tensors, float factor, const OptimKernels& kernels) {
-  const std::vector<Chunk> chunks = chunks_of(tensors);
-  std::vector<uint8_t> finite(chunks.size());
-  for_each_chunk(chunks, [&](size_t c, const Chunk& chunk) {
-    finite[c] = kernels.scale(tensors[chunk.tensor].data_ptr<float>() + chunk.begin, chunk.size, factor) ? 1 : 0;
-  });
-  return std::all_of(finite.begin(), finite.end(), [](uint8_t flag) { return flag != 0; });
-}
-
-void lamb(const OptimizerTensors& tensors, const StepScalars& scalars, const LambParameters& parameters,
-          const OptimKernels& kernels) {
-  if (scalars.skip.item<bool>()) return;
-  const OptimScalars values = host_scalars(scalars, parameters);
-  const double lr = scalars.lr.item<double>();
-  const size_t count = tensors.params.size();
-  std::vector<LambNorms> norms;
-  for (size_t first = 0, last = 0; first < count; first = last) {
-    std::vector<Chunk> chunks;
-    for (int64_t elements = 0; last < count && elements < kBatchElements; ++last) {
-      append_chunks(last, tensors.params[last].numel(), chunks);
-      elements += tensors.params[last].numel();
-    }
-    norms.assign(chunks.size(), {0.0, 0.0});
-    for_each_chunk(chunks, [&](size_t c, const Chunk& chunk) {
-      norms[c] = kernels.lamb_moments(pointers(tensors, chunk), values);
-    });
-    std::vector<LambNorms> sums(last - first, {0.0, 0.0});
-    for (size_t c = 0; c < chunks.size(); ++c) {
-      sums[chunks[c].tensor - first].param += norms[c].param;
-      sums[chunks[c].tensor - first].update += norms[c].update;
-    }
-    for_each_chunk(chunks, [&](size_t, const Chunk& chunk) {
-      const LambNorms& sum = sums[chunk.tensor - first];
-      const bool scaled = parameters.trust_ratio && sum.param != 0.0 && sum.update != 0.0;
-      const double ratio = scaled ? std::sqrt(sum.param) / std::sqrt(sum.update) : 1.0;
-      kernels.lamb_apply(pointers(tensors, chunk), values, static_cast<float>(lr * ratio));
-    });
-  }
-}
-
-void adamw(const OptimizerTensors& tensors, const StepScalars& scalars, const AdamwParameters& parameters,
-           const OptimKernels& kernels) {
-  if (scalars.skip.item<bool>()) return;
-  const OptimScalars values = host_scalars(scalars, {.beta1 = parameters.beta1,
-                                                     .beta2 = parameters.beta2,
-                                                     .beta3 = 1.0 - parameters.beta1,
-                                                     .eps = parameters.eps,
-                                                     .weight_decay = parameters.weight_decay,
-                                                     .decoupled = true,
-                                                     .trust_ratio = false});
-  for_each_chunk(chunks_of(tensors.params),
-                 [&](size_t, const Chunk& chunk) { kernels.adamw(pointers(tensors, chunk), values); });
+std::unique_ptr<OptimizerStep::Backend> make_step(UpdateRule rule, const std::vector<OptimizerTensors>& groups,
+                                                  const OptimKernels& kernels) {
+  return std::make_unique<CpuStep>(rule, groups, kernels);
 }
 
 }  // namespace bert::ops::cpu

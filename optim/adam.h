@@ -18,16 +18,11 @@ namespace bert {
 class AdamW : public MomentOptimizer {
  public:
   AdamW(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
-      : MomentOptimizer(groups, config) {}
+      : MomentOptimizer(UpdateRule::kAdamw, groups, config) {}
   /// One group; the state's names are "0", "1", ...
   explicit AdamW(const std::vector<torch::Tensor>& parameters,
                  const OptimizerConfig& config = {.type = "adamw", .lr = 1e-4})
       : AdamW(numbered_group(parameters, config.weight_decay), config) {}
-
- protected:
-  void update(const ops::OptimizerTensors& tensors, const ops::StepScalars& scalars,
-              const OptimizerConfig& config) const override;
-  [[nodiscard]] torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_grad_norm) const override;
 };
 
 }  // namespace bert

@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "cuda_ext/multi_tensor.h"
-
 namespace bert {
 namespace {
 
@@ -79,13 +77,11 @@ void AutocastGuard::set_dtype(at::ScalarType dtype) const {
 GradScaler::GradScaler(const AmpConfig& config, at::Device device, bool enabled) : config_(config), enabled_(enabled) {
   validate(config);
   scale_ = at::full({}, enabled ? config.init_scale : 1.0, at::TensorOptions().dtype(at::kFloat).device(device));
+  inv_scale_ = scale_.reciprocal();
   growth_tracker_ = at::zeros({}, at::TensorOptions().dtype(at::kInt).device(device));
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const { return enabled_ ? loss.to(at::kFloat) * scale_ : loss; }
-
-// 1 / scale in fp64 first: the reciprocal of a scale that is no power of two is rounded once.
-at::Tensor GradScaler::inv_scale() const { return scale_.to(at::kDouble).reciprocal().to(at::kFloat); }
 
 GradScaler::OptimizerRecord& GradScaler::begin_step(torch::optim::Optimizer& optimizer) {
   OptimizerRecord& record = records_[&optimizer];
@@ -101,8 +97,13 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
               "GradScaler::unscale_ was called twice for one optimizer since the last update()");
   TORCH_CHECK(record.stage != Stage::kStepped, "GradScaler::unscale_ was called after step(); call it before");
   const at::NoGradGuard no_grad;
-  record.found_inf = at::zeros_like(scale_);
-  ops::multi_tensor_unscale_(gradients_of(optimizer), inv_scale(), record.found_inf);
+  if (!record.unscaled_found_inf.defined()) record.unscaled_found_inf = at::empty_like(scale_);
+  record.found_inf = record.unscaled_found_inf.zero_();
+  const std::vector<at::Tensor> gradients = gradients_of(optimizer);
+  if (!gradients.empty()) {
+    if (!record.gradients || !record.gradients->holds(gradients)) record.gradients.emplace(gradients);
+    record.gradients->unscale_(inv_scale_, record.found_inf);
+  }
   record.stage = Stage::kUnscaled;
 }
 
@@ -115,8 +116,8 @@ void GradScaler::step(BertOptimizer& optimizer, const at::Tensor& lr) {
   if (record.stage == Stage::kUnscaled) {
     optimizer.apply({.lr = lr, .inv_scale = {}, .found_inf = record.found_inf});
   } else {
-    optimizer.apply({.lr = lr, .inv_scale = inv_scale(), .found_inf = {}});
-    record.found_inf = optimizer.found_inf().clone();
+    optimizer.apply({.lr = lr, .inv_scale = inv_scale_, .found_inf = {}});
+    record.found_inf = optimizer.found_inf();  // stays until its next step, which is after update()
   }
   record.stage = Stage::kStepped;
 }
@@ -146,8 +147,16 @@ void GradScaler::update() {
   TORCH_CHECK(found_inf.defined(), "GradScaler::update was called without a step before it");
   at::_amp_update_scale_(scale_, growth_tracker_, found_inf, config_.growth_factor, config_.backoff_factor,
                          config_.growth_interval);
-  records_.clear();
+  reset();
+}
+
+void GradScaler::reset() {
+  for (auto& [optimizer, record] : records_) {
+    record.stage = Stage::kReady;
+    record.found_inf = at::Tensor();
+  }
   recorded_ = at::Tensor();
+  at::reciprocal_out(inv_scale_, scale_);
 }
 
 StateDict GradScaler::state_dict() const {
@@ -165,8 +174,7 @@ void GradScaler::load_state_dict(const StateDict& state) {
                       "\"");
     item.value().copy_(*value);
   }
-  records_.clear();
-  recorded_ = at::Tensor();
+  reset();
 }
 
 }  // namespace bert

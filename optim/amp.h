@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "cuda_ext/multi_tensor.h"
 #include "optim/config.h"
 #include "optim/optimizer.h"
 
@@ -53,9 +54,10 @@ class AutocastGuard {
 /// backoff_factor, and the counter starts again. A scale that would grow to inf stays. growth_factor = backoff_factor =
 /// 1 is a static scale.
 ///
-/// Scale, counter and found_inf are tensors on the device. With a BertOptimizer no call synchronises with the host; a
-/// step of any other torch::optim::Optimizer reads found_inf once, as PyTorch's does. Works on CPU tensors. Not
-/// enabled: scale() returns the loss as it is and step() only steps (a BertOptimizer still skips what is not finite).
+/// Scale, counter and found_inf are tensors on the device, and the accessors give the live ones. With a BertOptimizer
+/// no call synchronises with the host; a step of any other torch::optim::Optimizer reads found_inf once, as PyTorch's
+/// does. Works on CPU tensors. Not enabled: scale() returns the loss as it is and step() only steps (a BertOptimizer
+/// still skips what is not finite).
 ///
 ///   scaler.scale(loss).backward();
 ///   scaler.unscale_(optimizer);       // only where gradients are looked at or clipped between backward and step
@@ -88,7 +90,7 @@ class GradScaler {
   [[nodiscard]] bool enabled() const { return enabled_; }
   [[nodiscard]] at::Tensor current_scale() const { return scale_; }            // fp32 scalar
   [[nodiscard]] at::Tensor growth_tracker() const { return growth_tracker_; }  // int32 scalar
-  [[nodiscard]] at::Tensor inv_scale() const;                                  // fp32 scalar, 1 when not enabled
+  [[nodiscard]] at::Tensor inv_scale() const { return inv_scale_; }            // fp32 scalar, 1 when not enabled
 
   /// "scale" and "growth_tracker"; factors and interval are configuration. The tensors are the live ones.
   [[nodiscard]] StateDict state_dict() const;
@@ -99,14 +101,18 @@ class GradScaler {
   enum class Stage : int8_t { kReady, kUnscaled, kStepped };
   struct OptimizerRecord {
     Stage stage = Stage::kReady;
-    at::Tensor found_inf;
+    at::Tensor found_inf;                      // of this step, undefined before
+    at::Tensor unscaled_found_inf;             // what unscale_() found
+    std::optional<ops::TensorList> gradients;  // what unscale_() went over last
   };
 
   OptimizerRecord& begin_step(torch::optim::Optimizer& optimizer);
+  /// The step is over, or forgotten.
+  void reset();
 
   AmpConfig config_;
   bool enabled_;
-  at::Tensor scale_, growth_tracker_;
+  at::Tensor scale_, inv_scale_, growth_tracker_;
   at::Tensor recorded_;  // found_inf of record(), or undefined
   std::unordered_map<const torch::optim::Optimizer*, OptimizerRecord> records_;
 };

@@ -19,15 +19,10 @@ namespace bert {
 class Lamb : public MomentOptimizer {
  public:
   Lamb(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
-      : MomentOptimizer(groups, config) {}
+      : MomentOptimizer(UpdateRule::kLamb, groups, config) {}
   /// One group; the state's names are "0", "1", ...
   explicit Lamb(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {.type = "lamb"})
       : Lamb(numbered_group(parameters, config.weight_decay), config) {}
-
- protected:
-  void update(const ops::OptimizerTensors& tensors, const ops::StepScalars& scalars,
-              const OptimizerConfig& config) const override;
-  [[nodiscard]] torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_grad_norm) const override;
 };
 
 }  // namespace bert

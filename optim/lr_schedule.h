@@ -48,5 +48,7 @@ struct LrSchedule {
 /// The schedule at `applied_steps` (int64 scalar, BertOptimizer::applied_steps()), fp32 scalar on its device, without
 /// synchronising.
 [[nodiscard]] at::Tensor learning_rate(const LrSchedule& schedule, const at::Tensor& applied_steps);
+/// The same into `rate`.
+void learning_rate_out(const LrSchedule& schedule, const at::Tensor& applied_steps, const at::Tensor& rate);
 
 }  // namespace bert

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/serialize/archive.h>
 
+#include <algorithm>
 #include <memory>
 #include <unordered_map>
 #include <unordered_set>
@@ -55,8 +56,9 @@ std::vector<torch::optim::OptimizerParamGroup> torch_groups(const std::vector<Na
 
 }  // namespace
 
-MomentOptimizer::MomentOptimizer(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
-    : BertOptimizer(torch_groups(groups, config), std::make_unique<GroupOptions>(config)) {
+MomentOptimizer::MomentOptimizer(UpdateRule rule, const std::vector<NamedParameterGroup>& groups,
+                                 const OptimizerConfig& config)
+    : BertOptimizer(torch_groups(groups, config), std::make_unique<GroupOptions>(config)), rule_(rule) {
   const at::NoGradGuard no_grad;
   for (const NamedParameterGroup& group : groups) {
     std::vector<ParameterState>& states = states_.emplace_back();
@@ -89,50 +91,47 @@ torch::Tensor MomentOptimizer::step(LossClosure closure) {
 void MomentOptimizer::apply(const StepInputs& inputs) {
   TORCH_CHECK_VALUE(inputs.lr.defined(),
                     "optimizer: StepInputs::lr is undefined; step() takes the options' learning rate");
-  apply_with(inputs.lr.to(at::kDouble), inputs);
+  apply_with(inputs.lr, inputs);
 }
 
 void MomentOptimizer::apply_with(const torch::Tensor& lr, const StepInputs& inputs) {
-  const at::NoGradGuard no_grad;
   const std::vector<ops::OptimizerTensors> groups = collect();
-  std::vector<torch::Tensor> grads;
-  for (const ops::OptimizerTensors& group : groups) grads.insert(grads.end(), group.grads.begin(), group.grads.end());
-  if (grads.empty()) return;
-
-  const auto scalar = grad_norm_.options().dtype(at::kDouble);
-  const torch::Tensor one = at::ones({}, scalar);
-  const torch::Tensor inv_scale = inputs.inv_scale.defined() ? inputs.inv_scale.to(at::kDouble) : one;
-  const torch::Tensor norm = ops::multi_tensor_l2_norm(grads) * inv_scale;
-  grad_norm_.copy_(norm);
-  torch::Tensor skip = grad_norm_.isfinite().logical_not_();
-  if (inputs.found_inf.defined()) skip = skip.logical_or(inputs.found_inf.ne(0));
-  found_inf_.copy_(skip);
-  step_.add_(skip.logical_not());
-
-  const torch::Tensor steps = step_.to(at::kDouble);
-  for (size_t g = 0; g < groups.size(); ++g) {
-    if (groups[g].params.empty()) continue;
-    const OptimizerConfig& config = static_cast<const GroupOptions&>(param_groups_[g].options()).config;
-    ops::StepScalars scalars{.lr = lr.defined() ? lr : at::full({}, config.lr, scalar),
-                             .multiplier = inv_scale,
-                             .correction1 = one,
-                             .correction2 = one,
-                             .skip = skip};
-    if (config.max_grad_norm > 0.0) scalars.multiplier = inv_scale * clip_coefficient(norm, config.max_grad_norm);
-    if (config.bias_correction) {
-      scalars.correction1 = 1.0 - at::pow(config.beta1, steps);
-      scalars.correction2 = 1.0 - at::pow(config.beta2, steps);
-    }
-    update(groups[g], scalars, config);
-  }
+  if (std::all_of(groups.begin(), groups.end(), [](const auto& group) { return group.params.empty(); })) return;
+  if (!update_ || !update_->holds(groups)) update_.emplace(rule_, groups);
+  update_->run(update_options(), {.lr = lr,
+                                  .inv_scale = inputs.inv_scale,
+                                  .found_inf = inputs.found_inf,
+                                  .step = step_,
+                                  .grad_norm = grad_norm_,
+                                  .skipped = found_inf_});
 }
 
-std::vector<ops::OptimizerTensors> MomentOptimizer::collect() const {
+std::vector<UpdateOptions> MomentOptimizer::update_options() const {
+  const bool lamb = rule_ == UpdateRule::kLamb;
+  std::vector<UpdateOptions> options;
+  for (const torch::optim::OptimizerParamGroup& group : param_groups_) {
+    const OptimizerConfig& config = static_cast<const GroupOptions&>(group.options()).config;
+    options.push_back({.lr = config.lr,
+                       .beta1 = config.beta1,
+                       .beta2 = config.beta2,
+                       .beta3 = lamb && !config.grad_averaging ? 1.0 : 1.0 - config.beta1,
+                       .eps = config.eps,
+                       .weight_decay = config.weight_decay,
+                       .max_grad_norm = config.max_grad_norm,
+                       .bias_correction = config.bias_correction,
+                       .decoupled = !lamb || config.decoupled_weight_decay,
+                       .trust_ratio = lamb && (config.use_nvlamb || config.weight_decay != 0.0)});
+  }
+  return options;
+}
+
+std::vector<ops::OptimizerTensors> MomentOptimizer::collect() {
+  const at::NoGradGuard no_grad;
   std::vector<ops::OptimizerTensors> groups(states_.size());
   for (size_t g = 0; g < states_.size(); ++g) {
     TORCH_CHECK(param_groups_.size() == states_.size() && param_groups_[g].params().size() == states_[g].size(),
                 "optimizer: parameters were added after construction; give all of them to the constructor");
-    for (const ParameterState& state : states_[g]) {
+    for (ParameterState& state : states_[g]) {
       const torch::Tensor& grad = state.param.grad();
       if (!grad.defined()) continue;  // Note [Parameters without a gradient]
       TORCH_CHECK_VALUE(!grad.is_sparse(), "optimizer: the gradient of ", state.name,
@@ -141,7 +140,12 @@ std::vector<ops::OptimizerTensors> MomentOptimizer::collect() const {
       const torch::Tensor& param = low_precision ? state.master : state.param;
       groups[g].params.push_back(param);
       groups[g].copies.push_back(low_precision ? state.param : torch::Tensor());
-      groups[g].grads.push_back(grad.to(param.scalar_type()));
+      if (grad.scalar_type() == param.scalar_type()) {
+        groups[g].grads.push_back(grad);
+      } else {
+        if (!state.converted_grad.defined()) state.converted_grad = at::empty_like(param);
+        groups[g].grads.push_back(state.converted_grad.copy_(grad));
+      }
       groups[g].exp_avg.push_back(state.exp_avg);
       groups[g].exp_avg_sq.push_back(state.exp_avg_sq);
     }

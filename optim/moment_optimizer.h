@@ -1,6 +1,7 @@
 // What Lamb and AdamW share: the state by parameter name, fp32 masters, clipping, the decision to skip, saving.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,11 @@ struct GroupOptions : public torch::optim::OptimizerCloneableOptions<GroupOption
   OptimizerConfig config;
 };
 
-/// An optimizer with a first and a second moment. A subclass gives the update of one group.
+/// An optimizer with a first and a second moment. A subclass gives its rule.
 class MomentOptimizer : public BertOptimizer {
  public:
   /// Throws c10::Error: see make_optimizer.
-  MomentOptimizer(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config);
+  MomentOptimizer(UpdateRule rule, const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config);
 
   /// torch::optim's step: the learning rate of every group's options, no loss scale. Returns the closure's loss.
   torch::Tensor step(LossClosure closure = nullptr) override;
@@ -40,25 +41,23 @@ class MomentOptimizer : public BertOptimizer {
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
- protected:
-  virtual void update(const ops::OptimizerTensors& tensors, const ops::StepScalars& scalars,
-                      const OptimizerConfig& config) const = 0;
-  /// What gradients of (unscaled) global norm `norm` are multiplied by; fp64 scalar.
-  [[nodiscard]] virtual torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_grad_norm) const = 0;
-
  private:
   struct ParameterState {
     std::string name;
     torch::Tensor param;   // the model's
     torch::Tensor master;  // fp32 where param is fp16 or bf16, else undefined
     torch::Tensor exp_avg, exp_avg_sq;
+    torch::Tensor converted_grad;  // of a low-precision gradient, once there was one
   };
 
   /// `lr` undefined: that of each group's options.
   void apply_with(const torch::Tensor& lr, const StepInputs& inputs);
-  [[nodiscard]] std::vector<ops::OptimizerTensors> collect() const;
+  [[nodiscard]] std::vector<ops::OptimizerTensors> collect();
+  [[nodiscard]] std::vector<UpdateOptions> update_options() const;
 
+  UpdateRule rule_;
   std::vector<std::vector<ParameterState>> states_;  // [group][parameter]
+  std::optional<ops::OptimizerStep> update_;         // over what collect() gave last
   torch::Tensor step_, grad_norm_, found_inf_;
 };
 

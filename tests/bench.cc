@@ -3,6 +3,8 @@
 // Names are operator/implementation/dtype/T; the ratio of two medians of one run is what counts. `copy` is the fraction
 // of a memory copy's bandwidth, measured in the same run, that the unavoidable bytes reach; `gflops` stands where
 // arithmetic decides.
+#include "tests/bench.h"
+
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -25,22 +27,6 @@ using Op = std::function<Tensor(const Tensors&)>;
 
 constexpr int64_t kHidden = 768, kHeads = 12, kIntermediate = 3072, kLength = 128, kVocabulary = 30522;
 constexpr double kDrop = 0.1;
-
-/// Bytes per second of a copy of 256 MiB, read and written.
-double copy_bandwidth() {
-  static const double bandwidth = [] {
-    const Tensor from = at::ones({64 << 20}), to = at::empty_like(from);
-    double best = 0.0;
-    for (int i = 0; i < 5; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      to.copy_(from);
-      const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-      best = std::max(best, 2.0 * static_cast<double>(from.nbytes()) / elapsed.count());
-    }
-    return best;
-  }();
-  return bandwidth;
-}
 
 struct Case {
   std::string name;
@@ -214,6 +200,22 @@ std::vector<Case> cases() {
 }
 
 }  // namespace
+
+double copy_bandwidth() {
+  static const double bandwidth = [] {
+    const Tensor from = at::ones({64 << 20}), to = at::empty_like(from);
+    double best = 0.0;
+    for (int i = 0; i < 5; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      to.copy_(from);
+      const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+      best = std::max(best, 2.0 * static_cast<double>(from.nbytes()) / elapsed.count());
+    }
+    return best;
+  }();
+  return bandwidth;
+}
+
 }  // namespace bert
 
 int main(int argc, char** argv) {
@@ -233,6 +235,7 @@ int main(int argc, char** argv) {
       }
     }
   }
+  register_optimizer_benchmarks();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return EXIT_FAILURE;
   benchmark::RunSpecifiedBenchmarks();

@@ -87,6 +87,7 @@ class Device {
  public:
   void set_order(Threads threads, Blocks blocks) { threads_ = threads, blocks_ = blocks; }
   [[nodiscard]] int64_t switches() const { return switches_; }
+  [[nodiscard]] int64_t launches() const { return launches_; }
 
   void run(Grid grid, unsigned block, size_t shared_bytes, void (*thread)(const void*), const void* context);
   void barrier(const std::source_location& where);
@@ -113,7 +114,7 @@ class Device {
 
   Threads threads_ = Threads::kAscending;
   Blocks blocks_ = Blocks::kForwards;
-  int64_t switches_ = 0;
+  int64_t switches_ = 0, launches_ = 0;
 
   std::vector<std::unique_ptr<Fiber>> fibers_;
   void (*thread_)(const void*) = nullptr;
@@ -165,6 +166,7 @@ void Device::run(Grid grid, unsigned block, size_t shared_bytes, void (*thread)(
   if (shared_bytes > kMaxSharedBytes) {
     fail(std::to_string(shared_bytes) + " bytes of dynamic shared memory: expected at most 49152");
   }
+  ++launches_;
   thread_ = thread, context_ = context;
   gridDim = {grid.x, grid.y};
   blockDim = {block, 1};
@@ -458,6 +460,8 @@ void run(Grid grid, unsigned block, size_t shared_bytes, void (*thread)(const vo
 
 void set_order(Threads threads, Blocks blocks) { device().set_order(threads, blocks); }
 int64_t switches() { return device().switches(); }
+
+int64_t launches() { return device().launches(); }
 
 void for_each_order(const std::function<void()>& body) {
   const struct Restore {

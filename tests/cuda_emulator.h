@@ -37,6 +37,9 @@ void for_each_order(const std::function<void()>& body);
 /// Context switches so far: shows that kernels really ran as threads.
 int64_t switches();
 
+/// Launches so far that the device would have taken.
+int64_t launches();
+
 // What DeviceBuffer tells the emulator.
 void add_buffer(const void* begin, size_t bytes);
 void remove_buffer(const void* begin);

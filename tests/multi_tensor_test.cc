@@ -15,7 +15,7 @@ namespace {
 
 using at::Tensor;
 using ops::OptimizerTensors;
-using ops::StepScalars;
+using ops::StepTensors;
 
 /// Sizes around the lanes, the block and the chunk of the kernels.
 const std::vector<int64_t> kSizes{1, 7, 8, 9, 255, 257, 32768, 32769, 100003};
@@ -33,23 +33,38 @@ OptimizerTensors random_tensors(at::ScalarType copy_dtype = at::kFloat) {
   return tensors;
 }
 
-StepScalars scalars(bool skip = false) {
-  const auto number = [](double value) { return at::scalar_tensor(value, at::kDouble); };
-  return {.lr = number(6e-3),
-          .multiplier = number(0.37),
-          .correction1 = number(0.271),
-          .correction2 = number(0.003),
-          .skip = at::scalar_tensor(skip, at::kBool)};
+/// The scalars of a third step.
+StepTensors scalars() {
+  return {.lr = at::scalar_tensor(6e-3, at::kDouble),
+          .inv_scale = at::scalar_tensor(0.37, at::kDouble),
+          .found_inf = at::zeros({}),
+          .step = at::full({}, 2, at::kLong),
+          .grad_norm = at::zeros({}),
+          .skipped = at::zeros({})};
 }
 
-constexpr ops::LambParameters kLamb{.beta1 = 0.9,
-                                    .beta2 = 0.999,
-                                    .beta3 = 0.1,
-                                    .eps = 1e-6,
-                                    .weight_decay = 0.01,
-                                    .decoupled = true,
-                                    .trust_ratio = true};
-constexpr ops::AdamwParameters kAdamw{.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
+constexpr UpdateOptions kLamb{
+    .lr = 1.0, .beta1 = 0.9, .beta2 = 0.999, .beta3 = 0.1, .eps = 1e-6, .weight_decay = 0.01, .max_grad_norm = 100.0};
+constexpr UpdateOptions kAdamw{.lr = 1.0,
+                               .beta1 = 0.9,
+                               .beta2 = 0.999,
+                               .beta3 = 0.1,
+                               .eps = 1e-8,
+                               .weight_decay = 0.01,
+                               .max_grad_norm = 100.0,
+                               .trust_ratio = false};
+
+const UpdateOptions& options_of(UpdateRule rule) { return rule == UpdateRule::kLamb ? kLamb : kAdamw; }
+constexpr UpdateRule kRules[] = {UpdateRule::kLamb, UpdateRule::kAdamw};
+
+void run(UpdateRule rule, const OptimizerTensors& tensors, const UpdateOptions& options) {
+  ops::OptimizerStep(rule, {tensors}).run({options}, scalars());
+}
+
+/// With the loops of one instruction set.
+void run(UpdateRule rule, const OptimizerTensors& tensors, CpuCapability capability) {
+  ops::cpu::make_step(rule, {tensors}, ops::cpu::optim_kernels(capability))->run({options_of(rule)}, scalars());
+}
 
 std::vector<CpuCapability> capabilities() {
   std::vector<CpuCapability> result{CpuCapability::kPlain};
@@ -93,62 +108,112 @@ void check_close(const OptimizerTensors& got, const OptimizerTensors& want) {
 }  // namespace
 
 TEST_CASE("Every instruction set and number of threads gives the same bits", "[optim]") {
+  const int threads = at::get_num_threads();
   for (const auto copy_dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    OptimizerTensors lamb = random_tensors(copy_dtype), adamw = random_tensors(copy_dtype);
-    ops::cpu::lamb(lamb, scalars(), kLamb, ops::cpu::optim_kernels(CpuCapability::kPlain));
-    ops::cpu::adamw(adamw, scalars(), kAdamw, ops::cpu::optim_kernels(CpuCapability::kPlain));
-    const double norm = ops::cpu::l2_norm(lamb.params, ops::cpu::optim_kernels(CpuCapability::kPlain));
-    const int threads = at::get_num_threads();
-    for (const int count : {1, 2, 3}) {
-      at::set_num_threads(count);
-      for (const CpuCapability capability : capabilities()) {
-        INFO("capability " << static_cast<int>(capability) << ", threads " << count);
-        const OptimKernels& kernels = ops::cpu::optim_kernels(capability);
-        OptimizerTensors again = random_tensors(copy_dtype);
-        ops::cpu::lamb(again, scalars(), kLamb, kernels);
-        check_same(again, lamb);
-        again = random_tensors(copy_dtype);
-        ops::cpu::adamw(again, scalars(), kAdamw, kernels);
-        check_same(again, adamw);
-        CHECK(ops::cpu::l2_norm(lamb.params, kernels) == norm);
+    for (const UpdateRule rule : kRules) {
+      const OptimizerTensors first = random_tensors(copy_dtype);
+      run(rule, first, CpuCapability::kPlain);
+      const double norm = ops::TensorList(first.params).norm().item<double>();
+      for (const int count : {1, 2, 3}) {
+        at::set_num_threads(count);
+        for (const CpuCapability capability : capabilities()) {
+          INFO("capability " << static_cast<int>(capability) << ", threads " << count);
+          const OptimizerTensors again = random_tensors(copy_dtype);
+          run(rule, again, capability);
+          check_same(again, first);
+          CHECK(ops::cpu::make_list(first.params, ops::cpu::optim_kernels(capability))->norm().item<double>() == norm);
+        }
+      }
+      at::set_num_threads(threads);
+    }
+  }
+}
+
+TEST_CASE("The vector loops equal ATen in fp64", "[optim]") {
+  for (const UpdateRule rule : kRules) {
+    for (const bool decoupled : {true, false}) {
+      for (const bool trust_ratio : {true, false}) {
+        for (const double max_grad_norm : {0.0, 1.0, 100.0}) {
+          if (rule == UpdateRule::kAdamw && (!decoupled || trust_ratio)) continue;
+          UpdateOptions options = options_of(rule);
+          options.decoupled = decoupled;
+          options.trust_ratio = trust_ratio;
+          options.max_grad_norm = max_grad_norm;
+          options.bias_correction = max_grad_norm != 0.0;
+          const OptimizerTensors got = random_tensors(), want = in_double(got);
+          run(rule, want, options);
+          run(rule, got, options);
+          check_close(got, want);
+        }
       }
     }
-    at::set_num_threads(threads);
   }
 }
 
-TEST_CASE("The vector kernels equal ATen in fp64", "[optim]") {
-  for (const bool decoupled : {true, false}) {
-    for (const bool trust_ratio : {true, false}) {
-      ops::LambParameters parameters = kLamb;
-      parameters.decoupled = decoupled;
-      parameters.trust_ratio = trust_ratio;
-      OptimizerTensors got = random_tensors(), want = in_double(got);
-      ops::multi_tensor_lamb(want, scalars(), parameters);
-      ops::multi_tensor_lamb(got, scalars(), parameters);
-      check_close(got, want);
-    }
-  }
-  OptimizerTensors got = random_tensors(), want = in_double(got);
-  ops::multi_tensor_adamw(want, scalars(), kAdamw);
-  ops::multi_tensor_adamw(got, scalars(), kAdamw);
-  check_close(got, want);
-  const double norm = ops::multi_tensor_l2_norm(want.grads).item<double>();
-  CHECK(ops::multi_tensor_l2_norm(got.grads).item<double>() == testing::Approx(norm).epsilon(1e-12));
+TEST_CASE("Lists: the loops equal ATen in fp64, empty tensors included", "[optim]") {
+  std::vector<Tensor> tensors = random_tensors().grads, doubles;
+  tensors.push_back(at::empty({0}));
+  for (const Tensor& tensor : tensors) doubles.push_back(tensor.to(at::kDouble));
+  ops::TensorList list(tensors), reference(doubles);
+  CHECK(list.norm().item<double>() == testing::Approx(reference.norm().item<double>()).epsilon(1e-12));
+  CHECK(at::allclose(list.norms(), reference.norms(), 1e-12, 0.0));
+  const Tensor found_inf = at::zeros({});
+  list.unscale_(at::scalar_tensor(0.5F), found_inf);
+  reference.unscale_(at::scalar_tensor(0.5F), found_inf);
+  for (size_t i = 0; i < tensors.size(); ++i) CHECK(tensors[i].to(at::kDouble).equal(doubles[i]));
+  CHECK(found_inf.item<float>() == 0.0F);
 }
 
-TEST_CASE("skip leaves every bit, in fp32 and in ATen's path", "[optim]") {
+TEST_CASE("Lists and steps know when their tensors have moved", "[optim]") {
+  std::vector<Tensor> tensors{at::ones({3}), at::ones({4})};
+  const ops::TensorList list(tensors);
+  CHECK(list.holds(tensors));
+  CHECK_FALSE(list.holds({tensors[0]}));
+  CHECK_FALSE(list.holds({tensors[0], tensors[1].clone()}));
+  tensors[1].set_data(at::ones({4}));
+  CHECK_FALSE(list.holds(tensors));
+
+  OptimizerTensors group = random_tensors(at::kHalf);
+  const ops::OptimizerStep step(UpdateRule::kLamb, {group});
+  CHECK(step.holds({group}));
+  CHECK_FALSE(step.holds({group, group}));
+  group.copies[2].set_data(group.copies[2].clone());
+  CHECK_FALSE(step.holds({group}));
+}
+
+TEST_CASE("Lists and steps refuse what does not belong together", "[optim]") {
+  CHECK_THROWS_WITH(ops::TensorList({}), testing::Contains("empty"));
+  CHECK_THROWS_WITH(ops::TensorList({at::ones({2}, at::kLong)}), testing::Contains("got Long"));
+  OptimizerTensors group = random_tensors();
+  group.grads.pop_back();
+  CHECK_THROWS_WITH(ops::OptimizerStep(UpdateRule::kLamb, {group}), testing::Contains("a group of 9 params has"));
+  group = random_tensors();
+  group.grads[1] = at::ones({6});
+  CHECK_THROWS_WITH(ops::OptimizerStep(UpdateRule::kLamb, {group}),
+                    testing::Contains("a param of [7] has a gradient of [6]"));
+  ops::OptimizerStep step(UpdateRule::kLamb, {random_tensors()});
+  CHECK_THROWS_WITH(step.run({}, scalars()), testing::Contains("options for 0 groups, expected 1"));
+}
+
+TEST_CASE("A skipped step leaves every bit, in fp32 and in ATen's path", "[optim]") {
   for (const bool as_double : {false, true}) {
-    OptimizerTensors tensors = random_tensors(at::kBFloat16);
-    if (as_double) tensors = in_double(tensors);
-    tensors.grads[3].fill_(std::numeric_limits<double>::quiet_NaN());
-    OptimizerTensors before = tensors;
-    for (auto* list : {&before.params, &before.exp_avg, &before.exp_avg_sq, &before.copies}) {
-      for (Tensor& tensor : *list) tensor = tensor.clone();
+    for (const bool found : {false, true}) {
+      OptimizerTensors tensors = random_tensors(at::kBFloat16);
+      if (as_double) tensors = in_double(tensors);
+      if (!found) tensors.grads[3].fill_(std::numeric_limits<double>::quiet_NaN());
+      OptimizerTensors before = tensors;
+      for (auto* list : {&before.params, &before.exp_avg, &before.exp_avg_sq, &before.copies}) {
+        for (Tensor& tensor : *list) tensor = tensor.clone();
+      }
+      for (const UpdateRule rule : kRules) {
+        StepTensors step = scalars();
+        if (found) step.found_inf.fill_(1.0);
+        ops::OptimizerStep(rule, {tensors}).run({options_of(rule)}, step);
+        check_same(tensors, before);
+        CHECK(step.skipped.item<float>() == 1.0F);
+        CHECK(step.step.item<int64_t>() == 2);
+      }
     }
-    ops::multi_tensor_lamb(tensors, scalars(true), kLamb);
-    ops::multi_tensor_adamw(tensors, scalars(true), kAdamw);
-    check_same(tensors, before);
   }
 }
 
@@ -172,9 +237,9 @@ TEST_CASE("Low-precision copies are rounded as ATen rounds", "[optim]") {
                                .grads = {at::zeros_like(values)},
                                .exp_avg = {at::zeros_like(values)},
                                .exp_avg_sq = {at::zeros_like(values)}};
-      ops::AdamwParameters still = kAdamw;
+      UpdateOptions still = kAdamw;
       still.weight_decay = 0.0;
-      ops::cpu::adamw(tensors, scalars(), still, ops::cpu::optim_kernels(capability));
+      ops::cpu::make_step(UpdateRule::kAdamw, {tensors}, ops::cpu::optim_kernels(capability))->run({still}, scalars());
       const Tensor got = tensors.copies[0], want = tensors.params[0].to(dtype);
       const Tensor equal =
           got.view(at::kShort).eq(want.view(at::kShort)).logical_or_(got.isnan().logical_and(want.isnan()));
@@ -188,11 +253,10 @@ TEST_CASE("The norm sees one inf or NaN anywhere, and large finite values do not
     for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       Tensor tensor = at::zeros({100003});
       tensor[position].fill_(value);
-      CHECK_FALSE(ops::multi_tensor_l2_norm({tensor}).isfinite().item<bool>());
+      CHECK_FALSE(ops::TensorList({tensor}).norm().isfinite().item<bool>());
     }
   }
-  CHECK(ops::multi_tensor_l2_norm({at::full({4}, 3e38F)}).item<double>() == testing::Approx(6e38).epsilon(1e-6));
-  CHECK_THROWS_WITH(ops::multi_tensor_l2_norm({}), testing::Contains("empty"));
+  CHECK(ops::TensorList({at::full({4}, 3e38F)}).norm().item<double>() == testing::Approx(6e38).epsilon(1e-6));
 }
 
 }  // namespace bert

@@ -1,0 +1,192 @@
+// A step of LAMB or AdamW over all parameters of all groups, gradient norm, clipping, step counter and low-precision
+// copies included.
+//
+//   norm_kernel          the norm of all gradients; its last block decides whether to skip, counts the step and works
+//                        out every group's numbers (rate, clipping, corrections), so that the host knows none of them
+//   lamb_moments_kernel  m and v, and the squares of p and of the update u, by chunk; the last block of a tensor turns
+//                        their sums into lr |p| / |u|
+//   lamb_apply_kernel    p and its copy; u once more from m and v: as many bytes as to write u and read it, and no
+//                        memory for it
+//   adamw_kernel         AdamW has no norms of tensors: moments, p and its copy at once
+//
+// A block is a chunk of 16,384 elements. Bytes per parameter with a 2-byte copy: LAMB 42 (moments 24: read g p m v,
+// write m v; apply 18: read p m v, write p and copy), AdamW 30 (read g p m v, write p m v and copy); the norm 4 more in
+// both.
+//
+// Versions
+// 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
+// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
+// figures).
+//   lamb_moments_kernel 256 0.50
+//   lamb_apply_kernel 256 0.75
+//   adamw_kernel 256 0.50
+#include "cuda_ext/multi_tensor.cuh"
+
+namespace bert::kernels {
+inline namespace BERT_KERNEL_BUILD {
+namespace {
+
+constexpr int kBlocks = 4;  // on a processor: 64 registers for a thread, and 64 KB of loads in flight
+
+__device__ __forceinline__ double value_of(const ScalarInput& scalar, double otherwise) {
+  if (scalar.data == nullptr) return otherwise;
+  return scalar.is_double ? *static_cast<const double*>(scalar.data) : *static_cast<const float*>(scalar.data);
+}
+
+/// What follows from the norm of the gradients.
+struct BeginStep {
+  UpdateRule rule;
+  int64_t groups;
+  const UpdateOptions* options;
+  OptimScalars* scalars;
+  StepPointers step;
+
+  __device__ __forceinline__ void operator()(double sum, const NormWorkspace& /*work*/) const {
+    const double inv_scale = value_of(step.inv_scale, 1.0), norm = sqrt(sum) * inv_scale;
+    const auto grad_norm = static_cast<float>(norm);
+    const bool skip = !is_finite(grad_norm) || value_of(step.found_inf, 0.0) != 0.0;
+    const int64_t number = *step.step + 1;
+    sync_block();  // all have read the counter
+    for (int64_t group = threadIdx.x; group < groups; group += kOptimThreads) {
+      const UpdateOptions& option = options[group];
+      scalars[group] = optim_scalars(rule, option, value_of(step.lr, option.lr), inv_scale, norm, number);
+    }
+    if (threadIdx.x != 0) return;
+    *step.grad_norm = grad_norm;
+    *step.skipped = skip ? 1.0F : 0.0F;
+    if (!skip) *step.step = number;
+  }
+};
+
+/// Note [Moments in fp32] in multi_tensor.h.
+__device__ __forceinline__ void update_moments(float g, const OptimScalars& s, float& m, float& v) {
+  m += s.beta3 * g - s.one_minus_beta1 * m;
+  v += s.one_minus_beta2 * (g * g - v);
+}
+
+__device__ __forceinline__ float adam_direction(float m, float v, const OptimScalars& s) {
+  return fast_divide(m, sqrtf(v * s.inv_correction2) + s.eps);
+}
+
+template <int N>
+__device__ __forceinline__ void store_copy(const OptimEntry& entry, int64_t element, const Vector<float, N>& param) {
+  const auto write = [&](auto type) {
+    using T = typename decltype(type)::type;
+    Vector<T, N> copy;
+#pragma unroll
+    for (int i = 0; i < N; ++i) copy.value[i] = from_float<T>(param.value[i]);
+    store(static_cast<T*>(entry.copy) + element, copy);
+  };
+  if (entry.copy_type == CopyType::kHalf) write(Element<c10::Half>());
+  if (entry.copy_type == CopyType::kBFloat16) write(Element<c10::BFloat16>());
+}
+
+__global__ void __launch_bounds__(kOptimThreads, kBlocks) lamb_moments_kernel(OptimTable table, const float* skipped) {
+  BERT_SHARED(double, scratch, 4 * kOptimWarps);
+  BERT_SHARED(int, flag, 1);
+  if (*skipped != 0.0F) return;  // the whole grid
+  const ChunkEntry chunk = table.grads.chunk[blockIdx.x];
+  const OptimEntry entry = table.entries[chunk.tensor];
+  const OptimScalars s = table.scalars[entry.group];
+  const float gradient_decay = s.decoupled ? 0.0F : s.weight_decay, update_decay = s.decoupled ? s.weight_decay : 0.0F;
+  double sums[2] = {};
+  for_each_element(chunk, entry.aligned, [&](auto width, int64_t element) {
+    constexpr int kWidth = decltype(width)::value;
+    const auto p = load<kWidth>(static_cast<const float*>(entry.param) + element);
+    const auto g = load<kWidth>(entry.grad + element);
+    auto m = load<kWidth>(static_cast<const float*>(entry.exp_avg) + element);
+    auto v = load<kWidth>(static_cast<const float*>(entry.exp_avg_sq) + element);
+    float param_squares = 0.0F, update_squares = 0.0F;  // of four elements; fp64 from there on
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      update_moments(g.value[i] * s.multiplier + gradient_decay * p.value[i], s, m.value[i], v.value[i]);
+      const float update = s.inv_correction1 * adam_direction(m.value[i], v.value[i], s) + update_decay * p.value[i];
+      param_squares += p.value[i] * p.value[i];
+      update_squares += update * update;
+    }
+    store(entry.exp_avg + element, m);
+    store(entry.exp_avg_sq + element, v);
+    sums[0] += param_squares;
+    sums[1] += update_squares;
+  });
+  block_sum(sums, scratch);
+  if (threadIdx.x == 0) {
+    table.update_sums[2 * static_cast<int64_t>(blockIdx.x)] = sums[0];
+    table.update_sums[2 * static_cast<int64_t>(blockIdx.x) + 1] = sums[1];
+  }
+  if (!comes_last(table.norms.tickets + chunk.tensor, entry.chunks, flag)) return;  // the whole block
+  sum_chunks(table.update_sums + 2 * entry.first_chunk, entry.chunks, sums, scratch + 2 * kOptimWarps);
+  if (threadIdx.x == 0) {
+    table.rates[chunk.tensor] = lamb_rate(s.lr, table.options[entry.group].trust_ratio, sums[0], sums[1]);
+  }
+}
+
+/// Walks through the chunks backwards: the last ones of lamb_moments_kernel are still in the cache.
+__global__ void __launch_bounds__(kOptimThreads) lamb_apply_kernel(OptimTable table, const float* skipped) {
+  if (*skipped != 0.0F) return;
+  const ChunkEntry chunk = table.grads.chunk[gridDim.x - 1 - blockIdx.x];
+  const OptimEntry entry = table.entries[chunk.tensor];
+  const OptimScalars s = table.scalars[entry.group];
+  const float rate = table.rates[chunk.tensor], update_decay = s.decoupled ? s.weight_decay : 0.0F;
+  for_each_element(chunk, entry.aligned, [&](auto width, int64_t element) {
+    constexpr int kWidth = decltype(width)::value;
+    auto p = load<kWidth>(static_cast<const float*>(entry.param) + element);
+    const auto m = load<kWidth>(static_cast<const float*>(entry.exp_avg) + element);
+    const auto v = load<kWidth>(static_cast<const float*>(entry.exp_avg_sq) + element);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      p.value[i] -= rate * (s.inv_correction1 * adam_direction(m.value[i], v.value[i], s) + update_decay * p.value[i]);
+    }
+    store(entry.param + element, p);
+    store_copy(entry, element, p);
+  });
+}
+
+__global__ void __launch_bounds__(kOptimThreads, kBlocks) adamw_kernel(OptimTable table, const float* skipped) {
+  if (*skipped != 0.0F) return;
+  const ChunkEntry chunk = table.grads.chunk[blockIdx.x];
+  const OptimEntry entry = table.entries[chunk.tensor];
+  const OptimScalars s = table.scalars[entry.group];
+  const auto step_size = static_cast<float>(s.lr * s.inv_correction1),
+             decay = static_cast<float>(s.lr * s.weight_decay);
+  for_each_element(chunk, entry.aligned, [&](auto width, int64_t element) {
+    constexpr int kWidth = decltype(width)::value;
+    auto p = load<kWidth>(static_cast<const float*>(entry.param) + element);
+    const auto g = load<kWidth>(entry.grad + element);
+    auto m = load<kWidth>(static_cast<const float*>(entry.exp_avg) + element);
+    auto v = load<kWidth>(static_cast<const float*>(entry.exp_avg_sq) + element);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      update_moments(g.value[i] * s.multiplier, s, m.value[i], v.value[i]);
+      p.value[i] -= step_size * adam_direction(m.value[i], v.value[i], s) + decay * p.value[i];
+    }
+    store(entry.exp_avg + element, m);
+    store(entry.exp_avg_sq + element, v);
+    store(entry.param + element, p);
+    store_copy(entry, element, p);
+  });
+}
+
+}  // namespace
+
+void optimizer_step(const OptimTable& table, const StepPointers& pointers, Stream stream) {
+  if (table.grads.tensors == 0) return;
+  launch_norm(table.grads, table.norms,
+              BeginStep{.rule = table.rule,
+                        .groups = table.groups,
+                        .options = table.options,
+                        .scalars = table.scalars,
+                        .step = pointers},
+              stream);
+  const Grid grid{.x = static_cast<unsigned>(table.grads.chunks)};
+  const float* skipped = pointers.skipped;
+  if (table.rule == UpdateRule::kLamb) {
+    launch(lamb_moments_kernel, grid, kOptimThreads, 0, stream, table, skipped);
+    launch(lamb_apply_kernel, grid, kOptimThreads, 0, stream, table, skipped);
+  } else {
+    launch(adamw_kernel, grid, kOptimThreads, 0, stream, table, skipped);
+  }
+}
+
+}  // namespace BERT_KERNEL_BUILD
+}  // namespace bert::kernels

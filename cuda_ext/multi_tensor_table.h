@@ -1,0 +1,108 @@
+// Lists of tensors as plain data: what the optimizer's loops on the CPU and its kernels on CUDA walk through. The
+// tensors are cut into chunks; a chunk is a task of a thread or a block, and sums go over chunks in their order.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "cuda_ext/cpu_optim.h"
+#include "cuda_ext/philox.h"
+
+namespace bert {
+
+enum class ElementType : int8_t { kFloat, kHalf, kBFloat16 };
+
+/// A tensor that is normed or unscaled.
+struct ListEntry {
+  void* data = nullptr;
+  ElementType type = ElementType::kFloat;
+  bool aligned = false;  // vectors of four elements may be loaded
+  int64_t first_chunk = 0, chunks = 0;
+};
+
+/// A parameter with its gradient, its moments and its low-precision copy (or null).
+struct OptimEntry {
+  float *param = nullptr, *exp_avg = nullptr, *exp_avg_sq = nullptr;
+  const float* grad = nullptr;
+  void* copy = nullptr;
+  CopyType copy_type = CopyType::kNone;
+  bool aligned = false;
+  int32_t group = 0;
+  int64_t first_chunk = 0, chunks = 0;
+};
+
+/// The elements [begin, begin + size) of a tensor.
+struct ChunkEntry {
+  int64_t begin = 0;
+  int32_t size = 0, tensor = 0;
+};
+
+/// Appends the chunks of a tensor, at least one, though it be empty; returns how many.
+inline int64_t append_chunks(int64_t tensor, int64_t numel, int64_t chunk_elements, std::vector<ChunkEntry>& chunks) {
+  const int64_t count = std::max<int64_t>((numel + chunk_elements - 1) / chunk_elements, 1);
+  for (int64_t begin = 0, i = 0; i < count; ++i, begin += chunk_elements) {
+    chunks.push_back({.begin = begin,
+                      .size = static_cast<int32_t>(std::min(chunk_elements, numel - begin)),
+                      .tensor = static_cast<int32_t>(tensor)});
+  }
+  return count;
+}
+
+enum class UpdateRule : int8_t { kLamb, kAdamw };
+
+/// The options of one parameter group: see OptimizerConfig in optim/config.h.
+struct UpdateOptions {
+  double lr = 0.0;  // where the step gives no other
+  double beta1 = 0.0, beta2 = 0.0;
+  double beta3 = 0.0;  // weight of the new gradient in exp_avg: 1 - beta1 with gradient averaging, else 1
+  double eps = 0.0, weight_decay = 0.0;
+  double max_grad_norm = 0.0;  // 0: no clipping
+  bool bias_correction = true;
+  bool decoupled = true;    // decay added to the update (true) or to the gradient before the moments (false)
+  bool trust_ratio = true;  // LAMB; false: the ratio is 1
+
+  bool operator==(const UpdateOptions&) const = default;
+};
+
+inline constexpr double kTorchClipEps = 1e-6;  // of torch's clip_grad_norm_
+
+/// What gradients of norm `norm` are multiplied by: 1 up to max_grad_norm. AdamW clips as torch does,
+/// LAMB as the reference does, without an epsilon.
+BERT_HOST_DEVICE double clip_coefficient(UpdateRule rule, double norm, double max_grad_norm) {
+  if (max_grad_norm <= 0.0) return 1.0;
+  const double ratio = rule == UpdateRule::kLamb ? max_grad_norm / norm : max_grad_norm / (norm + kTorchClipEps);
+  return ratio < 1.0 ? ratio : 1.0;
+}
+
+/// 1 - beta^step in fp64.
+BERT_HOST_DEVICE double bias_correction(double beta, int64_t step) {
+  return -expm1(static_cast<double>(step) * log(beta));
+}
+
+/// The numbers of a step for the loops. norm: of the unscaled gradients; step: 1 in the first one.
+BERT_HOST_DEVICE OptimScalars optim_scalars(UpdateRule rule, const UpdateOptions& options, double lr, double inv_scale,
+                                            double norm, int64_t step) {
+  OptimScalars s{};
+  s.lr = lr;
+  s.multiplier = static_cast<float>(inv_scale * clip_coefficient(rule, norm, options.max_grad_norm));
+  s.inv_correction1 = options.bias_correction ? static_cast<float>(1.0 / bias_correction(options.beta1, step)) : 1.0F;
+  s.inv_correction2 = options.bias_correction ? static_cast<float>(1.0 / bias_correction(options.beta2, step)) : 1.0F;
+  s.one_minus_beta1 = static_cast<float>(1.0 - options.beta1);
+  s.one_minus_beta2 = static_cast<float>(1.0 - options.beta2);
+  s.beta3 = static_cast<float>(options.beta3);
+  s.eps = static_cast<float>(options.eps);
+  s.weight_decay = static_cast<float>(options.weight_decay);
+  s.decoupled = options.decoupled;
+  return s;
+}
+
+/// lr times LAMB's trust ratio, from the squares of the norms of a parameter and of its update. The ratio is 1 where
+/// one of them is 0.
+BERT_HOST_DEVICE float lamb_rate(double lr, bool trust_ratio, double param_squares, double update_squares) {
+  const bool scaled = trust_ratio && param_squares != 0.0 && update_squares != 0.0;
+  return static_cast<float>(scaled ? lr * (sqrt(param_squares) / sqrt(update_squares)) : lr);
+}
+
+}  // namespace bert

@@ -1,0 +1,120 @@
+// An optimizer step neither allocates tensors nor asks the device for a value, from the third on: so that a CUDA graph
+// can hold it. Counted on the CPU, where the same code of optim/ runs.
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "optim/amp.h"
+#include "optim/data_parallel.h"
+#include "optim/lr_schedule.h"
+#include "optim/optimizer.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+using torch::Tensor;
+
+class AllocationCounter : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void* /*pointer*/, int64_t bytes, size_t /*allocated*/, size_t /*reserved*/,
+                         c10::Device /*device*/) override {
+    if (bytes > 0) ++count;
+  }
+  [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
+
+  int count = 0;
+};
+
+int synchronisations = 0;
+
+/// Counts operators whose result the host waits for.
+std::unique_ptr<at::ObserverContext> count_synchronisation(const at::RecordFunction& function) {
+  constexpr std::array<std::string_view, 4> kWaits{"aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero",
+                                                   "aten::equal"};
+  for (const std::string_view name : kWaits) {
+    if (name == function.name()) ++synchronisations;
+  }
+  return nullptr;
+}
+
+struct Counts {
+  int allocations, synchronisations;
+};
+
+template <class Body>
+Counts counts_of(const Body& body) {
+  const auto allocations = std::make_shared<AllocationCounter>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, allocations);
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(count_synchronisation));
+  synchronisations = 0;
+  body();
+  at::removeCallback(handle);
+  return {.allocations = allocations->count, .synchronisations = synchronisations};
+}
+
+TEST_CASE("Allocations and synchronisations are counted", "[optim]") {
+  const Tensor x = at::ones({3});
+  const Counts none = counts_of([&] { x.mul_(x); });
+  CHECK(none.allocations == 0);
+  CHECK(none.synchronisations == 0);
+  const Counts some = counts_of([&] { static_cast<void>((x + x).sum().item<float>()); });
+  CHECK(some.allocations == 2);
+  CHECK(some.synchronisations == 1);
+}
+
+TEST_CASE("From the third on, an optimizer step allocates no tensor and does not synchronise", "[optim]") {
+  for (const char* type : {"lamb", "adamw"}) {
+    for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
+      for (const bool unscale_first : {false, true}) {
+        INFO(type << " " << dtype << (unscale_first ? ", unscaled first" : ""));
+        std::vector<NamedParameter> parameters{{"a.weight", at::randn({40, 1000}).to(dtype).requires_grad_()},
+                                               {"b.weight", at::randn({7}).to(dtype).requires_grad_()},
+                                               {"a.bias", at::randn({0}).to(dtype).requires_grad_()},
+                                               {"b.bias", at::randn({33}).to(dtype).requires_grad_()}};
+        const auto optimizer = make_optimizer({.type = type}, parameters);
+        DataParallel parallel(nullptr, parameters);
+        GradScaler scaler({.init_scale = 1024.0, .growth_interval = 2}, at::kCPU);
+        const LrSchedule schedule = make_schedule({}, 6e-3, 100);
+        const Tensor lr = at::zeros({});
+        const auto step = [&] {
+          parallel.expect_reduction(true);
+          parallel.finish();
+          learning_rate_out(schedule, optimizer->applied_steps(), lr);
+          if (unscale_first) scaler.unscale_(*optimizer);
+          scaler.step(*optimizer, lr);
+          scaler.update();
+          parallel.zero_gradients();
+        };
+        for (int i = 0; i < 5; ++i) {
+          for (const NamedParameter& parameter : parameters) parameter.tensor.grad().fill_(i == 3 ? INFINITY : 0.25);
+          const Counts counts = counts_of(step);
+          if (i < 2) continue;
+          CHECK(counts.allocations == 0);
+          CHECK(counts.synchronisations == 0);
+        }
+        CHECK(optimizer->applied_steps().item<int64_t>() == 4);
+      }
+    }
+  }
+}
+
+TEST_CASE("Low-precision gradients without DataParallel are converted into the same memory", "[optim]") {
+  std::vector<NamedParameter> parameters{{"a.weight", at::randn({40, 10}).to(at::kBFloat16).requires_grad_()}};
+  const auto optimizer = make_optimizer({}, parameters);
+  parameters[0].tensor.mutable_grad() = at::ones({40, 10}, at::kBFloat16);
+  const Tensor lr = at::ones({});
+  const auto step = [&] { optimizer->apply({.lr = lr, .inv_scale = {}, .found_inf = {}}); };
+  step();
+  step();
+  CHECK(counts_of(step).allocations == 0);
+}
+
+}  // namespace
+}  // namespace bert
