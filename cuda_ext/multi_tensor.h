@@ -30,9 +30,9 @@ class TensorList {
   /// Whether the list is of these tensors and their memory has not moved since. Compares on the host.
   [[nodiscard]] bool holds(const std::vector<at::Tensor>& tensors) const;
 
-  /// The l2 norm of all elements, an fp64 scalar that the next call overwrites. The order of the sum depends on neither
-  /// threads nor instruction set nor device. inf or NaN exactly when an element is (CPU, fp32; elsewhere also when the
-  /// square of an element overflows).
+  /// The l2 norm of all elements, an fp64 scalar that the next call overwrites. Its order depends on neither
+  /// threads nor instruction set, nor on the model of the GPU. inf or NaN exactly when an element is (CPU, fp32;
+  /// elsewhere also when the square of an element overflows).
   [[nodiscard]] const at::Tensor& norm();
   /// The l2 norms of the tensors, fp64 [n], which the next call overwrites.
   [[nodiscard]] const at::Tensor& norms();
