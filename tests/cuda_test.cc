@@ -126,6 +126,15 @@ std::vector<Case> cases(int64_t tokens, int64_t width) {
                       {randn({width}, 7), randn({width}, 8)},
                       {keys, integers(11, tokens, 1), integers(9, tokens, 2), integers(2, tokens, 3)},
                       8.0});  // 1 / std, and sums over equal ids
+    // Two sequences, the second half as long: its rest is padding.
+    const int64_t second = (tokens + 1) / 2, heads = 1 + width % 3;
+    result.push_back({"masked_softmax_dropout" + suffix,
+                      [=](const Tensors& a, const Tensors&, const Tensors& i) {
+                        return ops::masked_softmax_dropout(a[0], i[0], 0.3, drop(p, i[1]));
+                      },
+                      {4 * randn({2, heads, tokens, tokens}, 1)},
+                      {},
+                      {at::tensor({int64_t{0}, tokens, tokens + second}).to(at::kInt), at::arange(tokens + second)}});
     result.push_back(
         {"dropout" + suffix,
          [=](const Tensors& a, const Tensors&, const Tensors& i) { return ops::dropout(a[0], drop(p, i[0])); },

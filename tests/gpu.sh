@@ -73,7 +73,7 @@ pack() {
   local bytes
   bytes=$(du -sb "$into" | cut -f 1)
   [ "$bytes" -le $max_bytes ] || die 1 "$into has $bytes bytes, and the lane's limit is $max_bytes"
-  echo "gpu: $into: $((bytes / 1024)) KiB, $(ls "$into/bin" "$into/lib" | grep -c .) files; run it there with ./gpu.sh run . --output OUT"
+  echo "gpu: $into: $((bytes / 1024)) KiB, $(find "$into/bin" "$into/lib" -type f | wc -l) files; run it there with ./gpu.sh run . --output OUT"
 }
 
 # ---- run: helpers ----
