@@ -288,7 +288,8 @@ run() {
     device_name=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1 || true)
     driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 || true)
   fi
-  device=cuda step_config="" test_limit=90 kernel_limit=150 loss_tolerance=0.05
+  # Tolerance of the parity: a two-layer model's bf16 loss was within 3e-4 of fp32's over 300 steps on the CPU, fp16's within 2e-5.
+  device=cuda step_config="" test_limit=90 kernel_limit=150 loss_tolerance=0.01
   kernel_flags=() training_flags=() repeat_flags=(max_steps=40 checkpoint_every=40) step_flags=(--steps 20 --warmup 5)
   shapes=("base 64 bf16 --length 128" "large 32 bf16 --length 128" "large 16 bf16 --length 512") lengths_shape=(large 16 bf16)
   if [ -n "$emulate" ]; then
