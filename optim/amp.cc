@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 
 #include <array>
 #include <utility>
@@ -35,7 +37,7 @@ Precision parse_precision(const std::string& word) {
     if (word == name) return precision;
     accepted += std::string(accepted.empty() ? "" : ", ") + name;
   }
-  TORCH_CHECK_VALUE(false, "precision is \"", word, "\", expected one of: ", accepted);
+  C10_THROW_ERROR(ValueError, c10::str("precision is \"", word, "\", expected one of: ", accepted));
 }
 
 at::ScalarType weights_dtype(Precision precision) {
