@@ -103,9 +103,10 @@ TEST_CASE("Attention without a fused kernel equals attention, with the same mask
     Tensor leaf = qkv.clone().requires_grad_(true);
     const Tensor want = ops::attention(leaf, cu, 20, heads, drop(0.3, tokens));
     want.backward(grad);
-    const auto [out, logsumexp] = composite::attention(qkv, cu, 20, heads, 0.3, 11, 1040, keys);
+    const auto [out, logsumexp, rng_state] = composite::attention(qkv, cu, 20, heads, 0.3, 11, 1040, keys);
     CHECK(mismatch(out, want, 2.0) == "");  // bf16: the scores are rounded
-    const Tensor dqkv = composite::attention_backward(grad, qkv, out, logsumexp, cu, 20, heads, 0.3, 11, 1040, keys);
+    const Tensor dqkv =
+        composite::attention_backward(grad, qkv, out, logsumexp, rng_state, cu, 20, heads, 0.3, 11, 1040, keys);
     CHECK(mismatch(dqkv, leaf.grad(), 4.0) == "");  // and their gradients
   }
 }
