@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "cuda_ext/composite.h"
+#include "cuda_ext/cpu_capability.h"
 #include "cuda_ext/cpu_kernels.h"
 
 // Exported by libtorch_cpu since 1.12; its header is not among the installed ones. result = beta result + alpha a b,
@@ -18,17 +19,23 @@ namespace {
 // Note [GEMM backends of the CPU]
 // LibTorch sends fp32 products to MKL, whose fp32 kernels stop at AVX2 on AMD. oneDNN's reach 430 GFLOP/s where MKL's
 // reach 195 (two Zen 5 threads, T = 128 .. 4096, BERT-base's layers, forward and both backward products; at T = 128 MKL
-// falls to 94). Products below kSmall multiplications stay with LibTorch: there oneDNN's set-up shows. bf16 goes to
-// oneDNN by LibTorch's own choice.
+// falls to 94). Products below kSmall multiplications stay with LibTorch: there oneDNN's set-up shows. bf16 products go
+// to oneDNN by LibTorch's own choice, but its addmm first copies the bias into every row of the result, which
+// linear_pointwise does not (8 % of the product at T = 4096, H = 768, I = 3072).
 constexpr int64_t kSmall = 1 << 18;
 
-bool one_dnn(const Tensor& a, int64_t rows, int64_t columns, int64_t depth) {
-  return a.scalar_type() == at::kFloat && at::globalContext().userEnabledMkldnn() && at::hasMKLDNN() &&
-         rows * columns * depth >= kSmall && columns > 1;
+bool one_dnn(int64_t rows, int64_t columns, int64_t depth) {
+  return at::globalContext().userEnabledMkldnn() && at::hasMKLDNN() && rows * columns * depth >= kSmall && columns > 1;
+}
+
+/// oneDNN has fast bf16 products from AVX-512 on.
+bool fused_bias(const Tensor& x) {
+  return x.scalar_type() == at::kFloat ||
+         (x.scalar_type() == at::kBFloat16 && cpu_capability() >= CpuCapability::kAvx512);
 }
 
 Tensor product(const Tensor& a, const Tensor& b) {
-  if (!one_dnn(a, a.size(0), b.size(1), a.size(1))) return at::mm(a, b);
+  if (a.scalar_type() != at::kFloat || !one_dnn(a.size(0), b.size(1), a.size(1))) return at::mm(a, b);
   Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
   at::native::mkldnn_matmul(a, b, result, 0.0F, 1.0F);
   return result;
@@ -45,14 +52,15 @@ Tensor linear_pointwise(const Tensor& x, const Tensor& weight, const OptionalTen
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
-  if (!one_dnn(x, x.size(0), weight.size(0), x.size(1))) return composite::linear(x, weight, bias);
+  if (!fused_bias(x) || !one_dnn(x.size(0), weight.size(0), x.size(1))) return composite::linear(x, weight, bias);
   return linear_pointwise(x, weight, bias);
 }
 
 std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
                                                    std::array<bool, 3> needed) {
   return {needed[0] ? product(grad, weight) : Tensor(), needed[1] ? product(grad.t(), x) : Tensor(),
-          needed[2] ? std::get<2>(composite::linear_backward(grad, x, weight, {false, false, true})) : Tensor()};
+          // (accumulates in fp32 whatever the dtype; to ask for an fp32 sum would convert the whole of grad first)
+          needed[2] ? at::sum(grad, {0}) : Tensor()};
 }
 
 }  // namespace bert::cpu
