@@ -4,15 +4,16 @@
 #include "cuda_ext/cpu_kernels.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "cuda_ext/composite.h"
@@ -143,7 +144,7 @@ void normalise(simd::LayerNorm arguments, int64_t rows, Tensor& y, Statistics& s
   arguments.rstd = statistics.rstd.mutable_data_ptr<float>();
   at::parallel_for(0, rows, grain(arguments.columns * 8), [&](int64_t begin, int64_t end) {
     simd::LayerNorm mine = arguments;
-    mine.scratch = scratch(2 * simd::scratch_columns(arguments.columns));
+    mine.scratch = scratch(simd::norm_scratch(arguments.columns));
     simd::kernels().layer_norm(mine, begin, end);
   });
 }
@@ -159,7 +160,7 @@ Tensor normalise_backward(simd::LayerNorm arguments, int64_t rows, int64_t sums,
   for_pieces(rows, arguments.columns * 16, [&](int64_t piece, int64_t begin, int64_t end) {
     simd::LayerNorm mine = arguments;
     mine.partial = partials.piece(piece);
-    mine.scratch = scratch(2 * simd::scratch_columns(arguments.columns));
+    mine.scratch = scratch(simd::norm_scratch(arguments.columns));
     simd::kernels().layer_norm_backward(mine, begin, end);
   });
   return partials.total();
@@ -292,29 +293,56 @@ std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& in
   return {y, statistics.mean, statistics.rstd};
 }
 
+/// Zeros like a table. A large one comes from calloc: pages fresh from the system are zero, and those without a token
+/// are never touched.
+Tensor zeros_like_table(const Tensor& table) {
+  constexpr size_t kLarge = 1 << 20, kAlign = 64;  // bytes
+  const size_t bytes = table.nbytes();
+  if (bytes < kLarge) return at::zeros_like(table);
+  size_t space = bytes + kAlign;
+  void* const memory = std::calloc(space, 1);
+  TORCH_CHECK_WITH(OutOfMemoryError, memory != nullptr, "embedding: no memory for a gradient of ", bytes, " bytes");
+  void* aligned = memory;
+  std::align(kAlign, bytes, aligned, space);
+  return at::from_blob(
+      aligned, table.sizes(), [memory](void*) { std::free(memory); }, table.options());
+}
+
 /// The rows of `gradient` added into a table by id: each id's in the order of the tokens, in fp32, rounded once.
 /// Threads share the columns.
 Tensor scatter(const Tensor& gradient, const Tensor& ids, const Tensor& table) {
+  constexpr int64_t kColumns = 64;  // of a thread at least: a few cache lines
   const int64_t tokens = ids.size(0), columns = table.size(1);
-  Tensor result = at::zeros_like(table);
   const int64_t* id = ids.const_data_ptr<int64_t>();
-  std::vector<int64_t> order(static_cast<size_t>(tokens));
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [id](int64_t a, int64_t b) { return id[a] < id[b]; });
-  const float* from = gradient.const_data_ptr<float>();
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, table.scalar_type(), "embedding_scatter", [&] {
-    auto* to = result.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, columns, grain(tokens * 8), [&](int64_t begin, int64_t end) {
-      float* sum = scratch(columns);
-      for (size_t first = 0, next = 0; first < order.size(); first = next) {
-        const int64_t row = id[order[first]];
-        std::fill(sum + begin, sum + end, 0.0F);
-        for (; next < order.size() && id[order[next]] == row; ++next) {
-          for (int64_t c = begin; c < end; ++c) sum[c] += from[order[next] * columns + c];
-        }
-        for (int64_t c = begin; c < end; ++c) to[row * columns + c] = static_cast<scalar_t>(sum[c]);
-      }
-    });
+  // Chains of equal ids, built from the last token to the first; head is -1 everywhere between the calls.
+  static thread_local std::vector<int64_t> head, next, first;
+  head.resize(std::max(head.size(), static_cast<size_t>(table.size(0))), -1);
+  next.resize(static_cast<size_t>(tokens));
+  first.clear();
+  first.reserve(static_cast<size_t>(tokens));  // nothing throws while head is in use
+  for (int64_t t = tokens - 1; t >= 0; --t) {
+    next[static_cast<size_t>(t)] = std::exchange(head[static_cast<size_t>(id[t])], t);
+  }
+  for (int64_t t = 0; t < tokens; ++t) {
+    int64_t& start = head[static_cast<size_t>(id[t])];
+    if (start == t) first.push_back(t);
+  }
+  for (const int64_t t : first) head[static_cast<size_t>(id[t])] = -1;
+  Tensor result = zeros_like_table(table);
+  const simd::EmbeddingScatter arguments{.type = type_of(table),
+                                         .columns = columns,
+                                         .runs = static_cast<int64_t>(first.size()),
+                                         .gradient = gradient.const_data_ptr<float>(),
+                                         .ids = id,
+                                         .first = first.data(),
+                                         .next = next.data(),
+                                         .table = result.mutable_data_ptr(),
+                                         .scratch = nullptr};
+  const int64_t pieces = (columns + kColumns - 1) / kColumns;
+  at::parallel_for(0, pieces, grain(tokens * kColumns * 8), [&](int64_t begin, int64_t end) {
+    simd::EmbeddingScatter mine = arguments;
+    mine.scratch = scratch(columns);
+    simd::kernels().embedding_scatter(mine, begin * kColumns, std::min(columns, end * kColumns));
   });
   return result;
 }

@@ -49,9 +49,23 @@ struct LayerNorm {
   const void* grad;
   void *dx, *dresidual;  // of the type; an embedding's dresidual is fp32: the gradient of the sum
   float* partial;        // dgamma | dbeta | dbias, set to sums over the rows; dbias with kResidual only
-  float* scratch;        // 2 * scratch_columns(columns), one for each thread
+  float* scratch;        // norm_scratch(columns), one for each thread
 };
 constexpr int64_t scratch_columns(int64_t columns) { return (columns + 31) / 32 * 32 + 32; }
+inline constexpr int64_t kNormGroup = 4;  // rows at a time
+constexpr int64_t norm_scratch(int64_t columns) { return 2 * kNormGroup * scratch_columns(columns); }
+
+/// The rows of `gradient` summed into those of a table whose ids they have. Tokens with one id are a chain, in order.
+struct EmbeddingScatter {
+  Type type;
+  int64_t columns, runs;
+  const float* gradient;  // [T, columns]
+  const int64_t* ids;     // [T]
+  const int64_t* first;   // [runs], the first token of each
+  const int64_t* next;    // [T], the next token with the same id, or -1
+  void* table;            // [., columns] of the type
+  float* scratch;         // end - begin, one for each thread
+};
 
 /// logits, dlogits [M, stride] of the type; the first num_classes columns count.
 struct CrossEntropy {
@@ -114,6 +128,7 @@ struct Kernels {
   void (*bias_gelu_backward)(const BiasGelu&, int64_t begin, int64_t end);
   void (*layer_norm)(const LayerNorm&, int64_t begin, int64_t end);
   void (*layer_norm_backward)(const LayerNorm&, int64_t begin, int64_t end);
+  void (*embedding_scatter)(const EmbeddingScatter&, int64_t begin, int64_t end);  // over columns
   void (*cross_entropy)(const CrossEntropy&, int64_t begin, int64_t end);
   void (*cross_entropy_backward)(const CrossEntropy&, int64_t begin, int64_t end);
   void (*dropout)(const Dropout&, int64_t begin, int64_t end);
