@@ -15,7 +15,7 @@
 // 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures).
-//   masked_softmax_group_forward_kernel 128 0.31
+//   masked_softmax_group_forward_kernel 128 0.25
 //   masked_softmax_group_backward_kernel 128 0.25
 //   masked_softmax_row_forward_kernel 128 1.00
 //   masked_softmax_row_backward_kernel 128 0.75
