@@ -39,6 +39,7 @@ SharedMemory shared_memory(const void* key, size_t bytes, const char* name);
 void check_read(const SharedMemory& memory, ptrdiff_t begin, size_t bytes);
 void check_write(const SharedMemory& memory, ptrdiff_t begin, size_t bytes);
 void check_access(const void* pointer, size_t bytes, size_t alignment, const std::source_location& where);
+void check_ticket(const std::source_location& where);
 void barrier(const std::source_location& where);
 void exchange(void* value, size_t bytes, Exchange kind, int argument, uint32_t mask, const std::source_location& where);
 void run(Grid grid, unsigned block, size_t shared_bytes, void (*thread)(const void*), const void* context);
@@ -128,6 +129,7 @@ V shuffle_down(V value, int lanes, uint32_t mask = kFullMask,
 }
 
 inline unsigned take_ticket(unsigned* ticket, std::source_location where = std::source_location::current()) {
+  emulator::check_ticket(where);
   emulator::check_access(ticket, sizeof(unsigned), alignof(unsigned), where);
   return (*ticket)++;
 }

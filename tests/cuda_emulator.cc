@@ -90,6 +90,7 @@ class Device {
   [[nodiscard]] int64_t launches() const { return launches_; }
 
   void run(Grid grid, unsigned block, size_t shared_bytes, void (*thread)(const void*), const void* context);
+  void check_ticket(const std::source_location& where);
   void barrier(const std::source_location& where);
   void exchange(void* value, size_t bytes, Exchange kind, int argument, uint32_t mask,
                 const std::source_location& where);
@@ -124,6 +125,7 @@ class Device {
   std::vector<int> waiting_in_warp_;         // at a shuffle
   int waiting_ = 0, done_ = 0;               // at the barrier; at the end
   int64_t epoch_ = 0;                        // barriers so far
+  int64_t ticket_epoch_ = 0;                 // when the last ticket was taken
   std::vector<Allocation> shared_;
   std::vector<Shadow> shadow_;
   std::exception_ptr error_;
@@ -195,7 +197,7 @@ void Device::run(Grid grid, unsigned block, size_t shared_bytes, void (*thread)(
 
 void Device::run_block(unsigned block) {
   waiting_ = done_ = 0;
-  epoch_ = 0;
+  epoch_ = ticket_epoch_ = 0;
   waiting_in_warp_.assign(block / kWarpSize, 0);
   error_ = nullptr;
   for (unsigned i = 0; i < block; ++i) {
@@ -312,6 +314,14 @@ void Device::barrier(const std::source_location& where) {
     for (size_t i = 0; i < block; ++i) fibers_[i]->state = State::kReady;
   }
   reschedule();
+}
+
+void Device::check_ticket(const std::source_location& where) {
+  if (current_ < 0) fail("a ticket outside of a kernel");
+  if (epoch_ == ticket_epoch_) {
+    fail("takes a ticket at " + place(where) + " without a barrier before: other threads may still have to write");
+  }
+  ticket_epoch_ = epoch_;
 }
 
 void Device::exchange(void* value, size_t bytes, Exchange kind, int argument, uint32_t mask,
@@ -449,6 +459,7 @@ void check_access(const void* pointer, size_t bytes, size_t alignment, const std
 }
 void add_buffer(const void* begin, size_t bytes) { buffers()[static_cast<const std::byte*>(begin)] = bytes; }
 void remove_buffer(const void* begin) { buffers().erase(static_cast<const std::byte*>(begin)); }
+void check_ticket(const std::source_location& where) { device().check_ticket(where); }
 void barrier(const std::source_location& where) { device().barrier(where); }
 void exchange(void* value, size_t bytes, Exchange kind, int argument, uint32_t mask,
               const std::source_location& where) {

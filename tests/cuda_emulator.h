@@ -19,8 +19,8 @@ namespace bert::emulator {
 
 /// A launch beyond the device's limits; a barrier or a shuffle that not all threads reach, or at different places, or
 /// with different masks; two threads that touch one shared word between two barriers, one of them writing; a read of
-/// shared memory that nobody wrote; an access outside of a shared array; a vector that is misaligned or outside of
-/// every buffer. The message names file, line, block and thread.
+/// shared memory that nobody wrote; a ticket taken without a barrier before; an access outside of a shared array; a
+/// vector that is misaligned or outside of every buffer. The message names file, line, block and thread.
 struct EmulatorError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -237,7 +237,7 @@ TEST_CASE("The emulator catches every planted fault", "[cuda_emulator]") {
   }
 }
 
-enum class TicketFault { kNone, kOneTooFew, kNotReset };
+enum class TicketFault { kNone, kBeforeBarrier, kOneTooFew, kNotReset };
 
 /// total = the sum of x, one block per 64 elements; the last block adds up the blocks' sums.
 template <TicketFault kFault>
@@ -247,7 +247,7 @@ __global__ void sum_with_ticket_kernel(const float* x, float* block_sums, unsign
   float sum = x[block * kThreads + thread];
   for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) sum += shuffle_down(sum, lanes);
   if (thread % kWarpSize == 0) block_sums[block * kWarps + thread / kWarpSize] = sum;
-  sync_block();
+  if constexpr (kFault != TicketFault::kBeforeBarrier) sync_block();
   if (thread == 0) {
     const unsigned awaited = gridDim.x - (kFault == TicketFault::kOneTooFew ? 1 : 0);
     last[0] = take_ticket(ticket) + 1 == awaited ? 1 : 0;
@@ -260,28 +260,32 @@ __global__ void sum_with_ticket_kernel(const float* x, float* block_sums, unsign
   if constexpr (kFault != TicketFault::kNotReset) *ticket = 0;
 }
 
-/// "" when two launches in every order give the sum.
+/// What the emulator or the sum says; "" when two launches in every order give the sum.
 template <TicketFault kFault>
 std::string ticket_outcome() {
   constexpr int kBlocks = 3;
   const DeviceBuffer<float> x(std::vector<float>(kBlocks * kThreads, 1.0F)), block_sums(kBlocks * kWarps), total(1);
   const DeviceBuffer<unsigned> ticket(std::vector<unsigned>{0});
   std::string result;
-  for_each_order([&] {
-    for (int time = 0; time < 2; ++time) {
-      block_sums.fill_with_nan();
-      total.fill_with_nan();
-      launch(sum_with_ticket_kernel<kFault>, {.x = kBlocks}, kThreads, 0, nullptr, x.data(), block_sums.data(),
-             ticket.data(), total.data());
-      if (total[0] != kBlocks * kThreads) result = "wrong result";
-    }
-  });
+  try {
+    for_each_order([&] {
+      for (int time = 0; time < 2; ++time) {
+        block_sums.fill_with_nan();
+        total.fill_with_nan();
+        launch(sum_with_ticket_kernel<kFault>, {.x = kBlocks}, kThreads, 0, nullptr, x.data(), block_sums.data(),
+               ticket.data(), total.data());
+        if (total[0] != kBlocks * kThreads) result = "wrong result";
+      }
+    });
+  } catch (const EmulatorError& error) {
+    return error.what();
+  }
   return result;
 }
 
-TEST_CASE("The emulator catches a ticket that the wrong block waits for, or that is never given back",
-          "[cuda_emulator]") {
+TEST_CASE("The emulator catches a ticket taken too early, by the wrong block, or never given back", "[cuda_emulator]") {
   CHECK(ticket_outcome<TicketFault::kNone>().empty());
+  CHECK_THAT(ticket_outcome<TicketFault::kBeforeBarrier>(), testing::Contains("without a barrier before"));
   CHECK(ticket_outcome<TicketFault::kOneTooFew>() == "wrong result");
   CHECK(ticket_outcome<TicketFault::kNotReset>() == "wrong result");
 }
