@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "cuda_ext/lr_schedule.h"
 #include "cuda_ext/multi_tensor.h"
 
 namespace bert::ops {
@@ -26,6 +27,7 @@ struct CudaMultiTensor {
   std::unique_ptr<TensorList::Backend> (*list)(const std::vector<at::Tensor>& tensors) = nullptr;
   std::unique_ptr<OptimizerStep::Backend> (*step)(UpdateRule rule,
                                                   const std::vector<OptimizerTensors>& groups) = nullptr;
+  void (*learning_rate)(const LrSchedule& schedule, const at::Tensor& applied_steps, const at::Tensor& rate) = nullptr;
 };
 CudaMultiTensor& cuda_multi_tensor();  // multi_tensor_cuda.cc registers itself here when the program starts
 

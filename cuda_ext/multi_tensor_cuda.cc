@@ -206,7 +206,13 @@ const bool kRegistered = [] {
         return std::make_unique<CudaList>(tensors);
       },
       .step = [](UpdateRule rule, const std::vector<OptimizerTensors>& groups)
-          -> std::unique_ptr<OptimizerStep::Backend> { return std::make_unique<CudaStep>(rule, groups); }};
+          -> std::unique_ptr<OptimizerStep::Backend> { return std::make_unique<CudaStep>(rule, groups); },
+      .learning_rate =
+          [](const LrSchedule& schedule, const Tensor& applied_steps, const Tensor& rate) {
+            const c10::cuda::CUDAGuard guard(rate.device());
+            kernels::learning_rate(schedule, applied_steps.const_data_ptr<int64_t>(), rate.mutable_data_ptr<float>(),
+                                   stream_of(rate));
+          }};
   return true;
 }();
 

@@ -51,10 +51,12 @@ struct ScheduleConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit("type", self.type,
-          "poly (the reference's, Note [LR jump at warm-up end]), linear or constant; all warm up linearly",
-          std::initializer_list<const char*>{"poly", "linear", "constant"});
+          "after a linear warm-up: poly (NVIDIA's for PyTorch, with its jump), poly_rebased (without), linear, cosine, "
+          "constant, or NVIDIA's for PaddlePaddle and TensorFlow",
+          std::initializer_list<const char*>{"poly", "poly_rebased", "linear", "cosine", "constant", "paddle",
+                                             "tensorflow", "tensorflow_adam"});
     visit("warmup_proportion", self.warmup_proportion, "share of max_steps spent warming up", 0.0, 1.0);
-    visit("degree", self.degree, "poly: exponent of the decay", 0.0, 10.0);
+    visit("degree", self.degree, "poly, poly_rebased, tensorflow: exponent of the decay", 0.0, 10.0);
   }
 };
 

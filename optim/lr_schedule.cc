@@ -2,20 +2,48 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
+#include <string_view>
+
+#include "cuda_ext/multi_tensor_backend.h"
+
 namespace bert {
+namespace {
+
+struct NamedSchedule {
+  std::string_view name;
+  LrDecay decay;
+  bool whole_steps;  // the warm-up ends at one
+  int64_t first_step;
+};
+
+constexpr std::array<NamedSchedule, 8> kSchedules{{{"poly", LrDecay::kPoly, false, 1},
+                                                   {"poly_rebased", LrDecay::kPolyRebased, false, 1},
+                                                   {"linear", LrDecay::kLinear, false, 1},
+                                                   {"cosine", LrDecay::kCosine, false, 1},
+                                                   {"constant", LrDecay::kConstant, false, 1},
+                                                   {"paddle", LrDecay::kLinear, true, 1},
+                                                   {"tensorflow", LrDecay::kPoly, true, 0},
+                                                   {"tensorflow_adam", LrDecay::kLinear, true, 0}}};
+
+}  // namespace
 
 LrSchedule make_schedule(const ScheduleConfig& config, double lr, int64_t max_steps) {
   validate(config);
   validate(OptimizerConfig{.lr = lr});
   TORCH_CHECK_VALUE(max_steps >= 1, "schedule: max_steps is ", max_steps, ", expected at least 1");
-  ScheduleType type = ScheduleType::kPoly;
-  if (config.type == "linear") type = ScheduleType::kLinear;
-  if (config.type == "constant") type = ScheduleType::kConstant;
-  return {.lr = lr,
-          .warmup_proportion = config.warmup_proportion,
-          .degree = config.degree,
-          .max_steps = max_steps,
-          .type = type};
+  for (const NamedSchedule& named : kSchedules) {
+    if (config.type != named.name) continue;
+    const auto total = static_cast<double>(max_steps);
+    const double warmup = config.warmup_proportion;
+    return {.lr = lr,
+            .warmup_proportion = named.whole_steps ? std::floor(warmup * total) / total : warmup,
+            .degree = config.degree,
+            .max_steps = max_steps,
+            .first_step = named.first_step,
+            .decay = named.decay};
+  }
+  TORCH_INTERNAL_ASSERT(false, "schedule.type ", config.type, " has a name and no formula");
 }
 
 at::Tensor learning_rate(const LrSchedule& schedule, const at::Tensor& applied_steps) {
@@ -25,20 +53,14 @@ at::Tensor learning_rate(const LrSchedule& schedule, const at::Tensor& applied_s
 }
 
 void learning_rate_out(const LrSchedule& schedule, const at::Tensor& applied_steps, const at::Tensor& rate) {
+  const auto on_cuda = ops::cuda_multi_tensor().learning_rate;
   if (applied_steps.is_cpu()) {
     *rate.mutable_data_ptr<float>() = static_cast<float>(schedule(*applied_steps.const_data_ptr<int64_t>()));
-    return;
+  } else if (applied_steps.is_cuda() && on_cuda != nullptr) {
+    on_cuda(schedule, applied_steps, rate);
+  } else {
+    rate.fill_(schedule(applied_steps.item<int64_t>()));
   }
-  const at::Tensor progress = (applied_steps.to(at::kDouble) + 1.0) / static_cast<double>(schedule.max_steps);
-  at::Tensor value = at::full_like(progress, schedule.lr);
-  if (schedule.type != ScheduleType::kConstant) {
-    const at::Tensor left = (1.0 - progress).clamp_min(0.0);
-    const at::Tensor decayed =
-        schedule.type == ScheduleType::kLinear ? left / (1.0 - schedule.warmup_proportion) : left.pow(schedule.degree);
-    value = at::where(progress < 1.0, decayed * schedule.lr, at::zeros_like(progress));
-  }
-  const at::Tensor warming = progress * (schedule.lr / schedule.warmup_proportion);
-  rate.copy_(at::where(progress < schedule.warmup_proportion, warming, value));
 }
 
 }  // namespace bert

@@ -1,0 +1,70 @@
+"""Writes lr_schedules.json: learning-rate schedules in float64. Needs CPython >= 3.8 only (written with 3.11.2).
+
+Each is written as its program computes it (recipe.md 2.2), with no code of the program under test: NVIDIA's PyTorch
+schedulers by the share k / T of a step counted from 1; PaddlePaddle's as LinearWarmup over whole steps around
+PolynomialDecay, counted from 1; TensorFlow's as polynomial_decay of an adjusted rate, counted from 0; the re-based
+poly and cosine as in transformers, by the share of what follows the warm-up.
+"""
+
+import json
+import math
+import os
+
+
+def warm_then(decay):
+    def rate(step, lr, w, total, degree):
+        x = step / total
+        return lr * x / w if x < w else lr * decay(x, w, degree)
+
+    return rate
+
+
+poly = warm_then(lambda x, w, degree: max(1 - x, 0) ** degree)
+linear = warm_then(lambda x, w, degree: max((x - 1) / (w - 1), 0))
+constant = warm_then(lambda x, w, degree: 1)
+poly_rebased = warm_then(lambda x, w, degree: (1 - min((x - w) / (1 - w), 1)) ** degree)
+cosine = warm_then(lambda x, w, degree: 0.5 * (1 + math.cos(math.pi * min((x - w) / (1 - w), 1))))
+
+
+def paddle(step, lr, w, total, degree):
+    warmup = math.floor(w * total)
+    if step < warmup:
+        return (lr - 0.0) * float(step) / float(warmup) + 0.0
+    decay_steps, epoch = total - warmup, step - warmup
+    return (lr - 0.0) * (1 - min(epoch, decay_steps) / decay_steps) + 0.0
+
+
+def tensorflow_with(power, crossover):
+    def rate(step, lr, w, total, degree):
+        global_step, warmup = step - 1, math.floor(w * total)
+        if global_step < warmup:
+            return lr * (global_step / warmup)
+        adjusted = lr * (lr / (lr * (1.0 - warmup / total))) if crossover else lr
+        return adjusted * (1 - min(global_step, total) / total) ** (degree if power is None else power)
+
+    return rate
+
+
+RULES = {"poly": poly, "poly_rebased": poly_rebased, "linear": linear, "cosine": cosine, "constant": constant,
+         "paddle": paddle, "tensorflow": tensorflow_with(None, False), "tensorflow_adam": tensorflow_with(1.0, True)}
+OPTIONS = [(6e-3, 0.2843, 7038, 0.5), (4e-3, 0.128, 1563, 0.5), (3e-5, 0.1, 1000, 1.5), (1e-4, 0.0, 7, 0.5)]
+
+
+def main():
+    entries = []
+    for name, rule in RULES.items():
+        for lr, w, total, degree in OPTIONS:
+            warmup = math.floor(w * total)
+            steps = {1, 2, 100, warmup - 1, warmup, warmup + 1, warmup + 2, total // 2, total - 1, total, total + 1, 2 * total}
+            points = [[k, 0.0 if k > total and name != "constant" else rule(k, lr, w, total, degree)]
+                      for k in sorted(steps) if 1 <= k]
+            entries.append({"type": name, "lr": lr, "warmup_proportion": w, "max_steps": total, "degree": degree,
+                            "points": points})
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lr_schedules.json")
+    with open(path, "w", encoding="ascii") as out:
+        json.dump(entries, out, separators=(",", ":"))
+        out.write("\n")
+
+
+if __name__ == "__main__":
+    main()
