@@ -38,6 +38,13 @@ void check(const PretrainConfig& config, ConfigReport& report) {
     report.add("/schedule/warmup_proportion", "want less than 1: the schedule would end before its warm-up does",
                {"/schedule/type"});
   }
+  const OptimizerConfig& optimizer = config.optimizer;
+  if (optimizer.max_trust_ratio > 0.0 && optimizer.min_trust_ratio > optimizer.max_trust_ratio) {
+    report.add("/optimizer/min_trust_ratio",
+               fmt::format("want at most optimizer.max_trust_ratio {}, got {}", optimizer.max_trust_ratio,
+                           optimizer.min_trust_ratio),
+               {"/optimizer/max_trust_ratio"});
+  }
   if (config.evaluate_every > 0 && config.data.validation.empty()) {
     report.add("/evaluate_every",
                fmt::format("want data.validation to evaluate on, or 0 here, got {}", config.evaluate_every),

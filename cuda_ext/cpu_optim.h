@@ -22,7 +22,8 @@ struct OptimChunk {
 struct OptimScalars {
   double lr;
   float multiplier, inv_correction1, inv_correction2;  // reciprocals: divisions would bound the kernels, not memory
-  float one_minus_beta1, one_minus_beta2, beta3, eps, weight_decay;
+  float one_minus_beta1, one_minus_beta2, beta3, weight_decay;
+  float eps, eps_inside;  // outside and inside the square root; one of them is 0
   bool decoupled;
 };
 

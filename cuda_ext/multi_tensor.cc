@@ -63,8 +63,9 @@ class AtenStep : public OptimizerStep::Backend {
     const at::Tensor steps = scalars.step.to(at::kDouble);
     for (size_t g = 0; g < groups_.size(); ++g) {
       const UpdateOptions& o = options[g];
-      Numbers numbers{.lr = scalars.lr.defined() ? scalars.lr.to(at::kDouble) : at::full({}, o.lr, number),
-                      .multiplier = inv_scale * clip(norm, o),
+      const at::Tensor lr = scalars.lr.defined() ? scalars.lr.to(at::kDouble) : at::full({}, o.lr, number);
+      Numbers numbers{.lr = lr * o.lr_scale,
+                      .multiplier = o.clip_per_tensor ? inv_scale : inv_scale * clip(norm, o),
                       .correction1 = at::ones({}, number),
                       .correction2 = at::ones({}, number),
                       .skip = skip};
@@ -102,17 +103,23 @@ class AtenStep : public OptimizerStep::Backend {
   void update(const OptimizerTensors& tensors, size_t i, const UpdateOptions& o, const Numbers& n) const {
     const bool lamb = rule_ == UpdateRule::kLamb;
     const at::Tensor& param = tensors.params[i];
-    at::Tensor grad = tensors.grads[i] * n.multiplier;
+    at::Tensor multiplier = n.multiplier;
+    if (o.clip_per_tensor) multiplier = multiplier * clip(tensors.grads[i].norm().to(at::kDouble) * multiplier, o);
+    at::Tensor grad = tensors.grads[i] * multiplier;
     if (!o.decoupled) grad = grad + param * o.weight_decay;
     const at::Tensor exp_avg = tensors.exp_avg[i] + (grad * o.beta3 - tensors.exp_avg[i] * (1.0 - o.beta1));
     const at::Tensor exp_avg_sq = tensors.exp_avg_sq[i] + (grad * grad - tensors.exp_avg_sq[i]) * (1.0 - o.beta2);
-    at::Tensor step = exp_avg / n.correction1 / ((exp_avg_sq / n.correction2).sqrt() + o.eps);
+    const at::Tensor corrected = exp_avg_sq / n.correction2;
+    at::Tensor step =
+        exp_avg / n.correction1 / (o.eps_inside_sqrt ? (corrected + o.eps).sqrt() : corrected.sqrt() + o.eps);
     if (o.decoupled) step = step + param * o.weight_decay;
     at::Tensor rate = n.lr;
     if (lamb && o.trust_ratio) {
       const at::Tensor param_norm = param.norm().to(at::kDouble), step_norm = step.norm().to(at::kDouble);
       const at::Tensor usable = param_norm.ne(0).logical_and(step_norm.ne(0));
-      rate = n.lr * at::where(usable, param_norm / step_norm, at::ones_like(param_norm));
+      at::Tensor ratio = (param_norm / step_norm).clamp_min(o.min_trust_ratio);
+      if (o.max_trust_ratio > 0.0) ratio = ratio.clamp_max(o.max_trust_ratio);
+      rate = n.lr * at::where(usable, ratio, at::ones_like(param_norm));
     }
     write(param, param - step * rate, n.skip);
     if (tensors.copies[i].defined()) write(tensors.copies[i], param.to(tensors.copies[i].scalar_type()), n.skip);

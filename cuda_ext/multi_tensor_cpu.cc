@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <thread>
 
 namespace bert::ops::cpu {
@@ -64,11 +65,16 @@ class CpuList : public TensorList::Backend {
 
   const at::Tensor& norms() override {
     sum_of_squares();
-    auto* const norms = norms_.mutable_data_ptr<double>();
-    std::fill_n(norms, data_.size(), 0.0);
-    for (size_t c = 0; c < chunks_.size(); ++c) norms[chunks_[c].tensor] += sums_[c];
-    for (size_t i = 0; i < data_.size(); ++i) norms[i] = std::sqrt(norms[i]);
+    const std::span<double> norms(norms_.mutable_data_ptr<double>(), data_.size());
+    add_by_tensor(norms);
+    for (double& norm : norms) norm = std::sqrt(norm);
     return norms_;
+  }
+
+  /// The sums of squares of each tensor, after sum_of_squares().
+  void add_by_tensor(std::span<double> squares) const {
+    std::fill(squares.begin(), squares.end(), 0.0);
+    for (size_t c = 0; c < chunks_.size(); ++c) squares[static_cast<size_t>(chunks_[c].tensor)] += sums_[c];
   }
 
   void unscale_(const at::Tensor& inv_scale, const at::Tensor& found_inf) override {
@@ -98,6 +104,8 @@ class CpuStep : public OptimizerStep::Backend {
     }
     norms_.resize(chunks_.size());
     rates_.resize(entries_.size());
+    squares_.resize(entries_.size());
+    multipliers_.resize(entries_.size());
     pending_ = std::vector<std::atomic<int64_t>>(entries_.size());
     if (rule == UpdateRule::kLamb) schedule_lamb();
   }
@@ -112,6 +120,11 @@ class CpuStep : public OptimizerStep::Backend {
     const int64_t step = ++*scalars.step.mutable_data_ptr<int64_t>();
     for (size_t g = 0; g < options.size(); ++g) {
       scalars_[g] = optim_scalars(rule_, options[g], number_or(scalars.lr, options[g].lr), inv_scale, norm, step);
+    }
+    grads_.add_by_tensor(squares_);
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      const auto g = static_cast<size_t>(entries_[i].group);
+      multipliers_[i] = tensor_multiplier(rule_, options[g], scalars_[g].multiplier, squares_[i]);
     }
     if (rule_ == UpdateRule::kLamb) {
       lamb(options);
@@ -196,14 +209,16 @@ class CpuStep : public OptimizerStep::Backend {
       sum.param += norms_[static_cast<size_t>(c)].param;
       sum.update += norms_[static_cast<size_t>(c)].update;
     }
-    return lamb_rate(scalars_[group].lr, options[group].trust_ratio, sum.param, sum.update);
+    return lamb_rate(scalars_[group].lr, options[group], sum.param, sum.update);
   }
 
   [[nodiscard]] const OptimEntry& entry_of(const ChunkEntry& chunk) const {
     return entries_[static_cast<size_t>(chunk.tensor)];
   }
-  [[nodiscard]] const OptimScalars& scalars_of(const ChunkEntry& chunk) const {
-    return scalars_[static_cast<size_t>(entry_of(chunk).group)];
+  [[nodiscard]] OptimScalars scalars_of(const ChunkEntry& chunk) const {
+    OptimScalars scalars = scalars_[static_cast<size_t>(entry_of(chunk).group)];
+    scalars.multiplier = multipliers_[static_cast<size_t>(chunk.tensor)];
+    return scalars;
   }
   [[nodiscard]] OptimChunk pointers(const ChunkEntry& chunk) const {
     const OptimEntry& entry = entry_of(chunk);
@@ -225,6 +240,8 @@ class CpuStep : public OptimizerStep::Backend {
   std::vector<Visit> visits_;                  // Lamb's, in their order
   std::vector<LambNorms> norms_;               // by chunk
   std::vector<float> rates_;                   // by tensor
+  std::vector<double> squares_;                // by tensor: of the gradients
+  std::vector<float> multipliers_;             // by tensor
   std::vector<std::atomic<int64_t>> pending_;  // by tensor: chunks whose norms are missing, or kRateKnown
 };
 

@@ -18,7 +18,7 @@
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures).
 //   lamb_moments_kernel 256 0.50
-//   lamb_apply_kernel 256 0.75
+//   lamb_apply_kernel 256 0.62
 //   adamw_kernel 256 0.50
 #include "cuda_ext/multi_tensor.cuh"
 
@@ -26,7 +26,8 @@ namespace bert::kernels {
 inline namespace BERT_KERNEL_BUILD {
 namespace {
 
-constexpr int kBlocks = 4;  // on a processor: 64 registers for a thread, and 64 KB of loads in flight
+constexpr int kBlocks = 4;       // on a processor: 64 registers for a thread, and 64 KB of loads in flight
+constexpr int kApplyBlocks = 5;  // the 40 registers of 6 make lamb_apply_kernel spill
 
 __device__ __forceinline__ double value_of(const ScalarInput& scalar, double otherwise) {
   if (scalar.data == nullptr) return otherwise;
@@ -65,7 +66,14 @@ __device__ __forceinline__ void update_moments(float g, const OptimScalars& s, f
 }
 
 __device__ __forceinline__ float adam_direction(float m, float v, const OptimScalars& s) {
-  return fast_divide(m, sqrtf(v * s.inv_correction2) + s.eps);
+  return fast_divide(m, sqrtf(v * s.inv_correction2 + s.eps_inside) + s.eps);
+}
+
+__device__ __forceinline__ OptimScalars scalars_of(const OptimTable& table, const OptimEntry& entry, int32_t tensor) {
+  OptimScalars s = table.scalars[entry.group];
+  s.multiplier =
+      tensor_multiplier(table.rule, table.options[entry.group], s.multiplier, table.norms.tensor_sums[tensor]);
+  return s;
 }
 
 template <int N>
@@ -87,7 +95,7 @@ __global__ void __launch_bounds__(kOptimThreads, kBlocks) lamb_moments_kernel(Op
   if (*skipped != 0.0F) return;  // the whole grid
   const ChunkEntry chunk = table.grads.chunk[blockIdx.x];
   const OptimEntry entry = table.entries[chunk.tensor];
-  const OptimScalars s = table.scalars[entry.group];
+  const OptimScalars s = scalars_of(table, entry, chunk.tensor);
   const float gradient_decay = s.decoupled ? 0.0F : s.weight_decay, update_decay = s.decoupled ? s.weight_decay : 0.0F;
   double sums[2] = {};
   for_each_element(chunk, entry.aligned, [&](auto width, int64_t element) {
@@ -117,17 +125,19 @@ __global__ void __launch_bounds__(kOptimThreads, kBlocks) lamb_moments_kernel(Op
   if (!comes_last(table.norms.tickets + chunk.tensor, entry.chunks, flag)) return;  // the whole block
   sum_chunks(table.update_sums + 2 * entry.first_chunk, entry.chunks, sums, scratch + 2 * kOptimWarps);
   if (threadIdx.x == 0) {
-    table.rates[chunk.tensor] = lamb_rate(s.lr, table.options[entry.group].trust_ratio, sums[0], sums[1]);
+    table.rates[chunk.tensor] = lamb_rate(s.lr, table.options[entry.group], sums[0], sums[1]);
   }
 }
 
 /// Walks through the chunks backwards: the last ones of lamb_moments_kernel are still in the cache.
-__global__ void __launch_bounds__(kOptimThreads) lamb_apply_kernel(OptimTable table, const float* skipped) {
+__global__ void __launch_bounds__(kOptimThreads, kApplyBlocks)
+    lamb_apply_kernel(OptimTable table, const float* skipped) {
   if (*skipped != 0.0F) return;
   const ChunkEntry chunk = table.grads.chunk[gridDim.x - 1 - blockIdx.x];
   const OptimEntry entry = table.entries[chunk.tensor];
   const OptimScalars s = table.scalars[entry.group];
-  const float rate = table.rates[chunk.tensor], update_decay = s.decoupled ? s.weight_decay : 0.0F;
+  const float rate = table.rates[chunk.tensor], step_size = rate * s.inv_correction1;
+  const float decay = s.decoupled ? rate * s.weight_decay : 0.0F;
   for_each_element(chunk, entry.aligned, [&](auto width, int64_t element) {
     constexpr int kWidth = decltype(width)::value;
     auto p = load<kWidth>(static_cast<const float*>(entry.param) + element);
@@ -135,7 +145,7 @@ __global__ void __launch_bounds__(kOptimThreads) lamb_apply_kernel(OptimTable ta
     const auto v = load<kWidth>(static_cast<const float*>(entry.exp_avg_sq) + element);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      p.value[i] -= rate * (s.inv_correction1 * adam_direction(m.value[i], v.value[i], s) + update_decay * p.value[i]);
+      p.value[i] -= step_size * adam_direction(m.value[i], v.value[i], s) + decay * p.value[i];
     }
     store(entry.param + element, p);
     store_copy(entry, element, p);
@@ -146,9 +156,10 @@ __global__ void __launch_bounds__(kOptimThreads, kBlocks) adamw_kernel(OptimTabl
   if (*skipped != 0.0F) return;
   const ChunkEntry chunk = table.grads.chunk[blockIdx.x];
   const OptimEntry entry = table.entries[chunk.tensor];
-  const OptimScalars s = table.scalars[entry.group];
-  const auto step_size = static_cast<float>(s.lr * s.inv_correction1),
-             decay = static_cast<float>(s.lr * s.weight_decay);
+  const OptimScalars s = scalars_of(table, entry, chunk.tensor);
+  const auto step_size = static_cast<float>(s.lr * s.inv_correction1);
+  const float decay = s.decoupled ? static_cast<float>(s.lr * s.weight_decay) : 0.0F;
+  const float gradient_decay = s.decoupled ? 0.0F : s.weight_decay;
   for_each_element(chunk, entry.aligned, [&](auto width, int64_t element) {
     constexpr int kWidth = decltype(width)::value;
     auto p = load<kWidth>(static_cast<const float*>(entry.param) + element);
@@ -157,7 +168,7 @@ __global__ void __launch_bounds__(kOptimThreads, kBlocks) adamw_kernel(OptimTabl
     auto v = load<kWidth>(static_cast<const float*>(entry.exp_avg_sq) + element);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      update_moments(g.value[i] * s.multiplier, s, m.value[i], v.value[i]);
+      update_moments(g.value[i] * s.multiplier + gradient_decay * p.value[i], s, m.value[i], v.value[i]);
       p.value[i] -= step_size * adam_direction(m.value[i], v.value[i], s) + decay * p.value[i];
     }
     store(entry.exp_avg + element, m);

@@ -58,10 +58,14 @@ struct UpdateOptions {
   double beta1 = 0.0, beta2 = 0.0;
   double beta3 = 0.0;  // weight of the new gradient in exp_avg: 1 - beta1 with gradient averaging, else 1
   double eps = 0.0, weight_decay = 0.0;
-  double max_grad_norm = 0.0;  // 0: no clipping
+  double max_grad_norm = 0.0;                           // 0: no clipping
+  double min_trust_ratio = 0.0, max_trust_ratio = 0.0;  // LAMB: bounds of the ratio; max 0: none
+  double lr_scale = 1.0;                                // the rate is multiplied by it
   bool bias_correction = true;
-  bool decoupled = true;    // decay added to the update (true) or to the gradient before the moments (false)
-  bool trust_ratio = true;  // LAMB; false: the ratio is 1
+  bool decoupled = true;         // decay added to the update (true) or to the gradient before the moments (false)
+  bool trust_ratio = true;       // LAMB; false: the ratio is 1
+  bool eps_inside_sqrt = false;  // sqrt(v + eps) instead of sqrt(v) + eps
+  bool clip_per_tensor = false;  // max_grad_norm bounds each tensor's norm instead of that of all
 
   bool operator==(const UpdateOptions&) const = default;
 };
@@ -76,6 +80,13 @@ BERT_HOST_DEVICE double clip_coefficient(UpdateRule rule, double norm, double ma
   return ratio < 1.0 ? ratio : 1.0;
 }
 
+/// What the gradients of one tensor are multiplied by; squares: the sum of theirs before unscaling.
+BERT_HOST_DEVICE float tensor_multiplier(UpdateRule rule, const UpdateOptions& options, float multiplier,
+                                         double squares) {
+  if (!options.clip_per_tensor) return multiplier;
+  return static_cast<float>(multiplier * clip_coefficient(rule, sqrt(squares) * multiplier, options.max_grad_norm));
+}
+
 /// 1 - beta^step in fp64.
 BERT_HOST_DEVICE double bias_correction(double beta, int64_t step) {
   return -expm1(static_cast<double>(step) * log(beta));
@@ -85,24 +96,29 @@ BERT_HOST_DEVICE double bias_correction(double beta, int64_t step) {
 BERT_HOST_DEVICE OptimScalars optim_scalars(UpdateRule rule, const UpdateOptions& options, double lr, double inv_scale,
                                             double norm, int64_t step) {
   OptimScalars s{};
-  s.lr = lr;
-  s.multiplier = static_cast<float>(inv_scale * clip_coefficient(rule, norm, options.max_grad_norm));
+  s.lr = lr * options.lr_scale;
+  const double clip = options.clip_per_tensor ? 1.0 : clip_coefficient(rule, norm, options.max_grad_norm);
+  s.multiplier = static_cast<float>(inv_scale * clip);
   s.inv_correction1 = options.bias_correction ? static_cast<float>(1.0 / bias_correction(options.beta1, step)) : 1.0F;
   s.inv_correction2 = options.bias_correction ? static_cast<float>(1.0 / bias_correction(options.beta2, step)) : 1.0F;
   s.one_minus_beta1 = static_cast<float>(1.0 - options.beta1);
   s.one_minus_beta2 = static_cast<float>(1.0 - options.beta2);
   s.beta3 = static_cast<float>(options.beta3);
-  s.eps = static_cast<float>(options.eps);
+  s.eps = options.eps_inside_sqrt ? 0.0F : static_cast<float>(options.eps);
+  s.eps_inside = options.eps_inside_sqrt ? static_cast<float>(options.eps) : 0.0F;
   s.weight_decay = static_cast<float>(options.weight_decay);
   s.decoupled = options.decoupled;
   return s;
 }
 
 /// lr times LAMB's trust ratio, from the squares of the norms of a parameter and of its update. The ratio is 1 where
-/// one of them is 0.
-BERT_HOST_DEVICE float lamb_rate(double lr, bool trust_ratio, double param_squares, double update_squares) {
-  const bool scaled = trust_ratio && param_squares != 0.0 && update_squares != 0.0;
-  return static_cast<float>(scaled ? lr * (sqrt(param_squares) / sqrt(update_squares)) : lr);
+/// one of them is 0, bounds or not.
+BERT_HOST_DEVICE float lamb_rate(double lr, const UpdateOptions& options, double param_squares, double update_squares) {
+  if (!options.trust_ratio || param_squares == 0.0 || update_squares == 0.0) return static_cast<float>(lr);
+  double ratio = sqrt(param_squares) / sqrt(update_squares);
+  if (ratio < options.min_trust_ratio) ratio = options.min_trust_ratio;
+  if (options.max_trust_ratio > 0.0 && ratio > options.max_trust_ratio) ratio = options.max_trust_ratio;
+  return static_cast<float>(lr * ratio);
 }
 
 }  // namespace bert

@@ -1,4 +1,4 @@
-// Adam with decoupled weight decay.
+// Adam with decoupled weight decay, with L2 decay, and as BERT was first trained.
 #pragma once
 
 #include <vector>
@@ -13,16 +13,37 @@ namespace bert {
 ///   v  = beta2 v + (1 - beta2) g^2
 ///   p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + lr weight_decay p    (bias_correction off:
 ///   no divisors)
-/// Without bias correction this is BertAdam but for its clipping per tensor. Not finite: Note [Skipped steps].
+/// eps_inside_sqrt: sqrt(v / (1 - beta2^t) + eps). Not finite: Note [Skipped steps].
 /// Source: Loshchilov and Hutter 2019, arXiv:1711.05101.
 class AdamW : public MomentOptimizer {
  public:
   AdamW(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
-      : MomentOptimizer(UpdateRule::kAdamw, groups, config) {}
+      : MomentOptimizer("adamw", groups, config) {}
   /// One group; the state's names are "0", "1", ...
-  explicit AdamW(const std::vector<torch::Tensor>& parameters,
-                 const OptimizerConfig& config = {.type = "adamw", .lr = 1e-4})
+  explicit AdamW(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {.lr = 1e-4})
       : AdamW(numbered_group(parameters, config.weight_decay), config) {}
+};
+
+/// Adam with L2 decay: AdamW but that weight_decay p is added to g, before the moments, and not to the update.
+/// Source: Kingma and Ba 2015, arXiv:1412.6980; torch.optim.Adam.
+class Adam : public MomentOptimizer {
+ public:
+  Adam(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
+      : MomentOptimizer("adam", groups, config) {}
+  /// One group; the state's names are "0", "1", ...
+  explicit Adam(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {.lr = 1e-4})
+      : Adam(numbered_group(parameters, config.weight_decay), config) {}
+};
+
+/// AdamW without bias correction, whose max_grad_norm clips each tensor by its own norm.
+/// Source: Devlin et al. 2018, AdamWeightDecayOptimizer, in the form of NVIDIA's BertAdam.
+class BertAdam : public MomentOptimizer {
+ public:
+  BertAdam(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
+      : MomentOptimizer("bert_adam", groups, config) {}
+  /// One group; the state's names are "0", "1", ...
+  explicit BertAdam(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {.lr = 1e-4})
+      : BertAdam(numbered_group(parameters, config.weight_decay), config) {}
 };
 
 }  // namespace bert

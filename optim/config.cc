@@ -41,7 +41,12 @@ void check_ranges(const char* where, const Config& config) {
 
 }  // namespace
 
-void validate(const OptimizerConfig& config) { check_ranges("optimizer", config); }
+void validate(const OptimizerConfig& config) {
+  check_ranges("optimizer", config);
+  TORCH_CHECK_VALUE(config.max_trust_ratio == 0.0 || config.min_trust_ratio <= config.max_trust_ratio,
+                    "optimizer.min_trust_ratio is ", config.min_trust_ratio, ", expected at most max_trust_ratio ",
+                    config.max_trust_ratio);
+}
 
 void validate(const ScheduleConfig& config) { check_ranges("schedule", config); }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace bert {
 
@@ -20,23 +21,39 @@ struct OptimizerConfig {
   bool use_nvlamb = false;
   bool grad_averaging = true;
   bool decoupled_weight_decay = true;
+  bool eps_inside_sqrt = false;
+  double min_trust_ratio = 0.0;
+  double max_trust_ratio = 0.0;
+  double layer_lr_decay = 1.0;
+  std::vector<std::string> no_decay = {"bias", "gamma", "beta", "LayerNorm"};
   std::string average = "micro_batches";
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit("type", self.type, "lamb (NVLAMB) or adamw", std::initializer_list<const char*>{"lamb", "adamw"});
+    visit(
+        "type", self.type,
+        "lamb (NVLAMB), adamw, adam (decay added to the gradient) or bert_adam (no bias correction, max_grad_norm for "
+        "each tensor by itself)",
+        std::initializer_list<const char*>{"lamb", "adamw", "adam", "bert_adam"});
     visit("lr", self.lr, "peak learning rate", 0.0, 10.0);
     visit("beta1", self.beta1, "decay of the first moment", 0.0, 0.999999);
     visit("beta2", self.beta2, "decay of the second moment", 0.0, 0.99999999);
     visit("eps", self.eps, "added to the root of the second moment", 1e-20, 1.0);
-    visit("weight_decay", self.weight_decay, "decoupled decay; not on biases and LayerNorm", 0.0, 10.0);
+    visit("weight_decay", self.weight_decay, "decay, but for the parameters of no_decay", 0.0, 10.0);
     visit("max_grad_norm", self.max_grad_norm, "global gradient norm above which gradients are scaled down; 0 = never",
           0.0, 1e9);
-    visit("bias_correction", self.bias_correction, "divide the moments by 1 - beta^step");
+    visit("bias_correction", self.bias_correction, "divide the moments by 1 - beta^step; bert_adam never does");
     visit("use_nvlamb", self.use_nvlamb, "lamb: trust ratio on every tensor, also without weight decay");
     visit("grad_averaging", self.grad_averaging, "lamb: first moment adds (1 - beta1) g instead of g");
     visit("decoupled_weight_decay", self.decoupled_weight_decay,
           "lamb: decay in the update; false adds it to the gradient (L2)");
+    visit("eps_inside_sqrt", self.eps_inside_sqrt, "sqrt(second moment + eps) instead of sqrt(second moment) + eps");
+    visit("min_trust_ratio", self.min_trust_ratio, "lamb: the trust ratio is at least this", 0.0, 1e9);
+    visit("max_trust_ratio", self.max_trust_ratio,
+          "lamb: the trust ratio is at most this (DeepSpeed: 10, with 0.01 the least); 0 = no bound", 0.0, 1e9);
+    visit("layer_lr_decay", self.layer_lr_decay,
+          "each layer's rate is that of the layer above times this, embeddings last; 1 = one rate for all", 0.001, 1.0);
+    visit("no_decay", self.no_decay, "parameters with one of these in their name do not decay");
     visit("average", self.average,
           "gradient of a step: micro_batches (mean of means) or masked_tokens (exactly the large batch)",
           std::initializer_list<const char*>{"micro_batches", "masked_tokens"});

@@ -49,16 +49,25 @@ std::vector<torch::optim::OptimizerParamGroup> torch_groups(const std::vector<Na
     OptimizerConfig group_config = config;
     group_config.weight_decay = group.weight_decay;
     validate(group_config);
-    result.emplace_back(std::move(tensors), std::make_unique<GroupOptions>(group_config));
+    TORCH_CHECK_VALUE(group.lr_scale > 0.0 && group.lr_scale <= 1.0, "optimizer: a group's lr_scale is ",
+                      group.lr_scale, ", expected above 0, at most 1");
+    result.emplace_back(std::move(tensors), std::make_unique<GroupOptions>(group_config, group.lr_scale));
   }
   return result;
 }
 
+OptimizerConfig with_type(OptimizerConfig config, const std::string& type) {
+  config.type = type;
+  return config;
+}
+
 }  // namespace
 
-MomentOptimizer::MomentOptimizer(UpdateRule rule, const std::vector<NamedParameterGroup>& groups,
+MomentOptimizer::MomentOptimizer(const std::string& type, const std::vector<NamedParameterGroup>& groups,
                                  const OptimizerConfig& config)
-    : BertOptimizer(torch_groups(groups, config), std::make_unique<GroupOptions>(config)), rule_(rule) {
+    : BertOptimizer(torch_groups(groups, with_type(config, type)),
+                    std::make_unique<GroupOptions>(with_type(config, type))),
+      rule_(type == "lamb" ? UpdateRule::kLamb : UpdateRule::kAdamw) {
   const at::NoGradGuard no_grad;
   for (const NamedParameterGroup& group : groups) {
     std::vector<ParameterState>& states = states_.emplace_back();
@@ -110,7 +119,9 @@ std::vector<UpdateOptions> MomentOptimizer::update_options() const {
   const bool lamb = rule_ == UpdateRule::kLamb;
   std::vector<UpdateOptions> options;
   for (const torch::optim::OptimizerParamGroup& group : param_groups_) {
-    const OptimizerConfig& config = static_cast<const GroupOptions&>(group.options()).config;
+    const auto& group_options = static_cast<const GroupOptions&>(group.options());
+    const OptimizerConfig& config = group_options.config;
+    const bool bert_adam = config.type == "bert_adam";
     options.push_back({.lr = config.lr,
                        .beta1 = config.beta1,
                        .beta2 = config.beta2,
@@ -118,9 +129,14 @@ std::vector<UpdateOptions> MomentOptimizer::update_options() const {
                        .eps = config.eps,
                        .weight_decay = config.weight_decay,
                        .max_grad_norm = config.max_grad_norm,
-                       .bias_correction = config.bias_correction,
-                       .decoupled = !lamb || config.decoupled_weight_decay,
-                       .trust_ratio = lamb && (config.use_nvlamb || config.weight_decay != 0.0)});
+                       .min_trust_ratio = config.min_trust_ratio,
+                       .max_trust_ratio = config.max_trust_ratio,
+                       .lr_scale = group_options.lr_scale,
+                       .bias_correction = config.bias_correction && !bert_adam,
+                       .decoupled = lamb ? config.decoupled_weight_decay : config.type != "adam",
+                       .trust_ratio = lamb && (config.use_nvlamb || config.weight_decay != 0.0),
+                       .eps_inside_sqrt = config.eps_inside_sqrt,
+                       .clip_per_tensor = bert_adam});
   }
   return options;
 }

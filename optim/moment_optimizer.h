@@ -1,4 +1,5 @@
-// What Lamb and AdamW share: the state by parameter name, fp32 masters, clipping, the decision to skip, saving.
+// What Lamb, AdamW, Adam and BertAdam share: the state by parameter name, fp32 masters, clipping, the decision to skip,
+// saving.
 #pragma once
 
 #include <optional>
@@ -10,20 +11,23 @@
 
 namespace bert {
 
-/// The options of one parameter group.
+/// The options of one parameter group. The rate of a step is that of the options, or the step's, times lr_scale.
 struct GroupOptions : public torch::optim::OptimizerCloneableOptions<GroupOptions> {
-  explicit GroupOptions(OptimizerConfig group_config) : config(std::move(group_config)) {}
+  explicit GroupOptions(OptimizerConfig group_config, double scale = 1.0)
+      : config(std::move(group_config)), lr_scale(scale) {}
   [[nodiscard]] double get_lr() const override { return config.lr; }
   void set_lr(double lr) override { config.lr = lr; }
 
   OptimizerConfig config;
+  double lr_scale;
 };
 
-/// An optimizer with a first and a second moment. A subclass gives its rule.
+/// An optimizer with a first and a second moment. A subclass gives its type.
 class MomentOptimizer : public BertOptimizer {
  public:
-  /// Throws c10::Error: see make_optimizer.
-  MomentOptimizer(UpdateRule rule, const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config);
+  /// `type` takes the place of the configuration's. Throws c10::Error: see make_optimizer.
+  MomentOptimizer(const std::string& type, const std::vector<NamedParameterGroup>& groups,
+                  const OptimizerConfig& config);
 
   /// torch::optim's step: the learning rate of every group's options, no loss scale. Returns the closure's loss.
   torch::Tensor step(LossClosure closure = nullptr) override;

@@ -1,4 +1,4 @@
-// Lamb and AdamW as torch::optim optimizers, with parameter groups by name.
+// Lamb, AdamW, Adam and BertAdam as torch::optim optimizers, with parameter groups by name.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -21,10 +21,12 @@ struct NamedParameter {
   torch::Tensor tensor;
 };
 
-/// Parameters that share their options; weight_decay takes the place of the configuration's.
+/// Parameters that share their options; weight_decay takes the place of the configuration's, the rate is multiplied by
+/// lr_scale, in (0, 1].
 struct NamedParameterGroup {
   std::vector<NamedParameter> parameters;
   double weight_decay = 0.0;
+  double lr_scale = 1.0;
 };
 
 /// What one step needs from outside; device scalars, so that nothing synchronises.
@@ -34,7 +36,7 @@ struct StepInputs {
   torch::Tensor found_inf;  // fp32 scalar, not 0 = skip the whole step; undefined = never
 };
 
-/// The interface the trainer uses; Lamb and AdamW are torch::optim::Optimizer too.
+/// The interface the trainer uses; each is a torch::optim::Optimizer too.
 ///
 /// Note [Skipped steps]
 /// A step is skipped when StepInputs::found_inf is set or when the norm of the gradients is not finite: parameters,
@@ -68,19 +70,23 @@ class BertOptimizer : public torch::optim::Optimizer {
   [[nodiscard]] virtual std::optional<std::string> first_non_finite_gradient() const = 0;
 };
 
-/// Biases and LayerNorm parameters do not decay (recipe: names that contain bias, gamma, beta or LayerNorm).
-[[nodiscard]] bool decays(const std::string& parameter_name);
+/// Whether the name contains none of `no_decay`, by default the recipe's: biases and LayerNorm do not decay.
+[[nodiscard]] bool decays(const std::string& parameter_name,
+                          const std::vector<std::string>& no_decay = OptimizerConfig().no_decay);
 
-/// Two groups, decaying and not (see decays()), each in the order of `parameters`; an empty group is left out.
+/// One group for each combination of decaying or not (see decays()) and of rate, decaying ones first, each in the order
+/// of `parameters`. With L the number of layers ("...layer.<i>..." in the name), lr_scale is layer_lr_decay to the
+/// power of 0 for what is above the layers (pooler, heads), L - i for layer i, and L + 1 for embeddings.
 [[nodiscard]] std::vector<NamedParameterGroup> group_parameters(const std::vector<NamedParameter>& parameters,
-                                                                double weight_decay);
+                                                                const OptimizerConfig& config);
 
-/// One line per group (weight decay, tensors, elements), then one line per tensor: "  name [shape]".
+/// A report of what decays. One line per group (weight decay, rate where it is scaled, tensors, elements), then one per
+/// tensor, "  name [shape]", where tensors that differ only in their layer share a line: "  layer.*.name [shape] x 12".
 [[nodiscard]] std::string describe(const std::vector<NamedParameterGroup>& groups);
 
-/// The optimizer that config.type names, over group_parameters(parameters). Throws c10::Error when a value is out of
-/// its range, when a name or a tensor stands there twice (tied weights are registered once), or when a tensor is not a
-/// contiguous leaf on the one device.
+/// The optimizer that config.type names, over group_parameters(parameters, config). Throws c10::Error when a value is
+/// out of its range, when a name or a tensor stands there twice (tied weights are registered once), or when a tensor is
+/// not a contiguous leaf on the one device.
 std::unique_ptr<BertOptimizer> make_optimizer(const OptimizerConfig& config,
                                               const std::vector<NamedParameter>& parameters);
 

@@ -1,53 +1,106 @@
 #include <c10/util/Exception.h>
 
-#include <array>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <optional>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 
 #include "optim/adam.h"
 #include "optim/lamb.h"
 #include "optim/optimizer.h"
 
 namespace bert {
+namespace {
 
-bool decays(const std::string& parameter_name) {
-  constexpr std::array<std::string_view, 4> kNoDecay{"bias", "gamma", "beta", "LayerNorm"};
-  for (const std::string_view part : kNoDecay) {
-    if (parameter_name.find(part) != std::string::npos) return false;
+/// The number in "layer.<number>." of a name.
+struct LayerNumber {
+  size_t begin, end;  // its place in the name
+  int64_t value;
+};
+
+std::optional<LayerNumber> layer_number(std::string_view name) {
+  constexpr std::string_view kLayer = "layer.";
+  for (size_t at = name.find(kLayer); at != std::string_view::npos; at = name.find(kLayer, at + 1)) {
+    const char* const first = name.data() + at + kLayer.size();
+    int64_t value = 0;
+    const auto [last, error] = std::from_chars(first, name.data() + name.size(), value);
+    if (error == std::errc() && last != name.data() + name.size() && *last == '.') {
+      return LayerNumber{static_cast<size_t>(first - name.data()), static_cast<size_t>(last - name.data()), value};
+    }
   }
-  return true;
+  return std::nullopt;
 }
 
-std::vector<NamedParameterGroup> group_parameters(const std::vector<NamedParameter>& parameters, double weight_decay) {
-  std::vector<NamedParameterGroup> groups(2);
-  groups[0].weight_decay = weight_decay;
+/// How far below the top a parameter is: 0 for heads and pooler, `layers` for layer 0, one more for embeddings.
+int64_t depth_of(const std::string& name, int64_t layers) {
+  if (const auto layer = layer_number(name)) return layers - layer->value;
+  return name.find("embeddings.") != std::string::npos ? layers + 1 : 0;
+}
+
+}  // namespace
+
+bool decays(const std::string& parameter_name, const std::vector<std::string>& no_decay) {
+  return std::none_of(no_decay.begin(), no_decay.end(),
+                      [&](const std::string& part) { return parameter_name.find(part) != std::string::npos; });
+}
+
+std::vector<NamedParameterGroup> group_parameters(const std::vector<NamedParameter>& parameters,
+                                                  const OptimizerConfig& config) {
+  int64_t layers = 0;
   for (const NamedParameter& parameter : parameters) {
-    groups[decays(parameter.name) ? 0 : 1].parameters.push_back(parameter);
+    if (const auto layer = layer_number(parameter.name)) layers = std::max(layers, layer->value + 1);
   }
-  std::erase_if(groups, [](const NamedParameterGroup& group) { return group.parameters.empty(); });
-  return groups;
+  std::map<std::pair<bool, double>, NamedParameterGroup, std::greater<>> groups;  // decaying first, then by the rate
+  for (const NamedParameter& parameter : parameters) {
+    const bool decaying = decays(parameter.name, config.no_decay);
+    const double lr_scale = std::pow(config.layer_lr_decay, depth_of(parameter.name, layers));
+    NamedParameterGroup& group = groups[{decaying, lr_scale}];
+    group.weight_decay = decaying ? config.weight_decay : 0.0;
+    group.lr_scale = lr_scale;
+    group.parameters.push_back(parameter);
+  }
+  std::vector<NamedParameterGroup> result;
+  for (auto& [key, group] : groups) result.push_back(std::move(group));
+  return result;
 }
 
 std::string describe(const std::vector<NamedParameterGroup>& groups) {
-  std::string lines;
+  std::string text;
   for (const NamedParameterGroup& group : groups) {
     int64_t elements = 0;
-    std::string names;
+    std::vector<std::pair<std::string, int64_t>> lines;  // with the number of tensors
     for (const NamedParameter& parameter : group.parameters) {
       elements += parameter.tensor.numel();
-      names += c10::str("  ", parameter.name, " ", parameter.tensor.sizes(), "\n");
+      const std::string& name = parameter.name;
+      const auto layer = layer_number(name);
+      const std::string shown = layer ? c10::str(name.substr(0, layer->begin), "*", name.substr(layer->end)) : name;
+      const std::string line = c10::str("  ", shown, " ", parameter.tensor.sizes());
+      const auto same = std::find_if(lines.begin(), lines.end(), [&](const auto& seen) { return seen.first == line; });
+      if (same == lines.end()) {
+        lines.emplace_back(line, 1);
+      } else {
+        ++same->second;
+      }
     }
-    lines += c10::str("weight decay ", group.weight_decay, ": ", group.parameters.size(), " tensors, ", elements,
-                      " elements\n", names);
+    text += c10::str("weight decay ", group.weight_decay);
+    if (group.lr_scale != 1.0) text += c10::str(", rate x ", group.lr_scale);
+    text += c10::str(": ", group.parameters.size(), " tensors, ", elements, " elements\n");
+    for (const auto& [line, count] : lines) text += count == 1 ? line + "\n" : c10::str(line, " x ", count, "\n");
   }
-  return lines;
+  return text;
 }
 
 std::unique_ptr<BertOptimizer> make_optimizer(const OptimizerConfig& config,
                                               const std::vector<NamedParameter>& parameters) {
   validate(config);
-  const std::vector<NamedParameterGroup> groups = group_parameters(parameters, config.weight_decay);
+  const std::vector<NamedParameterGroup> groups = group_parameters(parameters, config);
   if (config.type == "lamb") return std::make_unique<Lamb>(groups, config);
+  if (config.type == "adam") return std::make_unique<Adam>(groups, config);
+  if (config.type == "bert_adam") return std::make_unique<BertAdam>(groups, config);
   return std::make_unique<AdamW>(groups, config);
 }
 

@@ -209,14 +209,16 @@ void twin_step(UpdateRule rule, const UpdateOptions& o, double lr, double multip
     if (!o.decoupled) g += o.weight_decay * t.param[i];
     t.exp_avg[i] = o.beta1 * t.exp_avg[i] + o.beta3 * g;
     t.exp_avg_sq[i] = o.beta2 * t.exp_avg_sq[i] + (1.0 - o.beta2) * g * g;
-    update[i] = t.exp_avg[i] / correction1 / (std::sqrt(t.exp_avg_sq[i] / correction2) + o.eps);
+    const double v = t.exp_avg_sq[i] / correction2;
+    update[i] = t.exp_avg[i] / correction1 / (o.eps_inside_sqrt ? std::sqrt(v + o.eps) : std::sqrt(v) + o.eps);
     if (o.decoupled) update[i] += o.weight_decay * t.param[i];
     param_squares += t.param[i] * t.param[i];
     update_squares += update[i] * update[i];
   }
-  double rate = lr;
+  double rate = lr * o.lr_scale;
   if (rule == UpdateRule::kLamb && o.trust_ratio && param_squares != 0.0 && update_squares != 0.0) {
-    rate *= std::sqrt(param_squares / update_squares);
+    const double ratio = std::sqrt(param_squares / update_squares);
+    rate *= std::min(std::max(ratio, o.min_trust_ratio), o.max_trust_ratio > 0.0 ? o.max_trust_ratio : ratio);
   }
   for (size_t i = 0; i < t.param.size(); ++i) t.param[i] -= rate * update[i];
 }
@@ -364,10 +366,15 @@ void check_step(UpdateRule rule, const std::vector<size_t>& sizes, const std::ve
     const UpdateOptions& o = options[i % options.size()];
     Twin twin{as_double(optimizer.param_values[i]), as_double(optimizer.grad_values[i]),
               as_double(optimizer.exp_avg_values[i]), as_double(optimizer.exp_avg_sq_values[i])};
-    double multiplier = 0.25;
+    double multiplier = 0.25, clipped_norm = norm;
+    if (o.clip_per_tensor) {
+      double own_squares = 0.0;
+      for (const double g : twin.grad) own_squares += g * g;
+      clipped_norm = 0.25 * std::sqrt(own_squares);
+    }
     if (o.max_grad_norm > 0.0) {
-      multiplier *= rule == UpdateRule::kLamb ? 1.0 / std::max(1.0, norm / o.max_grad_norm)
-                                              : std::min(1.0, o.max_grad_norm / (norm + 1e-6));
+      multiplier *= rule == UpdateRule::kLamb ? 1.0 / std::max(1.0, clipped_norm / o.max_grad_norm)
+                                              : std::min(1.0, o.max_grad_norm / (clipped_norm + 1e-6));
     }
     for (const int64_t step : {3, 4}) twin_step(rule, o, own_lr ? o.lr : 0.02, multiplier, step, twin);
     check_close("param", params[i], twin.param);
@@ -392,16 +399,21 @@ TEMPLATE_TEST_CASE("LAMB and AdamW kernels equal their scalar twin", "[cuda_emul
 }
 
 TEST_CASE("The optimizer's kernels follow each group's options", "[cuda_emulator]") {
-  std::vector<UpdateOptions> options(5, options_of(0.01));
+  std::vector<UpdateOptions> options(8, options_of(0.01));
   options[1].trust_ratio = false;
   options[2].decoupled = false;
   options[3].bias_correction = false;
   options[3].max_grad_norm = 0.0;
   options[4].beta3 = 1.0;
   options[4].lr = 0.001;
+  options[5].eps_inside_sqrt = true;
+  options[5].eps = 0.01;
+  options[6].clip_per_tensor = true;
+  options[7].lr_scale = 0.5;
+  options[7].max_trust_ratio = 0.5;
+  options[0].min_trust_ratio = 2.0;
   check_step<float>(UpdateRule::kLamb, kSizes, options, false);
   check_step<float>(UpdateRule::kLamb, kSizes, options, false, /*own_lr=*/true);
-  options[2].decoupled = true;  // AdamW has no other
   options[4].beta3 = 0.1;
   check_step<float>(UpdateRule::kAdamw, kSizes, options, false, /*own_lr=*/true);
 }

@@ -134,7 +134,7 @@ TEST_CASE("The vector loops equal ATen in fp64", "[optim]") {
     for (const bool decoupled : {true, false}) {
       for (const bool trust_ratio : {true, false}) {
         for (const double max_grad_norm : {0.0, 1.0, 100.0}) {
-          if (rule == UpdateRule::kAdamw && (!decoupled || trust_ratio)) continue;
+          if (rule == UpdateRule::kAdamw && trust_ratio) continue;
           UpdateOptions options = options_of(rule);
           options.decoupled = decoupled;
           options.trust_ratio = trust_ratio;
@@ -146,6 +146,27 @@ TEST_CASE("The vector loops equal ATen in fp64", "[optim]") {
           check_close(got, want);
         }
       }
+    }
+  }
+}
+
+TEST_CASE("The vector loops equal ATen in fp64 with the options of the published variants", "[optim]") {
+  for (const UpdateRule rule : kRules) {
+    std::vector<UpdateOptions> variants(5, options_of(rule));
+    variants[0].eps_inside_sqrt = true;
+    variants[0].eps = 0.01;
+    variants[1].clip_per_tensor = true;
+    variants[2].lr_scale = 0.25;
+    variants[3].min_trust_ratio = 2.0;
+    variants[4].max_trust_ratio = 0.1;
+    for (const UpdateOptions& options : variants) {
+      const OptimizerTensors got = random_tensors(), want = in_double(got), plain = random_tensors();
+      run(rule, want, options);
+      run(rule, got, options);
+      check_close(got, want);
+      run(rule, plain, options_of(rule));
+      const bool bound = options.min_trust_ratio > 0.0 || options.max_trust_ratio > 0.0;
+      CHECK(same(plain.params, got.params) == (bound && rule == UpdateRule::kAdamw));  // the option has an effect
     }
   }
 }

@@ -2,6 +2,7 @@
 #include "optim/optimizer.h"
 
 #include <ATen/ATen.h>
+#include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/serialize.h>
 
@@ -10,10 +11,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <stdexcept>
 
 #include "optim/adam.h"
 #include "optim/lamb.h"
-#include "optim/lr_schedule.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -22,7 +23,7 @@ namespace {
 using nlohmann::json;
 using torch::Tensor;
 
-json golden() { return json::parse(std::ifstream(testing::golden("lamb_and_lr.json"))); }
+json golden() { return json::parse(std::ifstream(testing::golden("optimizers.json"))); }
 
 Tensor scalar(double value) { return at::scalar_tensor(value, at::kFloat); }
 
@@ -60,6 +61,9 @@ OptimizerConfig config_of(const json& run) {
   config.grad_averaging = options.value("grad_averaging", true);
   config.use_nvlamb = options.value("use_nvlamb", false);
   config.decoupled_weight_decay = options.value("decoupled_weight_decay", true);
+  config.eps_inside_sqrt = options.value("eps_inside_sqrt", false);
+  config.min_trust_ratio = options.value("min_trust_ratio", 0.0);
+  config.max_trust_ratio = options.value("max_trust_ratio", 0.0);
   return config;
 }
 
@@ -114,7 +118,7 @@ bool same_bits(const StateDict& a, const StateDict& b) {
 
 }  // namespace
 
-TEST_CASE("Lamb and AdamW equal the float64 goldens over 100 steps", "[optim][golden]") {
+TEST_CASE("Lamb, AdamW, Adam and BertAdam equal the float64 goldens over 100 steps", "[optim][golden]") {
   const json g = golden();
   for (const json& run : g["runs"]) {
     INFO(run["name"]);
@@ -127,7 +131,13 @@ TEST_CASE("Lamb and AdamW equal the float64 goldens over 100 steps", "[optim][go
 
 TEST_CASE("The optimizer goldens notice a changed constant", "[optim][golden]") {
   const json g = golden();
-  const json& lamb = g["runs"][0];
+  const auto run_of = [&](const std::string& name) -> const json& {
+    for (const json& run : g["runs"]) {
+      if (run["name"] == name) return run;
+    }
+    throw std::runtime_error("no run " + name);
+  };
+  const json& lamb = run_of("lamb");
   const auto fails = [&](const json& run, auto&& change) {
     OptimizerConfig config = config_of(run);
     change(config);
@@ -138,8 +148,18 @@ TEST_CASE("The optimizer goldens notice a changed constant", "[optim][golden]") 
   CHECK(fails(lamb, [](OptimizerConfig& c) { c.weight_decay = 0.0101; }));
   CHECK(fails(lamb, [](OptimizerConfig& c) { c.max_grad_norm = 1.01; }));
   CHECK(fails(lamb, [](OptimizerConfig& c) { c.decoupled_weight_decay = false; }));
-  CHECK(fails(g["runs"][6], [](OptimizerConfig& c) { c.beta2 = 0.9991; }));
-  CHECK(fails(g["runs"][6], [](OptimizerConfig& c) { c.bias_correction = false; }));
+  CHECK(fails(run_of("lamb eps inside"), [](OptimizerConfig& c) { c.eps_inside_sqrt = false; }));
+  CHECK(fails(run_of("lamb bounded ratio"), [](OptimizerConfig& c) { c.min_trust_ratio = 0.0; }));
+  CHECK(fails(run_of("lamb bounded ratio"), [](OptimizerConfig& c) { c.max_trust_ratio = 0.0; }));
+  CHECK(fails(run_of("adamw"), [](OptimizerConfig& c) { c.beta2 = 0.9991; }));
+  CHECK(fails(run_of("adamw"), [](OptimizerConfig& c) { c.bias_correction = false; }));
+  CHECK(fails(run_of("adam"), [](OptimizerConfig& c) { c.type = "adamw"; }));
+  CHECK(fails(run_of("adam"), [](OptimizerConfig& c) { c.no_decay.clear(); }));
+  CHECK(fails(run_of("bert_adam"), [](OptimizerConfig& c) { c.type = "adamw"; }));
+  CHECK(fails(run_of("bert_adam"), [](OptimizerConfig& c) {  // clipped by the norm of all
+    c.type = "adamw";
+    c.bias_correction = false;
+  }));
 }
 
 TEST_CASE("Lamb's first step equals the published numbers", "[optim]") {
@@ -154,7 +174,7 @@ TEST_CASE("Lamb's first step equals the published numbers", "[optim]") {
 }
 
 TEST_CASE("A gradient that is not finite changes no bit", "[optim]") {
-  for (const char* type : {"lamb", "adamw"}) {
+  for (const char* type : {"lamb", "adamw", "adam", "bert_adam"}) {
     for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
       std::vector<NamedParameter> parameters = small_parameters();
       const auto optimizer = make_optimizer({.type = type}, parameters);
@@ -224,9 +244,39 @@ TEST_CASE("AdamW equals torch::optim::AdamW", "[optim]") {
   CHECK(((ours - theirs).norm() / theirs.norm()).item<double>() <= 1e-6);
 }
 
+TEST_CASE("Adam equals torch::optim::Adam", "[optim]") {
+  at::manual_seed(5);
+  const Tensor start = at::randn({37, 19});
+  Tensor ours = start.clone().requires_grad_(), theirs = start.clone().requires_grad_();
+  Adam optimizer({ours}, {.lr = 1e-3, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 0.0});
+  torch::optim::Adam reference({theirs}, torch::optim::AdamOptions(1e-3).eps(1e-8).weight_decay(0.01));
+  for (int step = 0; step < 20; ++step) {
+    ours.mutable_grad() = at::randn({37, 19});
+    theirs.mutable_grad() = ours.grad().clone();
+    optimizer.step();
+    reference.step();
+  }
+  CHECK(((ours - theirs).norm() / theirs.norm()).item<double>() <= 1e-6);
+}
+
+TEST_CASE("BertAdam clips each tensor by its own norm", "[optim]") {
+  // First step: m = 0.1 g, v = 0.001 g^2, so m / sqrt(v) = sqrt(10) sign(g); the moments show the clipping.
+  std::vector<NamedParameter> parameters{{"a.weight", at::zeros({2}).requires_grad_()},
+                                         {"b.weight", at::zeros({2}).requires_grad_()}};
+  const auto optimizer = make_optimizer({.type = "bert_adam", .weight_decay = 0.0}, parameters);
+  parameters[0].tensor.mutable_grad() = at::tensor({6.0F, 8.0F});  // norm 10, clipped to 1
+  parameters[1].tensor.mutable_grad() = at::tensor({0.3F, 0.4F});  // norm 0.5, not clipped
+  optimizer->apply({.lr = scalar(0.01), .inv_scale = {}, .found_inf = {}});
+  const StateDict state = optimizer->state_dict();
+  CHECK(at::allclose(state["exp_avg.a.weight"], at::tensor({0.06F, 0.08F}), 1e-6, 0.0));
+  CHECK(at::allclose(state["exp_avg.b.weight"], at::tensor({0.03F, 0.04F}), 1e-6, 0.0));
+  CHECK(at::allclose(parameters[0].tensor, at::full({2}, -0.01 * std::sqrt(10.0)), 1e-3, 0.0));
+  CHECK(optimizer->grad_norm().item<double>() == testing::Approx(std::sqrt(100.25)).epsilon(1e-6));
+}
+
 TEST_CASE("step() takes each group's learning rate and calls the closure", "[optim]") {
   std::vector<NamedParameter> parameters = small_parameters();
-  Lamb optimizer(group_parameters(parameters, 0.01), {});
+  Lamb optimizer(group_parameters(parameters, {}), {});
   REQUIRE(optimizer.param_groups().size() == 2);
   optimizer.param_groups()[1].options().set_lr(0.0);
   const Tensor bias = parameters[1].tensor.detach().clone(), weight = parameters[0].tensor.detach().clone();
@@ -259,10 +309,43 @@ TEST_CASE("Decay follows names, and the groups are reported", "[optim]") {
   CHECK_FALSE(decays("bert.embeddings.LayerNorm.weight"));
   CHECK_FALSE(decays("cls.predictions.bias"));
   CHECK_FALSE(decays("old.gamma"));
-  const auto groups = group_parameters(small_parameters(), 0.01);
+  CHECK(decays("cls.predictions.bias", {"LayerNorm"}));
+  const auto groups = group_parameters(small_parameters(), {});
   CHECK(describe(groups) ==
         "weight decay 0.01: 1 tensors, 4 elements\n  a.weight [4]\nweight decay 0: 1 tensors, 2 elements\n  a.bias "
         "[2]\n");
+}
+
+TEST_CASE("Layers share a line of the report, and layer_lr_decay gives each its rate", "[optim]") {
+  std::vector<NamedParameter> parameters;
+  for (const char* name : {"bert.embeddings.word_embeddings.weight", "bert.encoder.layer.0.output.dense.weight",
+                           "bert.encoder.layer.0.output.dense.bias", "bert.encoder.layer.1.output.dense.weight",
+                           "bert.encoder.layer.1.output.dense.bias", "bert.pooler.dense.weight", "classifier.bias"}) {
+    parameters.push_back({name, at::ones({2}).requires_grad_()});
+  }
+  CHECK(describe(group_parameters(parameters, {})) ==
+        "weight decay 0.01: 4 tensors, 8 elements\n"
+        "  bert.embeddings.word_embeddings.weight [2]\n"
+        "  bert.encoder.layer.*.output.dense.weight [2] x 2\n"
+        "  bert.pooler.dense.weight [2]\n"
+        "weight decay 0: 3 tensors, 6 elements\n"
+        "  bert.encoder.layer.*.output.dense.bias [2] x 2\n"
+        "  classifier.bias [2]\n");
+
+  const OptimizerConfig config{.type = "adamw", .weight_decay = 0.0, .layer_lr_decay = 0.5};
+  const auto groups = group_parameters(parameters, config);
+  REQUIRE(groups.size() == 7);  // rates 1, 1/2, 1/4, 1/8 with decay, 1, 1/2, 1/4 without
+  CHECK(describe({groups[1]}) ==
+        "weight decay 0, rate x 0.5: 1 tensors, 2 elements\n  bert.encoder.layer.*.output.dense.weight [2]\n");
+  const auto optimizer = make_optimizer(config, parameters);
+  for (NamedParameter& parameter : parameters) parameter.tensor.mutable_grad() = at::ones({2});
+  optimizer->apply({.lr = scalar(0.1), .inv_scale = {}, .found_inf = {}});
+  // The first step of Adam is the rate times the sign of the gradient.
+  const double want[] = {0.0125, 0.025, 0.025, 0.05, 0.05, 0.1, 0.1};
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    INFO(parameters[i].name);
+    CHECK(at::allclose(parameters[i].tensor, at::full({2}, 1.0 - want[i]), 1e-5, 0.0));
+  }
 }
 
 TEST_CASE("Parameters that would be updated wrongly are refused", "[optim]") {
@@ -288,17 +371,20 @@ TEST_CASE("Hyper-parameters out of range are refused with value and range", "[op
   refused({.eps = 0.0}, "optimizer.eps is 0,");
   refused({.weight_decay = -0.01}, "optimizer.weight_decay");
   refused({.max_grad_norm = nan}, "optimizer.max_grad_norm is nan");
-  refused({.type = "sgd"}, "optimizer.type is \"sgd\", expected one of: lamb, adamw");
-  CHECK_THROWS_WITH(make_schedule({.warmup_proportion = 1.5}, 1e-3, 10),
-                    testing::Contains("warmup_proportion is 1.5, expected 0 to 1"));
-  CHECK_THROWS_WITH(make_schedule({.type = "step"}, 1e-3, 10), testing::Contains("schedule.type"));
-  CHECK_THROWS_WITH(make_schedule({}, 1e-3, 0), testing::Contains("max_steps is 0"));
+  refused({.type = "sgd"}, "optimizer.type is \"sgd\", expected one of: lamb, adamw, adam, bert_adam");
+  refused({.min_trust_ratio = -1.0}, "optimizer.min_trust_ratio is -1,");
+  refused({.max_trust_ratio = nan}, "optimizer.max_trust_ratio is nan");
+  refused({.min_trust_ratio = 2.0, .max_trust_ratio = 1.0},
+          "optimizer.min_trust_ratio is 2, expected at most max_trust_ratio 1");
+  refused({.layer_lr_decay = 0.0}, "optimizer.layer_lr_decay is 0, expected 0.001 to 1");
+  refused({.layer_lr_decay = 1.1}, "optimizer.layer_lr_decay is 1.1, expected 0.001 to 1");
+  CHECK_THROWS_WITH(Lamb({{.parameters = parameters, .lr_scale = 0.0}}, {}), testing::Contains("lr_scale is 0"));
 }
 
 TEST_CASE("Optimizer state survives saving and loading bit for bit", "[optim]") {
   const json g = golden();
   for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    for (const char* type : {"lamb", "adamw"}) {
+    for (const char* type : {"lamb", "bert_adam"}) {
       std::vector<NamedParameter> straight = start_parameters(g, dtype), resumed = start_parameters(g, dtype);
       const OptimizerConfig config{.type = type};
       const auto run = [&](BertOptimizer& optimizer, std::vector<NamedParameter>& parameters, size_t from, size_t to) {
@@ -373,44 +459,6 @@ TEST_CASE("Low-precision weights are the rounded fp32 masters", "[optim]") {
       const Tensor master = low->state_dict()["master." + full[i].name];
       CHECK(master.equal(full[i].tensor));
       CHECK(parameters[i].tensor.equal(master.to(dtype)));
-    }
-  }
-}
-
-TEST_CASE("Schedules give the published learning rates", "[optim][golden]") {
-  const json g = golden();
-  for (const json& entry : g["schedules"]) {
-    const LrSchedule schedule = make_schedule({.type = entry["type"], .warmup_proportion = entry["warmup_proportion"]},
-                                              entry["lr"], entry["max_steps"]);
-    for (const json& point : entry["points"]) {
-      const int64_t step = point[0];
-      const double want = point[1];
-      INFO(entry["type"] << " step " << step);
-      CHECK(schedule(step - 1) == testing::Approx(want).epsilon(1e-9).margin(0.0));
-      const Tensor on_device = learning_rate(schedule, at::scalar_tensor(step - 1, at::kLong));
-      CHECK(on_device.item<double>() == testing::Approx(want).epsilon(1e-6).margin(0.0));
-    }
-    const int64_t last = entry["max_steps"];
-    CHECK(schedule(last - 1) == 0.0);
-    CHECK(schedule(last) == 0.0);
-    CHECK(schedule(2 * last) == 0.0);
-  }
-  // Logged by the reference, DeepLearningExamples issue 522.
-  const LrSchedule phase1 = make_schedule({}, 6e-3, 7038);
-  CHECK(phase1(1879) == testing::Approx(0.0056374535622259435).epsilon(1e-7));
-  CHECK(phase1(1999) == testing::Approx(5.99729102e-3).epsilon(1e-8));
-  CHECK(phase1(2000) == testing::Approx(5.07589459e-3).epsilon(1e-8));
-}
-
-TEST_CASE("No schedule is negative, whatever its options", "[optim]") {
-  for (const char* type : {"poly", "linear", "constant"}) {
-    for (const double warmup : {0.0, 0.1, 1.0}) {
-      const LrSchedule schedule = make_schedule({.type = type, .warmup_proportion = warmup}, 1e-3, 10);
-      for (int64_t step = 0; step < 25; ++step) {
-        CHECK(schedule(step) >= 0.0);
-        CHECK(schedule(step) <= 1e-3);
-      }
-      if (std::string(type) != "constant") CHECK(schedule(9) == 0.0);
     }
   }
 }

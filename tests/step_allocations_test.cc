@@ -70,7 +70,7 @@ TEST_CASE("Allocations and synchronisations are counted", "[optim]") {
 }
 
 TEST_CASE("From the third on, an optimizer step allocates no tensor and does not synchronise", "[optim]") {
-  for (const char* type : {"lamb", "adamw"}) {
+  for (const char* type : {"lamb", "adamw", "adam", "bert_adam"}) {
     for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
       for (const bool unscale_first : {false, true}) {
         INFO(type << " " << dtype << (unscale_first ? ", unscaled first" : ""));

@@ -1,6 +1,7 @@
-"""Writes lamb_and_lr.json: LAMB, AdamW and learning-rate schedules in float64. Needs CPython >= 3.8 only (written with 3.11.2).
+"""Writes optimizers.json: LAMB, AdamW, Adam and BertAdam in float64. Needs CPython >= 3.8 only (written with 3.11.2).
 
-Written from the formulas (recipe.md 2.1, 2.2; Loshchilov and Hutter 2019), element by element, with no code of the program under test.
+Written from the formulas (recipe.md 2.1, 2.4; Kingma and Ba 2015; Loshchilov and Hutter 2019), element by element, with no code of the program
+under test.
 Gradients are multiples of 1/1024, so that they are the same numbers in every floating-point type.
 """
 
@@ -19,11 +20,16 @@ def norm(values):
 
 
 def run(rule, start, gradients, *, lr=6e-3, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01, max_grad_norm=1.0,
-        bias_correction=True, grad_averaging=True, use_nvlamb=False, decoupled_weight_decay=True):
+        bias_correction=True, grad_averaging=True, use_nvlamb=False, decoupled_weight_decay=True, eps_inside_sqrt=False,
+        min_trust_ratio=0.0, max_trust_ratio=0.0):
+    if rule == "bert_adam":
+        bias_correction = False
+    decoupled = rule in ("adamw", "bert_adam") or rule == "lamb" and decoupled_weight_decay
     params = [list(p) for p in start]
     first = [[0.0] * len(p) for p in start]
     second = [[0.0] * len(p) for p in start]
     result = {"grad_norm": [], "params": {}}
+    ratios = []
     for step, grads in enumerate(gradients, 1):
         total = norm([x for g in grads for x in g])
         result["grad_norm"].append(total)
@@ -34,34 +40,35 @@ def run(rule, start, gradients, *, lr=6e-3, beta1=0.9, beta2=0.999, eps=1e-6, we
         correction2 = 1.0 - beta2**step if bias_correction else 1.0
         for (_, _, decays), p, m, v, raw in zip(TENSORS, params, first, second, grads):
             decay = weight_decay if decays else 0.0
+            if rule == "bert_adam":
+                factor = min(1.0, max_grad_norm / (norm(raw) + 1e-6)) if max_grad_norm > 0 else 1.0
             update = []
             for i, x in enumerate(raw):
                 g = x * factor
-                if rule == "lamb" and not decoupled_weight_decay:
+                if not decoupled:
                     g += decay * p[i]
-                m[i] = beta1 * m[i] + (g * (1.0 - beta1) if grad_averaging or rule == "adamw" else g)
+                m[i] = beta1 * m[i] + (g * (1.0 - beta1) if grad_averaging or rule != "lamb" else g)
                 v[i] = beta2 * v[i] + (1.0 - beta2) * g * g
-                u = (m[i] / correction1) / (math.sqrt(v[i] / correction2) + eps)
-                if rule == "adamw" or decoupled_weight_decay:
+                corrected = v[i] / correction2
+                u = (m[i] / correction1) / (math.sqrt(corrected + eps) if eps_inside_sqrt else math.sqrt(corrected) + eps)
+                if decoupled:
                     u += decay * p[i]
                 update.append(u)
             ratio = 1.0
             if rule == "lamb" and (use_nvlamb or decay != 0.0):
                 p_norm, u_norm = norm(p), norm(update)
-                ratio = p_norm / u_norm if p_norm > 0 and u_norm > 0 else 1.0
+                if p_norm > 0 and u_norm > 0:
+                    ratio = max(p_norm / u_norm, min_trust_ratio)
+                    if max_trust_ratio > 0:
+                        ratio = min(ratio, max_trust_ratio)
+                    ratios.append((p_norm / u_norm, ratio))
             for i, u in enumerate(update):
                 p[i] -= lr * ratio * u
         if step in CHECKPOINTS:
             result["params"][str(step)] = [list(p) for p in params]
+    if max_trust_ratio > 0:  # both bounds must act
+        assert any(r < bounded for r, bounded in ratios) and any(r > bounded for r, bounded in ratios), ratios
     return result
-
-
-def poly(k, lr, w, total, degree=0.5):
-    return lr * (k / total) / w if k / total < w else lr * (1 - k / total) ** degree
-
-
-def linear(k, lr, w, total):
-    return lr * (k / total) / w if k / total < w else lr * max((k / total - 1) / (w - 1), 0)
 
 
 def main():
@@ -79,27 +86,26 @@ def main():
         "lamb no bias_correction": {"bias_correction": False},
         "lamb l2": {"decoupled_weight_decay": False},
         "lamb no clipping": {"max_grad_norm": 0.0},
+        "lamb eps inside": {"eps_inside_sqrt": True, "eps": 1e-4},
+        "lamb bounded ratio": {"min_trust_ratio": 4.0, "max_trust_ratio": 6.0},
+        "lamb use_nvlamb bounded ratio": {"use_nvlamb": True, "min_trust_ratio": 4.0, "max_trust_ratio": 6.0},
         "adamw": {"lr": 1e-3, "eps": 1e-8},
         "adamw no bias_correction": {"lr": 1e-3, "bias_correction": False},
         "adamw no clipping": {"lr": 1e-3, "eps": 1e-8, "max_grad_norm": 0.0},
+        "adamw eps inside": {"lr": 1e-3, "eps": 1e-4, "eps_inside_sqrt": True},
+        "adam": {"lr": 1e-3, "eps": 1e-8},
+        "adam no clipping": {"lr": 1e-3, "eps": 1e-8, "max_grad_norm": 0.0},
+        "bert_adam": {"lr": 1e-3},
+        "bert_adam no clipping": {"lr": 1e-3, "max_grad_norm": 0.0},
     }
-    schedules = []
-    for kind, rule, lr, w, total, steps in (
-        ("poly", poly, 6e-3, 0.2843, 7038, (1, 100, 1880, 1881, 1882, 2000, 2001, 3000, 5000, 7037, 7038)),
-        ("poly", poly, 4e-3, 0.128, 1563, (1, 100, 200, 201, 500, 1000, 1562, 1563)),
-        ("linear", linear, 3e-5, 0.1, 1000, (1, 100, 101, 500, 999, 1000)),
-    ):
-        schedules.append({"type": kind, "lr": lr, "warmup_proportion": w, "max_steps": total,
-                          "points": [[k, rule(k, lr, w, total)] for k in steps]})
     golden = {
         "tensors": [{"name": name, "shape": shape} for name, shape, _ in TENSORS],
         "start": start,
         "gradients_times_1024": integers,
         "runs": [{"name": name, "options": options, **run(name.split()[0], start, gradients, **options)}
                  for name, options in variants.items()],
-        "schedules": schedules,
     }
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lamb_and_lr.json")
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "optimizers.json")
     with open(path, "w", encoding="ascii") as out:
         json.dump(golden, out, separators=(",", ":"))
         out.write("\n")
