@@ -45,6 +45,11 @@ void check(const PretrainConfig& config, ConfigReport& report) {
                            optimizer.min_trust_ratio),
                {"/optimizer/max_trust_ratio"});
   }
+  if (config.amp.min_scale > config.amp.init_scale) {
+    report.add("/amp/min_scale",
+               fmt::format("want at most amp.init_scale {}, got {}", config.amp.init_scale, config.amp.min_scale),
+               {"/amp/init_scale"});
+  }
   if (config.evaluate_every > 0 && config.data.validation.empty()) {
     report.add("/evaluate_every",
                fmt::format("want data.validation to evaluate on, or 0 here, got {}", config.evaluate_every),

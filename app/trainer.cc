@@ -137,6 +137,9 @@ class Trainer {
   int train();
   /// Tries steps until `applied_` is `target` or a signal arrives.
   void advance_to(int64_t target);
+  /// Throws ConfigError, with the log up to date, when skipped steps say that the run cannot go on. All ranks agree, as
+  /// they have the same gradients.
+  void stop_if_hopeless();
   /// Whether a signal has arrived at any rank; all ranks agree. Called once a step.
   [[nodiscard]] bool stop_requested();
   void log();
@@ -214,8 +217,10 @@ void Trainer::resume(const std::string& directory, bool allow_config_change) {
   }
   load_state_dict(*step_.model, checkpoint.model);
   step_.optimizer->load_state_dict(checkpoint.optimizer);
-  step_.scaler.current_scale().fill_(state.loss_scale);
-  step_.scaler.growth_tracker().fill_(state.growth_tracker);
+  StateDict scaler;
+  scaler.insert("scale", torch::tensor(state.loss_scale));
+  scaler.insert("growth_tracker", torch::tensor(state.growth_tracker));
+  step_.scaler.load_state_dict(scaler);
   loader_->restore({.seed = static_cast<uint64_t>(state.sampler_seed), .consumed_samples = state.consumed_samples});
   figures_ = state.metrics;
   applied_ = saved_ = state.step;
@@ -245,7 +250,9 @@ bool Trainer::stop_requested() {
 
 void Trainer::advance_to(int64_t target) {
   while (applied_ < target && !stopping_) {
-    for (int64_t attempt = target - applied_; attempt > 0 && !stop_requested(); --attempt) {
+    const int64_t before = applied_, tried_before = tried_, most = config_.amp.max_consecutive_skips;
+    const int64_t attempts = most > 0 ? std::min(target - applied_, most) : target - applied_;
+    for (int64_t attempt = attempts; attempt > 0 && !stop_requested(); --attempt) {
       std::vector<PackedBatch> micro_batches;
       for (int64_t micro = 0; micro < accumulation_steps_; ++micro) {
         const PackedBatch batch = loader_->next();
@@ -261,6 +268,19 @@ void Trainer::advance_to(int64_t target) {
       ++tried_;
     }
     applied_ = step_.applied_steps();  // the one wait for the device
+    if (tried_ - tried_before > applied_ - before) stop_if_hopeless();
+  }
+}
+
+void Trainer::stop_if_hopeless() {
+  try {
+    step_.check_progress();
+  } catch (const ConfigError& error) {
+    log();
+    if (progress_) progress_->finish();
+    throw ConfigError("step " + std::to_string(applied_) + ": " + error.what() +
+                      (saved_ < 0 ? " No checkpoint was written."
+                                  : " The newest checkpoint is that of step " + std::to_string(saved_) + "."));
   }
 }
 
@@ -393,6 +413,7 @@ int Trainer::run(bool allow_config_change) {
     start_from(config_.initial_checkpoint);
   }
   step_.broadcast_parameters();
+  if (applied_ == 0) say(config_.optimizer.type + ", " + step_.parameter_report());
   if (chief()) {
     AtomicFile file(config_.run_directory + "/config.json");
     file.write(to_json(config_));

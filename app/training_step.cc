@@ -37,6 +37,7 @@ TrainingStep::TrainingStep(const PretrainConfig& config, c10::Device device,
       schedule_(make_schedule(config.schedule, config.optimizer.lr, config.max_steps)),
       group_(std::move(group)),
       parallel_(group_, named_parameters(*model)),
+      parameter_report_(describe(group_parameters(named_parameters(*model), config.optimizer))),
       learning_rate_(torch::zeros({}, torch::TensorOptions().device(device))),
       loss_sum_(torch::zeros({2}, torch::TensorOptions().device(device))) {
   set_matmul_precision(precision_);
@@ -79,6 +80,7 @@ TrainingStep::Weights TrainingStep::weights_of(std::span<const PackedBatch> micr
 
 void TrainingStep::run(std::span<const PackedBatch> micro_batches) {
   const Weights weights = weights_of(micro_batches);
+  parallel_.zero_gradients();
   for (size_t micro = 0; micro < micro_batches.size(); ++micro) {
     const PackedBatch& batch = micro_batches[micro];
     const PretrainingLoss loss =
@@ -93,7 +95,14 @@ void TrainingStep::run(std::span<const PackedBatch> micro_batches) {
   learning_rate_out(schedule_, optimizer->applied_steps(), learning_rate_);
   scaler.step(*optimizer, learning_rate_);
   scaler.update();
-  parallel_.zero_gradients();
+}
+
+void TrainingStep::check_progress() const {
+  try {
+    scaler.check_progress(*optimizer);
+  } catch (const c10::Error& error) {
+    throw ConfigError(error.what_without_backtrace());
+  }
 }
 
 TrainingStep::MeanLoss TrainingStep::take_mean_loss() {

@@ -25,7 +25,7 @@ class TrainingStep {
   TrainingStep(const PretrainConfig& config, c10::Device device, c10::intrusive_ptr<c10d::ProcessGroup> group);
 
   /// Runs this rank's micro-batches of one global batch and applies one update, or skips it when a gradient is not
-  /// finite. Does not wait for the device.
+  /// finite. Gradients stay until the next one. Does not wait for the device.
   void run(std::span<const PackedBatch> micro_batches);
 
   /// Forward under the run's autocast. With gradients unless the caller has switched them off.
@@ -46,6 +46,11 @@ class TrainingStep {
 
   /// Sum of a number of each rank; every rank must call it. Waits for the device where there are several ranks.
   int64_t sum_over_ranks(int64_t value);
+  /// Throws ConfigError when skipped steps say that the run cannot go on: Note [Endless overflow] in optim/amp.h. Waits
+  /// for the device.
+  void check_progress() const;
+  /// What decays, and at which rate: describe() in optim/optimizer.h.
+  [[nodiscard]] std::string parameter_report() const { return parameter_report_; }
   /// Rank 0's weights on every rank: after they were loaded, before the first step.
   void broadcast_parameters() { parallel_.broadcast_parameters(); }
 
@@ -72,6 +77,7 @@ class TrainingStep {
   LrSchedule schedule_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   DataParallel parallel_;
+  std::string parameter_report_;
   torch::Tensor learning_rate_;  // fp32 scalar
   torch::Tensor loss_sum_;       // [2] fp32: mlm, nsp
   double micro_batches_ = 0;     // in loss_sum_

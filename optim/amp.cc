@@ -78,9 +78,13 @@ void AutocastGuard::set_dtype(at::ScalarType dtype) const {
 
 GradScaler::GradScaler(const AmpConfig& config, at::Device device, bool enabled) : config_(config), enabled_(enabled) {
   validate(config);
+  if (!config.dynamic) config_.growth_factor = config_.backoff_factor = 1.0;
   scale_ = at::full({}, enabled ? config.init_scale : 1.0, at::TensorOptions().dtype(at::kFloat).device(device));
   inv_scale_ = scale_.reciprocal();
   growth_tracker_ = at::zeros({}, at::TensorOptions().dtype(at::kInt).device(device));
+  consecutive_skips_ = at::zeros_like(scale_);
+  skipped_ = at::zeros_like(scale_);
+  one_ = at::ones_like(scale_);
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const { return enabled_ ? loss.to(at::kFloat) * scale_ : loss; }
@@ -112,6 +116,7 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
 void GradScaler::step(BertOptimizer& optimizer, const at::Tensor& lr) {
   if (!enabled_) {
     optimizer.apply({.lr = lr, .inv_scale = {}, .found_inf = {}});
+    records_[&optimizer].found_inf = optimizer.found_inf();
     return;
   }
   OptimizerRecord& record = begin_step(optimizer);
@@ -140,16 +145,35 @@ void GradScaler::record(const at::Tensor& found_inf) {
 }
 
 void GradScaler::update() {
-  if (!enabled_) return;
   const at::NoGradGuard no_grad;
   at::Tensor found_inf = recorded_;
   for (const auto& [optimizer, record] : records_) {
     if (record.found_inf.defined()) found_inf = found_inf.defined() ? found_inf + record.found_inf : record.found_inf;
   }
-  TORCH_CHECK(found_inf.defined(), "GradScaler::update was called without a step before it");
-  at::_amp_update_scale_(scale_, growth_tracker_, found_inf, config_.growth_factor, config_.backoff_factor,
-                         config_.growth_interval);
+  TORCH_CHECK(found_inf.defined() || !enabled_, "GradScaler::update was called without a step before it");
+  if (!found_inf.defined()) return;
+  at::sign_out(skipped_, found_inf);
+  consecutive_skips_.add_(one_).mul_(skipped_);  // of tensors alone: a number would be made one at every step
+  if (enabled_) {
+    at::_amp_update_scale_(scale_, growth_tracker_, found_inf, config_.growth_factor, config_.backoff_factor,
+                           config_.growth_interval);
+  }
   reset();
+}
+
+void GradScaler::check_progress(const BertOptimizer& optimizer) const {
+  const auto skips = static_cast<int64_t>(consecutive_skips_.item<float>());
+  const double scale = scale_.item<double>();
+  const bool too_many = config_.max_consecutive_skips > 0 && skips >= config_.max_consecutive_skips;
+  const bool too_small = enabled_ && scale < config_.min_scale;
+  if (!too_many && !too_small) return;
+  const std::string limit = too_many ? c10::str(skips, " steps in a row were skipped, amp.max_consecutive_skips is ",
+                                                config_.max_consecutive_skips)
+                                     : c10::str("the loss scale fell to ", scale, ", below amp.min_scale ",
+                                                config_.min_scale, ", with ", skips, " steps skipped in a row");
+  TORCH_CHECK(false, limit, ". The first gradient with inf or NaN is that of ",
+              optimizer.first_non_finite_gradient().value_or("no parameter in the last step"),
+              ". Lower the learning rate, warm up longer, or train in bf16 or fp32.");
 }
 
 void GradScaler::reset() {
@@ -174,7 +198,7 @@ void GradScaler::load_state_dict(const StateDict& state) {
     const at::Tensor* value = state.find(item.key());
     TORCH_CHECK_VALUE(value != nullptr && value->dim() == 0, "GradScaler: the state has no scalar \"", item.key(),
                       "\"");
-    item.value().copy_(*value);
+    if (config_.dynamic || item.key() != "scale") item.value().copy_(*value);
   }
   reset();
 }

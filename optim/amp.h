@@ -51,13 +51,19 @@ class AutocastGuard {
 /// Dynamic loss scaling: PyTorch's torch.amp.GradScaler, transition by transition, with its defaults in AmpConfig.
 /// After a step without inf or NaN in the gradients a counter grows; at growth_interval the scale is multiplied by
 /// growth_factor and the counter starts again. After a step with one the step is skipped, the scale is multiplied by
-/// backoff_factor, and the counter starts again. A scale that would grow to inf stays. growth_factor = backoff_factor =
-/// 1 is a static scale.
+/// backoff_factor, and the counter starts again. A scale that would grow to inf stays. AmpConfig::dynamic off: the
+/// scale stays at init_scale, and is not taken from a loaded state.
 ///
-/// Scale, counter and found_inf are tensors on the device, and the accessors give the live ones. With a BertOptimizer
+/// Scale, counters and found_inf are tensors on the device, and the accessors give the live ones. With a BertOptimizer
 /// no call synchronises with the host; a step of any other torch::optim::Optimizer reads found_inf once, as PyTorch's
 /// does. Works on CPU tensors. Not enabled: scale() returns the loss as it is and step() only steps (a BertOptimizer
-/// still skips what is not finite).
+/// still skips what is not finite, and update() counts it).
+///
+/// Note [Endless overflow]
+/// PyTorch's scale falls without end where every step overflows (DeepLearningExamples issue 252: to 1e-12). Here
+/// consecutive_skips() counts, and check_progress() throws below AmpConfig::min_scale or from max_consecutive_skips on.
+/// Neither changes the scale, so its values stay PyTorch's. check_progress() reads from the device: call it where the
+/// host waits anyway.
 ///
 ///   scaler.scale(loss).backward();
 ///   scaler.unscale_(optimizer);       // only where gradients are looked at or clipped between backward and step
@@ -81,16 +87,23 @@ class GradScaler {
   void step(BertOptimizer& optimizer, const at::Tensor& lr);
   void step(torch::optim::Optimizer& optimizer);
 
-  /// Moves the scale by what the steps since the last update() found. Throws when there was none.
+  /// Moves the scale by what the steps since the last update() found. Throws when there was none and the scaler is
+  /// enabled.
   void update();
 
   /// Records found_inf (fp32 scalar) of a step that was done without this class's step().
   void record(const at::Tensor& found_inf);
 
+  /// Throws c10::Error that names the limit, the optimizer's first gradient that is not finite, and what to do, when
+  /// the scale has fallen below min_scale or max_consecutive_skips updates in a row were skips. Gradients must still be
+  /// those of the last step. Synchronises.
+  void check_progress(const BertOptimizer& optimizer) const;
+
   [[nodiscard]] bool enabled() const { return enabled_; }
-  [[nodiscard]] at::Tensor current_scale() const { return scale_; }            // fp32 scalar
-  [[nodiscard]] at::Tensor growth_tracker() const { return growth_tracker_; }  // int32 scalar
-  [[nodiscard]] at::Tensor inv_scale() const { return inv_scale_; }            // fp32 scalar, 1 when not enabled
+  [[nodiscard]] at::Tensor current_scale() const { return scale_; }                  // fp32 scalar
+  [[nodiscard]] at::Tensor growth_tracker() const { return growth_tracker_; }        // int32 scalar
+  [[nodiscard]] at::Tensor consecutive_skips() const { return consecutive_skips_; }  // fp32 scalar
+  [[nodiscard]] at::Tensor inv_scale() const { return inv_scale_; }                  // fp32 scalar, 1 when not enabled
 
   /// "scale" and "growth_tracker"; factors and interval are configuration. The tensors are the live ones.
   [[nodiscard]] StateDict state_dict() const;
@@ -113,7 +126,8 @@ class GradScaler {
   AmpConfig config_;
   bool enabled_;
   at::Tensor scale_, inv_scale_, growth_tracker_;
-  at::Tensor recorded_;  // found_inf of record(), or undefined
+  at::Tensor consecutive_skips_, skipped_, one_;  // fp32: of the updates so far; 1 or 0 of the last one; 1
+  at::Tensor recorded_;                           // found_inf of record(), or undefined
   std::unordered_map<const torch::optim::Optimizer*, OptimizerRecord> records_;
 };
 

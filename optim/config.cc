@@ -50,6 +50,10 @@ void validate(const OptimizerConfig& config) {
 
 void validate(const ScheduleConfig& config) { check_ranges("schedule", config); }
 
-void validate(const AmpConfig& config) { check_ranges("amp", config); }
+void validate(const AmpConfig& config) {
+  check_ranges("amp", config);
+  TORCH_CHECK_VALUE(config.min_scale <= config.init_scale, "amp.min_scale is ", config.min_scale,
+                    ", expected at most init_scale ", config.init_scale);
+}
 
 }  // namespace bert

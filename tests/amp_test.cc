@@ -110,10 +110,59 @@ TEST_CASE("A scale does not grow to inf, and a static one does not move", "[opti
     large.update();
   }
   CHECK(large.current_scale().item<double>() == std::ldexp(1.0, 122));
-  GradScaler fixed({.init_scale = 128.0, .growth_factor = 1.0, .backoff_factor = 1.0}, at::kCPU);
-  fixed.record(scalar(1));
-  fixed.update();
-  CHECK(fixed.current_scale().item<float>() == 128.0F);
+  for (const AmpConfig& config : {AmpConfig{.dynamic = false, .init_scale = 128.0, .growth_interval = 1},
+                                  AmpConfig{.init_scale = 128.0, .growth_factor = 1.0, .backoff_factor = 1.0}}) {
+    GradScaler fixed(config, at::kCPU);
+    for (const float found_inf : {1.0F, 0.0F, 0.0F}) {
+      fixed.record(scalar(found_inf));
+      fixed.update();
+      CHECK(fixed.current_scale().item<float>() == 128.0F);
+      CHECK(fixed.inv_scale().item<float>() == 1.0F / 128.0F);
+    }
+  }
+  GradScaler fixed({.dynamic = false, .init_scale = 128.0}, at::kCPU);
+  fixed.load_state_dict(GradScaler({.init_scale = 4.0}, at::kCPU).state_dict());
+  CHECK(fixed.current_scale().item<float>() == 128.0F);  // it is configuration
+}
+
+TEST_CASE("A loaded scale is the one that gradients are divided by", "[optim]") {
+  GradScaler saved({.init_scale = 4.0}, at::kCPU), loaded({}, at::kCPU);
+  loaded.load_state_dict(saved.state_dict());
+  CHECK(loaded.inv_scale().item<float>() == 0.25F);
+}
+
+TEST_CASE("Endless overflow ends with the gradient's name, the limit and what to do", "[optim]") {
+  Tensor weight = at::ones({1}).requires_grad_(), bias = at::ones({1}).requires_grad_();
+  const auto optimizer = make_optimizer({}, {{"a.weight", weight}, {"a.bias", bias}});
+  weight.mutable_grad() = at::ones({1});
+  const auto steps = [&](GradScaler& scaler, int count, float gradient) {
+    bias.mutable_grad() = at::full({1}, gradient);
+    for (int i = 0; i < count; ++i) {
+      scaler.step(*optimizer, scalar(1e-3));
+      scaler.update();
+    }
+  };
+  for (const bool enabled : {true, false}) {
+    GradScaler scaler({.min_scale = 0.0, .max_consecutive_skips = 3}, at::kCPU, enabled);
+    steps(scaler, 2, kInf);
+    scaler.check_progress(*optimizer);
+    steps(scaler, 1, 1.0F);  // a step in between starts the count again
+    CHECK(scaler.consecutive_skips().item<float>() == 0.0F);
+    steps(scaler, 2, kInf);
+    CHECK_NOTHROW(scaler.check_progress(*optimizer));
+    steps(scaler, 1, kInf);
+    CHECK(scaler.consecutive_skips().item<float>() == 3.0F);
+    CHECK_THROWS_WITH(scaler.check_progress(*optimizer),
+                      testing::Contains("3 steps in a row were skipped, amp.max_consecutive_skips is 3. The first "
+                                        "gradient with inf or NaN is that of a.bias. Lower the learning rate"));
+  }
+  GradScaler falling({.init_scale = 4.0, .min_scale = 1.0, .max_consecutive_skips = 0}, at::kCPU);
+  steps(falling, 2, kInf);
+  CHECK_NOTHROW(falling.check_progress(*optimizer));  // 1 is not below 1
+  steps(falling, 1, kInf);
+  CHECK_THROWS_WITH(falling.check_progress(*optimizer),
+                    testing::Contains("the loss scale fell to 0.5, below amp.min_scale 1, with 3 steps skipped in a "
+                                      "row. The first gradient with inf or NaN is that of a.bias"));
 }
 
 TEST_CASE("Scaled, unscaled and stepped equals a step without a scale", "[optim]") {
@@ -147,6 +196,11 @@ TEST_CASE("GradScaler refuses events out of order", "[optim]") {
   scaler.step(optimizer, scalar(1e-3));
   CHECK_THROWS_WITH(GradScaler({.init_scale = -1.0}, at::kCPU), testing::Contains("amp.init_scale is -1"));
   CHECK_THROWS_WITH(GradScaler({.backoff_factor = 1.5}, at::kCPU), testing::Contains("amp.backoff_factor is 1.5"));
+  CHECK_THROWS_WITH(GradScaler({.growth_interval = 0}, at::kCPU), testing::Contains("amp.growth_interval is 0"));
+  CHECK_THROWS_WITH(GradScaler({.init_scale = 4.0, .min_scale = 8.0}, at::kCPU),
+                    testing::Contains("amp.min_scale is 8, expected at most init_scale 4"));
+  CHECK_THROWS_WITH(GradScaler({.max_consecutive_skips = -1}, at::kCPU),
+                    testing::Contains("amp.max_consecutive_skips is -1"));
 }
 
 TEST_CASE("Several optimizers share one scale", "[optim]") {

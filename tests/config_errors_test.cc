@@ -91,7 +91,9 @@ std::vector<Broken> broken_configs() {
              "initial_checkpoint, initial_optimizer_state, keep_checkpoints, log_every, max_steps, micro_batch_size, "
              "model, num_threads, "
              "optimizer, precision, run_directory, schedule, seed, stop_at_step",
-        at + "2:21: /amp/d?e: unknown key; known here: backoff_factor, growth_factor, growth_interval, init_scale"}},
+        at + "2:21: /amp/d?e: unknown key; known here: backoff_factor, dynamic, growth_factor, growth_interval, "
+             "init_scale, "
+             "max_consecutive_skips, min_scale"}},
       {"extends below the top",
        in("\"model\": {\"extends\": \"x\"}"),
        {},
@@ -194,6 +196,10 @@ std::vector<Broken> broken_configs() {
        in("\"optimizer\": {\"min_trust_ratio\": 2, \"max_trust_ratio\": 1}"),
        {},
        {at + "2:34: /optimizer/min_trust_ratio: want at most optimizer.max_trust_ratio 1, got 2"}},
+      {"a least loss scale above the first",
+       in("\"amp\": {\"min_scale\": 8, \"init_scale\": 4}"),
+       {},
+       {at + "2:22: /amp/min_scale: want at most amp.init_scale 4, got 8"}},
       {"nccl on the CPU",
        in("\"device\": \"cpu\", \"distributed\": {\"backend\": \"nccl\"}"),
        {},

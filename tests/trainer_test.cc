@@ -8,6 +8,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "app/checkpoint.h"
 #include "app/exit_codes.h"
@@ -109,6 +110,63 @@ TEST_CASE("A run that is killed at any point ends in the same bytes", "[trainer]
   REQUIRE(run_in_child(killed) == kOk);
   CHECK(file_of(whole, 12, "model.safetensors") == file_of(killed, 12, "model.safetensors"));
   CHECK(file_of(whole, 12, "optimizer.safetensors") == file_of(killed, 12, "optimizer.safetensors"));
+}
+
+TEST_CASE("A run in fp16 that is killed ends in the same bytes, loss scale included", "[trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig whole = tiny(directory, "whole"), killed = tiny(directory, "killed");
+  for (PretrainConfig* config : {&whole, &killed}) {
+    config->precision = "fp16";
+    config->amp.init_scale = 65536.0 * 65536.0;  // overflows at first, so that the scale moves down
+    config->amp.growth_interval = 3;             // and up
+    config->log_every = 1;
+  }
+  REQUIRE(run_in_child(whole) == kOk);
+  for (const char* point : {"train.step:20", "train.step:3"}) CHECK(run_in_child(killed, point) == 1000 + SIGKILL);
+  REQUIRE(run_in_child(killed) == kOk);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    CHECK(file_of(whole, 12, file) == file_of(killed, 12, file));
+  }
+  for (const int64_t step : {4, 8, 12}) {
+    const CheckpointState a = load_checkpoint(checkpoint_directory(whole.run_directory, step)).state,
+                          b = load_checkpoint(checkpoint_directory(killed.run_directory, step)).state;
+    CHECK(a.loss_scale == b.loss_scale);
+    CHECK(a.growth_tracker == b.growth_tracker);
+    CHECK(a.consumed_samples == b.consumed_samples);
+  }
+  std::set<double> scales;
+  std::ifstream metrics(whole.run_directory + "/metrics.jsonl");
+  for (std::string line; std::getline(metrics, line);) {
+    scales.insert(nlohmann::json::parse(line)["loss_scale"].get<double>());
+  }
+  CHECK(scales.size() > 1);
+  CHECK(*scales.rbegin() < whole.amp.init_scale);
+}
+
+TEST_CASE("A run that overflows without end stops with 78 and a name", "[trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "static");
+  config.precision = "fp16";
+  config.amp.init_scale = 65536.0 * 65536.0;
+  config.amp.dynamic = false;
+  config.amp.max_consecutive_skips = 5;
+  config.log_every = config.checkpoint_every = 0;
+  CHECK_THROWS_WITH(pretrain(config, false),
+                    testing::Contains("step 0: 5 steps in a row were skipped, amp.max_consecutive_skips is 5. The "
+                                      "first gradient with inf or NaN is that of ") &&
+                        testing::Contains(".weight. Lower the learning rate") &&
+                        testing::Contains("No checkpoint was written"));
+  std::ifstream metrics(config.run_directory + "/metrics.jsonl");
+  std::string line;
+  REQUIRE(std::getline(metrics, line));
+  CHECK(nlohmann::json::parse(line)["skipped_steps"] == 5);
+  CHECK(list_checkpoints(config.run_directory).empty());
+  CHECK(run_in_child(config) == kBadConfiguration);
+
+  PretrainConfig falling = tiny(directory, "falling");
+  falling.precision = "fp16";
+  falling.amp.init_scale = falling.amp.min_scale = 65536.0 * 65536.0;
+  CHECK_THROWS_WITH(pretrain(falling, false), testing::Contains("below amp.min_scale"));
 }
 
 TEST_CASE("micro_batch_size may change on resume, the seed may not", "[trainer]") {
