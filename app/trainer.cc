@@ -325,6 +325,7 @@ void Trainer::log() {
 void Trainer::evaluate() {
   if (!chief()) return;
   const auto start = Clock::now();
+  const AveragedWeights averaged(*step_.optimizer);
   const Evaluation e = evaluate_pretraining(step_, validation_, *unigram_, config_.data.max_eval_examples);
   metrics_file_->write({{"step", applied_},
                         {"evaluation",

@@ -26,6 +26,7 @@ struct OptimizerConfig {
   double max_trust_ratio = 0.0;
   double layer_lr_decay = 1.0;
   std::vector<std::string> no_decay = {"bias", "gamma", "beta", "LayerNorm"};
+  double ema_decay = 0.0;
   std::string average = "micro_batches";
 
   template <class Self, class Visitor>
@@ -54,6 +55,9 @@ struct OptimizerConfig {
     visit("layer_lr_decay", self.layer_lr_decay,
           "each layer's rate is that of the layer above times this, embeddings last; 1 = one rate for all", 0.001, 1.0);
     visit("no_decay", self.no_decay, "parameters with one of these in their name do not decay");
+    visit("ema_decay", self.ema_decay,
+          "moving average of the weights, which is evaluated; this much of it stays at a step; 0 = none", 0.0,
+          0.99999999);
     visit("average", self.average,
           "gradient of a step: micro_batches (mean of means) or masked_tokens (exactly the large batch)",
           std::initializer_list<const char*>{"micro_batches", "masked_tokens"});

@@ -67,7 +67,8 @@ MomentOptimizer::MomentOptimizer(const std::string& type, const std::vector<Name
                                  const OptimizerConfig& config)
     : BertOptimizer(torch_groups(groups, with_type(config, type)),
                     std::make_unique<GroupOptions>(with_type(config, type))),
-      rule_(type == "lamb" ? UpdateRule::kLamb : UpdateRule::kAdamw) {
+      rule_(type == "lamb" ? UpdateRule::kLamb : UpdateRule::kAdamw),
+      ema_decay_(config.ema_decay) {
   const at::NoGradGuard no_grad;
   for (const NamedParameterGroup& group : groups) {
     std::vector<ParameterState>& states = states_.emplace_back();
@@ -79,12 +80,14 @@ MomentOptimizer::MomentOptimizer(const std::string& type, const std::vector<Name
       const torch::Tensor& like = state.master.defined() ? state.master : tensor;
       state.exp_avg = at::zeros_like(like);
       state.exp_avg_sq = at::zeros_like(like);
+      if (config.ema_decay > 0.0) state.ema = like.detach().clone();
     }
   }
   const auto options = states_.front().front().exp_avg.options();
   step_ = at::zeros({}, options.dtype(at::kLong));
   grad_norm_ = at::zeros({}, options.dtype(at::kFloat));
   found_inf_ = at::zeros({}, options.dtype(at::kFloat));
+  ema_weight_ = at::zeros({}, options);
 }
 
 torch::Tensor MomentOptimizer::step(LossClosure closure) {
@@ -113,6 +116,29 @@ void MomentOptimizer::apply_with(const torch::Tensor& lr, const StepInputs& inpu
                                   .step = step_,
                                   .grad_norm = grad_norm_,
                                   .skipped = found_inf_});
+  if (ema_decay_ > 0.0) update_averages();
+}
+
+void MomentOptimizer::update_averages() {
+  const at::NoGradGuard no_grad;
+  ema_weight_.copy_(step_).reciprocal_().clamp_min_(1.0 - ema_decay_);
+  ema_weight_.masked_fill_(found_inf_.ne(0), 0.0);  // step_ is 0 where the first step was skipped
+  for (const auto& states : states_) {
+    for (const ParameterState& state : states) {
+      torch::Tensor(state.ema).lerp_(state.master.defined() ? state.master : state.param,
+                                     ema_weight_.to(state.ema.scalar_type()));
+    }
+  }
+}
+
+std::vector<WeightAverage> MomentOptimizer::averages() const {
+  std::vector<WeightAverage> result;
+  for (const auto& states : states_) {
+    for (const ParameterState& state : states) {
+      if (state.ema.defined()) result.push_back({state.param, state.ema});
+    }
+  }
+  return result;
 }
 
 std::vector<UpdateOptions> MomentOptimizer::update_options() const {
@@ -177,6 +203,7 @@ StateDict MomentOptimizer::state_dict() const {
       result.insert("exp_avg." + state.name, state.exp_avg);
       result.insert("exp_avg_sq." + state.name, state.exp_avg_sq);
       if (state.master.defined()) result.insert("master." + state.name, state.master);
+      if (state.ema.defined()) result.insert("ema." + state.name, state.ema);
     }
   }
   return result;
@@ -229,6 +256,19 @@ void MomentOptimizer::load(torch::serialize::InputArchive& archive) {
   StateDict state;
   for (const auto& item : value.toGenericDict()) state.insert(item.key().toStringRef(), item.value().toTensor());
   load_state_dict(state);
+}
+
+AveragedWeights::AveragedWeights(const BertOptimizer& optimizer) {
+  const at::NoGradGuard no_grad;
+  for (auto& [parameter, average] : optimizer.averages()) {
+    saved_.push_back({parameter, parameter.detach().clone()});
+    parameter.copy_(average);
+  }
+}
+
+AveragedWeights::~AveragedWeights() {
+  const at::NoGradGuard no_grad;
+  for (auto& [parameter, before] : saved_) parameter.copy_(before);
 }
 
 std::vector<NamedParameterGroup> numbered_group(const std::vector<torch::Tensor>& parameters, double weight_decay) {

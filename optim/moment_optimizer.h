@@ -39,6 +39,7 @@ class MomentOptimizer : public BertOptimizer {
   [[nodiscard]] StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
   void reset_step() override { step_.zero_(); }
+  [[nodiscard]] std::vector<WeightAverage> averages() const override;
   [[nodiscard]] std::optional<std::string> first_non_finite_gradient() const override;
 
   /// state_dict() as one dictionary under "state".
@@ -51,6 +52,7 @@ class MomentOptimizer : public BertOptimizer {
     torch::Tensor param;   // the model's
     torch::Tensor master;  // fp32 where param is fp16 or bf16, else undefined
     torch::Tensor exp_avg, exp_avg_sq;
+    torch::Tensor ema;             // undefined without ema_decay
     torch::Tensor converted_grad;  // of a low-precision gradient, once there was one
   };
 
@@ -58,11 +60,14 @@ class MomentOptimizer : public BertOptimizer {
   void apply_with(const torch::Tensor& lr, const StepInputs& inputs);
   [[nodiscard]] std::vector<ops::OptimizerTensors> collect();
   [[nodiscard]] std::vector<UpdateOptions> update_options() const;
+  void update_averages();
 
   UpdateRule rule_;
   std::vector<std::vector<ParameterState>> states_;  // [group][parameter]
   std::optional<ops::OptimizerStep> update_;         // over what collect() gave last
   torch::Tensor step_, grad_norm_, found_inf_;
+  double ema_decay_;
+  torch::Tensor ema_weight_;  // of the new weights in the averages, fp32 or fp64 scalar
 };
 
 /// {{{"0", parameters[0]}, {"1", parameters[1]}, ...}}: for parameters whose names do not matter.

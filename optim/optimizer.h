@@ -29,6 +29,10 @@ struct NamedParameterGroup {
   double lr_scale = 1.0;
 };
 
+struct WeightAverage {
+  torch::Tensor parameter, average;
+};
+
 /// What one step needs from outside; device scalars, so that nothing synchronises.
 struct StepInputs {
   torch::Tensor lr;         // fp32 scalar
@@ -57,17 +61,34 @@ class BertOptimizer : public torch::optim::Optimizer {
       const = 0;  // fp32 scalar on the device: 1 when the last step was skipped, else 0
   [[nodiscard]] virtual torch::Tensor applied_steps()
       const = 0;  // int64 scalar on the device, counts applied steps only
-  /// exp_avg and exp_avg_sq by parameter name ("exp_avg.<name>", "exp_avg_sq.<name>"), "step", and "master.<name>"
-  /// (fp32) of every fp16 or bf16 parameter. The tensors are the live ones: copy them before the next step if they must
-  /// not change.
+  /// exp_avg and exp_avg_sq by parameter name ("exp_avg.<name>", "exp_avg_sq.<name>"), "step", "master.<name>" (fp32)
+  /// of every fp16 or bf16 parameter, and "ema.<name>" with ema_decay. The tensors are the live ones: copy them before
+  /// the next step if they must not change.
   [[nodiscard]] virtual StateDict state_dict() const = 0;
   /// Copies `state` in, in any order. Throws c10::Error with the list of missing, extra and reshaped entries, before
   /// anything changes.
   virtual void load_state_dict(const StateDict& state) = 0;
   /// Phase 1 -> 2: moments stay, the step starts again at 0.
   virtual void reset_step() = 0;
+  /// Every parameter with its moving average (fp32; fp64 for fp64), live; none without ema_decay. Over the t steps so
+  /// far the average is that of all t weights while 1 / t >= 1 - ema_decay, and ema_decay a + (1 - ema_decay) p from
+  /// there on; a skipped step leaves it.
+  [[nodiscard]] virtual std::vector<WeightAverage> averages() const = 0;
   /// The first parameter with an inf or NaN in its gradient. Synchronises: for the message that ends a run.
   [[nodiscard]] virtual std::optional<std::string> first_non_finite_gradient() const = 0;
+};
+
+/// Puts the optimizer's averages into the parameters as long as it lives, for evaluation; the parameters then get
+/// their bits back. Nothing without ema_decay.
+class AveragedWeights {
+ public:
+  explicit AveragedWeights(const BertOptimizer& optimizer);
+  ~AveragedWeights();
+  AveragedWeights(const AveragedWeights&) = delete;
+  AveragedWeights& operator=(const AveragedWeights&) = delete;
+
+ private:
+  std::vector<WeightAverage> saved_;  // parameters, and what was in them
 };
 
 /// Whether the name contains none of `no_decay`, by default the recipe's: biases and LayerNorm do not decay.

@@ -386,7 +386,7 @@ TEST_CASE("Optimizer state survives saving and loading bit for bit", "[optim]") 
   for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const char* type : {"lamb", "bert_adam"}) {
       std::vector<NamedParameter> straight = start_parameters(g, dtype), resumed = start_parameters(g, dtype);
-      const OptimizerConfig config{.type = type};
+      const OptimizerConfig config{.type = type, .ema_decay = 0.9};
       const auto run = [&](BertOptimizer& optimizer, std::vector<NamedParameter>& parameters, size_t from, size_t to) {
         for (size_t step = from; step < to; ++step) {
           set_gradients(g, step, 1.0, parameters);
@@ -436,6 +436,41 @@ TEST_CASE("Phase 1 to 2 keeps the moments and starts the step again", "[optim]")
   CHECK(optimizer->applied_steps().item<int64_t>() == 0);
   CHECK(optimizer->state_dict()["exp_avg.a.weight"].equal(before["exp_avg.a.weight"]));
   CHECK(optimizer->state_dict()["exp_avg_sq.a.bias"].equal(before["exp_avg_sq.a.bias"]));
+}
+
+TEST_CASE("Averaged weights are the mean at first, then a moving average, and leave out skipped steps", "[optim]") {
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    Tensor weight = at::tensor({1.0, -2.0}, at::kDouble).to(dtype).requires_grad_();
+    const auto optimizer = make_optimizer({.type = "adamw", .lr = 0.1, .ema_decay = 0.75}, {{"a.weight", weight}});
+    REQUIRE(optimizer->averages().size() == 1);
+    const auto exact = [&] {  // the weights before rounding
+      const StateDict state = optimizer->state_dict();
+      return (dtype == at::kBFloat16 ? state["master.a.weight"] : weight).detach().to(at::kDouble, false, true);
+    };
+    Tensor want;
+    for (int step = 1; step <= 7; ++step) {
+      const bool skip = step == 3;
+      weight.mutable_grad() = at::full({2}, skip ? INFINITY : 0.5 * step, weight.options().requires_grad(false));
+      optimizer->apply({.lr = scalar(0.1), .inv_scale = {}, .found_inf = {}});
+      if (skip) continue;
+      const auto applied = static_cast<double>(optimizer->applied_steps().item<int64_t>());
+      const double share = std::max(1.0 / applied, 0.25);  // 1, 1/2, 1/3, 1/4, 1/4, ...
+      want = want.defined() ? want * (1.0 - share) + exact() * share : exact();
+    }
+    const Tensor average = optimizer->state_dict()["ema.a.weight"];
+    CHECK(at::allclose(average.to(at::kDouble), want, 1e-6, 0.0));
+    const Tensor before = weight.detach().clone();
+    {
+      const AveragedWeights averaged(*optimizer);
+      CHECK(weight.equal(average.to(dtype)));
+    }
+    CHECK(weight.equal(before));
+  }
+  auto parameters = small_parameters();
+  const auto without = make_optimizer({}, parameters);
+  CHECK(without->averages().empty());
+  const AveragedWeights nothing(*without);
+  CHECK_THROWS_WITH(make_optimizer({.ema_decay = 1.0}, parameters), testing::Contains("optimizer.ema_decay is 1,"));
 }
 
 TEST_CASE("Low-precision weights are the rounded fp32 masters", "[optim]") {

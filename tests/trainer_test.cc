@@ -119,6 +119,7 @@ TEST_CASE("A run in fp16 that is killed ends in the same bytes, loss scale inclu
     config->precision = "fp16";
     config->amp.init_scale = 65536.0 * 65536.0;  // overflows at first, so that the scale moves down
     config->amp.growth_interval = 3;             // and up
+    config->optimizer.ema_decay = 0.9;
     config->log_every = 1;
   }
   REQUIRE(run_in_child(whole) == kOk);
