@@ -1,182 +1,303 @@
 #include "app/benchmark.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "app/ablation.h"
+#include "app/benchmark_report.h"
 #include "app/command_line.h"
 #include "app/config.h"
-#include "app/metrics.h"
+#include "app/kernel_benchmark.h"
+#include "app/step_benchmark.h"
 #include "app/trainer.h"
-#include "app/training_step.h"
 #include "data/error.h"
 
 namespace bert {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
+constexpr double kNoise = 0.9;  // --compare calls a figure slower when its speed is below this part of the old one
+
 struct BenchmarkOptions {
-  std::string config, lengths, precision = "fp32", device = "auto";
+  std::string config, lengths, precision, device = "auto", compare, filter;
   int64_t batch = 8, length = 128, steps = 10, warmup = 3, threads = 0;
+  int64_t tokens = 0, hidden = 0, larger_batch = 0;
+  double seconds = KernelBenchmarkOptions{}.seconds, fail_below = 0;
   bool json = false;
 };
 
-std::vector<int64_t> read_lengths(const BenchmarkOptions& options) {
-  if (options.lengths.empty()) return {options.length};
-  std::ifstream file(options.lengths);
-  if (!file) throw InputMissing(options.lengths + ": cannot be read; --lengths takes a file with one number a line");
+std::vector<int64_t> read_lengths(const BenchmarkOptions& options, int64_t limit) {
   std::vector<int64_t> result;
-  for (int64_t length = 0; file >> length;) result.push_back(length);
-  if (!file.eof() || result.empty())
-    throw DataError(options.lengths + ": expected one length a line, got something else in line " +
-                    std::to_string(result.size() + 1));
+  if (options.lengths.empty()) {
+    result = {options.length};
+  } else {
+    std::ifstream file(options.lengths);
+    if (!file) throw InputMissing(options.lengths + ": cannot be read; --lengths takes a file with one number a line");
+    for (int64_t length = 0; file >> length;) result.push_back(length);
+    if (!file.eof() || result.empty())
+      throw DataError(options.lengths + ": expected one length a line, got something else in line " +
+                      std::to_string(result.size() + 1));
+  }
+  const auto [shortest, longest] = std::minmax_element(result.begin(), result.end());
+  if (*shortest < 1 || *longest > limit)
+    throw UsageError("lengths must be from 1 to max_position_embeddings = " + std::to_string(limit));
   return result;
 }
 
-/// Random tokens without padding; 15 % of each sequence masked, as the published recipes have it.
-PackedBatch random_batch(const std::vector<int64_t>& lengths, int64_t vocab_size, torch::Generator generator,
-                         int64_t first_sample) {
-  constexpr double kMaskedShare = 0.15;
-  const auto options = torch::TensorOptions().dtype(torch::kInt64);
-  std::vector<int64_t> positions, keys, masked;
-  std::vector<int32_t> cu_seqlens = {0};
-  PackedBatch batch;
-  for (size_t row = 0; row < lengths.size(); ++row) {
-    const int64_t length = lengths[row], start = cu_seqlens.back();
-    const auto picked =
-        std::get<0>(torch::randperm(length, generator, options)
-                        .slice(0, 0, std::max<int64_t>(1, std::lround(kMaskedShare * static_cast<double>(length))))
-                        .sort());
-    for (int64_t i = 0; i < picked.numel(); ++i) masked.push_back(start + picked[i].item<int64_t>());
-    for (int64_t position = 0; position < length; ++position) {
-      positions.push_back(position);
-      keys.push_back((first_sample + static_cast<int64_t>(row)) << 16 | position);
-    }
-    cu_seqlens.push_back(static_cast<int32_t>(start + length));
-    batch.max_seqlen = std::max(batch.max_seqlen, length);
-  }
-  const auto tokens = static_cast<int64_t>(positions.size());
-  batch.input_ids = torch::randint(5, vocab_size, {tokens}, generator, options);
-  batch.token_type_ids = torch::zeros({tokens}, options);
-  batch.position_ids = torch::tensor(positions, options);
-  batch.dropout_keys = torch::tensor(keys, options);
-  batch.cu_seqlens = torch::tensor(cu_seqlens, torch::kInt32);
-  batch.masked_positions = torch::tensor(masked, options);
-  batch.masked_ids = batch.input_ids.index_select(0, batch.masked_positions);
-  batch.next_sentence_labels = torch::randint(0, 2, {static_cast<int64_t>(lengths.size())}, generator, options);
-  return batch;
-}
-
-void synchronize(c10::Device device) {
-  if (device.is_cuda()) torch::cuda::synchronize(device.index());
-}
-
-int run_benchmark(const std::string& mode, const BenchmarkOptions& options) {
+PretrainConfig read_config(const BenchmarkOptions& options) {
   PretrainConfig config = options.config.empty() ? PretrainConfig{} : load_pretrain_config(options.config, {});
-  config.precision = options.precision;
+  if (!options.precision.empty()) config.precision = options.precision;
   config.device = options.device;
   config.micro_batch_size = config.global_batch_size = options.batch;
-  if (options.threads > 0) torch::set_num_threads(static_cast<int>(options.threads));
-  const std::vector<int64_t> pool = read_lengths(options);
-  const int64_t longest = *std::max_element(pool.begin(), pool.end());
-  if (*std::min_element(pool.begin(), pool.end()) < 1 || longest > config.model.max_position_embeddings) {
-    throw UsageError("lengths must be from 1 to max_position_embeddings = " +
-                     std::to_string(config.model.max_position_embeddings));
-  }
-  TrainingStep step(config, select_device(config.device, 0), nullptr);
-  const bool training = mode == "step";
-  step.model->train(training);
+  return config;
+}
 
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(0);
-  const FlopCounter flops(config.model);
-  std::vector<double> seconds;
-  double total_flops = 0;
-  int64_t tokens = 0, at = 0;
-  for (int64_t i = 0; i < options.warmup + options.steps; ++i) {
-    std::vector<int64_t> lengths(static_cast<size_t>(options.batch));
-    for (int64_t& length : lengths) length = pool[static_cast<size_t>(at++) % pool.size()];
-    const PackedBatch batch =
-        to_device(random_batch(lengths, config.model.vocab_size, generator, i * options.batch), step.device());
-    synchronize(step.device());
-    const auto start = std::chrono::steady_clock::now();
-    if (training) {
-      step.run({&batch, 1});
-    } else {
-      const torch::InferenceMode inference;
-      step.encode(batch);
-    }
-    synchronize(step.device());
-    if (i < options.warmup) continue;
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    tokens += batch.num_tokens();
-    for (const int64_t length : lengths) total_flops += flops.forward_of_sequence(length) * (training ? 3 : 1);
-    if (training) total_flops += 3 * flops.forward_of_heads(batch.num_masked(), options.batch);
-  }
-  double total = 0;
-  for (const double s : seconds) total += s;
-  std::sort(seconds.begin(), seconds.end());
-  const auto percentile = [&](double share) {
-    return 1e3 * seconds[static_cast<size_t>(share * static_cast<double>(seconds.size() - 1))];
-  };
-  const double sequences_per_second = static_cast<double>(options.batch * options.steps) / total;
-  nlohmann::ordered_json result = {
-      {"benchmark", mode},
-      {"config", options.config},
-      {"precision", options.precision},
-      {"device", step.device().str()},
-      {"threads", torch::get_num_threads()},
-      {"batch", options.batch},
-      {"steps", options.steps},
-      {"sequences_per_second", sequences_per_second},
-      {"tokens_per_second", static_cast<double>(tokens) / total},
-      {"tflops", 1e-12 * total_flops / total},
-      {"ms_median", percentile(0.5)},
-      {"ms_p10", percentile(0.1)},
-      {"ms_p90", percentile(0.9)},
-      {"ms_p99", percentile(0.99)},
-  };
+Json sizes_of(const BertConfig& model) {
+  return {{"vocab_size", model.vocab_size},
+          {"hidden_size", model.hidden_size},
+          {"num_hidden_layers", model.num_hidden_layers},
+          {"num_attention_heads", model.num_attention_heads},
+          {"intermediate_size", model.intermediate_size}};
+}
+
+/// What every report says first: what was run, where, and with which model.
+Json header(const std::string& mode, const BenchmarkOptions& options, c10::Device device,
+            const std::string& precision) {
+  Json report = {{"benchmark", mode},
+                 {"machine", machine_name(device)},
+                 {"device", device.str()},
+                 {"precision", precision},
+                 {"config", options.config}};
+  if (device.is_cpu()) report["threads"] = torch::get_num_threads();
+  return report;
+}
+
+nlohmann::json plain(const Json& report) { return nlohmann::json::parse(report.dump()); }
+
+/// Before the work: whether the old report is of the same thing.
+void expect_comparable(const BenchmarkOptions& options, const Json& report) {
+  if (!options.compare.empty()) check_comparable(read_report(options.compare), plain(report));
+}
+
+StepBenchmarkOptions step_options(const BenchmarkOptions& options, const PretrainConfig& config) {
+  return {.config = config,
+          .lengths = read_lengths(options, config.model.max_position_embeddings),
+          .batch = options.batch,
+          .steps = options.steps,
+          .warmup = options.warmup};
+}
+
+void add_shape(Json& report, const BenchmarkOptions& options, const PretrainConfig& config) {
+  report["model"] = sizes_of(config.model);
+  report["batch"] = options.batch;
   if (options.lengths.empty()) {
-    result["length"] = options.length;
+    report["length"] = options.length;
   } else {
-    result["lengths"] = options.lengths;
+    report["lengths"] = options.lengths;
   }
-  if (options.json) {
-    std::cout << result.dump() << "\n";
+  report["steps"] = options.steps;
+}
+
+Json run_step(const std::string& mode, const BenchmarkOptions& options) {
+  PretrainConfig config = read_config(options);
+  if (options.precision.empty()) config.precision = "fp32";
+  StepBenchmarkOptions step = step_options(options, config);
+  step.training = mode == "step";
+  Json report = header(mode, options, select_device(config.device, 0), config.precision);
+  add_shape(report, options, config);
+  if (step.training) report["optimizer"] = config.optimizer.type;
+  expect_comparable(options, report);
+  report.update(benchmark_step(step));
+  if (!options.json) {
+    for (const auto& [key, value] : report.items()) fmt::print("{}: {}\n", key, value.dump());
+  }
+  return report;
+}
+
+Json run_ablation(const BenchmarkOptions& options) {
+  PretrainConfig config = read_config(options);
+  if (options.precision.empty()) config.precision = "bf16";
+  const AblationOptions ablation{.step = step_options(options, config),
+                                 .larger_batch = options.larger_batch > 0 ? options.larger_batch : 4 * options.batch};
+  Json report = header("ablation", options, select_device(config.device, 0), config.precision);
+  add_shape(report, options, config);
+  report["optimizer"] = config.optimizer.type;
+  report["larger_batch"] = ablation.larger_batch;
+  expect_comparable(options, report);
+  report["stages"] = bert::run_ablation(ablation);
+  fmt::print("{:<16}{:>7}{:>12}{:>14}{:>8}{:>10}\n", "with", "batch", "ms a step", "sequences/s", "gain", "speed-up");
+  for (const Json& row : report["stages"]) {
+    fmt::print("{:<16}{:>7}{:>12.1f}{:>14.2f}{:>8.2f}{:>10.2f}\n", row["name"].get<std::string>(),
+               row["batch"].get<int64_t>(), row["ms_median"].get<double>(), row["sequences_per_second"].get<double>(),
+               row["gain"].get<double>(), row["speedup"].get<double>());
+  }
+  return report;
+}
+
+at::ScalarType dtype_of(const std::string& precision) {
+  if (precision == "bf16") return at::kBFloat16;
+  return precision == "fp16" ? at::kHalf : at::kFloat;
+}
+
+KernelBenchmarkOptions kernel_options(const BenchmarkOptions& options, c10::Device device,
+                                      const std::string& precision) {
+  KernelBenchmarkOptions kernels{.shape = {}, .filter = options.filter, .seconds = options.seconds};
+  KernelShape& shape = kernels.shape;
+  shape.device = device;
+  shape.dtype = dtype_of(precision);
+  constexpr int64_t kHead = 64;  // of every published BERT
+  if (!options.config.empty()) {
+    const BertConfig model = load_pretrain_config(options.config, {}).model;
+    shape.hidden = model.hidden_size;
+    shape.heads = model.num_attention_heads;
+    shape.intermediate = model.intermediate_size;
+    shape.vocabulary = model.vocab_size;
   } else {
-    for (const auto& [key, value] : result.items()) std::cout << key << ": " << value << "\n";
+    shape.hidden = options.hidden > 0 ? options.hidden : device.is_cuda() ? 1024 : 768;
+    if (shape.hidden > kHead && shape.hidden % kHead != 0)
+      throw UsageError("--hidden " + std::to_string(shape.hidden) + ": expected a multiple of 64, the size of a head");
+    shape.heads = std::max<int64_t>(1, shape.hidden / kHead);
+    shape.intermediate = 4 * shape.hidden;
   }
-  return 0;
+  shape.tokens = options.tokens > 0 ? options.tokens : device.is_cuda() ? 32768 : 4096;
+  if (shape.tokens % shape.length != 0)
+    throw UsageError("--tokens " + std::to_string(shape.tokens) + ": expected a multiple of " +
+                     std::to_string(shape.length) + ", the length of attention's sequences");
+  return kernels;
+}
+
+void print_kernel(const Json& row) {
+  const auto number = [&](const char* key) { return row.value(key, 0.0); };
+  const std::string speed = row.contains("bytes")
+                                ? fmt::format("{:>10.1f} MB {:>8.1f} GB/s {:>6.1f} % of copy", 1e-6 * number("bytes"),
+                                              number("gb_per_second"), 100 * number("copy_fraction"))
+                                : fmt::format("{:>7.1f} GFLOP {:>6.2f} TFLOP/s {:>4.0f} % of GEMM",
+                                              1e-9 * number("flops"), number("tflops"), 100 * number("gemm_fraction"));
+  fmt::print("{:<34}{:<9}{:>9.3f} ms +-{:>3.0f} %{}{:>8.2f} x ATen\n", row["name"].get<std::string>(),
+             row["pass"].get<std::string>(), number("ms_median"), 50 * number("spread"), speed, number("ratio"));
+  std::fflush(stdout);
+}
+
+Json run_kernels(const BenchmarkOptions& options) {
+  const c10::Device device = select_device(options.device, 0);
+  const std::string precision = !options.precision.empty() ? options.precision : device.is_cuda() ? "bf16" : "fp32";
+  const KernelBenchmarkOptions kernels = kernel_options(options, device, precision);
+  const KernelShape& shape = kernels.shape;
+  Json report = header("kernels", options, device, precision);
+  report["model"] = {{"hidden_size", shape.hidden},
+                     {"num_attention_heads", shape.heads},
+                     {"intermediate_size", shape.intermediate},
+                     {"vocab_size", shape.vocabulary}};
+  report["tokens"] = shape.tokens;
+  report["length"] = shape.length;
+  fmt::print("{}, {}, T = {}, H = {}\n", report["machine"].get<std::string>(), precision, shape.tokens, shape.hidden);
+  expect_comparable(options, report);
+  report["kernels"] = benchmark_kernels(kernels, print_kernel);
+  return report;
+}
+
+/// Prints old, new and ratio of every figure and adds them to the report. False when one is below --fail-below.
+bool compare(const BenchmarkOptions& options, Json& report) {
+  const auto figures = compare_reports(read_report(options.compare), plain(report));
+  const double threshold = options.fail_below > 0 ? options.fail_below : kNoise;
+  Json rows = Json::array(), slower = Json::array();
+  fmt::print("\n{:<46}{:>12}{:>12}{:>9}\n", "against " + options.compare, "old ms", "new ms", "speed");
+  for (const ComparedFigure& figure : figures) {
+    const bool is_slower = figure.ratio() < threshold;
+    if (is_slower) slower.push_back(figure.name);
+    fmt::print("{:<46}{:>12.3f}{:>12.3f}{:>9.2f}{}\n", figure.name, figure.old_ms, figure.new_ms, figure.ratio(),
+               is_slower ? "  slower" : "");
+    rows.push_back(
+        {{"name", figure.name}, {"old_ms", figure.old_ms}, {"new_ms", figure.new_ms}, {"ratio", figure.ratio()}});
+  }
+  fmt::print("{} of {} figures are below {:.2f} of their old speed\n", slower.size(), figures.size(), threshold);
+  report["compare"] = {{"with", options.compare}, {"threshold", threshold}, {"slower", slower}, {"figures", rows}};
+  return options.fail_below <= 0 || slower.empty();
+}
+
+void add_common_options(CLI::App& verb, BenchmarkOptions& options, const char* precisions) {
+  verb.add_option("--config", options.config, "configuration; its model and optimizer are used (default: BERT-base)");
+  verb.add_option("--device", options.device, "auto, cpu or cuda");
+  verb.add_option("--precision", options.precision, precisions);
+  verb.add_option("--threads", options.threads, "processor threads (default: all, or OMP_NUM_THREADS)")
+      ->check(CLI::PositiveNumber);
+  verb.add_flag("--json", options.json, "one JSON object on the last line");
+  CLI::Option* compare =
+      verb.add_option("--compare", options.compare, "what --json printed before: shows what became slower or faster");
+  verb.add_option("--fail-below", options.fail_below,
+                  "with --compare: end with 1 when a figure's speed is below this part of the old one")
+      ->needs(compare)
+      ->check(CLI::PositiveNumber);
+}
+
+void add_step_options(CLI::App& verb, BenchmarkOptions& options, const char* precisions) {
+  add_common_options(verb, options, precisions);
+  verb.add_option("--batch", options.batch, "sequences")->check(CLI::PositiveNumber);
+  verb.add_option("--length", options.length, "tokens of every sequence")->check(CLI::PositiveNumber);
+  verb.add_option("--lengths", options.lengths, "file with one length a line, used in turn instead of --length");
+  verb.add_option("--steps", options.steps, "timed steps")->check(CLI::PositiveNumber);
+  verb.add_option("--warmup", options.warmup, "steps before them")->check(CLI::NonNegativeNumber);
 }
 
 }  // namespace
 
 int benchmark_command(int argc, char** argv) {
   BenchmarkOptions options;
-  CLI::App app(
-      "Times training steps or inference on random tokens without padding.\nExample: bert benchmark step --config "
-      "configs/bert-base.json --batch 8 --length 128 --json",
-      "bert benchmark");
-  std::string mode;
-  app.add_option("what", mode, "step (forward, backward, update) or inference (encoder and pooler)")
-      ->required()
-      ->check(CLI::IsMember({"step", "inference"}));
-  app.add_option("--config", options.config, "configuration; its model and optimizer are used (default: BERT-base)");
-  app.add_option("--batch", options.batch, "sequences")->check(CLI::PositiveNumber);
-  app.add_option("--length", options.length, "tokens of every sequence")->check(CLI::PositiveNumber);
-  app.add_option("--lengths", options.lengths, "file with one length a line, used in turn instead of --length");
-  app.add_option("--precision", options.precision, "fp32, tf32, bf16, fp16, bf16-weights, fp16-weights");
-  app.add_option("--device", options.device, "auto, cpu or cuda");
-  app.add_option("--threads", options.threads, "processor threads (default: all, or OMP_NUM_THREADS)")
+  CLI::App app("Times training, inference and the operators, on made-up data.", "bert benchmark");
+  app.require_subcommand(1);
+  app.footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
+  constexpr auto kPrecisions = "fp32, tf32, bf16, fp16, bf16-weights, fp16-weights (default: fp32)";
+
+  CLI::App* step = app.add_subcommand("step", "Forward, backward and update, on random tokens without padding");
+  add_step_options(*step, options, kPrecisions);
+  step->footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
+
+  CLI::App* inference = app.add_subcommand("inference", "Encoder and pooler, on random tokens without padding");
+  add_step_options(*inference, options, kPrecisions);
+  inference->footer("Example: bert benchmark inference --batch 1 --length 128 --precision bf16");
+
+  CLI::App* kernels = app.add_subcommand(
+      "kernels",
+      "Every operator, forward and backward: bytes per second beside a copy's, FLOP/s beside a product's, and how many "
+      "times as fast as the plain ATen expression");
+  add_common_options(*kernels, options, "fp32, bf16 or fp16 (default: fp32 on the CPU, bf16 on a GPU)");
+  kernels->get_option("--precision")->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  kernels->add_option("--tokens", options.tokens, "T (default: 4096 on the CPU, 32768 on a GPU)")
       ->check(CLI::PositiveNumber);
-  app.add_option("--steps", options.steps, "timed steps")->check(CLI::PositiveNumber);
-  app.add_option("--warmup", options.warmup, "steps before them")->check(CLI::NonNegativeNumber);
-  app.add_flag("--json", options.json, "one JSON object on the last line");
-  if (!parse_command_line(app, argc, argv)) return 0;
-  return run_benchmark(mode, options);
+  kernels->add_option("--hidden", options.hidden, "H, without --config (default: 768 on the CPU, 1024 on a GPU)")
+      ->check(CLI::PositiveNumber)
+      ->excludes("--config");
+  kernels->add_option("--filter", options.filter, "only operators whose name contains this");
+  kernels->add_option("--seconds", options.seconds, "timed work of each operator")->check(CLI::PositiveNumber);
+  kernels->footer("Example: bert benchmark kernels --filter layer_norm --precision bf16");
+
+  CLI::App* ablation = app.add_subcommand(
+      "ablation",
+      "A training step as plain ATen, then with one optimisation after another: precision, fused linear, LayerNorm, "
+      "GELU, softmax and dropout, attention, optimizer, the head on masked rows only, packing instead of padding, a "
+      "larger batch");
+  add_step_options(*ablation, options, "what the first stage switches to: tf32, bf16 or fp16 (default: bf16)");
+  ablation->add_option("--larger-batch", options.larger_batch, "sequences of the last stage (default: 4 times --batch)")
+      ->check(CLI::PositiveNumber);
+  ablation->footer("Example: bert benchmark ablation --batch 4 --lengths lengths.txt --steps 5");
+
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  if (options.threads > 0) torch::set_num_threads(static_cast<int>(options.threads));
+  const std::string mode = app.get_subcommands().front()->get_name();
+  Json report = mode == "kernels"    ? run_kernels(options)
+                : mode == "ablation" ? run_ablation(options)
+                                     : run_step(mode, options);
+  const bool fast_enough = options.compare.empty() || compare(options, report);
+  if (options.json) fmt::print("{}\n", report.dump());
+  return fast_enough ? kOk : kSlower;
 }
 
 }  // namespace bert

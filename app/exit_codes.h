@@ -9,6 +9,7 @@ namespace bert {
 
 enum ExitCode : int {
   kOk = 0,
+  kSlower = 1,  // bert benchmark --fail-below
   kUsage = 2,
   kBadData = 65,
   kInputMissing = 66,

@@ -28,7 +28,7 @@ constexpr Verb kVerbs[] = {
     {"export", nullptr, "checkpoint to TorchScript or safetensors"},
     {"checkpoint", checkpoint_command, "list, verify and compare checkpoints"},
     {"config", config_command, "validate, show and compare configurations, or print their schema"},
-    {"benchmark", nullptr, "time a training step or inference"},
+    {"benchmark", nullptr, "time training, inference and every operator; compare with an earlier run"},
     {"doctor", doctor_command, "what is installed, what works, what to do about it"},
     {"version", version_command, "versions of bert and LibTorch"},
 };

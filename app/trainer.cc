@@ -7,9 +7,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
-#include <limits>
 #include <optional>
 
 #include "app/checkpoint.h"
@@ -22,7 +20,6 @@
 #include "app/process_group.h"
 #include "app/run_lock.h"
 #include "app/training_step.h"
-#include "cuda_ext/ops.h"
 #include "data/dataloader.h"
 #include "data/error.h"
 #include "data/files.h"
@@ -99,22 +96,6 @@ int64_t accumulation_steps(const PretrainConfig& config, int64_t world_size) {
                       " * " + std::to_string(world_size));
   }
   return config.global_batch_size / round;
-}
-
-/// FLOP/s of a square matrix product in the precision of the run: what MFU is a share of.
-double measure_gemm(c10::Device device, c10::ScalarType dtype) {
-  constexpr int64_t kSize = 768;
-  const torch::NoGradGuard no_grad;
-  const int64_t size = device.is_cuda() ? 8192 : kSize;
-  const torch::Tensor a = torch::ones({size, size}, torch::TensorOptions().device(device).dtype(dtype));
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < 4; ++i) {
-    const auto start = Clock::now();
-    ops::linear(a, a, /*bias=*/{});  // the faster backend, as the model's own products have it
-    if (device.is_cuda()) torch::cuda::synchronize(device.index());
-    best = std::min(best, seconds_since(start));
-  }
-  return 2.0 * std::pow(static_cast<double>(size), 3) / best;
 }
 
 // ---- the run ----

@@ -2,6 +2,11 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
 #include "app/determinism.h"
 
 namespace bert {
@@ -30,10 +35,10 @@ TrainingStep::TrainingStep(const PretrainConfig& config, c10::Device device,
     : model(make_model(config, device, parse_precision(config.precision))),
       optimizer(make_optimizer(config.optimizer, named_parameters(*model))),
       scaler(config.amp, device, needs_loss_scale(parse_precision(config.precision))),
-      device_(device),
       precision_(parse_precision(config.precision)),
-      average_masked_tokens_(config.optimizer.average == "masked_tokens"),
       vocab_size_(config.model.vocab_size),
+      device_(device),
+      average_masked_tokens_(config.optimizer.average == "masked_tokens"),
       schedule_(make_schedule(config.schedule, config.optimizer.lr, config.max_steps)),
       group_(std::move(group)),
       parallel_(group_, named_parameters(*model)),
@@ -56,6 +61,10 @@ BertModelOutput TrainingStep::encode(const PackedBatch& batch) {
   return model->bert->forward(batch);
 }
 
+PretrainingLoss TrainingStep::loss(const PackedBatch& batch) {
+  return pretraining_loss(forward(batch), batch, vocab_size_);  // autocast has ended: backward is outside of it
+}
+
 int64_t TrainingStep::sum_over_ranks(int64_t value) {
   if (!group_) return value;
   std::vector<torch::Tensor> tensors = {
@@ -65,15 +74,20 @@ int64_t TrainingStep::sum_over_ranks(int64_t value) {
 }
 
 TrainingStep::Weights TrainingStep::weights_of(std::span<const PackedBatch> micro_batches) {
-  const double equal = 1.0 / static_cast<double>(micro_batches.size());
-  Weights weights{.nsp = equal, .mlm = std::vector<double>(micro_batches.size(), equal)};
+  const auto scalar = [this](double value) {
+    return torch::full({}, value, torch::TensorOptions().dtype(torch::kFloat).device(device_));
+  };
+  const torch::Tensor equal = scalar(1.0 / static_cast<double>(micro_batches.size()));
+  Weights weights{.nsp = equal, .mlm = std::vector<torch::Tensor>(micro_batches.size(), equal)};
   if (!average_masked_tokens_) return weights;
-  int64_t masked = 0;
-  for (const PackedBatch& batch : micro_batches) masked += batch.num_masked();
+  double masked = 0;
+  for (const PackedBatch& batch : micro_batches) masked += static_cast<double>(batch.num_masked());
+  std::vector<torch::Tensor> total = {scalar(masked)};  // fp32 holds it exactly to 2^24 tokens
+  if (group_) group_->allreduce(total)->wait();
   // The reduction divides by the ranks, so the share is of the mean over ranks.
-  const double mean = static_cast<double>(sum_over_ranks(masked)) / parallel_.world_size();
+  const torch::Tensor mean = (total.front() / parallel_.world_size()).clamp_min_(1.0);
   for (size_t i = 0; i < micro_batches.size(); ++i) {
-    weights.mlm[i] = static_cast<double>(micro_batches[i].num_masked()) / std::max(mean, 1.0);
+    weights.mlm[i] = static_cast<double>(micro_batches[i].num_masked()) / mean;
   }
   return weights;
 }
@@ -82,13 +96,11 @@ void TrainingStep::run(std::span<const PackedBatch> micro_batches) {
   const Weights weights = weights_of(micro_batches);
   parallel_.zero_gradients();
   for (size_t micro = 0; micro < micro_batches.size(); ++micro) {
-    const PackedBatch& batch = micro_batches[micro];
-    const PretrainingLoss loss =
-        pretraining_loss(forward(batch), batch, vocab_size_);  // autocast has ended: backward is outside of it
+    const PretrainingLoss part = loss(micro_batches[micro]);
     parallel_.expect_reduction(micro + 1 ==
                                micro_batches.size());  // the last micro-step's backward meets the communication
-    scaler.scale(loss.mlm * weights.mlm[micro] + loss.nsp * weights.nsp).backward();
-    loss_sum_.add_(torch::stack({loss.mlm.detach(), loss.nsp.detach()}));
+    scaler.scale(part.mlm * weights.mlm[micro] + part.nsp * weights.nsp).backward();
+    loss_sum_.add_(torch::stack({part.mlm.detach(), part.nsp.detach()}));
   }
   micro_batches_ += static_cast<double>(micro_batches.size());
   parallel_.finish();  // gradients are views into the buckets: zeroed in place, never set to none
@@ -129,6 +141,24 @@ c10::ScalarType TrainingStep::compute_dtype() const {
       return torch::kFloat32;
   }
   return torch::kFloat32;
+}
+
+double measure_gemm(c10::Device device, c10::ScalarType dtype) {
+  const torch::NoGradGuard no_grad;
+  const int64_t size = device.is_cuda() ? 8192 : 768;
+  const torch::Tensor a = torch::ones({size, size}, torch::TensorOptions().device(device).dtype(dtype));
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 4; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    ops::linear(a, a, /*bias=*/{});  // the faster backend, as the model's own products have it
+    synchronize(device);
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return 2.0 * std::pow(static_cast<double>(size), 3) / best;
+}
+
+void synchronize(c10::Device device) {
+  if (device.is_cuda()) torch::cuda::synchronize(device.index());
 }
 
 PackedBatch to_device(const PackedBatch& batch, c10::Device device) {

@@ -62,18 +62,24 @@ class TrainingStep {
   std::unique_ptr<BertOptimizer> optimizer;
   GradScaler scaler;
 
+ protected:
+  /// Forward and loss of one micro-batch. A benchmark puts the loss of a plainer program in its place.
+  virtual PretrainingLoss loss(const PackedBatch& batch);
+
+  Precision precision_;
+  int64_t vocab_size_;
+
  private:
-  /// Factors of the two losses of each micro-batch in the gradient of the step.
+  /// Factors of the two losses of each micro-batch in the gradient of the step: fp32 scalars on the device.
   struct Weights {
-    double nsp;               // 1 / micro-batches
-    std::vector<double> mlm;  // the same, or the share of the step's masked tokens (optimizer.average = masked_tokens)
+    torch::Tensor nsp;               // 1 / micro-batches
+    std::vector<torch::Tensor> mlm;  // the same, or the share of the step's masked tokens (optimizer.average =
+                                     // masked_tokens)
   };
   [[nodiscard]] Weights weights_of(std::span<const PackedBatch> micro_batches);
 
   c10::Device device_;
-  Precision precision_;
   bool average_masked_tokens_;
-  int64_t vocab_size_;
   LrSchedule schedule_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   DataParallel parallel_;
@@ -82,6 +88,12 @@ class TrainingStep {
   torch::Tensor loss_sum_;       // [2] fp32: mlm, nsp
   double micro_batches_ = 0;     // in loss_sum_
 };
+
+/// FLOP/s of a square matrix product: what MFU is a share of. Measures it now.
+double measure_gemm(c10::Device device, c10::ScalarType dtype);
+
+/// Waits for what runs on the device.
+void synchronize(c10::Device device);
 
 /// Copies a batch to the device, asynchronously from pinned memory.
 PackedBatch to_device(const PackedBatch& batch, c10::Device device);

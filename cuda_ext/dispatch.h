@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "cuda_ext/composite.h"
+#include "cuda_ext/reference_ops.h"
 
 namespace bert::dispatch {
 
@@ -21,26 +22,36 @@ c10::TypedOperatorHandle<Signature> find(Signature*, const char* name) {
     return handle.call(std::forward<decltype(arguments)>(arguments)...);   \
   }
 
-BERT_DISPATCH(linear);
+// The same for what ops.h calls: in the scope of a ReferenceOps that names the group, the plain expression.
+#define BERT_OPERATOR(name, group)                                         \
+  inline constexpr auto name = [](auto&&... arguments) -> decltype(auto) { \
+    static const auto handle = find(&composite::name, "bert::" #name);     \
+    if (reference::replaces(OpGroup::group)) [[unlikely]]                  \
+      return reference::name(arguments...);                                \
+    return handle.call(std::forward<decltype(arguments)>(arguments)...);   \
+  }
+
+BERT_OPERATOR(linear, kLinear);
 BERT_DISPATCH(linear_backward);
-BERT_DISPATCH(qkv_linear);
-BERT_DISPATCH(bias_gelu);
+BERT_OPERATOR(qkv_linear, kLinear);
+BERT_OPERATOR(bias_gelu, kGelu);
 BERT_DISPATCH(bias_gelu_backward);
-BERT_DISPATCH(layer_norm);
+BERT_OPERATOR(layer_norm, kLayerNorm);
 BERT_DISPATCH(layer_norm_backward);
-BERT_DISPATCH(bias_dropout_residual_layer_norm);
+BERT_OPERATOR(bias_dropout_residual_layer_norm, kLayerNorm);
 BERT_DISPATCH(bias_dropout_residual_layer_norm_backward);
-BERT_DISPATCH(embedding_layer_norm_dropout);
+BERT_OPERATOR(embedding_layer_norm_dropout, kLayerNorm);
 BERT_DISPATCH(embedding_layer_norm_dropout_backward);
-BERT_DISPATCH(attention);
+BERT_OPERATOR(attention, kAttention);
 BERT_DISPATCH(attention_backward);
-BERT_DISPATCH(masked_softmax_dropout);
+BERT_OPERATOR(masked_softmax_dropout, kSoftmax);
 BERT_DISPATCH(masked_softmax_dropout_backward);
-BERT_DISPATCH(dropout);
+BERT_OPERATOR(dropout, kDropout);
 BERT_DISPATCH(dropout_mask);
-BERT_DISPATCH(cross_entropy);
+BERT_OPERATOR(cross_entropy, kCrossEntropy);
 BERT_DISPATCH(cross_entropy_backward_);
 
 #undef BERT_DISPATCH
+#undef BERT_OPERATOR
 
 }  // namespace bert::dispatch

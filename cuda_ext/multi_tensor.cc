@@ -8,6 +8,7 @@
 
 #include "cuda_ext/multi_tensor_backend.h"
 #include "cuda_ext/multi_tensor_cpu.h"
+#include "cuda_ext/reference_ops.h"
 
 namespace bert::ops {
 namespace {
@@ -226,7 +227,8 @@ void TensorList::unscale_(const at::Tensor& inv_scale, const at::Tensor& found_i
   bump_versions(tensors_);
 }
 
-OptimizerStep::OptimizerStep(UpdateRule rule, std::vector<OptimizerTensors> groups) : groups_(std::move(groups)) {
+OptimizerStep::OptimizerStep(UpdateRule rule, std::vector<OptimizerTensors> groups)
+    : rule_(rule), groups_(std::move(groups)) {
   for (const OptimizerTensors& group : groups_) {
     const size_t size = group.params.size();
     TORCH_CHECK_VALUE(group.copies.size() == size && group.grads.size() == size && group.exp_avg.size() == size &&
@@ -269,6 +271,7 @@ void OptimizerStep::run(const std::vector<UpdateOptions>& options, const StepTen
   TORCH_CHECK_VALUE(options.size() == groups_.size(), "OptimizerStep::run: got options for ", options.size(),
                     " groups, expected ", groups_.size());
   const at::NoGradGuard no_grad;
+  if (reference::replaces(OpGroup::kOptimizer)) return reference::step(rule_, groups_, options, scalars);
   backend_->run(options, scalars);
   for (const OptimizerTensors& group : groups_) {
     bump_versions(group.params);

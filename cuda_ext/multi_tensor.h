@@ -96,6 +96,7 @@ class OptimizerStep {
   class Backend;
 
  private:
+  UpdateRule rule_;
   std::vector<OptimizerTensors> groups_;
   std::vector<const void*> places_;
   std::unique_ptr<Backend> backend_;

@@ -14,6 +14,8 @@ set(may_include_tests app model optim data cuda_ext tests)
 # The loader makes tensors: it alone in data/ may include these (and not torch/).
 set(loader_files "^data/dataloader[^/]*$")
 set(loader_may_include "^(cuda_ext/packed_batch\\.h$|ATen/|c10/)")
+# The plain expressions that operators are timed against: no run may come near them.
+set(benchmark_files "^(cuda_ext/|tests/|app/(ablation|kernel_)[^/]*$)")
 # Headers of others that a folder must not include.
 set(forbidden_model "^(nlohmann/|fstream$|filesystem$|cstdio$)")
 set(forbidden_optim "^(nlohmann/|fstream$|filesystem$|cstdio$)")
@@ -49,6 +51,8 @@ foreach(folder ${FOLDERS})
         elseif(NOT target IN_LIST may_include_${folder})
           string(JOIN ", " allowed ${may_include_${folder}})
           report("${file}: #include \"${header}\": ${folder}/ may include only ${allowed}")
+        elseif(header STREQUAL "cuda_ext/reference_ops.h" AND NOT file MATCHES "${benchmark_files}")
+          report("${file}: #include \"${header}\": for benchmarks and tests only")
         elseif(NOT EXISTS ${ROOT}/${header})
           report("${file}: #include \"${header}\": there is no such file")
         endif()

@@ -1,0 +1,201 @@
+#include "app/kernel_benchmark.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "app/benchmark_report.h"
+#include "app/exit_codes.h"
+#include "cuda_ext/ops.h"
+
+namespace bert {
+namespace {
+
+using at::Tensor;
+using Json = nlohmann::ordered_json;
+
+/// A point in time: of the device's queue, or of the steady clock on the CPU.
+class Moment {
+ public:
+  explicit Moment(at::Device device) {
+    if (device.is_cpu()) {
+      time_ = std::chrono::steady_clock::now();
+    } else {
+      event_.emplace(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // the flag that allows elapsedTime
+      event_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    }
+  }
+  /// Waits for the device.
+  double ms_since(const Moment& start) const {
+    if (!event_) return 1e3 * std::chrono::duration<double>(time_ - start.time_).count();
+    event_->synchronize();
+    return start.event_->elapsedTime(*event_);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point time_;
+  std::optional<c10::Event> event_;
+};
+
+/// Work that keeps a device busy while the host records and launches what is timed; otherwise events would also measure
+/// the launches. It takes the caches' contents with it. Nothing on the CPU, which runs what it is told at once.
+class Runway {
+ public:
+  explicit Runway(at::Device device) {
+    constexpr int64_t kBytes = 256 << 20;  // 0.1 ms and more on any GPU, and more than its cache
+    if (!device.is_cpu()) from_ = at::zeros({kBytes}, at::TensorOptions().dtype(at::kByte).device(device));
+    if (!device.is_cpu()) to_ = at::empty_like(from_);
+  }
+  void lay() const {
+    for (int copies = 0; from_.defined() && copies < 4; ++copies) to_.copy_(from_);
+  }
+
+ private:
+  Tensor from_, to_;
+};
+
+struct Times {
+  double forward_ms = 0.0, backward_ms = 0.0;
+};
+
+Times time(KernelRun& run, const Runway& runway, at::Device device) {
+  run.prepare();
+  runway.lay();
+  const Moment start(device);
+  run.forward();
+  const Moment middle(device);
+  Times times{.forward_ms = middle.ms_since(start), .backward_ms = 0.0};
+  if (!run.has_backward()) return times;
+  runway.lay();
+  const Moment before(device);
+  run.backward();
+  times.backward_ms = Moment(device).ms_since(before);
+  return times;
+}
+
+/// A copy that moves `bytes`, half read and half written.
+class Copy {
+ public:
+  Copy(double bytes, at::Device device)
+      : from_(at::zeros({std::max<int64_t>(1, std::llround(bytes / 2 / sizeof(float)))}, at::device(device))),
+        to_(at::empty_like(from_)) {}
+  double run(const Runway& runway) const {
+    runway.lay();
+    const Moment start(from_.device());
+    to_.copy_(from_);
+    return Moment(from_.device()).ms_since(start);
+  }
+
+ private:
+  Tensor from_, to_;
+};
+
+/// A square product, by the faster backend as the model's own: what a GEMM can reach here.
+class Product {
+ public:
+  explicit Product(const KernelShape& shape)
+      : size_(shape.device.is_cpu() ? 1024 : 8192),
+        a_(at::randn({size_, size_}, at::TensorOptions().dtype(shape.dtype).device(shape.device))) {}
+  /// FLOP/s.
+  double run(const Runway& runway) const {
+    runway.lay();
+    const Moment start(a_.device());
+    ops::linear(a_, a_, /*bias=*/{});
+    return 2e3 * std::pow(static_cast<double>(size_), 3) / Moment(a_.device()).ms_since(start);
+  }
+
+ private:
+  int64_t size_;
+  Tensor a_;
+};
+
+/// What the rounds of one pass gave.
+struct Samples {
+  std::vector<double> bert_ms, aten_ms, copy_ms;
+};
+
+Json row(const KernelCase& test, const char* pass, const KernelCost& cost, const Samples& samples,
+         const std::vector<double>& gemm) {
+  const Quantiles ours(samples.bert_ms), aten(samples.aten_ms);
+  const double seconds = ours.at(0.5) * 1e-3;
+  Json result = {{"name", test.name},
+                 {"pass", pass},
+                 {"ms_median", ours.at(0.5)},
+                 {"spread", (ours.at(0.9) - ours.at(0.1)) / ours.at(0.5)}};
+  if (cost.bytes > 0.0) {
+    result["bytes"] = cost.bytes;
+    result["gb_per_second"] = 1e-9 * cost.bytes / seconds;
+    result["copy_fraction"] = Quantiles(samples.copy_ms).at(0.5) / ours.at(0.5);
+  }
+  if (cost.flops > 0.0) {
+    result["flops"] = cost.flops;
+    result["tflops"] = 1e-12 * cost.flops / seconds;
+    result["gemm_fraction"] = cost.flops / seconds / Quantiles(gemm).at(0.5);
+  }
+  result["aten_ms_median"] = aten.at(0.5);
+  result["ratio"] = aten.at(0.5) / ours.at(0.5);
+  return result;
+}
+
+void run_case(const KernelCase& test, const KernelBenchmarkOptions& options, const Runway& runway,
+              const std::function<void(const Json&)>& done) {
+  const KernelShape& shape = options.shape;
+  const auto inputs = test.inputs();
+  KernelRun ours(test, test.bert, inputs), theirs(test, test.aten, inputs);
+  const bool two_passes = ours.has_backward();
+  const KernelCost forward = test.forward, backward = test.backward.value_or(KernelCost{});
+  const Copy forward_copy(forward.bytes, shape.device), backward_copy(backward.bytes, shape.device);
+  std::optional<Product> product;
+  if (forward.flops > 0.0) product.emplace(shape);
+
+  Samples first, second;
+  std::vector<double> gemm;
+  double spent_ms = 0.0;
+  constexpr int kWarmup = 2;
+  for (int round = -kWarmup; round < KernelBenchmarkOptions::kMaxRounds; ++round) {
+    if (round >= KernelBenchmarkOptions::kMinRounds && spent_ms > 1e3 * options.seconds) break;
+    const Times bert = time(ours, runway, shape.device), aten = time(theirs, runway, shape.device);
+    const double copied = forward_copy.run(runway), copied_back = backward_copy.run(runway);
+    const double rate = product ? product->run(runway) : 0.0;
+    if (round < 0) continue;
+    first.bert_ms.push_back(bert.forward_ms);
+    first.aten_ms.push_back(aten.forward_ms);
+    first.copy_ms.push_back(copied);
+    second.bert_ms.push_back(bert.backward_ms);
+    second.aten_ms.push_back(aten.backward_ms);
+    second.copy_ms.push_back(copied_back);
+    gemm.push_back(rate);
+    spent_ms += bert.forward_ms + bert.backward_ms + aten.forward_ms + aten.backward_ms;
+  }
+  done(row(test, two_passes ? "forward" : "update", forward, first, gemm));
+  if (two_passes) done(row(test, "backward", backward, second, gemm));
+}
+
+}  // namespace
+
+Json benchmark_kernels(const KernelBenchmarkOptions& options, const std::function<void(const Json&)>& done) {
+  const c10::OptionalDeviceGuard guard(options.shape.device.is_cpu() ? std::nullopt
+                                                                     : std::optional(options.shape.device));
+  const Runway runway(options.shape.device);
+  Json rows = Json::array();
+  std::string names;
+  for (const KernelCase& test : kernel_cases(options.shape)) {
+    names += (names.empty() ? "" : ", ") + test.name;
+    if (test.name.find(options.filter) == std::string::npos) continue;
+    run_case(test, options, runway, [&](const Json& result) {
+      rows.push_back(result);
+      done(result);
+    });
+  }
+  if (rows.empty())
+    throw UsageError("--filter " + options.filter + ": no operator's name contains it; there are " + names);
+  return rows;
+}
+
+}  // namespace bert

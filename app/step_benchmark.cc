@@ -1,0 +1,58 @@
+#include "app/step_benchmark.h"
+
+#include <torch/torch.h>
+
+#include <chrono>
+
+#include "app/benchmark_report.h"
+#include "app/metrics.h"
+#include "app/random_batch.h"
+#include "app/trainer.h"
+#include "app/training_step.h"
+
+namespace bert {
+
+nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options) {
+  TrainingStep step(options.config, select_device(options.config.device, 0), nullptr);
+  step.model->train(options.training);
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(0);
+  const FlopCounter flops(options.config.model);
+  std::vector<double> seconds;
+  double total_flops = 0;
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < options.warmup + options.steps; ++i) {
+    const std::vector<int64_t> lengths = lengths_in_turn(options.lengths, i * options.batch, options.batch);
+    const PackedBatch batch = to_device(
+        random_batch(
+            {.lengths = lengths, .vocab_size = options.config.model.vocab_size, .first_sample = i * options.batch},
+            generator),
+        step.device());
+    synchronize(step.device());
+    const auto start = std::chrono::steady_clock::now();
+    if (options.training) {
+      step.run({&batch, 1});
+    } else {
+      const torch::InferenceMode inference;
+      step.encode(batch);
+    }
+    synchronize(step.device());
+    if (i < options.warmup) continue;
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    tokens += batch.num_tokens();
+    for (const int64_t length : lengths) total_flops += flops.forward_of_sequence(length) * (options.training ? 3 : 1);
+    if (options.training) total_flops += 3 * flops.forward_of_heads(batch.num_masked(), options.batch);
+  }
+  double total = 0;
+  for (const double s : seconds) total += s;
+  const Quantiles quantiles(seconds);
+  return {{"sequences_per_second", static_cast<double>(options.batch * options.steps) / total},
+          {"tokens_per_second", static_cast<double>(tokens) / total},
+          {"tflops", 1e-12 * total_flops / total},
+          {"mfu", total_flops / total / measure_gemm(step.device(), step.compute_dtype())},
+          {"ms_median", 1e3 * quantiles.at(0.5)},
+          {"ms_p10", 1e3 * quantiles.at(0.1)},
+          {"ms_p90", 1e3 * quantiles.at(0.9)},
+          {"ms_p99", 1e3 * quantiles.at(0.99)}};
+}
+
+}  // namespace bert

@@ -1,0 +1,300 @@
+// bert benchmark: that both sides of every case compute the same, and what the verbs print and refuse.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "app/ablation.h"
+#include "app/benchmark_report.h"
+#include "app/exit_codes.h"
+#include "app/kernel_benchmark.h"
+#include "app/random_batch.h"
+#include "cuda_ext/ops.h"
+#include "cuda_ext/reference_ops.h"
+#include "data/error.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::TemporaryDirectory;
+
+namespace {
+
+using Tensors = KernelCase::Tensors;
+
+const KernelShape kSmall{.tokens = 256, .hidden = 64, .heads = 1, .intermediate = 256, .vocabulary = 50};
+
+Tensors copies(const Tensors& tensors) {
+  Tensors result;
+  for (const at::Tensor& tensor : tensors) result.push_back(tensor.clone());
+  return result;
+}
+
+void check_close(const Tensors& got, const Tensors& want) {
+  REQUIRE(got.size() == want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (!got[i].defined() && !want[i].defined()) continue;
+    CAPTURE(i, got[i].sizes());
+    const double scale = std::max(1.0, want[i].abs().max().item<double>());  // sums over rows, in another order
+    CHECK(at::allclose(got[i], want[i], testing::kFloat.relative, testing::kFloat.absolute * scale));
+  }
+}
+
+struct Output {
+  int status;
+  std::string text;
+  [[nodiscard]] nlohmann::json report() const {
+    return nlohmann::json::parse(text.substr(text.rfind('\n', text.find_last_not_of('\n')) + 1));
+  }
+};
+
+Output run_benchmark(const std::string& arguments) {
+  FILE* pipe = popen((std::string(BERT_EXECUTABLE) + " benchmark " + arguments + " 2>&1").c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  Output output;
+  for (int c = 0; (c = std::fgetc(pipe)) != EOF;) output.text += static_cast<char>(c);
+  output.status = WEXITSTATUS(pclose(pipe));
+  return output;
+}
+
+/// A tiny model's configuration file.
+std::string tiny_config(const TemporaryDirectory& directory) {
+  const std::string path = directory.path("tiny.json");
+  std::ofstream(path)
+      << R"({"run_directory": "run", "data": {"train": ["none"], "vocab_file": "none"}, "model": {"vocab_size": 64, "hidden_size": 64,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128, "max_position_embeddings": 32}})";
+  return path;
+}
+
+}  // namespace
+
+TEST_CASE("Both sides of every kernel case compute the same", "[benchmark]") {
+  KernelShape shape = kSmall;
+  shape.dropout = 0.0;  // at::dropout draws other masks
+  at::manual_seed(1);
+  for (const KernelCase& test : kernel_cases(shape)) {
+    CAPTURE(test.name);
+    if (test.name == "attention_unequal_lengths") continue;  // its sides have inputs of their own, packed and padded
+    const Tensors inputs = test.inputs();
+    if (!test.backward) {  // in place
+      const Tensors ours = copies(inputs), theirs = copies(inputs);
+      const at::Tensor got = test.bert(ours), want = test.aten(theirs);
+      check_close({got}, {want});
+      check_close(ours, theirs);
+      continue;
+    }
+    KernelRun ours(test, test.bert, inputs), theirs(test, test.aten, inputs);
+    for (KernelRun* run : {&ours, &theirs}) {
+      run->prepare();
+      run->forward();
+    }
+    check_close({ours.result()}, {theirs.result()});
+    check_close(ours.backward(), theirs.backward());
+  }
+}
+
+TEST_CASE("Unequal lengths: packed and padded attention agree, forward and backward", "[benchmark]") {
+  at::manual_seed(1);
+  const at::Tensor qkv = at::randn({11, 3 * 16}).requires_grad_(true);
+  const at::Tensor ends = at::tensor({0, 5, 6, 11}, at::kInt), upstream = at::randn({11, 16});
+  const auto run = [&] {
+    const at::Tensor out = ops::attention(qkv, ends, 5, 2, {});
+    return Tensors{out.detach(), torch::autograd::grad({out}, {qkv}, {upstream}).front()};
+  };
+  const Tensors packed = run();
+  for (const std::vector<OpGroup>& groups :
+       std::vector<std::vector<OpGroup>>{{OpGroup::kAttention}, {OpGroup::kAttention, OpGroup::kSoftmax}}) {
+    const ReferenceOps scope(groups);
+    check_close(packed, run());
+  }
+}
+
+TEST_CASE("A scope of reference operators ends where it ends, and is its thread's own", "[benchmark]") {
+  const at::Tensor x = at::randn({4, 16}).requires_grad_(true), bias = at::zeros({16});
+  const auto by = [&] { return ops::bias_gelu(x, bias, ops::Gelu::kErf).grad_fn()->name(); };
+  const std::string fused = by();
+  CHECK_THAT(fused, !testing::Contains("GeluBackward0"));
+  {
+    const ReferenceOps scope({OpGroup::kGelu});
+    CHECK(by() == "GeluBackward0");
+    {
+      const ReferenceOps inner({OpGroup::kLayerNorm});
+      CHECK(by() == fused);
+    }
+    CHECK(by() == "GeluBackward0");
+    std::string elsewhere;
+    std::thread([&] { elsewhere = by(); }).join();
+    CHECK(elsewhere == fused);
+  }
+  CHECK(by() == fused);
+}
+
+TEST_CASE("The stages of the ablation have one loss", "[benchmark]") {
+  AblationOptions options;
+  PretrainConfig& config = options.step.config;
+  config.device = "cpu";
+  config.optimizer.lr = 0.0;  // the model stays as it is
+  config.model = {.vocab_size = 64,
+                  .hidden_size = 32,
+                  .num_hidden_layers = 2,
+                  .num_attention_heads = 2,
+                  .intermediate_size = 64,
+                  .max_position_embeddings = 32};
+  config.model.hidden_dropout_prob = config.model.attention_probs_dropout_prob = 0.0;
+  options.step.lengths = {16};
+  options.step.batch = 3;
+  options.step.steps = 1;
+  options.step.warmup = 0;
+  options.larger_batch = 6;
+  for (const std::string precision : {"fp32", "bf16"}) {
+    CAPTURE(precision);
+    config.precision = precision;
+    const auto rows = run_ablation(options);
+    REQUIRE(rows.size() == 11);
+    CHECK(rows[0]["name"] == "plain");
+    CHECK(rows[0]["speedup"] == 1.0);
+    const double loss = rows[0]["loss"];
+    CHECK(loss > std::log(64) * 0.9);  // of a model that has learned nothing
+    const auto tolerance = precision == "fp32" ? testing::kFloat : testing::kBFloat16;
+    for (size_t i = 1; i + 1 < rows.size(); ++i) {  // the last has other batches
+      CAPTURE(rows[i].dump());
+      CHECK(std::abs(rows[i]["loss"].get<double>() - loss) <= tolerance.absolute + tolerance.relative * loss);
+    }
+    CHECK(rows.back()["batch"] == 6);
+  }
+  config.precision = "bf16-weights";
+  CHECK_THROWS_AS(run_ablation(options), UsageError);
+}
+
+TEST_CASE("A padded random batch holds the same sequences and [PAD]", "[benchmark]") {
+  RandomBatchOptions options{.lengths = {3, 7}, .vocab_size = 64, .first_sample = 5};
+  const PackedBatch packed = random_batch(options, at::make_generator<at::CPUGeneratorImpl>(3));
+  options.padded = true;
+  const PackedBatch padded = random_batch(options, at::make_generator<at::CPUGeneratorImpl>(3));
+  CHECK(packed.num_tokens() == 10);
+  CHECK(padded.num_tokens() == 14);
+  CHECK(padded.cu_seqlens.equal(at::tensor({0, 7, 14}, at::kInt)));
+  CHECK(padded.input_ids.slice(0, 3, 7).eq(0).all().item<bool>());
+  CHECK(packed.num_masked() == 2);
+  CHECK(padded.num_masked() == 2);
+  CHECK(packed.dropout_keys[3].item<int64_t>() == 6 << 16);
+  CHECK(lengths_in_turn({1, 2, 3}, 2, 4) == std::vector<int64_t>{3, 1, 2, 3});
+}
+
+TEST_CASE("bert benchmark kernels: a row for every pass, and JSON on the last line", "[benchmark]") {
+  const Output output = run_benchmark("kernels --device cpu --tokens 128 --hidden 64 --seconds 0.001 --json");
+  CAPTURE(output.text);
+  REQUIRE(output.status == kOk);
+  const auto report = output.report();
+  std::set<std::string> names;
+  for (const auto& row : report["kernels"]) {
+    names.insert(row["name"].get<std::string>() + " " + row["pass"].get<std::string>());
+    CHECK(row["ms_median"].get<double>() > 0);
+    CHECK(row["ratio"].get<double>() > 0);
+    CHECK(row.contains("bytes") != row.contains("flops"));
+    CHECK(row.contains("copy_fraction") != row.contains("gemm_fraction"));
+  }
+  for (const KernelCase& test : kernel_cases(kSmall)) {
+    CHECK(names.count(test.name + (test.backward ? " forward" : " update")) == 1);
+    CHECK(names.count(test.name + " backward") == (test.backward ? 1 : 0));
+  }
+  const Output none = run_benchmark("kernels --device cpu --filter nonsense");
+  CHECK(none.status == kUsage);
+  CHECK_THAT(none.text, testing::Contains("nonsense") && testing::Contains("layer_norm"));
+  CHECK(run_benchmark("kernels --precision tf32").status == kUsage);
+  CHECK(run_benchmark("kernels --device cpu --tokens 100").status == kUsage);
+}
+
+TEST_CASE("Bytes and FLOPs of the cases", "[benchmark]") {
+  const KernelShape shape{.tokens = 100,
+                          .hidden = 10,
+                          .heads = 1,
+                          .intermediate = 40,
+                          .vocabulary = 7,
+                          .length = 50,
+                          .dtype = at::kBFloat16};
+  for (const KernelCase& test : kernel_cases(shape)) {
+    CAPTURE(test.name);
+    if (test.name == "layer_norm") {
+      CHECK(test.forward.bytes == 2 * 100 * 10 * 2);
+      CHECK(test.backward->bytes == 3 * 100 * 10 * 2);
+    } else if (test.name == "linear") {
+      CHECK(test.forward.flops == 2.0 * 100 * 10 * 40);
+      CHECK(test.backward->flops == 4.0 * 100 * 10 * 40);
+    } else if (test.name == "attention") {  // q k^T and p v: 2 sequences of 50 x 50 x 10, twice
+      CHECK(test.forward.flops == 2.0 * 2 * 2 * 50 * 50 * 10);
+    } else if (test.name == "cross_entropy") {
+      CHECK(test.forward.bytes == 15 * 7 * 2);
+    } else if (test.name == "adamw") {  // 2 layers: 4 (h^2 + h) + 2 h i + i + 5 h
+      CHECK(test.forward.bytes == 2 * (4 * (100 + 10) + 2 * 400 + 40 + 5 * 10) * 34.0);
+    }
+  }
+}
+
+TEST_CASE("bert benchmark --compare shows what became slower, and refuses what cannot be compared", "[benchmark]") {
+  const TemporaryDirectory directory;
+  const std::string step = "step --device cpu --config " + tiny_config(directory) + " --batch 2 --length 16 --steps 2 ";
+  const Output first = run_benchmark(step + "--json");
+  CAPTURE(first.text);
+  REQUIRE(first.status == kOk);
+  auto old = first.report();
+  const auto compare = [&](const std::string& arguments) {
+    std::ofstream(directory.path("old.json")) << "a line before\n" << old.dump() << "\n\n";
+    return run_benchmark(arguments + " --json --compare " + directory.path("old.json"));
+  };
+  old["ms_median"] = 1e6;
+  const Output faster = compare(step + "--fail-below 1");
+  CHECK(faster.status == kOk);
+  CHECK(faster.report()["compare"]["slower"].empty());
+  CHECK(faster.report()["compare"]["figures"][0]["ratio"].get<double>() > 1);
+  old["ms_median"] = 1e-6;
+  const Output slower = compare(step);
+  CHECK(slower.status == kOk);
+  CHECK(slower.report()["compare"]["slower"].size() == 1);
+  CHECK(compare(step + "--fail-below 0.5").status == kSlower);
+  old["batch"] = 4;
+  const Output other = compare(step);
+  CHECK(other.status == kUsage);
+  CHECK_THAT(other.text, testing::Contains("batch: was 4, now 2"));
+  old["benchmark"] = "kernels";
+  CHECK(compare(step).status == kUsage);
+  CHECK(run_benchmark(step + "--compare " + directory.path("absent.json")).status == kInputMissing);
+  std::ofstream(directory.path("old.json")) << "{\"benchmark\":";
+  CHECK(run_benchmark(step + "--compare " + directory.path("old.json")).status == kBadData);
+  CHECK(run_benchmark(step + "--fail-below 0.5").status == kUsage);
+}
+
+TEST_CASE("Reports compare by name, whatever else they hold", "[benchmark]") {
+  const auto row = [](const char* name, double ms) { return nlohmann::json{{"name", name}, {"ms_median", ms}}; };
+  const nlohmann::json before = {{"benchmark", "ablation"}, {"stages", {row("plain", 4), row("gone", 1), 7}}};
+  const nlohmann::json now = {{"benchmark", "ablation"}, {"stages", {row("new", 1), row("plain", 2)}}};
+  const auto figures = compare_reports(before, now);
+  REQUIRE(figures.size() == 1);
+  CHECK(figures[0].ratio() == 2.0);
+  CHECK_THROWS_AS(compare_reports({{"benchmark", "step"}}, now), UsageError);
+  CHECK_THROWS_AS(compare_reports({{"benchmark", "ablation"}, {"stages", 3}}, now), UsageError);
+}
+
+TEST_CASE("bert benchmark ablation and inference print their figures", "[benchmark]") {
+  const TemporaryDirectory directory;
+  const std::string small =
+      " --device cpu --config " + tiny_config(directory) + " --batch 2 --length 16 --steps 1 --warmup 0";
+  const Output ablation = run_benchmark("ablation" + small + " --larger-batch 3 --json");
+  CAPTURE(ablation.text);
+  REQUIRE(ablation.status == kOk);
+  CHECK(ablation.report()["stages"].back()["batch"] == 3);
+  CHECK_THAT(ablation.text, testing::Contains("speed-up"));
+  const Output inference = run_benchmark("inference" + small + " --precision bf16 --json");
+  CHECK(inference.report()["sequences_per_second"].get<double>() > 0);
+  for (const char* verb : {"", "step", "inference", "kernels", "ablation"}) {
+    const Output help = run_benchmark(std::string(verb) + " --help");
+    CHECK(help.status == kOk);
+    CHECK_THAT(help.text, testing::Contains("Example: bert benchmark"));
+  }
+}
