@@ -317,7 +317,9 @@ wanted=$(printf '%s\n' "${settings[@]}" "LibTorch=${given_torch:-$libtorch}" "CM
 if [ ! -e "$build/build.ninja" ] || [ "$(cat "$build/setup-settings" 2>/dev/null)" != "$wanted" ]; then
   rm -f "$build/setup-settings"
   say "configuring $build"
-  cmake --fresh -S "$root" -B "$build" -G Ninja "${settings[@]}" >"$build/configure.log" 2>&1 ||
+  # As --fresh, but that would also remove the precompiled header, and all that was built with it would be built again.
+  rm -rf "$build/CMakeCache.txt" "$build"/CMakeFiles/[0-9]*
+  cmake -S "$root" -B "$build" -G Ninja "${settings[@]}" >"$build/configure.log" 2>&1 ||
     die $internal "configuring failed: $(grep -A 5 -m 1 'CMake Error' "$build/configure.log" | sed 1d | xargs) (all in $build/configure.log)"
   echo "$wanted" >"$build/setup-settings"
   changed=1
