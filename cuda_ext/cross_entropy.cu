@@ -199,9 +199,7 @@ void cross_entropy_backward(const CrossEntropyBackward<T>& a, Stream stream) {
 #define BERT_INSTANTIATE(T)                                                   \
   template void cross_entropy_forward(const CrossEntropyForward<T>&, Stream); \
   template void cross_entropy_backward(const CrossEntropyBackward<T>&, Stream);
-BERT_INSTANTIATE(float)
-BERT_INSTANTIATE(c10::Half)
-BERT_INSTANTIATE(c10::BFloat16)
+BERT_FOR_TYPES(BERT_INSTANTIATE)
 #undef BERT_INSTANTIATE
 
 }  // namespace BERT_KERNEL_BUILD

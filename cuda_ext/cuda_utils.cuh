@@ -8,6 +8,11 @@
 #include "cuda_ext/launch.h"
 #include "cuda_ext/math.h"
 
+// X(T) for the dtypes of activations; X(T, P) for those of activations and parameters: launchers.h.
+#define BERT_FOR_TYPES(X) X(float) X(c10::Half) X(c10::BFloat16)
+#define BERT_FOR_TYPE_PAIRS(X) \
+  X(float, float) X(c10::Half, c10::Half) X(c10::Half, float) X(c10::BFloat16, c10::BFloat16) X(c10::BFloat16, float)
+
 namespace bert::kernels {
 inline namespace BERT_KERNEL_BUILD {
 

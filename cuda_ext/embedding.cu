@@ -301,11 +301,7 @@ void embedding_scatter(const EmbeddingScatter<T>& a, Stream stream) {
 #define BERT_INSTANTIATE(T, P)                                            \
   template void embedding_forward(const EmbeddingForward<T, P>&, Stream); \
   template void embedding_backward(const EmbeddingBackward<T, P>&, Stream);
-BERT_INSTANTIATE(float, float)
-BERT_INSTANTIATE(c10::Half, c10::Half)
-BERT_INSTANTIATE(c10::Half, float)
-BERT_INSTANTIATE(c10::BFloat16, c10::BFloat16)
-BERT_INSTANTIATE(c10::BFloat16, float)
+BERT_FOR_TYPE_PAIRS(BERT_INSTANTIATE)
 #undef BERT_INSTANTIATE
 template void embedding_scatter(const EmbeddingScatter<float>&, Stream);
 template void embedding_scatter(const EmbeddingScatter<c10::Half>&, Stream);

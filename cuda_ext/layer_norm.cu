@@ -132,11 +132,7 @@ void layer_norm_backward(const LayerNormBackward<T, P>& a, Stream stream) {
 #define BERT_INSTANTIATE(T, P)                                             \
   template void layer_norm_forward(const LayerNormForward<T, P>&, Stream); \
   template void layer_norm_backward(const LayerNormBackward<T, P>&, Stream);
-BERT_INSTANTIATE(float, float)
-BERT_INSTANTIATE(c10::Half, c10::Half)
-BERT_INSTANTIATE(c10::Half, float)
-BERT_INSTANTIATE(c10::BFloat16, c10::BFloat16)
-BERT_INSTANTIATE(c10::BFloat16, float)
+BERT_FOR_TYPE_PAIRS(BERT_INSTANTIATE)
 #undef BERT_INSTANTIATE
 
 }  // namespace BERT_KERNEL_BUILD

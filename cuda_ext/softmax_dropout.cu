@@ -285,9 +285,7 @@ void masked_softmax_backward(const MaskedSoftmaxBackward<T>& a, Stream stream) {
 #define BERT_INSTANTIATE(T)                                                     \
   template void masked_softmax_forward(const MaskedSoftmaxForward<T>&, Stream); \
   template void masked_softmax_backward(const MaskedSoftmaxBackward<T>&, Stream);
-BERT_INSTANTIATE(float)
-BERT_INSTANTIATE(c10::Half)
-BERT_INSTANTIATE(c10::BFloat16)
+BERT_FOR_TYPES(BERT_INSTANTIATE)
 #undef BERT_INSTANTIATE
 
 }  // namespace BERT_KERNEL_BUILD
