@@ -7,6 +7,7 @@
 #include "app/data_commands.h"
 #include "app/doctor.h"
 #include "app/exit_codes.h"
+#include "app/plan_command.h"
 #include "app/tokenizer_commands.h"
 #include "app/torch_library.h"
 
@@ -29,6 +30,7 @@ constexpr Verb kVerbs[] = {
     {"checkpoint", checkpoint_command, "list, verify and compare checkpoints"},
     {"config", config_command, "validate, show and compare configurations, or print their schema"},
     {"benchmark", nullptr, "time training, inference and every operator; compare with an earlier run"},
+    {"plan", plan_command, "predict step time, memory and days on a cluster"},
     {"doctor", doctor_command, "what is installed, what works, what to do about it"},
     {"version", version_command, "versions of bert and LibTorch"},
 };

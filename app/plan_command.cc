@@ -1,0 +1,290 @@
+#include "app/plan_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "app/bounded_json.h"
+#include "app/command_line.h"
+#include "app/metrics.h"
+#include "app/plan.h"
+#include "data/error.h"
+#include "data/files.h"
+#include "data/shard.h"
+
+namespace bert {
+namespace {
+
+struct PlanOptions {
+  std::vector<std::string> arguments, measured;
+  std::vector<int64_t> lengths;
+  std::vector<double> sequences_per_second;
+  std::string network = "NDR", gpu = "h200";
+  int64_t nodes = 1, gpus = 1, ports = 0;
+  double mfu = 0.45;
+  bool json = false;
+};
+
+/// A sequence of a phase: means.
+struct Sequence {
+  double tokens = 0, masked = 0, forward_flops = 0;
+  std::string source;
+};
+
+Sequence sequence_of_length(int64_t length, const FlopCounter& flops) {
+  constexpr double kMaskedShare = 0.15;  // masked_lm_prob of Google's script
+  const auto masked = static_cast<int64_t>(std::ceil(kMaskedShare * static_cast<double>(length)));
+  return {.tokens = static_cast<double>(length),
+          .masked = static_cast<double>(masked),
+          .forward_flops = flops.forward_of_sequence(length) + flops.forward_of_heads(masked, 1),
+          .source = {}};
+}
+
+Sequence mean_sequence(const std::vector<std::string>& paths, const FlopCounter& flops) {
+  constexpr int64_t kSample = 4096;  // rows; their mean length is within 2 % of that of all
+  const PretrainingShards shards(paths);
+  const int64_t rows = std::min(kSample, shards.size());
+  Sequence sum;
+  for (int64_t i = 0; i < rows; ++i) {
+    const ShardRow row = shards.row(i * (shards.size() / rows));
+    sum.tokens += static_cast<double>(row.length);
+    sum.masked += static_cast<double>(row.num_masked);
+    sum.forward_flops += flops.forward_of_sequence(row.length) + flops.forward_of_heads(row.num_masked, 1);
+  }
+  const auto count = static_cast<double>(rows);
+  return {.tokens = sum.tokens / count,
+          .masked = sum.masked / count,
+          .forward_flops = sum.forward_flops / count,
+          .source = paths.front()};
+}
+
+/// --length, else what the shards hold, else the default of `bert data create`.
+Sequence find_sequence(const PretrainConfig& config, const PlanOptions& options, size_t phase) {
+  constexpr int64_t kDefaultLength = 128;
+  const FlopCounter flops(config.model);
+  if (!options.lengths.empty()) {
+    const int64_t length = options.lengths[std::min(phase, options.lengths.size() - 1)];
+    if (length > config.model.max_position_embeddings) {
+      throw UsageError("--length " + std::to_string(length) + ": model.max_position_embeddings is " +
+                       std::to_string(config.model.max_position_embeddings));
+    }
+    Sequence result = sequence_of_length(length, flops);
+    result.source = "--length";
+    return result;
+  }
+  try {
+    return mean_sequence(config.data.train, flops);
+  } catch (const InputMissing&) {  // a plan may come before the data
+  }
+  Sequence result = sequence_of_length(std::min(kDefaultLength, config.model.max_position_embeddings), flops);
+  result.source = "assumed: data.train is not there, and --length was not given";
+  return result;
+}
+
+const GpuModel& find_gpu(const std::string& name) {
+  std::string known;
+  for (const GpuModel& gpu : gpu_models()) {
+    if (name == gpu.name) return gpu;
+    known += std::string(known.empty() ? "" : ", ") + gpu.name;
+  }
+  throw UsageError("--gpu " + name + ": expected one of " + known);
+}
+
+const NetworkPort& find_port(const std::string& name) {
+  std::string known;
+  for (const NetworkPort& port : network_ports()) {
+    if (CLI::detail::to_lower(name) == CLI::detail::to_lower(port.name)) return port;
+    known += std::string(known.empty() ? "" : ", ") + port.name;
+  }
+  throw UsageError("--network " + name + ": expected one of " + known);
+}
+
+double measured_rate(const std::string& path) {
+  std::string text = read_file(path);
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  const nlohmann::json report = parse_bounded_json(text.substr(text.rfind('\n') + 1), path);
+  const double rate = number_member(report, "sequences_per_second", path);
+  if (!(rate > 0)) throw DataError(fmt::format("{}: sequences_per_second is {}, expected more than 0", path, rate));
+  return rate;
+}
+
+struct Phase {
+  std::string config;
+  Sequence sequence;
+  int64_t parameters = 0, micro_batch_size = 0, accumulation_steps = 0, global_batch_size = 0, steps = 0;
+  bool measured = false;
+  StepTime time;
+  MemoryPlan memory;
+  [[nodiscard]] double sequences_per_second() const { return static_cast<double>(global_batch_size) / time.total(); }
+  [[nodiscard]] double days() const { return static_cast<double>(steps) * time.total() / 86400; }
+};
+
+/// Seconds of forward and backward of one micro-batch on one GPU.
+double micro_step_seconds(const PretrainConfig& config, const PlanOptions& options, const GpuModel& gpu,
+                          const Sequence& sequence, size_t phase, bool& measured) {
+  // A forward and backward of BERT is about 31 kernels a layer at 6 us each to launch: a small batch waits for the
+  // host.
+  constexpr double kKernelsPerLayer = 31, kLaunchSeconds = 6e-6, kForwardAndBackward = 3;
+  const auto batch = static_cast<double>(config.micro_batch_size);
+  measured = phase < std::max(options.measured.size(), options.sequences_per_second.size());
+  if (measured) {
+    return batch /
+           (options.measured.empty() ? options.sequences_per_second[phase] : measured_rate(options.measured[phase]));
+  }
+  const double compute =
+      kForwardAndBackward * sequence.forward_flops * batch / (options.mfu * peak_flops(gpu, config.precision));
+  return std::max(compute, static_cast<double>(config.model.num_hidden_layers) * kKernelsPerLayer * kLaunchSeconds);
+}
+
+Phase plan_phase(const std::string& path, const PretrainConfig& config, const PlanOptions& options,
+                 const Cluster& cluster, size_t index) {
+  // Bytes of a parameter that an update moves, with gradients of 4 bytes: cuda_ext/multi_tensor_optim.cu.
+  constexpr double kLambBytes = 44, kAdamBytes = 32, kCopyBytes = 2;
+  const int64_t round = config.micro_batch_size * cluster.gpus();
+  if (config.global_batch_size % round != 0) {
+    throw ConfigError(fmt::format("{}: global_batch_size {}: expected a multiple of micro_batch_size * GPUs = {} * {}",
+                                  path, config.global_batch_size, config.micro_batch_size, cluster.gpus()));
+  }
+  Phase phase;
+  phase.config = path;
+  phase.sequence = find_sequence(config, options, index);
+  phase.parameters = parameter_count(config.model);
+  phase.micro_batch_size = config.micro_batch_size;
+  phase.accumulation_steps = config.global_batch_size / round;
+  phase.global_batch_size = config.global_batch_size;
+  phase.steps = config.max_steps;
+  const auto parameters = static_cast<double>(phase.parameters);
+  const double copy = config.precision.ends_with("-weights") ? kCopyBytes : 0;
+  const StepWork work = {
+      .micro_step_seconds = micro_step_seconds(config, options, cluster.gpu, phase.sequence, index, phase.measured),
+      .accumulation_steps = phase.accumulation_steps,
+      .gradient_bytes = 4 * parameters,
+      .optimizer_bytes = parameters * ((config.optimizer.type == "lamb" ? kLambBytes : kAdamBytes) + copy)};
+  phase.time = predict_step(work, cluster);
+  phase.memory = plan_memory(config, phase.sequence.tokens, phase.sequence.masked);
+  return phase;
+}
+
+nlohmann::ordered_json to_json(const Phase& phase) {
+  return {{"config", phase.config},
+          {"parameters", phase.parameters},
+          {"tokens_per_sequence", phase.sequence.tokens},
+          {"micro_batch_size", phase.micro_batch_size},
+          {"gradient_accumulation_steps", phase.accumulation_steps},
+          {"global_batch_size", phase.global_batch_size},
+          {"measured", phase.measured},
+          {"step_ms", 1e3 * phase.time.total()},
+          {"compute_ms", 1e3 * phase.time.compute},
+          {"communication_ms", 1e3 * phase.time.communication},
+          {"exposed_communication_ms", 1e3 * phase.time.exposed},
+          {"optimizer_ms", 1e3 * phase.time.optimizer},
+          {"sequences_per_second", phase.sequences_per_second()},
+          {"memory_bytes", phase.memory.total()},
+          {"steps", phase.steps},
+          {"days", phase.days()}};
+}
+
+void print(const std::vector<Phase>& phases, const PlanOptions& options, const Cluster& cluster, int64_t ports) {
+  fmt::print("{} {} {}, {} on each{}\n", cluster.gpus(), cluster.gpu.name, cluster.gpus() == 1 ? "GPU" : "GPUs",
+             cluster.gpus_per_node,
+             cluster.nodes == 1 ? std::string(" of 1 node")
+                                : fmt::format(" of {} nodes with {} {} port{} each: {:.0f} GB/s", cluster.nodes, ports,
+                                              options.network, ports == 1 ? "" : "s", cluster.node_bandwidth / 1e9));
+  double days = 0;
+  for (const Phase& p : phases) {
+    fmt::print("\n{}: {} parameters, batch {} x {:.0f} tokens ({})\n", p.config, p.parameters, p.global_batch_size,
+               p.sequence.tokens, p.sequence.source);
+    fmt::print("  on each GPU    {} micro-batches of {}\n", p.accumulation_steps, p.micro_batch_size);
+    fmt::print(
+        "  step           {:.1f} ms: compute {:.1f}, communication {:.1f} of {:.1f} (the rest is hidden), update "
+        "{:.1f}\n",
+        1e3 * p.time.total(), 1e3 * p.time.compute, 1e3 * p.time.exposed, 1e3 * p.time.communication,
+        1e3 * p.time.optimizer);
+    fmt::print("  throughput     {:.0f} sequences/s\n", p.sequences_per_second());
+    fmt::print(
+        "  memory         {:.1f} GB at least of {:.0f}: weights {:.1f}, gradients {:.1f}, optimizer {:.1f}, "
+        "activations {:.1f}{}\n",
+        p.memory.total() / 1e9, cluster.gpu.memory / 1e9, p.memory.weights / 1e9, p.memory.gradients / 1e9,
+        p.memory.optimizer / 1e9, p.memory.activations / 1e9,
+        p.memory.total() > cluster.gpu.memory ? "  DOES NOT FIT: lower micro_batch_size" : "");
+    fmt::print("  duration       {} steps, {:.2f} days ({:.1f} hours)\n", p.steps, p.days(), 24 * p.days());
+    days += p.days();
+  }
+  if (phases.size() > 1) fmt::print("\ntogether         {:.2f} days ({:.1f} hours)\n", days, 24 * days);
+  if (std::any_of(phases.begin(), phases.end(), [](const Phase& p) { return !p.measured; })) {
+    fmt::print(
+        "\nAssumed: {:.0f} % of the GPU's peak in forward and backward (--mfu). `bert benchmark step --json` on one "
+        "GPU measures "
+        "it: give its output with --measured.\n",
+        100 * options.mfu);
+  }
+}
+
+}  // namespace
+
+int plan_command(int argc, char** argv) {
+  CLI::App app(
+      "Predicts the time of a step, the memory of a GPU and the days of a pre-training run, or of its phases.\n"
+      "Example: bert plan configs/pretrain-phase1.json configs/pretrain-phase2.json precision=bf16 --length 128,512 "
+      "--gpus 8 --nodes 4 --network NDR",
+      "bert plan");
+  PlanOptions options;
+  app.add_option("CONFIG", options.arguments,
+                 "configurations, one for each phase, and overrides a.b.c=value for all of them")
+      ->required();
+  app.add_option("--gpus,--gpus-per-node", options.gpus, "GPUs of each node")->check(CLI::Range(1, 1024));
+  app.add_option("--nodes", options.nodes, "machines")->check(CLI::Range(1, 100000));
+  app.add_option("--network", options.network,
+                 "between nodes: NDR, HDR or EDR (InfiniBand), 400GbE, 200GbE, 100GbE, 25GbE, 10GbE");
+  app.add_option("--ports", options.ports,
+                 "network ports of a node; by default one, with InfiniBand and from 200GbE one for each GPU, up to 8")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--gpu", options.gpu, "h200, h100, a100, a100-40gb or v100");
+  app.add_option("--length", options.lengths,
+                 "tokens of a sequence, one number for each CONFIG; by default what data.train holds")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--mfu", options.mfu,
+                 "share of the GPU's peak that forward and backward reach, where nothing was measured (NVIDIA's: 0.45)")
+      ->check(CLI::Range(0.001, 1.0));
+  CLI::Option* rate = app.add_option("--sequences-per-second", options.sequences_per_second,
+                                     "measured on one GPU, one number for each CONFIG")
+                          ->delimiter(',')
+                          ->check(CLI::PositiveNumber);
+  app.add_option("--measured", options.measured,
+                 "output of `bert benchmark step --json` on one GPU, a file for each CONFIG")
+      ->delimiter(',')
+      ->excludes(rate);
+  app.add_flag("--json", options.json, "a line of JSON for each CONFIG");
+  if (!parse_command_line(app, argc, argv)) return kOk;
+
+  std::vector<std::string> paths, overrides;
+  for (const std::string& argument : options.arguments)
+    (argument.find('=') == std::string::npos ? paths : overrides).push_back(argument);
+  if (paths.empty()) throw UsageError("no CONFIG was given; see bert plan --help");
+  for (const size_t given : {options.lengths.size(), options.measured.size(), options.sequences_per_second.size()}) {
+    if (given > paths.size()) throw UsageError("more values for an option than CONFIGs; see bert plan --help");
+  }
+  const NetworkPort& port = find_port(options.network);
+  const int64_t ports = options.ports > 0 ? options.ports : port.per_gpu ? std::min<int64_t>(options.gpus, 8) : 1;
+  const Cluster cluster = {.nodes = options.nodes,
+                           .gpus_per_node = options.gpus,
+                           .gpu = find_gpu(options.gpu),
+                           .node_bandwidth = static_cast<double>(ports) * port.bandwidth};
+  std::vector<Phase> phases;
+  for (size_t i = 0; i < paths.size(); ++i)
+    phases.push_back(plan_phase(paths[i], load_pretrain_config(paths[i], overrides), options, cluster, i));
+  if (options.json) {
+    for (const Phase& phase : phases) fmt::print("{}\n", to_json(phase).dump());
+  } else {
+    print(phases, options, cluster, ports);
+  }
+  return kOk;
+}
+
+}  // namespace bert

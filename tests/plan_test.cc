@@ -1,0 +1,206 @@
+// `bert plan`: its arithmetic by hand, and its model of a step against published multi-node tables.
+#include "app/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "app/json_config.h"
+#include "app/plan_command.h"
+#include "data/error.h"
+#include "data/files.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::Approx;
+using bert::testing::Contains;
+
+namespace {
+
+const GpuModel& gpu(const std::string& name) {
+  return *std::find_if(gpu_models().begin(), gpu_models().end(), [&](const GpuModel& g) { return name == g.name; });
+}
+
+const NetworkPort& port(const std::string& name) {
+  return *std::find_if(network_ports().begin(), network_ports().end(),
+                       [&](const NetworkPort& p) { return name == p.name; });
+}
+
+BertConfig bert_large() {
+  BertConfig config;
+  config.hidden_size = 1024;
+  config.num_hidden_layers = 24;
+  config.num_attention_heads = 16;
+  config.intermediate_size = 4096;
+  return config;
+}
+
+/// A row of a published table: one optimizer step on so many nodes.
+struct Row {
+  Cluster cluster;
+  StepWork work;
+  double sequences_per_step = 0, sequences_per_second = 0;
+  int64_t micro_batch_size = 0;
+};
+
+std::vector<Row> rows_of(const nlohmann::json& series) {
+  const auto parameters = static_cast<double>(parameter_count(bert_large()));
+  std::vector<Row> rows;
+  for (const nlohmann::json& values : series.at("rows")) {
+    Row row;
+    row.cluster.nodes = values.at(0);
+    row.cluster.gpus_per_node = series.at("gpus_per_node");
+    row.cluster.gpu = gpu(series.at("gpu"));
+    row.cluster.node_bandwidth = series.at("ports").get<double>() * port(series.at("network")).bandwidth;
+    row.micro_batch_size = values.at(1);
+    row.work.accumulation_steps = values.at(2);
+    row.work.gradient_bytes = parameters * (series.at("precision") == "fp16" ? 2 : 4);
+    row.work.optimizer_bytes = 42 * parameters;  // LAMB with gradients of 2 bytes
+    row.sequences_per_step =
+        static_cast<double>(row.cluster.gpus() * row.micro_batch_size * row.work.accumulation_steps);
+    row.sequences_per_second = values.at(3);
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+/// Predicts every second row of every table after fitting one number, seconds of a sequence on a GPU, to the others.
+/// Returns the relative errors, of the rows with at most `most_micro_steps`. `communication` scales the bytes that are
+/// reduced.
+std::vector<double> errors_on_held_out_rows(double communication, int64_t most_micro_steps, bool print) {
+  const nlohmann::json tables = nlohmann::json::parse(read_file(bert::testing::golden("multi_node.json")));
+  std::vector<double> errors;
+  for (const nlohmann::json& series : tables.at("series")) {
+    std::vector<Row> rows = rows_of(series);
+    for (Row& row : rows) row.work.gradient_bytes *= communication;
+    std::vector<double> fitted;
+    for (size_t i = 0; i < rows.size(); i += 2) {
+      fitted.push_back(fit_micro_step_seconds(rows[i].work, rows[i].cluster,
+                                              rows[i].sequences_per_step / rows[i].sequences_per_second) /
+                       static_cast<double>(rows[i].micro_batch_size));
+    }
+    for (size_t i = 1; i < rows.size(); i += 2) {
+      Row& row = rows[i];
+      if (row.work.accumulation_steps > most_micro_steps) continue;
+      row.work.micro_step_seconds = median(fitted) * static_cast<double>(row.micro_batch_size);
+      const double predicted = row.sequences_per_step / predict_step(row.work, row.cluster).total();
+      errors.push_back(std::abs(predicted / row.sequences_per_second - 1));
+      if (print) {
+        fmt::print("{:34} {:9} {:4} {:3} x {:2} nodes: {:9.0f} predicted, {:9.0f} published, {:+.1f} %\n",
+                   series.at("directory").get<std::string>(), series.at("gpu").get<std::string>(),
+                   series.at("precision").get<std::string>(), series.at("sequence_length").get<int>(),
+                   row.cluster.nodes, predicted, row.sequences_per_second,
+                   100 * (predicted / row.sequences_per_second - 1));
+      }
+    }
+  }
+  return errors;
+}
+
+}  // namespace
+
+TEST_CASE("Parameters are counted as the published models have them", "[plan]") {
+  CHECK(parameter_count(BertConfig()) == 110106428);
+  CHECK(parameter_count(bert_large()) == 336226108);
+}
+
+TEST_CASE("A step on one GPU is compute and update alone", "[plan]") {
+  Cluster cluster;
+  cluster.gpu = gpu("h200");
+  const StepTime time = predict_step(
+      {.micro_step_seconds = 0.05, .accumulation_steps = 4, .gradient_bytes = 1e9, .optimizer_bytes = 4.3e9}, cluster);
+  CHECK(time.compute == Approx(0.2));
+  CHECK(time.communication == 0);
+  CHECK(time.exposed == 0);
+  CHECK(time.optimizer == Approx(0.001));
+  CHECK(time.total() == Approx(0.201));
+}
+
+TEST_CASE("Communication is what the note says, by hand", "[plan]") {
+  // 1 GB in 40 buckets of 25 MB on 2 nodes of 8: 2 * 7/8 / 478 + 2 * 1/2 / 350 s, and 40 times 47 us.
+  Cluster cluster = {.nodes = 2, .gpus_per_node = 8, .gpu = gpu("h100"), .node_bandwidth = 350e9};
+  StepWork work = {.micro_step_seconds = 1, .accumulation_steps = 1, .gradient_bytes = 1e9};
+  const double communication = 1.75 / 478 + 1.0 / 350 + 40 * 47e-6;
+  StepTime time = predict_step(work, cluster);
+  CHECK(time.communication == Approx(communication));
+  CHECK(time.exposed == Approx(communication * (1.0 / 40 + 0.08 * 39 / 40)));  // all but the last bucket is hidden
+  work.micro_step_seconds = 3e-3;  // whose backward, 2 ms, hides no more than that
+  CHECK(predict_step(work, cluster).exposed == Approx(communication - 2e-3 + 0.08 * 2e-3));
+  CHECK(fit_micro_step_seconds(work, cluster, predict_step(work, cluster).total()) == Approx(3e-3));
+}
+
+TEST_CASE("Half of the published multi-node rows predict the other half", "[plan]") {
+  constexpr int64_t kAll = 1 << 20, kFew = 4;
+  const std::vector<double> errors = errors_on_held_out_rows(1, kAll, /*print=*/true);
+  fmt::print("{} rows: median error {:.1f} %, largest {:.1f} %\n", errors.size(), 100 * median(errors),
+             100 * *std::max_element(errors.begin(), errors.end()));
+  CHECK(errors.size() == 56);
+  CHECK(median(errors) <= 0.15);
+  // Where a step has few micro-batches, communication counts: without it, or with a hundred times as much, predictions
+  // are worse.
+  const double few = median(errors_on_held_out_rows(1, kFew, false));
+  CHECK(median(errors_on_held_out_rows(0, kFew, false)) > few);
+  CHECK(median(errors_on_held_out_rows(100, kFew, false)) > 2 * few);
+}
+
+TEST_CASE("Memory follows the formulas, and precision the GPU", "[plan]") {
+  PretrainConfig config;
+  config.micro_batch_size = 2;
+  const double parameters = 110106428;
+  MemoryPlan plan = plan_memory(config, 100, 15);
+  CHECK(plan.weights == 4 * parameters);
+  CHECK(plan.gradients == 4 * parameters);
+  CHECK(plan.optimizer == 8 * parameters);
+  CHECK(plan.activations == 2.0 * (100 * (12 * (8 * 768 + 2 * 3072) + 2 * 768) * 4 + 15 * (30522 * 8 + 3 * 768 * 4)));
+  config.precision = "bf16-weights";
+  config.optimizer.ema_decay = 0.999;
+  plan = plan_memory(config, 100, 15);
+  CHECK(plan.weights == 2 * parameters);
+  CHECK(plan.optimizer == 16 * parameters);
+  CHECK(peak_flops(gpu("h200"), "bf16") == 989e12);
+  CHECK(peak_flops(gpu("h200"), "fp32") == 67e12);
+  CHECK_THROWS_WITH(peak_flops(gpu("v100"), "bf16"), "precision bf16: v100 GPUs do not have it");
+}
+
+TEST_CASE("bert plan refuses what it cannot plan, and says what is allowed", "[plan]") {
+  const bert::testing::TemporaryDirectory directory;
+  const std::string config = directory.path("c.json");
+  {
+    AtomicFile file(config);
+    file.write(
+        R"({"run_directory": "run", "data": {"train": ["absent.shard"], "vocab_file": "vocab.txt"},
+            "micro_batch_size": 4, "global_batch_size": 64, "model": {"max_position_embeddings": 128}})");
+    file.commit();
+  }
+  const auto plan = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "plan");
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    return plan_command(static_cast<int>(argv.size()), argv.data());
+  };
+  CHECK_THROWS_WITH(plan({config, "--gpus", "3"}),
+                    Contains("global_batch_size 64: expected a multiple of micro_batch_size * GPUs = 4 * 3"));
+  CHECK_THROWS_WITH(plan({config, "--gpu", "abacus"}),
+                    "--gpu abacus: expected one of h200, h100, a100, a100-40gb, v100");
+  CHECK_THROWS_WITH(plan({config, "--network", "string"}), Contains("--network string: expected one of NDR, HDR"));
+  CHECK_THROWS_WITH(plan({config, "--length", "129"}), "--length 129: model.max_position_embeddings is 128");
+  CHECK_THROWS_WITH(plan({config, "--length", "64,128"}), Contains("more values for an option than CONFIGs"));
+  CHECK_THROWS_WITH(plan({"a.b=1"}), Contains("no CONFIG was given"));
+  CHECK_THROWS_AS(plan({config, "--measured", directory.path("absent")}), InputMissing);
+  const std::string report = directory.path("report.json");
+  {
+    AtomicFile file(report);
+    file.write("a line before\n{\"sequences_per_second\": 0}\n");
+    file.commit();
+  }
+  CHECK_THROWS_WITH(plan({config, "--measured", report}), Contains("sequences_per_second is 0, expected more than 0"));
+}
