@@ -39,6 +39,12 @@ simd::Mask mask_of(double p, int64_t seed, int64_t site, const OptionalTensor& k
           .scale = static_cast<float>(1.0 / (1.0 - p))};
 }
 
+bool streams(const Tensor& result) {
+  const auto row_bytes = static_cast<size_t>(result.size(-1)) * result.itemsize();
+  return result.nbytes() >= kStreamBytes && row_bytes % simd::kStreamAlign == 0 &&
+         reinterpret_cast<uintptr_t>(result.const_data_ptr()) % simd::kStreamAlign == 0;
+}
+
 float* scratch(int64_t floats) {
   constexpr size_t kAlign = 64;
   static thread_local std::vector<float> memory;
@@ -97,6 +103,7 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh) {
   Tensor y = at::empty_like(x);
   const simd::BiasGelu arguments{.type = type_of(x),
                                  .tanh = tanh,
+                                 .stream = streams(y),
                                  .columns = x.size(1),
                                  .x = x.const_data_ptr(),
                                  .grad = nullptr,
@@ -113,10 +120,12 @@ std::tuple<Tensor, Tensor> bias_gelu_backward(const Tensor& grad, const Tensor& 
     return composite::bias_gelu_backward(grad, x, bias, tanh);
   const Tensor b = as_float(bias), g = grad.contiguous();
   Tensor dx = at::empty_like(x);
+  const bool stream = streams(dx);
   Partials partials(x.size(0), x.size(1), x);
   for_pieces(x.size(0), x.size(1) * 4, [&](int64_t piece, int64_t begin, int64_t end) {
     const simd::BiasGelu arguments{.type = type_of(x),
                                    .tanh = tanh,
+                                   .stream = stream,
                                    .columns = x.size(1),
                                    .x = x.const_data_ptr(),
                                    .grad = g.const_data_ptr(),
@@ -140,6 +149,7 @@ Statistics empty_statistics(int64_t rows, const Tensor& like) {
 
 void normalise(simd::LayerNorm arguments, int64_t rows, Tensor& y, Statistics& statistics) {
   arguments.y = y.mutable_data_ptr();
+  arguments.stream = streams(y);
   arguments.mean = statistics.mean.mutable_data_ptr<float>();
   arguments.rstd = statistics.rstd.mutable_data_ptr<float>();
   at::parallel_for(0, rows, grain(arguments.columns * 8), [&](int64_t begin, int64_t end) {
@@ -196,6 +206,7 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const
   arguments.x = x.const_data_ptr();
   arguments.gamma = g.const_data_ptr<float>();
   arguments.dx = dx.mutable_data_ptr();
+  arguments.stream = streams(dx);
   const auto sums = normalise_backward(arguments, x.size(0), 2, upstream, mean, rstd).to(gamma.scalar_type()).chunk(2);
   return {dx, sums[0], sums[1]};
 }
@@ -245,6 +256,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_n
   arguments.gamma = g.const_data_ptr<float>();
   arguments.mask = mask_of(p, seed, site, keys);
   arguments.dx = dx.mutable_data_ptr();
+  arguments.stream = streams(dx);
   arguments.dresidual = dresidual.mutable_data_ptr();
   const auto sums = normalise_backward(arguments, x.size(0), 3, upstream, mean, rstd).chunk(3);
   return {dx, sums[2].to(bias.scalar_type()), dresidual, sums[0].to(gamma.scalar_type()),
@@ -377,7 +389,8 @@ Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const Opti
                                 .x = x.const_data_ptr(),
                                 .y = y.mutable_data_ptr(),
                                 .mask = mask_of(p, seed, site, keys),
-                                .scratch = nullptr};
+                                .scratch = nullptr,
+                                .stream = streams(y)};
   at::parallel_for(0, x.size(0), grain(arguments.columns * 4), [&](int64_t begin, int64_t end) {
     simd::Dropout mine = arguments;
     mine.scratch = scratch(simd::scratch_columns(arguments.columns));

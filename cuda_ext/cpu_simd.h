@@ -18,10 +18,14 @@ struct Mask {
   float scale;
 };
 
+// `stream` below: results are written past the caches, because they would not fit them (cpu_kernels.cc decides). Their
+// rows are aligned to kStreamAlign bytes then.
+inline constexpr int64_t kStreamAlign = 64;
+
 /// x, y, grad, dx [T, columns] of the type; bias, dbias [columns].
 struct BiasGelu {
   Type type;
-  bool tanh;
+  bool tanh, stream;
   int64_t columns;
   const void *x, *grad;
   const float* bias;
@@ -50,6 +54,7 @@ struct LayerNorm {
   void *dx, *dresidual;  // of the type; an embedding's dresidual is fp32: the gradient of the sum
   float* partial;        // dgamma | dbeta | dbias, set to sums over the rows; dbias with kResidual only
   float* scratch;        // norm_scratch(columns), one for each thread
+  bool stream;           // y, dx, and dresidual but for an embedding's
 };
 constexpr int64_t scratch_columns(int64_t columns) { return (columns + 31) / 32 * 32 + 32; }
 inline constexpr int64_t kNormGroup = 4;  // rows at a time
@@ -84,6 +89,7 @@ struct Dropout {
   void* y;
   Mask mask;
   float* scratch;  // scratch_columns(columns)
+  bool stream;
 };
 
 /// scores, grad, out [B, heads, queries, columns] of the type; a row is one (sequence, head, query). Sequence b has the
@@ -98,6 +104,7 @@ struct MaskedSoftmax {
   float* logsumexp;  // [rows], written forward, read backward; -infinity in the padding
   Mask mask;         // keys by token, the site of the first head
   float* scratch;    // 3 * scratch_columns(columns)
+  bool stream;
 };
 
 /// One head of one sequence. Rows of qkv and dqkv are 3 * hidden apart, those of out and grad hidden.
@@ -141,11 +148,13 @@ struct Kernels {
 const Kernels& plain_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
+const Kernels& avx512_bf16_kernels();  // its conversions of bf16 besides
 
 /// The best for this machine, or what the tests chose.
 const Kernels& kernels();
 
-/// Chooses "plain", "avx2" or "avx512" by name; false where this machine lacks it. For tests and measurements.
+/// Chooses "plain", "avx2", "avx512" or "avx512_bf16" by name; false where this machine lacks it. For tests and
+/// measurements.
 bool choose_kernels(const char* name);
 
 }  // namespace bert::simd

@@ -24,7 +24,8 @@ simd::MaskedSoftmax arguments_of(const Tensor& scores, const Tensor& cu_seqlens,
           .out = nullptr,
           .logsumexp = nullptr,
           .mask = mask_of(p, seed, site, keys),
-          .scratch = nullptr};
+          .scratch = nullptr,
+          .stream = false};
 }
 
 void for_rows(const simd::MaskedSoftmax& arguments, int64_t rows,
@@ -49,6 +50,7 @@ std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Te
   Tensor y = at::empty_like(x), logsumexp = at::empty(x.sizes().slice(0, 3), x.options().dtype(at::kFloat));
   simd::MaskedSoftmax arguments = arguments_of(x, cu_seqlens, scale, p, seed, site, keys);
   arguments.out = y.mutable_data_ptr();
+  arguments.stream = streams(y);
   arguments.logsumexp = logsumexp.mutable_data_ptr<float>();
   for_rows(arguments, logsumexp.numel(), simd::kernels().masked_softmax);
   return {y, logsumexp};
@@ -65,6 +67,7 @@ Tensor masked_softmax_dropout_backward(const Tensor& grad, const Tensor& scores,
   simd::MaskedSoftmax arguments = arguments_of(x, cu_seqlens, scale, p, seed, site, keys);
   arguments.grad = dy.const_data_ptr();
   arguments.out = dscores.mutable_data_ptr();
+  arguments.stream = streams(dscores);
   arguments.logsumexp = const_cast<float*>(lse.const_data_ptr<float>());  // read only in backward
   for_rows(arguments, lse.numel(), simd::kernels().masked_softmax_backward);
   return dscores;

@@ -292,7 +292,7 @@ TEST_CASE("Every instruction set of this machine gives close results", "[unit]")
     for (const auto& [op, inputs] : cases) {
       REQUIRE(simd::choose_kernels("plain"));
       const Result plain = evaluate(op, inputs, type);
-      for (const char* name : {"avx2", "avx512"}) {
+      for (const char* name : {"avx2", "avx512", "avx512_bf16"}) {
         if (!simd::choose_kernels(name)) continue;
         const Result other = evaluate(op, inputs, type);
         CHECK(mismatch(other.y, plain.y) == "");
