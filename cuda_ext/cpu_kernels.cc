@@ -8,9 +8,10 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -305,58 +306,77 @@ std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& in
   return {y, statistics.mean, statistics.rstd};
 }
 
-/// Zeros like a table. A large one comes from calloc: pages fresh from the system are zero, and those without a token
-/// are never touched.
+/// Zeros like a table, the threads together.
 Tensor zeros_like_table(const Tensor& table) {
-  constexpr size_t kLarge = 1 << 20, kAlign = 64;  // bytes
-  const size_t bytes = table.nbytes();
-  if (bytes < kLarge) return at::zeros_like(table);
-  size_t space = bytes + kAlign;
-  void* const memory = std::calloc(space, 1);
-  TORCH_CHECK_WITH(OutOfMemoryError, memory != nullptr, "embedding: no memory for a gradient of ", bytes, " bytes");
-  void* aligned = memory;
-  std::align(kAlign, bytes, aligned, space);
-  return at::from_blob(
-      aligned, table.sizes(), [memory](void*) { std::free(memory); }, table.options());
+  Tensor zeros = at::empty_like(table);
+  auto* const bytes = static_cast<char*>(zeros.mutable_data_ptr());
+  at::parallel_for(0, static_cast<int64_t>(zeros.nbytes()), kGrainBytes, [&](int64_t begin, int64_t end) {
+    std::memset(bytes + begin, 0, static_cast<size_t>(end - begin));
+  });
+  return zeros;
 }
 
-/// The rows of `gradient` added into a table by id: each id's in the order of the tokens, in fp32, rounded once.
-/// Threads share the columns.
-Tensor scatter(const Tensor& gradient, const Tensor& ids, const Tensor& table) {
-  constexpr int64_t kColumns = 64;  // of a thread at least: a few cache lines
-  const int64_t tokens = ids.size(0), columns = table.size(1);
-  const int64_t* id = ids.const_data_ptr<int64_t>();
-  // Chains of equal ids, built from the last token to the first; head is -1 everywhere between the calls.
-  static thread_local std::vector<int64_t> head, next, first;
-  head.resize(std::max(head.size(), static_cast<size_t>(table.size(0))), -1);
-  next.resize(static_cast<size_t>(tokens));
-  first.clear();
-  first.reserve(static_cast<size_t>(tokens));  // nothing throws while head is in use
-  for (int64_t t = tokens - 1; t >= 0; --t) {
-    next[static_cast<size_t>(t)] = std::exchange(head[static_cast<size_t>(id[t])], t);
+/// The tokens of each id: chains in the order of the tokens.
+class Chains {
+ public:
+  /// `ids` in [0, rows).
+  void build(const Tensor& ids, int64_t rows) {
+    const int64_t tokens = ids.size(0);
+    const int64_t* id = ids.const_data_ptr<int64_t>();
+    // From the last token to the first; head is -1 everywhere between the calls.
+    head_.resize(std::max(head_.size(), static_cast<size_t>(rows)), -1);
+    next_.resize(static_cast<size_t>(tokens));
+    first_.clear();
+    first_.reserve(static_cast<size_t>(tokens));  // nothing throws while head is in use
+    for (int64_t t = tokens - 1; t >= 0; --t) {
+      next_[static_cast<size_t>(t)] = std::exchange(head_[static_cast<size_t>(id[t])], t);
+    }
+    for (int64_t t = 0; t < tokens; ++t) {
+      const int64_t& start = head_[static_cast<size_t>(id[t])];
+      if (start == t) first_.push_back(t);
+    }
+    for (const int64_t t : first_) head_[static_cast<size_t>(id[t])] = -1;
   }
-  for (int64_t t = 0; t < tokens; ++t) {
-    int64_t& start = head[static_cast<size_t>(id[t])];
-    if (start == t) first.push_back(t);
+  [[nodiscard]] int64_t runs() const { return static_cast<int64_t>(first_.size()); }
+  [[nodiscard]] const int64_t* first() const { return first_.data(); }
+  [[nodiscard]] const int64_t* next() const { return next_.data(); }
+
+ private:
+  std::vector<int64_t> head_, next_, first_;
+};
+
+/// The rows of `gradient` added into tables by id: each id's in the order of the tokens, in fp32, rounded once. Threads
+/// share the columns; a few columns of all rows stay in the second-level cache for all tables.
+std::array<Tensor, 3> scatter(const Tensor& gradient, const std::array<Tensor, 3>& ids,
+                              const std::array<Tensor, 3>& tables) {
+  constexpr int64_t kColumns = 64;  // a few cache lines
+  const int64_t tokens = gradient.size(0), columns = gradient.size(1);
+  static thread_local std::array<Chains, 3> chains;  // kept between calls
+  std::array<simd::EmbeddingScatter, 3> scatters{};
+  std::array<Tensor, 3> results;
+  for (size_t i = 0; i < tables.size(); ++i) {
+    chains[i].build(ids[i], tables[i].size(0));
+    results[i] = zeros_like_table(tables[i]);
+    scatters[i] = {.type = type_of(tables[i]),
+                   .columns = columns,
+                   .runs = chains[i].runs(),
+                   .gradient = gradient.const_data_ptr<float>(),
+                   .ids = ids[i].const_data_ptr<int64_t>(),
+                   .first = chains[i].first(),
+                   .next = chains[i].next(),
+                   .table = results[i].mutable_data_ptr(),
+                   .scratch = nullptr};
   }
-  for (const int64_t t : first) head[static_cast<size_t>(id[t])] = -1;
-  Tensor result = zeros_like_table(table);
-  const simd::EmbeddingScatter arguments{.type = type_of(table),
-                                         .columns = columns,
-                                         .runs = static_cast<int64_t>(first.size()),
-                                         .gradient = gradient.const_data_ptr<float>(),
-                                         .ids = id,
-                                         .first = first.data(),
-                                         .next = next.data(),
-                                         .table = result.mutable_data_ptr(),
-                                         .scratch = nullptr};
   const int64_t pieces = (columns + kColumns - 1) / kColumns;
-  at::parallel_for(0, pieces, grain(tokens * kColumns * 8), [&](int64_t begin, int64_t end) {
-    simd::EmbeddingScatter mine = arguments;
-    mine.scratch = scratch(columns);
-    simd::kernels().embedding_scatter(mine, begin * kColumns, std::min(columns, end * kColumns));
+  at::parallel_for(0, pieces, grain(tokens * kColumns * 24), [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      for (simd::EmbeddingScatter mine : scatters) {
+        mine.scratch = scratch(kColumns);
+        simd::kernels().embedding_scatter(mine, piece * kColumns, std::min(columns, (piece + 1) * kColumns));
+      }
+    }
   });
-  return result;
+  return results;
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_backward(
@@ -375,8 +395,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_
   arguments.dresidual = dsum.mutable_data_ptr();
   const auto sums =
       normalise_backward(arguments, input_ids.size(0), 2, upstream, mean, rstd).to(gamma.scalar_type()).chunk(2);
-  return {scatter(dsum, input_ids, word), scatter(dsum, position_ids, position), scatter(dsum, token_type_ids, type),
-          sums[0], sums[1]};
+  const auto tables = scatter(dsum, {input_ids, position_ids, token_type_ids}, {word, position, type});
+  return {tables[0], tables[1], tables[2], sums[0], sums[1]};
 }
 
 // ---- dropout, cross entropy ----
