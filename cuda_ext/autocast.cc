@@ -34,24 +34,22 @@ struct Autocast {
     return dispatch::qkv_linear(cast.low(x), query_weight, key_weight, value_weight, query_bias, key_bias, value_bias);
   }
 
-  static std::tuple<Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
-                                                                             const Tensor& residual,
-                                                                             const Tensor& gamma, const Tensor& beta,
-                                                                             double eps, double p, int64_t seed,
-                                                                             int64_t site, const OptionalTensor& keys) {
+  static std::tuple<Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(
+      const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& gamma, const Tensor& beta, double eps,
+      double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
     const Autocast cast;
     return dispatch::bias_dropout_residual_layer_norm(x, bias, residual.to(x.scalar_type()), gamma, beta, eps, p, seed,
                                                       site, keys);
   }
 
-  static std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(
+  static std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout(
       const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids, const Tensor& word,
       const Tensor& position, const Tensor& type, const Tensor& gamma, const Tensor& beta, double eps, double p,
       int64_t seed, int64_t site, const OptionalTensor& keys) {
     const Autocast cast;
-    auto [y, mean, rstd] = dispatch::embedding_layer_norm_dropout(
+    auto [y, mean, rstd, kept] = dispatch::embedding_layer_norm_dropout(
         input_ids, position_ids, token_type_ids, word, position, type, gamma, beta, eps, p, seed, site, keys);
-    return {cast.low(y), mean, rstd};
+    return {cast.low(y), mean, rstd, kept};
   }
 
   static std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,

@@ -16,7 +16,8 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 using OptionalTensor = std::optional<Tensor>;
 
-/// What a backward needs to draw the same mask again. The keys travel among the saved tensors.
+/// What a backward needs to draw the same mask again. The keys, and the mask where it is kept, travel among the saved
+/// tensors.
 struct DropoutState {
   double p;
   int64_t seed, site;
@@ -106,19 +107,19 @@ struct BiasDropoutResidualLayerNorm : Function<BiasDropoutResidualLayerNorm> {
                                const Tensor& gamma, const Tensor& beta, double eps, double p, int64_t seed,
                                int64_t site, const OptionalTensor& keys) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    auto [y, mean, rstd] =
+    auto [y, mean, rstd, kept] =
         dispatch::bias_dropout_residual_layer_norm(x, bias, residual, gamma, beta, eps, p, seed, site, keys);
-    ctx->save_for_backward({x, bias, residual, mean, rstd, gamma, keys.value_or(Tensor())});
-    ctx->mark_non_differentiable({mean, rstd});
+    ctx->save_for_backward({x, bias, residual, mean, rstd, gamma, keys.value_or(Tensor()), kept});
+    ctx->mark_non_differentiable({mean, rstd, kept});
     DropoutState{p, seed, site}.save(ctx);
-    return {y, mean, rstd};
+    return {y, mean, rstd, kept};
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const auto drop = DropoutState::load(ctx);
     auto [dx, dbias, dresidual, dgamma, dbeta] = dispatch::bias_dropout_residual_layer_norm_backward(
         grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], drop.p, drop.seed, drop.site,
-        optional(saved[6]));
+        optional(saved[6]), saved[7]);
     return {dx, dbias, dresidual, dgamma, dbeta, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
@@ -129,20 +130,20 @@ struct EmbeddingLayerNormDropout : Function<EmbeddingLayerNormDropout> {
                                const Tensor& type, const Tensor& gamma, const Tensor& beta, double eps, double p,
                                int64_t seed, int64_t site, const OptionalTensor& keys) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    auto [y, mean, rstd] = dispatch::embedding_layer_norm_dropout(
+    auto [y, mean, rstd, kept] = dispatch::embedding_layer_norm_dropout(
         input_ids, position_ids, token_type_ids, word, position, type, gamma, beta, eps, p, seed, site, keys);
-    ctx->save_for_backward(
-        {input_ids, position_ids, token_type_ids, word, position, type, mean, rstd, gamma, keys.value_or(Tensor())});
-    ctx->mark_non_differentiable({mean, rstd});
+    ctx->save_for_backward({input_ids, position_ids, token_type_ids, word, position, type, mean, rstd, gamma,
+                            keys.value_or(Tensor()), kept});
+    ctx->mark_non_differentiable({mean, rstd, kept});
     DropoutState{p, seed, site}.save(ctx);
-    return {y, mean, rstd};
+    return {y, mean, rstd, kept};
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const auto drop = DropoutState::load(ctx);
     auto [dword, dposition, dtype, dgamma, dbeta] = dispatch::embedding_layer_norm_dropout_backward(
         grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], saved[6], saved[7], saved[8],
-        drop.p, drop.seed, drop.site, optional(saved[9]));
+        drop.p, drop.seed, drop.site, optional(saved[9]), saved[10]);
     return {Tensor(), Tensor(), Tensor(), dword,    dposition, dtype,   dgamma,
             dbeta,    Tensor(), Tensor(), Tensor(), Tensor(),  Tensor()};
   }
@@ -192,17 +193,20 @@ struct MaskedSoftmaxDropout : Function<MaskedSoftmaxDropout> {
 };
 
 struct DropoutFunction : Function<DropoutFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, double p, int64_t seed, int64_t site,
-                        const OptionalTensor& keys) {
+  static variable_list forward(AutogradContext* ctx, const Tensor& x, double p, int64_t seed, int64_t site,
+                               const OptionalTensor& keys) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({keys.value_or(Tensor())});
+    auto [y, kept] = dispatch::dropout(x, p, seed, site, keys);
+    ctx->save_for_backward({keys.value_or(Tensor()), kept});
+    ctx->mark_non_differentiable({kept});
     DropoutState{p, seed, site}.save(ctx);
-    return dispatch::dropout(x, p, seed, site, keys);
+    return {y, kept};
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
     const auto drop = DropoutState::load(ctx);
     const Tensor dx =
-        dispatch::dropout(grads[0].contiguous(), drop.p, drop.seed, drop.site, optional(ctx->get_saved_variables()[0]));
+        dispatch::dropout_backward(grads[0].contiguous(), drop.p, drop.seed, drop.site, optional(saved[0]), saved[1]);
     return {dx, Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
@@ -230,6 +234,9 @@ struct CrossEntropy : Function<CrossEntropy> {
   }
 };
 
+std::tuple<Tensor, Tensor, Tensor, Tensor> quadruple(const variable_list& list) {
+  return {list[0], list[1], list[2], list[3]};
+}
 std::tuple<Tensor, Tensor, Tensor> triple(const variable_list& list) { return {list[0], list[1], list[2]}; }
 std::tuple<Tensor, Tensor> pair(const variable_list& list) { return {list[0], list[1]}; }
 
@@ -244,21 +251,19 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh) { return BiasGe
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
   return triple(LayerNorm::apply(x, gamma, beta, eps));
 }
-std::tuple<Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
-                                                                    const Tensor& residual, const Tensor& gamma,
-                                                                    const Tensor& beta, double eps, double p,
-                                                                    int64_t seed, int64_t site,
-                                                                    const OptionalTensor& keys) {
-  return triple(BiasDropoutResidualLayerNorm::apply(x, bias, residual, gamma, beta, eps, p, seed, site, keys));
+std::tuple<Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
+                                                                            const Tensor& residual, const Tensor& gamma,
+                                                                            const Tensor& beta, double eps, double p,
+                                                                            int64_t seed, int64_t site,
+                                                                            const OptionalTensor& keys) {
+  return quadruple(BiasDropoutResidualLayerNorm::apply(x, bias, residual, gamma, beta, eps, p, seed, site, keys));
 }
-std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& input_ids, const Tensor& position_ids,
-                                                                const Tensor& token_type_ids, const Tensor& word,
-                                                                const Tensor& position, const Tensor& type,
-                                                                const Tensor& gamma, const Tensor& beta, double eps,
-                                                                double p, int64_t seed, int64_t site,
-                                                                const OptionalTensor& keys) {
-  return triple(EmbeddingLayerNormDropout::apply(input_ids, position_ids, token_type_ids, word, position, type, gamma,
-                                                 beta, eps, p, seed, site, keys));
+std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout(
+    const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids, const Tensor& word,
+    const Tensor& position, const Tensor& type, const Tensor& gamma, const Tensor& beta, double eps, double p,
+    int64_t seed, int64_t site, const OptionalTensor& keys) {
+  return quadruple(EmbeddingLayerNormDropout::apply(input_ids, position_ids, token_type_ids, word, position, type,
+                                                    gamma, beta, eps, p, seed, site, keys));
 }
 std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
                                              int64_t num_heads, double p, int64_t seed, int64_t site,
@@ -269,8 +274,8 @@ std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Te
                                                   double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
   return pair(MaskedSoftmaxDropout::apply(scores, cu_seqlens, scale, p, seed, site, keys));
 }
-Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
-  return DropoutFunction::apply(x, p, seed, site, keys);
+std::tuple<Tensor, Tensor> dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  return pair(DropoutFunction::apply(x, p, seed, site, keys));
 }
 std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {
   return pair(CrossEntropy::apply(logits, labels, num_classes));

@@ -131,10 +131,17 @@ Tensor dropout_mask(const Tensor& keys, int64_t seed, int64_t site, int64_t colu
   return word.narrow(1, 0, columns) >= static_cast<int64_t>(dropout_threshold(p));
 }
 
-Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
-  if (p == 0.0 || x.numel() == 0) return x.clone();
-  const Tensor rows = x.reshape({x.size(0), -1});
-  return (rows * dropout_scale(*keys, seed, site, rows.size(1), p, x.scalar_type())).view(x.sizes());
+Tensor nothing_kept(const Tensor& like) { return at::empty({0}, like.options().dtype(at::kByte)); }
+
+std::tuple<Tensor, Tensor> dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  return {dropout_backward(x, p, seed, site, keys, {}), nothing_kept(x)};
+}
+
+Tensor dropout_backward(const Tensor& grad, double p, int64_t seed, int64_t site, const OptionalTensor& keys,
+                        const Tensor& /*kept*/) {
+  if (p == 0.0 || grad.numel() == 0) return grad.clone();
+  const Tensor rows = grad.reshape({grad.size(0), -1});
+  return (rows * dropout_scale(*keys, seed, site, rows.size(1), p, grad.scalar_type())).view(grad.sizes());
 }
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh) {
@@ -163,20 +170,21 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const
   return {dx.to(x.scalar_type()), dgamma.to(gamma.scalar_type()), dbeta.to(gamma.scalar_type())};
 }
 
-std::tuple<Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
-                                                                    const Tensor& residual, const Tensor& gamma,
-                                                                    const Tensor& beta, double eps, double p,
-                                                                    int64_t seed, int64_t site,
-                                                                    const OptionalTensor& keys) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
+                                                                            const Tensor& residual, const Tensor& gamma,
+                                                                            const Tensor& beta, double eps, double p,
+                                                                            int64_t seed, int64_t site,
+                                                                            const OptionalTensor& keys) {
   const auto type = accumulation_type(x);
   const Tensor sum = masked(x.to(type) + bias.to(type), p, seed, site, keys) + residual.to(type);
   auto [y, mean, rstd] = layer_norm(sum, gamma, beta, eps);
-  return {y.to(x.scalar_type()), mean, rstd};
+  return {y.to(x.scalar_type()), mean, rstd, nothing_kept(x)};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm_backward(
     const Tensor& grad, const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& mean,
-    const Tensor& rstd, const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+    const Tensor& rstd, const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys,
+    const Tensor& /*kept*/) {
   const auto type = accumulation_type(x);
   const Tensor sum = masked(x.to(type) + bias.to(type), p, seed, site, keys) + residual.to(type);
   auto [dsum, dgamma, dbeta] = layer_norm_backward(grad, sum, mean, rstd, gamma);
@@ -184,21 +192,19 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_n
   return {dx.to(x.scalar_type()), dx.sum(0).to(bias.scalar_type()), dsum.to(residual.scalar_type()), dgamma, dbeta};
 }
 
-std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& input_ids, const Tensor& position_ids,
-                                                                const Tensor& token_type_ids, const Tensor& word,
-                                                                const Tensor& position, const Tensor& type,
-                                                                const Tensor& gamma, const Tensor& beta, double eps,
-                                                                double p, int64_t seed, int64_t site,
-                                                                const OptionalTensor& keys) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout(
+    const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids, const Tensor& word,
+    const Tensor& position, const Tensor& type, const Tensor& gamma, const Tensor& beta, double eps, double p,
+    int64_t seed, int64_t site, const OptionalTensor& keys) {
   const Tensor sum = embedding_sum(input_ids, position_ids, token_type_ids, word, position, type);
   auto [y, mean, rstd] = layer_norm(sum, gamma, beta, eps);
-  return {masked(y, p, seed, site, keys).to(word.scalar_type()), mean, rstd};
+  return {masked(y, p, seed, site, keys).to(word.scalar_type()), mean, rstd, nothing_kept(word)};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_backward(
     const Tensor& grad, const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids,
     const Tensor& word, const Tensor& position, const Tensor& type, const Tensor& mean, const Tensor& rstd,
-    const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+    const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys, const Tensor& /*kept*/) {
   const Tensor sum = embedding_sum(input_ids, position_ids, token_type_ids, word, position, type);
   auto [dsum, dgamma, dbeta] =
       layer_norm_backward(masked(grad.to(sum.scalar_type()), p, seed, site, keys), sum, mean, rstd, gamma);

@@ -18,7 +18,12 @@ using OptionalTensor = std::optional<Tensor>;
 /// Which elements are kept, [T, columns] bool.
 Tensor dropout_mask(const Tensor& keys, int64_t seed, int64_t site, int64_t columns, double p);
 
-Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys);
+/// A mask that backward draws again.
+Tensor nothing_kept(const Tensor& like);
+
+std::tuple<Tensor, Tensor> dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys);
+Tensor dropout_backward(const Tensor& grad, double p, int64_t seed, int64_t site, const OptionalTensor& keys,
+                        const Tensor& kept);
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh);
 std::tuple<Tensor, Tensor> bias_gelu_backward(const Tensor& grad, const Tensor& x, const Tensor& bias, bool tanh);
@@ -27,27 +32,26 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& gam
 std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor& mean,
                                                        const Tensor& rstd, const Tensor& gamma);
 
-std::tuple<Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
-                                                                    const Tensor& residual, const Tensor& gamma,
-                                                                    const Tensor& beta, double eps, double p,
-                                                                    int64_t seed, int64_t site,
-                                                                    const OptionalTensor& keys);
+std::tuple<Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
+                                                                            const Tensor& residual, const Tensor& gamma,
+                                                                            const Tensor& beta, double eps, double p,
+                                                                            int64_t seed, int64_t site,
+                                                                            const OptionalTensor& keys);
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm_backward(
     const Tensor& grad, const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& mean,
-    const Tensor& rstd, const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys);
+    const Tensor& rstd, const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys,
+    const Tensor& kept);
 
-std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& input_ids, const Tensor& position_ids,
-                                                                const Tensor& token_type_ids, const Tensor& word,
-                                                                const Tensor& position, const Tensor& type,
-                                                                const Tensor& gamma, const Tensor& beta, double eps,
-                                                                double p, int64_t seed, int64_t site,
-                                                                const OptionalTensor& keys);
+std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout(
+    const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids, const Tensor& word,
+    const Tensor& position, const Tensor& type, const Tensor& gamma, const Tensor& beta, double eps, double p,
+    int64_t seed, int64_t site, const OptionalTensor& keys);
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_backward(
     const Tensor& grad, const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids,
     const Tensor& word, const Tensor& position, const Tensor& type, const Tensor& mean, const Tensor& rstd,
-    const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys);
+    const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys, const Tensor& kept);
 
 std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
                                              int64_t num_heads, double p, int64_t seed, int64_t site,

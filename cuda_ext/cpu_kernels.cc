@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -63,9 +62,6 @@ Tensor as_float(const Tensor& parameter) { return parameter.to(at::kFloat).conti
 
 constexpr int64_t kPiece = 64;  // rows that are summed before the sums are added
 
-constexpr int64_t kGrainBytes = 1 << 15;  // less work than this is not worth a second thread
-int64_t grain(int64_t row_bytes) { return std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(1, row_bytes)); }
-
 /// f(piece, first row, last row) for pieces of kPiece rows.
 template <class F>
 void for_pieces(int64_t rows, int64_t row_bytes, F f) {
@@ -97,6 +93,26 @@ class Partials {
  private:
   Tensor sums_;
 };
+
+// Note [Kept masks]
+// Philox takes longer than the rest of a backward that drops: 50 vector instructions for 32 columns. So the forward
+// keeps its mask, one bit an element, and the backward reads it; without it, as after a forward elsewhere, the backward
+// draws the same bits again.
+
+/// Where a forward keeps its mask; empty without dropout.
+Tensor room_for_mask(double p, int64_t rows, int64_t columns, const Tensor& like) {
+  if (p == 0.0) return composite::nothing_kept(like);
+  return at::empty({rows, simd::kept_bytes(columns)}, like.options().dtype(at::kByte));
+}
+simd::Mask keeping_mask(simd::Mask mask, const Tensor& kept) {
+  if (kept.numel() > 0) mask.kept = kept.mutable_data_ptr<uint8_t>();
+  return mask;
+}
+simd::Mask kept_mask(simd::Mask mask, const Tensor& kept) {
+  mask = keeping_mask(mask, kept);
+  mask.drawn = mask.kept != nullptr;
+  return mask;
+}
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh) {
   if (!has_kernel(x)) return composite::bias_gelu(x, bias, tanh);
@@ -212,11 +228,11 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const
   return {dx, sums[0], sums[1]};
 }
 
-std::tuple<Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
-                                                                    const Tensor& residual, const Tensor& gamma,
-                                                                    const Tensor& beta, double eps, double p,
-                                                                    int64_t seed, int64_t site,
-                                                                    const OptionalTensor& keys) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
+                                                                            const Tensor& residual, const Tensor& gamma,
+                                                                            const Tensor& beta, double eps, double p,
+                                                                            int64_t seed, int64_t site,
+                                                                            const OptionalTensor& keys) {
   if (!has_kernel(x) || residual.scalar_type() != x.scalar_type()) {
     return composite::bias_dropout_residual_layer_norm(x, bias, residual, gamma, beta, eps, p, seed, site, keys);
   }
@@ -233,17 +249,19 @@ std::tuple<Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor
   arguments.gamma = g.const_data_ptr<float>();
   arguments.beta = b.const_data_ptr<float>();
   arguments.eps = static_cast<float>(eps);
-  arguments.mask = mask_of(p, seed, site, keys);
+  const Tensor kept = room_for_mask(p, x.size(0), arguments.columns, x);
+  arguments.mask = keeping_mask(mask_of(p, seed, site, keys), kept);
   normalise(arguments, x.size(0), y, statistics);
-  return {y, statistics.mean, statistics.rstd};
+  return {y, statistics.mean, statistics.rstd, kept};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm_backward(
     const Tensor& grad, const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& mean,
-    const Tensor& rstd, const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+    const Tensor& rstd, const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys,
+    const Tensor& kept) {
   if (!has_kernel(x) || residual.scalar_type() != x.scalar_type() || grad.scalar_type() != x.scalar_type()) {
     return composite::bias_dropout_residual_layer_norm_backward(grad, x, bias, residual, mean, rstd, gamma, p, seed,
-                                                                site, keys);
+                                                                site, keys, kept);
   }
   const Tensor c = as_float(bias), g = as_float(gamma), upstream = grad.contiguous();
   Tensor dx = at::empty_like(x), dresidual = at::empty_like(x);
@@ -255,7 +273,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_n
   arguments.residual = residual.const_data_ptr();
   arguments.bias = c.const_data_ptr<float>();
   arguments.gamma = g.const_data_ptr<float>();
-  arguments.mask = mask_of(p, seed, site, keys);
+  arguments.mask = kept_mask(mask_of(p, seed, site, keys), kept);
   arguments.dx = dx.mutable_data_ptr();
   arguments.stream = streams(dx);
   arguments.dresidual = dresidual.mutable_data_ptr();
@@ -284,12 +302,10 @@ bool tables_have_kernel(const Tensor& word, const Tensor& position, const Tensor
   return has_kernel(word) && position.scalar_type() == word.scalar_type() && type.scalar_type() == word.scalar_type();
 }
 
-std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& input_ids, const Tensor& position_ids,
-                                                                const Tensor& token_type_ids, const Tensor& word,
-                                                                const Tensor& position, const Tensor& type,
-                                                                const Tensor& gamma, const Tensor& beta, double eps,
-                                                                double p, int64_t seed, int64_t site,
-                                                                const OptionalTensor& keys) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout(
+    const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids, const Tensor& word,
+    const Tensor& position, const Tensor& type, const Tensor& gamma, const Tensor& beta, double eps, double p,
+    int64_t seed, int64_t site, const OptionalTensor& keys) {
   if (!tables_have_kernel(word, position, type)) {
     return composite::embedding_layer_norm_dropout(input_ids, position_ids, token_type_ids, word, position, type, gamma,
                                                    beta, eps, p, seed, site, keys);
@@ -301,9 +317,10 @@ std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& in
   arguments.gamma = g.const_data_ptr<float>();
   arguments.beta = b.const_data_ptr<float>();
   arguments.eps = static_cast<float>(eps);
-  arguments.mask = mask_of(p, seed, site, keys);
+  const Tensor kept = room_for_mask(p, input_ids.size(0), arguments.columns, word);
+  arguments.mask = keeping_mask(mask_of(p, seed, site, keys), kept);
   normalise(arguments, input_ids.size(0), y, statistics);
-  return {y, statistics.mean, statistics.rstd};
+  return {y, statistics.mean, statistics.rstd, kept};
 }
 
 /// Zeros like a table, the threads together.
@@ -382,16 +399,17 @@ std::array<Tensor, 3> scatter(const Tensor& gradient, const std::array<Tensor, 3
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_backward(
     const Tensor& grad, const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids,
     const Tensor& word, const Tensor& position, const Tensor& type, const Tensor& mean, const Tensor& rstd,
-    const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+    const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys, const Tensor& kept) {
   if (!tables_have_kernel(word, position, type) || grad.scalar_type() != word.scalar_type()) {
     return composite::embedding_layer_norm_dropout_backward(grad, input_ids, position_ids, token_type_ids, word,
-                                                            position, type, mean, rstd, gamma, p, seed, site, keys);
+                                                            position, type, mean, rstd, gamma, p, seed, site, keys,
+                                                            kept);
   }
   const Tensor g = as_float(gamma), upstream = grad.contiguous();
   Tensor dsum = at::empty(grad.sizes(), grad.options().dtype(at::kFloat));
   auto arguments = embedding_arguments(input_ids, position_ids, token_type_ids, word, position, type);
   arguments.gamma = g.const_data_ptr<float>();
-  arguments.mask = mask_of(p, seed, site, keys);
+  arguments.mask = kept_mask(mask_of(p, seed, site, keys), kept);
   arguments.dresidual = dsum.mutable_data_ptr();
   const auto sums =
       normalise_backward(arguments, input_ids.size(0), 2, upstream, mean, rstd).to(gamma.scalar_type()).chunk(2);
@@ -399,16 +417,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_
   return {tables[0], tables[1], tables[2], sums[0], sums[1]};
 }
 
-// ---- dropout, cross entropy ----
+// ---- dropout ----
 
-Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
-  if (!has_kernel(x) || p == 0.0 || x.numel() == 0) return composite::dropout(x, p, seed, site, keys);
+Tensor drop(const Tensor& x, const simd::Mask& mask) {
   Tensor y = at::empty_like(x);
   const simd::Dropout arguments{.type = type_of(x),
                                 .columns = x.numel() / x.size(0),
                                 .x = x.const_data_ptr(),
                                 .y = y.mutable_data_ptr(),
-                                .mask = mask_of(p, seed, site, keys),
+                                .mask = mask,
                                 .scratch = nullptr,
                                 .stream = streams(y)};
   at::parallel_for(0, x.size(0), grain(arguments.columns * 4), [&](int64_t begin, int64_t end) {
@@ -419,49 +436,22 @@ Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const Opti
   return y;
 }
 
+std::tuple<Tensor, Tensor> dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  if (!has_kernel(x) || p == 0.0 || x.numel() == 0) return composite::dropout(x, p, seed, site, keys);
+  const Tensor kept = room_for_mask(p, x.size(0), x.numel() / x.size(0), x);
+  return {drop(x, keeping_mask(mask_of(p, seed, site, keys), kept)), kept};
+}
+
+Tensor dropout_backward(const Tensor& grad, double p, int64_t seed, int64_t site, const OptionalTensor& keys,
+                        const Tensor& kept) {
+  if (!has_kernel(grad) || p == 0.0 || grad.numel() == 0)
+    return composite::dropout_backward(grad, p, seed, site, keys, kept);
+  return drop(grad, kept_mask(mask_of(p, seed, site, keys), kept));
+}
+
 Tensor dropout_mask(const Tensor& keys, int64_t seed, int64_t site, int64_t columns, double p) {
   const Tensor ones = at::ones({keys.size(0), columns}, keys.options().dtype(at::kFloat));
-  return dropout(ones, p, seed, site, keys).ne(0);
-}
-
-std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {
-  const int64_t rows = labels.size(0);
-  if (!has_kernel(logits) || rows == 0) return composite::cross_entropy(logits, labels, num_classes);
-  const auto options = logits.options().dtype(at::kFloat);
-  Tensor logsumexp = at::empty({rows}, options), loss = at::empty({rows}, options);
-  const simd::CrossEntropy arguments{.type = type_of(logits),
-                                     .stride = logits.size(1),
-                                     .num_classes = num_classes,
-                                     .logits = const_cast<void*>(logits.const_data_ptr()),  // read only in forward
-                                     .labels = labels.const_data_ptr<int64_t>(),
-                                     .logsumexp = logsumexp.mutable_data_ptr<float>(),
-                                     .loss = loss.mutable_data_ptr<float>(),
-                                     .scale = 0.0F};
-  at::parallel_for(0, rows, grain(num_classes * 4),
-                   [&](int64_t begin, int64_t end) { simd::kernels().cross_entropy(arguments, begin, end); });
-  const float* row = loss.const_data_ptr<float>();
-  const double mean = std::accumulate(row, row + rows, 0.0) / static_cast<double>(rows);
-  return {at::scalar_tensor(mean, options), logsumexp};
-}
-
-Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor& labels, const Tensor& logsumexp,
-                                int64_t num_classes) {
-  const int64_t rows = labels.size(0);
-  if (!has_kernel(logits) || rows == 0) {
-    return composite::cross_entropy_backward_(logits, grad, labels, logsumexp, num_classes);
-  }
-  const simd::CrossEntropy arguments{
-      .type = type_of(logits),
-      .stride = logits.size(1),
-      .num_classes = num_classes,
-      .logits = logits.mutable_data_ptr(),
-      .labels = labels.const_data_ptr<int64_t>(),
-      .logsumexp = const_cast<float*>(logsumexp.const_data_ptr<float>()),  // read only here
-      .loss = nullptr,
-      .scale = static_cast<float>(grad.item<double>() / static_cast<double>(rows))};
-  at::parallel_for(0, rows, grain(num_classes * 4),
-                   [&](int64_t begin, int64_t end) { simd::kernels().cross_entropy_backward(arguments, begin, end); });
-  return logits;
+  return dropout_backward(ones, p, seed, site, keys, composite::nothing_kept(keys)).ne(0);
 }
 
 }  // namespace
@@ -484,6 +474,7 @@ TORCH_LIBRARY_IMPL(bert, CPU, m) {
   m.impl("masked_softmax_dropout", cpu::masked_softmax_dropout);
   m.impl("masked_softmax_dropout_backward", cpu::masked_softmax_dropout_backward);
   m.impl("dropout", cpu::dropout);
+  m.impl("dropout_backward", cpu::dropout_backward);
   m.impl("dropout_mask", cpu::dropout_mask);
   m.impl("cross_entropy", cpu::cross_entropy);
   m.impl("cross_entropy_backward_", cpu::cross_entropy_backward_);

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,11 @@ inline constexpr size_t kStreamBytes = 4 << 20;
 /// Whether `result` is: it is large, and each row (of its last dimension) is aligned.
 bool streams(const Tensor& result);
 
+/// Less work than this is not worth a second thread.
+inline constexpr int64_t kGrainBytes = 1 << 15;
+/// The least rows of that many bytes for a thread.
+inline int64_t grain(int64_t row_bytes) { return std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(1, row_bytes)); }
+
 /// At least `floats` of the thread's working memory, kept between calls, aligned for the widest vectors.
 float* scratch(int64_t floats);
 
@@ -46,5 +52,9 @@ std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Te
 Tensor masked_softmax_dropout_backward(const Tensor& grad, const Tensor& scores, const Tensor& logsumexp,
                                        const Tensor& cu_seqlens, double scale, double p, int64_t seed, int64_t site,
                                        const OptionalTensor& keys);
+
+std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes);
+Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor& labels, const Tensor& logsumexp,
+                                int64_t num_classes);
 
 }  // namespace bert::cpu

@@ -16,7 +16,12 @@ struct Mask {
   uint32_t site, threshold;
   const int64_t* keys;  // [T]
   float scale;
+  // [T, kept_bytes(columns)], one bit a column, or null: written forward, read backward where `drawn`. Of dropout and
+  // LayerNorm.
+  uint8_t* kept = nullptr;
+  bool drawn = false;
 };
+constexpr int64_t kept_bytes(int64_t columns) { return (columns + 31) / 32 * 4; }
 
 // `stream` below: results are written past the caches, because they would not fit them (cpu_kernels.cc decides). Their
 // rows are aligned to kStreamAlign bytes then.

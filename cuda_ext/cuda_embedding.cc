@@ -43,12 +43,10 @@ struct Embedding {
   }
 };
 
-std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& input_ids, const Tensor& position_ids,
-                                                                const Tensor& token_type_ids, const Tensor& word,
-                                                                const Tensor& position, const Tensor& type,
-                                                                const Tensor& gamma, const Tensor& beta, double eps,
-                                                                double p, int64_t seed, int64_t site,
-                                                                const OptionalTensor& keys) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout(
+    const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids, const Tensor& word,
+    const Tensor& position, const Tensor& type, const Tensor& gamma, const Tensor& beta, double eps, double p,
+    int64_t seed, int64_t site, const OptionalTensor& keys) {
   const c10::cuda::CUDAGuard guard(word.device());
   const Embedding embedding{
       input_ids, position_ids, token_type_ids, word, position, type, dropout_mask(p, seed, site, keys)};
@@ -71,13 +69,13 @@ std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& in
     return composite::embedding_layer_norm_dropout(input_ids, position_ids, token_type_ids, word, position, type, gamma,
                                                    beta, eps, p, seed, site, keys);
   }
-  return {y, mean, rstd};
+  return {y, mean, rstd, composite::nothing_kept(word)};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_backward(
     const Tensor& grad, const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids,
     const Tensor& word, const Tensor& position, const Tensor& type, const Tensor& mean, const Tensor& rstd,
-    const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+    const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys, const Tensor& kept) {
   const c10::cuda::CUDAGuard guard(word.device());
   const Embedding embedding{
       input_ids, position_ids, token_type_ids, word, position, type, dropout_mask(p, seed, site, keys)};
@@ -127,7 +125,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_
                     });
   if (!done) {
     return composite::embedding_layer_norm_dropout_backward(grad, input_ids, position_ids, token_type_ids, word,
-                                                            position, type, mean, rstd, gamma, p, seed, site, keys);
+                                                            position, type, mean, rstd, gamma, p, seed, site, keys,
+                                                            kept);
   }
   return {dword, dposition, dtype, dgamma, dbeta};
 }

@@ -133,23 +133,24 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const
   return {gradients.dx, gradients.dgamma, gradients.dbeta};
 }
 
-std::tuple<Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
-                                                                    const Tensor& residual, const Tensor& gamma,
-                                                                    const Tensor& beta, double eps, double p,
-                                                                    int64_t seed, int64_t site,
-                                                                    const OptionalTensor& keys) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
+                                                                            const Tensor& residual, const Tensor& gamma,
+                                                                            const Tensor& beta, double eps, double p,
+                                                                            int64_t seed, int64_t site,
+                                                                            const OptionalTensor& keys) {
   const c10::cuda::CUDAGuard guard(x.device());
   const Normalised z{.x = x, .bias = bias, .residual = residual, .dropout = dropout_mask(p, seed, site, keys)};
   Tensor y = at::empty_like(x), mean = floats(x, {x.size(0)}), rstd = floats(x, {x.size(0)});
   if (!forward(z, gamma, beta, eps, y, mean, rstd)) {
     return composite::bias_dropout_residual_layer_norm(x, bias, residual, gamma, beta, eps, p, seed, site, keys);
   }
-  return {y, mean, rstd};
+  return {y, mean, rstd, composite::nothing_kept(x)};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm_backward(
     const Tensor& grad, const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& mean,
-    const Tensor& rstd, const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+    const Tensor& rstd, const Tensor& gamma, double p, int64_t seed, int64_t site, const OptionalTensor& keys,
+    const Tensor& kept) {
   const c10::cuda::CUDAGuard guard(x.device());
   const Normalised z{.x = x, .bias = bias, .residual = residual, .dropout = dropout_mask(p, seed, site, keys)};
   const Gradients gradients{.dx = at::empty_like(x),
@@ -159,7 +160,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_n
                             .dbias = at::empty_like(bias)};
   if (!backward(z, grad, gamma, mean, rstd, gradients)) {
     return composite::bias_dropout_residual_layer_norm_backward(grad, x, bias, residual, mean, rstd, gamma, p, seed,
-                                                                site, keys);
+                                                                site, keys, kept);
   }
   return {gradients.dx, gradients.dbias, gradients.dresidual, gradients.dgamma, gradients.dbeta};
 }

@@ -95,8 +95,9 @@ Tensor masked_softmax_dropout_backward(const Tensor& grad, const Tensor& scores,
   return composite::masked_softmax_dropout_backward(grad, scores, logsumexp, cu_seqlens, scale, p, seed, site, keys);
 }
 
-Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
-  if (p == 0.0 || x.numel() == 0) return composite::dropout(x, p, seed, site, keys);
+Tensor dropout_backward(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys,
+                        const Tensor& kept) {
+  if (p == 0.0 || x.numel() == 0) return composite::dropout_backward(x, p, seed, site, keys, kept);
   const c10::cuda::CUDAGuard guard(x.device());
   Tensor y = at::empty_like(x);
   const bool done = with_type(x, [&](auto type) {
@@ -108,15 +109,20 @@ Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const Opti
                                  .dropout = dropout_mask(p, seed, site, keys)},
                                 stream_of(x));
   });
-  return done ? y : composite::dropout(x, p, seed, site, keys);
+  return done ? y : composite::dropout_backward(x, p, seed, site, keys, kept);
 }
 
-Tensor kept(const Tensor& keys, int64_t seed, int64_t site, int64_t columns, double p) {
+std::tuple<Tensor, Tensor> dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  const Tensor kept = composite::nothing_kept(x);
+  return {dropout_backward(x, p, seed, site, keys, kept), kept};
+}
+
+Tensor mask(const Tensor& keys, int64_t seed, int64_t site, int64_t columns, double p) {
   const c10::cuda::CUDAGuard guard(keys.device());
   const Tensor kept = at::empty({keys.size(0), columns}, keys.options().dtype(at::kBool));
-  kernels::DropoutMask mask = dropout_mask(p, seed, site, keys);
-  mask.keys = in<int64_t>(keys);  // also for p = 0, which keeps all
-  kernels::dropout_kept({.rows = keys.size(0), .columns = columns, .kept = out<bool>(kept), .dropout = mask},
+  kernels::DropoutMask drawn = dropout_mask(p, seed, site, keys);
+  drawn.keys = in<int64_t>(keys);  // also for p = 0, which keeps all
+  kernels::dropout_kept({.rows = keys.size(0), .columns = columns, .kept = out<bool>(kept), .dropout = drawn},
                         stream_of(keys));
   return kept;
 }
@@ -130,5 +136,6 @@ TORCH_LIBRARY_IMPL(bert, CUDA, m) {
   m.impl("masked_softmax_dropout", bert::cuda::masked_softmax_dropout);
   m.impl("masked_softmax_dropout_backward", bert::cuda::masked_softmax_dropout_backward);
   m.impl("dropout", bert::cuda::dropout);
-  m.impl("dropout_mask", bert::cuda::kept);
+  m.impl("dropout_backward", bert::cuda::dropout_backward);
+  m.impl("dropout_mask", bert::cuda::mask);
 }

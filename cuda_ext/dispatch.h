@@ -47,6 +47,7 @@ BERT_DISPATCH(attention_backward);
 BERT_OPERATOR(masked_softmax_dropout, kSoftmax);
 BERT_DISPATCH(masked_softmax_dropout_backward);
 BERT_OPERATOR(dropout, kDropout);
+BERT_DISPATCH(dropout_backward);
 BERT_DISPATCH(dropout_mask);
 BERT_OPERATOR(cross_entropy, kCrossEntropy);
 BERT_DISPATCH(cross_entropy_backward_);

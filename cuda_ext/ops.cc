@@ -29,28 +29,23 @@ TORCH_LIBRARY(bert, m) {
       "layer_norm_backward(Tensor grad, Tensor x, Tensor mean, Tensor rstd, Tensor gamma) -> (Tensor dx, Tensor "
       "dgamma, Tensor "
       "dbeta)");
+  // kept: the mask's bits where backward reads them instead of drawing it again (Note [Kept masks]), else empty.
   m.def(
       "bias_dropout_residual_layer_norm(Tensor x, Tensor bias, Tensor residual, Tensor gamma, Tensor beta, float eps, "
-      "float p, int "
-      "seed, int site, Tensor? keys) -> (Tensor y, Tensor mean, Tensor rstd)");
+      "float p, int seed, int site, Tensor? keys) -> (Tensor y, Tensor mean, Tensor rstd, Tensor kept)");
   m.def(
       "bias_dropout_residual_layer_norm_backward(Tensor grad, Tensor x, Tensor bias, Tensor residual, Tensor mean, "
-      "Tensor rstd, "
-      "Tensor gamma, float p, int seed, int site, Tensor? keys) -> (Tensor dx, Tensor dbias, Tensor dresidual, Tensor "
-      "dgamma, "
-      "Tensor dbeta)");
+      "Tensor rstd, Tensor gamma, float p, int seed, int site, Tensor? keys, Tensor kept) -> (Tensor dx, Tensor dbias, "
+      "Tensor dresidual, Tensor dgamma, Tensor dbeta)");
   m.def(
       "embedding_layer_norm_dropout(Tensor input_ids, Tensor position_ids, Tensor token_type_ids, Tensor word, Tensor "
-      "position, "
-      "Tensor type, Tensor gamma, Tensor beta, float eps, float p, int seed, int site, Tensor? keys) -> (Tensor y, "
-      "Tensor mean, "
-      "Tensor rstd)");
+      "position, Tensor type, Tensor gamma, Tensor beta, float eps, float p, int seed, int site, Tensor? keys) -> "
+      "(Tensor y, Tensor mean, Tensor rstd, Tensor kept)");
   m.def(
       "embedding_layer_norm_dropout_backward(Tensor grad, Tensor input_ids, Tensor position_ids, Tensor "
-      "token_type_ids, Tensor "
-      "word, Tensor position, Tensor type, Tensor mean, Tensor rstd, Tensor gamma, float p, int seed, int site, "
-      "Tensor? keys) -> "
-      "(Tensor dword, Tensor dposition, Tensor dtype, Tensor dgamma, Tensor dbeta)");
+      "token_type_ids, Tensor word, Tensor position, Tensor type, Tensor mean, Tensor rstd, Tensor gamma, float p, int "
+      "seed, int site, Tensor? keys, Tensor kept) -> (Tensor dword, Tensor dposition, Tensor dtype, Tensor dgamma, "
+      "Tensor dbeta)");
   m.def(
       "attention(Tensor qkv, Tensor cu_seqlens, int max_seqlen, int num_heads, float p, int seed, int site, Tensor? "
       "keys) -> "
@@ -64,7 +59,8 @@ TORCH_LIBRARY(bert, m) {
   m.def(
       "masked_softmax_dropout_backward(Tensor grad, Tensor scores, Tensor logsumexp, Tensor cu_seqlens, float scale, "
       "float p, int seed, int site, Tensor? keys) -> Tensor");
-  m.def("dropout(Tensor x, float p, int seed, int site, Tensor? keys) -> Tensor");
+  m.def("dropout(Tensor x, float p, int seed, int site, Tensor? keys) -> (Tensor y, Tensor kept)");
+  m.def("dropout_backward(Tensor grad, float p, int seed, int site, Tensor? keys, Tensor kept) -> Tensor");
   m.def("dropout_mask(Tensor keys, int seed, int site, int columns, float p) -> Tensor");
   m.def("cross_entropy(Tensor logits, Tensor labels, int num_classes) -> (Tensor loss, Tensor logsumexp)");
   m.def(
@@ -90,6 +86,7 @@ TORCH_LIBRARY_IMPL(bert, CompositeExplicitAutograd, m) {
   m.impl("masked_softmax_dropout", composite::masked_softmax_dropout);
   m.impl("masked_softmax_dropout_backward", composite::masked_softmax_dropout_backward);
   m.impl("dropout", composite::dropout);
+  m.impl("dropout_backward", composite::dropout_backward);
   m.impl("dropout_mask", composite::dropout_mask);
   m.impl("cross_entropy", composite::cross_entropy);
   m.impl("cross_entropy_backward_", composite::cross_entropy_backward_);
@@ -256,7 +253,8 @@ Tensor dropout(const Tensor& x, const Dropout& dropout) {
   TORCH_CHECK(x.dim() > 0, "dropout: x must be [T, ...], got a scalar");
   check("dropout", "x", x, x.sizes(), x);
   check_dropout("dropout", dropout, x.size(0), x);
-  return dropout.p == 0.0 ? x : dispatch::dropout(x, dropout.p, dropout.seed, dropout.site, optional(dropout.keys));
+  if (dropout.p == 0.0) return x;
+  return std::get<0>(dispatch::dropout(x, dropout.p, dropout.seed, dropout.site, optional(dropout.keys)));
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {

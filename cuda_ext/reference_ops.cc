@@ -50,24 +50,22 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& gam
   return {normalise(x, gamma, beta, eps), {}, {}};
 }
 
-std::tuple<Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
-                                                                    const Tensor& residual, const Tensor& gamma,
-                                                                    const Tensor& beta, double eps, double p,
-                                                                    int64_t /*seed*/, int64_t /*site*/,
-                                                                    const OptionalTensor& /*keys*/) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
+                                                                            const Tensor& residual, const Tensor& gamma,
+                                                                            const Tensor& beta, double eps, double p,
+                                                                            int64_t /*seed*/, int64_t /*site*/,
+                                                                            const OptionalTensor& /*keys*/) {
   const Tensor sum = drop(x + bias.to(x.scalar_type()), p) + residual.to(x.scalar_type());
-  return {normalise(sum, gamma, beta, eps).to(x.scalar_type()), {}, {}};
+  return {normalise(sum, gamma, beta, eps).to(x.scalar_type()), {}, {}, {}};
 }
 
-std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& input_ids, const Tensor& position_ids,
-                                                                const Tensor& token_type_ids, const Tensor& word,
-                                                                const Tensor& position, const Tensor& type,
-                                                                const Tensor& gamma, const Tensor& beta, double eps,
-                                                                double p, int64_t /*seed*/, int64_t /*site*/,
-                                                                const OptionalTensor& /*keys*/) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout(
+    const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids, const Tensor& word,
+    const Tensor& position, const Tensor& type, const Tensor& gamma, const Tensor& beta, double eps, double p,
+    int64_t /*seed*/, int64_t /*site*/, const OptionalTensor& /*keys*/) {
   const Tensor sum =
       at::embedding(word, input_ids) + at::embedding(position, position_ids) + at::embedding(type, token_type_ids);
-  return {drop(normalise(sum, gamma, beta, eps), p), {}, {}};
+  return {drop(normalise(sum, gamma, beta, eps), p), {}, {}, {}};
 }
 
 std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
@@ -96,8 +94,9 @@ std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu
   return {slot.defined() ? out.index_select(0, slot) : out, {}, {}};
 }
 
-Tensor dropout(const Tensor& x, double p, int64_t /*seed*/, int64_t /*site*/, const OptionalTensor& /*keys*/) {
-  return drop(x, p);
+std::tuple<Tensor, Tensor> dropout(const Tensor& x, double p, int64_t /*seed*/, int64_t /*site*/,
+                                   const OptionalTensor& /*keys*/) {
+  return {drop(x, p), {}};
 }
 
 std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {

@@ -49,18 +49,16 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh);
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps);
 
-std::tuple<Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
-                                                                    const Tensor& residual, const Tensor& gamma,
-                                                                    const Tensor& beta, double eps, double p,
-                                                                    int64_t seed, int64_t site,
-                                                                    const OptionalTensor& keys);
+std::tuple<Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
+                                                                            const Tensor& residual, const Tensor& gamma,
+                                                                            const Tensor& beta, double eps, double p,
+                                                                            int64_t seed, int64_t site,
+                                                                            const OptionalTensor& keys);
 
-std::tuple<Tensor, Tensor, Tensor> embedding_layer_norm_dropout(const Tensor& input_ids, const Tensor& position_ids,
-                                                                const Tensor& token_type_ids, const Tensor& word,
-                                                                const Tensor& position, const Tensor& type,
-                                                                const Tensor& gamma, const Tensor& beta, double eps,
-                                                                double p, int64_t seed, int64_t site,
-                                                                const OptionalTensor& keys);
+std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout(
+    const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids, const Tensor& word,
+    const Tensor& position, const Tensor& type, const Tensor& gamma, const Tensor& beta, double eps, double p,
+    int64_t seed, int64_t site, const OptionalTensor& keys);
 
 /// Scale, mask, softmax, dropout; rows of padding hold anything.
 std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
@@ -72,7 +70,7 @@ std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu
                                              int64_t num_heads, double p, int64_t seed, int64_t site,
                                              const OptionalTensor& keys);
 
-Tensor dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys);
+std::tuple<Tensor, Tensor> dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys);
 
 std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes);
 

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "cuda_ext/composite.h"
 #include "cuda_ext/cpu_kernels.h"
+#include "cuda_ext/dispatch.h"
 #include "tests/ops_testing.h"
 
 namespace bert {
@@ -97,6 +99,33 @@ TEST_CASE("A softmax of the largest, of infinite and of far scores is exact", "[
     for (int64_t i = 0; i < want.numel(); ++i) {
       const double exact = want.const_data_ptr<double>()[i];
       CHECK(std::abs(y.const_data_ptr<float>()[i] - exact) <= 1e-6 * exact);
+    }
+  });
+}
+
+TEST_CASE("A backward that reads the kept mask equals one that draws it again", "[unit]") {
+  constexpr double kDrop = 0.3, kEps = 1e-12;
+  constexpr int64_t kSeed = 5, kSite = 7, kRows = 70;
+  for_instruction_sets([&] {
+    for (const int64_t columns : {3, 40, 257}) {
+      const auto floats = [&](at::IntArrayRef sizes, uint64_t seed) { return randn(sizes, seed).to(at::kFloat); };
+      const Tensor keys = keys_of(kRows), x = floats({kRows, columns}, 1), residual = floats({kRows, columns}, 2),
+                   bias = floats({columns}, 3), gamma = floats({columns}, 4), grad = floats({kRows, columns}, 5);
+      const auto [y, mean, rstd, kept] =
+          dispatch::bias_dropout_residual_layer_norm(x, bias, residual, gamma, bias, kEps, kDrop, kSeed, kSite, keys);
+      REQUIRE(kept.numel() * 8 >= kRows * columns);
+      const auto backward = [&](const Tensor& mask) {
+        const auto [dx, dbias, dresidual, dgamma, dbeta] = dispatch::bias_dropout_residual_layer_norm_backward(
+            grad, x, bias, residual, mean, rstd, gamma, kDrop, kSeed, kSite, keys, mask);
+        return at::cat({dx.flatten(), dbias, dresidual.flatten(), dgamma, dbeta});
+      };
+      CHECK(at::equal(backward(kept), backward(composite::nothing_kept(x))));
+      Tensor other = kept.clone();
+      other.view(-1)[0] = other.view(-1)[0].item<int64_t>() ^ 1;
+      CHECK(!at::equal(backward(other), backward(kept)));
+      const Tensor bits = std::get<1>(dispatch::dropout(x, kDrop, kSeed, kSite, keys));
+      CHECK(at::equal(dispatch::dropout_backward(grad, kDrop, kSeed, kSite, keys, bits),
+                      dispatch::dropout_backward(grad, kDrop, kSeed, kSite, keys, composite::nothing_kept(x))));
     }
   });
 }

@@ -30,7 +30,9 @@ Tensor integers(int64_t high, int64_t count, uint64_t seed) {
 Tensors list(const Tensor& tensor) { return {tensor}; }
 template <class... Results>
 Tensors list(const std::tuple<Results...>& results) {
-  return std::apply([](const auto&... tensors) { return Tensors{tensors...}; }, results);
+  Tensors all = std::apply([](const auto&... tensors) { return Tensors{tensors...}; }, results);
+  if (all.back().scalar_type() == at::kByte) all.pop_back();  // a kept mask, which the compositions have none of
+  return all;
 }
 
 constexpr double kDrop = 0.2, kEps = 1e-12;
@@ -84,7 +86,8 @@ std::vector<Case> cases() {
                 (randn({t, h}, 1), randn({t, h}, 2), randn({h}, 3), randn({t, h}, 4), statistic(t, 5).to(at::kDouble),
                  statistic(t, 6).to(at::kDouble), randn({h}, 7), keys(t)),
                 of::bias_dropout_residual_layer_norm_backward(in[0], in[1], in[2], in[3], in[4].to(at::kFloat),
-                                                              in[5].to(at::kFloat), in[6], kDrop, kSeed, kSite, in[7])),
+                                                              in[5].to(at::kFloat), in[6], kDrop, kSeed, kSite, in[7],
+                                                              Tensor())),
       BERT_CASE("embedding_layer_norm_dropout",
                 (randn({kWords, h}, 1), randn({kPositions, h}, 2), randn({kTypes, h}, 3), randn({h}, 4), randn({h}, 5),
                  integers(kWords, t, 6), integers(kPositions, t, 7), integers(kTypes, t, 8), keys(t)),
@@ -96,7 +99,7 @@ std::vector<Case> cases() {
                  integers(kWords, t, 8), integers(kPositions, t, 9), integers(kTypes, t, 10), keys(t)),
                 of::embedding_layer_norm_dropout_backward(in[0], in[7], in[8], in[9], in[1], in[2], in[3],
                                                           in[4].to(at::kFloat), in[5].to(at::kFloat), in[6], kDrop,
-                                                          kSeed, kSite, in[10])),
+                                                          kSeed, kSite, in[10], Tensor())),
       BERT_CASE("dropout", (randn({t, h}, 1), keys(t)), of::dropout(in[0], kDrop, kSeed, kSite, in[1])),
       BERT_CASE("cross_entropy", (randn({t, h + 3}, 1), integers(h, t, 2)),
                 of::cross_entropy(in[0], in[1], in[0].size(1) - 3)),
