@@ -1,10 +1,7 @@
-// bertrun: a launcher with torchrun's contract.
+// bertrun: a launcher with torchrun's contract. Its design is at the top of app/launcher/launcher.h.
 #include "app/exit_codes.h"
-#include "app/launcher.h"
+#include "app/launcher/launcher.h"
 
 int main(int argc, char** argv) {
-  return bert::guarded("bertrun", [&] {
-    bert::LaunchConfig config;
-    return bert::parse_launch_command(argc, argv, config) ? bert::launch(config) : bert::kOk;
-  });
+  return bert::guarded("bertrun", [&] { return bert::launch_command(argc, argv); });
 }

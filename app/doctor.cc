@@ -1,6 +1,5 @@
 #include "app/doctor.h"
 
-#include <dlfcn.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -15,14 +14,13 @@
 
 #include "app/command_line.h"
 #include "app/torch_library.h"
+#include "app/torch_symbol.h"
 #include "data/files.h"
 
 namespace bert {
 namespace {
 
 constexpr const char* kVersion = "0.1.0";
-
-std::filesystem::path executable_directory() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
 
 /// Value of the first line of `path` that starts with `key`, after the colon.
 std::string field_of(const char* path, const std::string& key) {
@@ -116,22 +114,7 @@ void check_libtorch(Report& report) {
     report.bad("LibTorch", "loads, but a small computation fails", "run app/setup.sh again");
 }
 
-/// Threads of OpenMP that wait for each other spin for milliseconds first, also when the one that they wait for has
-/// lost its core to another process: next to one busy process a step of the quick start took 8 times as long as with
-/// this. GNU's OpenMP reads the variable once, when LibTorch is loaded.
-void shorten_spinning() {
-  if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0);
-}
-
 }  // namespace
-
-void* torch_library_symbol(const char* name, std::string& error) {
-  shorten_spinning();
-  void* const library = dlopen((executable_directory() / "libbert.so").c_str(), RTLD_NOW | RTLD_GLOBAL);
-  void* const symbol = library != nullptr ? dlsym(library, name) : nullptr;
-  if (symbol == nullptr) error = dlerror();
-  return symbol;
-}
 
 int version_command(int argc, char** argv) {
   CLI::App app("Versions.", "bert version");

@@ -7,7 +7,6 @@
 #include "data/error.h"
 
 namespace bert {
-namespace {
 
 int exit_code_of_current_exception(std::string& message) {
   try {
@@ -30,6 +29,9 @@ int exit_code_of_current_exception(std::string& message) {
   } catch (const PeerError& error) {
     message = error.what();
     return kPeerFailure;
+  } catch (const RefusedError& error) {
+    message = error.what();
+    return kRefused;
   } catch (const std::bad_alloc&) {
     message = "out of memory; use a smaller micro_batch_size or fewer workers";
     return kOutOfMemory;
@@ -38,8 +40,6 @@ int exit_code_of_current_exception(std::string& message) {
     return kInternal;
   }
 }
-
-}  // namespace
 
 int guarded(const std::string& name, const std::function<int()>& command) {
   try {

@@ -10,6 +10,7 @@
 #include "app/plan_command.h"
 #include "app/tokenizer_commands.h"
 #include "app/torch_library.h"
+#include "app/torch_symbol.h"
 
 namespace bert {
 namespace {

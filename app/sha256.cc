@@ -44,7 +44,7 @@ void compress(std::array<uint32_t, 8>& state, const unsigned char* block) {
 
 }  // namespace
 
-std::string sha256(std::string_view text) {
+std::string sha256_bytes(std::string_view text) {
   // First 32 bits of the fractional parts of the square roots of the first 8 primes (FIPS 180-4, 5.3.3).
   std::array<uint32_t, 8> state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                    0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
@@ -55,8 +55,16 @@ std::string sha256(std::string_view text) {
   for (int shift = 56; shift >= 0; shift -= 8) padded += static_cast<char>(bits >> shift & 0xff);
   for (size_t at = 0; at < padded.size(); at += 64)
     compress(state, reinterpret_cast<const unsigned char*>(padded.data()) + at);
+  std::string digest;
+  for (const uint32_t word : state) {
+    for (int shift = 24; shift >= 0; shift -= 8) digest += static_cast<char>(word >> shift & 0xff);
+  }
+  return digest;
+}
+
+std::string sha256(std::string_view text) {
   std::string digits;
-  for (const uint32_t word : state) digits += fmt::format("{:08x}", word);
+  for (const char byte : sha256_bytes(text)) digits += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return digits;
 }
 

@@ -1,131 +1,288 @@
-// bertrun's local behaviour: what ranks are told, whose exit code comes back, that nobody is left behind.
-#include "app/launcher.h"
+// bertrun on one node: what ranks are told, whose exit code comes back, that nobody is left behind.
+#include <fmt/format.h>
+#include <sys/stat.h>
 
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <algorithm>
+#include <set>
+#include <sstream>
 
-#include <chrono>
-#include <thread>
-
-#include "app/exit_codes.h"
-#include "data/error.h"
-#include "data/files.h"
-#include "tests/testing.h"
+#include "app/launcher/worker_environment.h"
+#include "tests/launcher_testing.h"
 
 using namespace bert;
-using bert::testing::TemporaryDirectory;
-
-namespace {
-
-/// Runs launch() in a process of its own, so that signal masks and children stay out of the tests; returns its exit
-/// code.
-int launch_in_child(const LaunchConfig& config) {
-  const pid_t pid = fork();
-  if (pid == 0) _exit(guarded("bertrun", [&] { return launch(config); }));
-  int status = 0;
-  waitpid(pid, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-}
-
-LaunchConfig shell(int64_t ranks, const std::string& script) {
-  LaunchConfig config;
-  config.nproc_per_node = ranks;
-  config.standalone = true;
-  config.command = {"sh", "-c", script};
-  return config;
-}
-
-bool parse(std::vector<std::string> arguments, LaunchConfig& config) {
-  arguments.insert(arguments.begin(), "bertrun");
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  return parse_launch_command(static_cast<int>(argv.size()), argv.data(), config);
-}
-
-}  // namespace
+using namespace bert::testing;
 
 TEST_CASE("bertrun gives each rank torchrun's environment", "[unit]") {
-  const TemporaryDirectory directory;
-  LaunchConfig config =
-      shell(2, "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR $OMP_NUM_THREADS >" +
-                   directory.path("rank") + "$RANK");
-  config.standalone = false;
-  config.nnodes = 3;
-  config.node_rank = 1;
   unsetenv("OMP_NUM_THREADS");
-  REQUIRE(launch_in_child(config) == 0);
-  CHECK(read_file(directory.path("rank2")) == "2/6 0/2 1 127.0.0.1 1\n");
-  CHECK(read_file(directory.path("rank3")) == "3/6 1/2 1 127.0.0.1 1\n");
-}
-
-TEST_CASE("bertrun returns the failing rank's code and stops the others", "[unit]") {
-  const auto start = std::chrono::steady_clock::now();
-  CHECK(launch_in_child(shell(3, "test $RANK = 1 && exit 65; exec sleep 60")) == 65);
-  CHECK(launch_in_child(shell(2, "test $RANK = 0 && kill -9 $$; exec sleep 60")) == 128 + 9);
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));  // the ranks sleep for 60
-}
-
-TEST_CASE("bertrun kills a rank that ignores SIGTERM after the shutdown time", "[unit]") {
-  LaunchConfig config = shell(2, "test $RANK = 1 && exit 3; trap '' TERM; while :; do sleep 0.1; done");
-  config.shutdown_timeout_seconds = 0.3;
-  CHECK(launch_in_child(config) == 3);
-}
-
-TEST_CASE("bertrun passes 75 through when ranks save on SIGTERM", "[unit]") {
+  // What torchrun 2.11 sets, with its values (the error file's name and the port differ from run to run).
   const TemporaryDirectory directory;
-  const LaunchConfig config =
-      shell(2, "trap 'exit 75' TERM; touch " + directory.path("up") + "$RANK; while :; do sleep 0.05; done");
-  const pid_t pid = fork();
-  if (pid == 0) _exit(launch(config));
-  for (int i = 0;
-       i < 500 && !(std::filesystem::exists(directory.path("up0")) && std::filesystem::exists(directory.path("up1")));
-       ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  REQUIRE(
+      run({"--nproc-per-node", "2", "--role", "trainer", "--max-restarts", "3", "--rdzv-id", "job7", "--rdzv-backend",
+           "c10d", "--rdzv-endpoint", "localhost:0", "--signals-to-handle", "SIGTERM", "--", "sh", "-c",
+           "env | grep -v ERROR_FILE >" + directory.path("env") + "$RANK; echo $TORCHELASTIC_ERROR_FILE >" +
+               directory.path("error") + "$RANK"}) == 0);
+  std::set<std::string> lines;
+  std::istringstream text(read_file(directory.path("env1")));
+  for (std::string line; std::getline(text, line);) lines.insert(line);
+  for (const char* want :
+       {"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0", "GROUP_WORLD_SIZE=1",
+        "ROLE_NAME=trainer", "ROLE_RANK=1", "ROLE_WORLD_SIZE=2", "OMP_NUM_THREADS=1", "TORCHELASTIC_RESTART_COUNT=0",
+        "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_RUN_ID=job7", "TORCHELASTIC_USE_AGENT_STORE=True",
+        "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1", "MASTER_ADDR=127.0.0.1"}) {
+    CAPTURE(want);
+    CHECK(lines.contains(want));
   }
-  kill(pid, SIGTERM);
-  int status = 0;
-  waitpid(pid, &status, 0);
-  REQUIRE(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == kPreempted);
+  CHECK(read_file(directory.path("error1")).find("/attempt_0/1/error.json") != std::string::npos);
 }
 
-TEST_CASE("ranks do not outlive a bertrun that is killed", "[unit]") {
-  const TemporaryDirectory directory;
-  const LaunchConfig config = shell(1, "echo $$ >" + directory.path("pid.tmp") + "; mv " + directory.path("pid.tmp") +
-                                           " " + directory.path("pid") + "; exec sleep 60");
-  const pid_t pid = fork();
-  if (pid == 0) _exit(launch(config));
-  for (int i = 0; i < 500 && !std::filesystem::exists(directory.path("pid")); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  const pid_t rank = std::stoi(read_file(directory.path("pid")));
-  kill(pid, SIGKILL);
-  waitpid(pid, nullptr, 0);
-  // The orphan is re-parented; it is gone, or a zombie that nobody has reaped yet.
-  const auto alive = [&] {
-    try {
-      return read_file("/proc/" + std::to_string(rank) + "/stat").find(") Z") == std::string::npos;
-    } catch (const std::exception&) {
-      return false;
-    }
-  };
-  for (int i = 0; i < 100 && alive(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  CHECK_FALSE(alive());
-}
-
-TEST_CASE("bertrun's command line", "[unit]") {
+TEST_CASE("ranks and role ranks follow from the assignment", "[unit]") {
   LaunchConfig config;
-  REQUIRE(parse({"--nproc_per_node", "2", "--node-rank=1", "--nnodes", "2", "--", "train", "--lr", "1"}, config));
-  CHECK(config.nproc_per_node == 2);
-  CHECK(config.node_rank == 1);
-  CHECK(config.command == std::vector<std::string>{"train", "--lr", "1"});
-  LaunchConfig other;
-  CHECK_THROWS_AS(parse({"--nproc-per-node", "0", "x"}, other), UsageError);
-  CHECK_THROWS_AS(parse({"--nproc-per-node", "2x", "x"}, other), UsageError);
-  CHECK_THROWS_AS(parse({"--nnodes", "2", "--node-rank", "2", "x"}, other), UsageError);
-  CHECK_THROWS_AS(parse({"--no-such-flag", "x"}, other), UsageError);
-  CHECK_THROWS_AS(parse({"--nproc-per-node", "2"}, other), UsageError);
-  LaunchConfig absent;
-  absent.command = {"no-such-program-anywhere"};
-  CHECK(launch_in_child(absent) == kInputMissing);
+  config.nproc_per_node = 2;
+  config.role = "b";
+  const Assignment place{.group_rank = 1,
+                         .group_world_size = 2,
+                         .first_rank = 4,
+                         .world_size = 6,
+                         .first_role_rank = 1,
+                         .role_world_size = 3,
+                         .restart_count = 2};
+  const auto environment = worker_environment(config, place, {"127.0.0.1", 77, false}, 1, "");
+  CHECK(environment.at("RANK") == "5");
+  CHECK(environment.at("ROLE_RANK") == "2");
+  CHECK(environment.at("ROLE_WORLD_SIZE") == "3");
+  CHECK(environment.at("GROUP_RANK") == "1");
+  CHECK(environment.at("GROUP_WORLD_SIZE") == "2");
+  CHECK(environment.at("TORCHELASTIC_RESTART_COUNT") == "2");
+  CHECK(environment.at("TORCHELASTIC_USE_AGENT_STORE") == "False");
+  CHECK(environment.at("MASTER_PORT") == "77");
+  CHECK(environment.at("TORCHELASTIC_ERROR_FILE").empty());
+  config.command = {"${local_rank}", "--rank=${local_rank}/$$/${other}"};
+  CHECK(worker_command(config, 3) == std::vector<std::string>{"${local_rank}", "--rank=3/$$/${other}"});
+}
+
+TEST_CASE("--virtual-local-rank gives every rank one GPU as its first", "[unit]") {
+  LaunchConfig config;
+  config.nproc_per_node = 2;
+  config.virtual_local_rank = true;
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  CHECK(worker_environment(config, {}, {}, 1, "").at("LOCAL_RANK") == "0");
+  CHECK(worker_environment(config, {}, {}, 1, "").at("CUDA_VISIBLE_DEVICES") == "1");
+  setenv("CUDA_VISIBLE_DEVICES", "4, 6", 1);
+  CHECK(worker_environment(config, {}, {}, 1, "").at("CUDA_VISIBLE_DEVICES") == "6");
+  CHECK_THROWS_AS(worker_environment(config, {}, {}, 2, ""), UsageError);
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST_CASE("bertrun returns the first failing rank's code, names it, and stops the others", "[unit]") {
+  const TemporaryDirectory directory;
+  Launcher exits(
+      shell({"--nproc-per-node", "3", "--log-dir", directory.path()}, "test $RANK = 1 && exit 65; exec sleep 60"));
+  CHECK(exits.wait() == 65);
+  CHECK(exits.err().find("rank 1 (local rank 1, host ") != std::string::npos);
+  CHECK(exits.err().find("exit code 65") != std::string::npos);
+  const auto error = json_of(only_file(directory.path(), "1/error.json"));
+  CHECK(error.at("rank") == 1);
+  CHECK(error.at("exit_code") == 65);
+  CHECK(error.at("signal").is_null());
+  CHECK(error.at("message").at("message") == "Exit code 65");
+  CHECK(only_file(directory.path(), "0/error.json").empty());
+  Launcher killed(shell({"--nproc-per-node", "2"}, "test $RANK = 0 && kill -9 $$; exec sleep 60"));
+  CHECK(killed.wait() == 128 + 9);
+  CHECK(killed.err().find("killed by signal 9 (SIGKILL)") != std::string::npos);
+}
+
+TEST_CASE("a death by signal is the culprit, not those who fail because of it", "[unit]") {
+  // Rank 0 fails as soon as rank 1 dies, as a rank does whose connection breaks.
+  const TemporaryDirectory directory;
+  const std::string pipe = directory.path("pipe");
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  Launcher launcher(
+      shell({"--nproc-per-node", "2"},
+            "if [ $RANK = 1 ]; then exec 3>" + pipe + "; sleep 0.2; kill -9 $$; else cat " + pipe + "; exit 70; fi"));
+  const int code = launcher.wait();
+  CAPTURE(launcher.err());
+  CHECK(code == 128 + 9);
+}
+
+TEST_CASE("what a rank wrote about its failure is told", "[unit]") {
+  const TemporaryDirectory directory;
+  const std::string own = directory.path("own.json");
+  setenv("TORCHELASTIC_ERROR_FILE", own.c_str(), 1);  // as if this bertrun ran under another launcher
+  Launcher launcher(
+      shell({"--log-dir", directory.path("logs")},
+            "echo '{\"message\": {\"message\": \"ValueError: no\", \"extraInfo\": {\"timestamp\": \"7\"}}, \"phase\": "
+            "\"evaluation\", \"last_collective\": \"all_reduce 12\"}' >$TORCHELASTIC_ERROR_FILE; exit 1"));
+  unsetenv("TORCHELASTIC_ERROR_FILE");
+  CHECK(launcher.wait() == 1);
+  CHECK(launcher.err().find("in phase evaluation, last collective all_reduce 12: ValueError: no") != std::string::npos);
+  const auto error = json_of(only_file(directory.path("logs"), "0/error.json"));
+  CHECK(error.at("message").at("extraInfo").at("timestamp") == "7");
+  CHECK(error.at("phase") == "evaluation");
+  CHECK(json_of(own) == error);
+}
+
+TEST_CASE("bertrun kills a rank that ignores SIGTERM", "[unit]") {
+  setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "0.3", 1);
+  Launcher launcher(
+      shell({"--nproc-per-node", "2"}, "test $RANK = 1 && exit 3; trap '' TERM; while :; do sleep 0.1; done"));
+  unsetenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+  CHECK(launcher.wait() == 3);
+}
+
+TEST_CASE("signals reach the ranks: SIGTERM ends the job, SIGUSR1 is theirs, 75 comes back", "[unit]") {
+  const TemporaryDirectory directory;
+  const auto up = [&] {
+    return std::filesystem::exists(directory.path("up0")) && std::filesystem::exists(directory.path("up1"));
+  };
+  const std::string loop = "touch " + directory.path("up") + "$RANK; while :; do sleep 0.05; done";
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+    CAPTURE(number);
+    Launcher saves(shell({"--nproc-per-node", "2", "--max-restarts", "2"}, "trap 'exit 75' TERM INT USR1; " + loop));
+    REQUIRE(eventually(up));
+    saves.signal(number);
+    CHECK(saves.wait() == kPreempted);
+    std::filesystem::remove(directory.path("up0"));
+    std::filesystem::remove(directory.path("up1"));
+  }
+  Launcher plain(shell({"--nproc-per-node", "2"}, loop));
+  REQUIRE(eventually(up));
+  plain.signal(SIGTERM);
+  CHECK(plain.wait() == 128 + SIGTERM);
+}
+
+TEST_CASE("a second signal ends at once what the first one did not", "[unit]") {
+  const TemporaryDirectory directory;
+  Launcher launcher(shell({}, "trap '' TERM; touch " + directory.path("up") + "; while :; do sleep 0.05; done"));
+  REQUIRE(eventually([&] { return std::filesystem::exists(directory.path("up")); }));
+  launcher.signal(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  launcher.signal(SIGTERM);
+  CHECK(launcher.wait() == 128 + SIGTERM);  // the first alone would take 30 s
+}
+
+TEST_CASE("a signal named in --signals-to-handle ends the job", "[unit]") {
+  const TemporaryDirectory directory;
+  Launcher launcher(shell({"--signals-to-handle", "SIGUSR2"},
+                          "trap 'exit 0' USR2; touch " + directory.path("up") + "; while :; do sleep 0.05; done"));
+  REQUIRE(eventually([&] { return std::filesystem::exists(directory.path("up")); }));
+  launcher.signal(SIGUSR2);
+  CHECK(launcher.wait() == 128 + SIGUSR2);
+}
+
+TEST_CASE("--max-restarts restarts all ranks", "[unit]") {
+  const TemporaryDirectory directory;
+  const std::string note = "echo $RANK >>" + directory.path("attempt") + "$TORCHELASTIC_RESTART_COUNT; ";
+  Launcher launcher(shell(
+      {"--nproc-per-node", "2", "--max-restarts", "2", "--log-dir", directory.path("logs"), "-r", "1"},
+      note + "echo out; test $RANK$TORCHELASTIC_RESTART_COUNT = 02 && exit 0; "
+             "test $TORCHELASTIC_RESTART_COUNT = 2 && exit 0; test $RANK = 1 && { sleep 0.2; exit 4; }; sleep 60"));
+  CHECK(launcher.wait() == 0);
+  for (const char* attempt : {"attempt0", "attempt1", "attempt2"}) {
+    CAPTURE(attempt);
+    CHECK(read_file(directory.path(attempt)).size() == 4);  // two lines of one digit
+  }
+  CHECK(launcher.err().find("restarting all ranks (2 of 2)") != std::string::npos);
+  CHECK_FALSE(only_file(directory.path("logs"), "attempt_2/1/stdout.log").empty());
+  CHECK(run(shell({"--max-restarts", "1"}, "exit 9")) == 9);
+}
+
+TEST_CASE("ranks, and what they have started, do not outlive a bertrun that is killed", "[unit]") {
+  const TemporaryDirectory directory;
+  // Each rank writes its own pid, that of a child, and that of a child in a session of its own.
+  Launcher launcher(
+      shell({"--nproc-per-node", "2"}, "sleep 61 & a=$!; setsid sleep 62 & b=$!; sleep 0.2; echo $$ $a $b >>" +
+                                           directory.path("pids") + "; exec sleep 60"));
+  REQUIRE(eventually([&] { return pids_in(directory.path("pids")).size() == 6; }));
+  const std::vector<pid_t> pids = pids_in(directory.path("pids"));
+  for (const pid_t pid : pids) CHECK(alive(pid));
+  launcher.signal(SIGKILL);
+  launcher.wait();
+  CHECK(eventually([&] { return std::none_of(pids.begin(), pids.end(), alive); }));
+}
+
+TEST_CASE("50 killed launchers leave nobody behind", "[slow]") {
+  for (int i = 0; i < 50; ++i) {
+    const TemporaryDirectory directory;
+    Launcher launcher(
+        shell({"--nproc-per-node", "2"}, "sleep 61 & echo $$ $! >>" + directory.path("pids") + "; exec sleep 60"));
+    // At any time in the first fifth of a second, the start of the ranks included.
+    std::this_thread::sleep_for(std::chrono::milliseconds(4 * i));
+    launcher.signal(SIGKILL);
+    launcher.wait();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const std::vector<pid_t> pids = pids_in(directory.path("pids"));
+    CAPTURE(i);
+    CHECK(eventually([&] { return std::none_of(pids.begin(), pids.end(), alive); }));
+  }
+}
+
+TEST_CASE("what a failed rank has started goes with it", "[unit]") {
+  const TemporaryDirectory directory;
+  CHECK(run(shell({}, "sleep 61 & setsid sleep 62 & sleep 0.2; echo $! >" + directory.path("pids") + "; exit 5")) == 5);
+  const std::vector<pid_t> pids = pids_in(directory.path("pids"));
+  REQUIRE(pids.size() == 1);
+  CHECK(eventually([&] { return !alive(pids[0]); }));
+}
+
+TEST_CASE("logs: files by rank, tee with prefixes, filters", "[unit]") {
+  const TemporaryDirectory directory;
+  const std::string script = "echo out $RANK; echo apple $RANK; echo err $RANK >&2; printf end";
+  Launcher launcher(shell({"--nproc-per-node", "2", "--role", "r", "--log-dir", directory.path("logs"), "-r", "1:2",
+                           "-t", "0:1,1:1", "--local-ranks-filter", "1", "--duplicate-stdout-filters", "apple"},
+                          script));
+  CHECK(launcher.wait() == 0);
+  CHECK(launcher.out() == "[r1]:out 1\n[r1]:apple 1\n[r1]:end");
+  CHECK(launcher.err().empty());  // rank 0's goes nowhere, rank 1's to its file
+  CHECK(read_file(only_file(directory.path("logs"), "0/stdout.log")) == "out 0\napple 0\nend");
+  CHECK(read_file(only_file(directory.path("logs"), "1/stderr.log")) == "err 1\n");
+  CHECK(read_file(only_file(directory.path("logs"), "attempt_0/filtered_stdout.log")) == "[r1]:apple 1\n");
+  Launcher nowhere(shell({"--log-dir", "/dev/null", "-t", "3"}, "echo out; test -z \"$TORCHELASTIC_ERROR_FILE\""));
+  CHECK(nowhere.wait() == 0);
+  CHECK(nowhere.out() == "out\n");
+}
+
+TEST_CASE("lines of several ranks on one console are whole, and a line without an end arrives", "[unit]") {
+  // Each line is written in two pieces, by all ranks at the same time.
+  Launcher launcher(
+      shell({"--nproc-per-node", "4"},
+            "for i in 1 2 3 4 5 6 7 8; do printf 'rank %s ' $RANK; sleep 0.01; printf 'line %s\\n' $i; done"));
+  CHECK(launcher.wait() == 0);
+  std::istringstream text(launcher.out());
+  std::set<std::string> lines;
+  for (std::string line; std::getline(text, line);) lines.insert(line);
+  CHECK(lines.size() == 32);
+  for (int rank = 0; rank < 4; ++rank) {
+    for (int i = 1; i <= 8; ++i) CHECK(lines.contains(fmt::format("rank {} line {}", rank, i)));
+  }
+  Launcher prompt(shell({"--nproc-per-node", "2"}, "printf 'name? '; sleep 60"));
+  CHECK(eventually([&] { return prompt.out() == "name? name? "; }));
+}
+
+TEST_CASE("what ranks write in their last moment arrives, also much of it", "[unit]") {
+  Launcher launcher(shell({"--nproc-per-node", "2"}, "seq 100000; exit 3"));
+  CHECK(launcher.wait() == 3);
+  CHECK(launcher.out().size() >= 588895);  // of one rank, all; the other may have been stopped
+}
+
+TEST_CASE("a successful job without --log-dir leaves no directory", "[unit]") {
+  const TemporaryDirectory directory;
+  setenv("TMPDIR", directory.path().c_str(), 1);
+  CHECK(run(shell({}, "exit 0")) == 0);
+  CHECK(std::filesystem::is_empty(directory.path()));
+  CHECK(run(shell({}, "exit 1")) == 1);
+  CHECK_FALSE(only_file(directory.path(), "error.json").empty());
+  unsetenv("TMPDIR");
+}
+
+TEST_CASE("a program that cannot be run is named", "[unit]") {
+  Launcher launcher({"--max-restarts", "3", "--nproc-per-node", "2", "no-such-program-anywhere"});
+  CHECK(launcher.wait() == kInputMissing);
+  CHECK(launcher.err().find("no-such-program-anywhere: cannot be run: No such file") != std::string::npos);
+  CHECK(launcher.err().find("restarting") == std::string::npos);
+}
+
+TEST_CASE("the static port that a job is given is the one that its ranks see, unless it is taken", "[unit]") {
+  const TemporaryDirectory directory;
+  CHECK(run({"--master-port", "29517", "sh", "-c", "echo $MASTER_ADDR:$MASTER_PORT >" + directory.path("a")}) == 0);
+  CHECK(read_file(directory.path("a")) == "127.0.0.1:29517\n");
 }

@@ -1,0 +1,125 @@
+#include "app/launcher/failure.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "app/bounded_json.h"
+#include "app/exit_codes.h"
+#include "data/files.h"
+
+namespace bert {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kLargestErrorFile = 1 << 20;  // bytes; a traceback is some kilobytes
+constexpr size_t kLongestMessage = 400;         // of what stands on the line
+
+std::string signal_name(int number) {
+  const char* name = sigabbrev_np(number);
+  return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(number);
+}
+
+/// What the rank wrote; an empty object when it wrote nothing that can be read.
+Json error_file_content(const std::string& path) {
+  if (path.empty()) return Json::object();
+  try {
+    const Json content = parse_bounded_json(read_file(path, kLargestErrorFile), path);
+    return content.is_object() ? content : Json::object();
+  } catch (const std::exception&) {
+    return Json::object();
+  }
+}
+
+std::string text_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) return "";
+  return found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+/// `message` is a string, or ErrorHandler's {"message": ..., "extraInfo": ...}.
+std::string message_of(const Json& content) {
+  const auto found = content.find("message");
+  if (found == content.end()) return "";
+  return found->is_object() ? text_of(*found, "message") : text_of(content, "message");
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')).substr(0, kLongestMessage); }
+
+void write_quietly(const std::string& path, const std::string& text) {
+  try {
+    AtomicFile file(path);
+    file.write(text);
+    file.commit();
+  } catch (const std::exception&) {  // see write_error_file
+  }
+}
+
+}  // namespace
+
+Failure describe_exit(const LaunchConfig& config, const Assignment& assignment, const WorkerExit& exit,
+                      const std::string& error_file) {
+  Failure failure;
+  failure.rank = assignment.first_rank + exit.local_rank;
+  failure.local_rank = exit.local_rank;
+  failure.pid = exit.pid;
+  failure.host = config.rendezvous.local_addr;
+  failure.exit_code = exit_code_of(exit.status);
+  failure.signal = WIFSIGNALED(exit.status) ? WTERMSIG(exit.status) : 0;
+  failure.error_file = error_file;
+  const Json content = error_file_content(error_file);
+  failure.message = message_of(content);
+  failure.phase = text_of(content, "phase");
+  failure.last_collective = text_of(content, "last_collective");
+  return failure;
+}
+
+std::string one_line(const Failure& failure) {
+  std::string line = "rank " + std::to_string(failure.rank) + " (local rank " + std::to_string(failure.local_rank) +
+                     ", host " + failure.host;
+  if (failure.pid == 0) return line + ") cannot be started: " + failure.message;
+  line += ", pid " + std::to_string(failure.pid) + ") ";
+  if (failure.signal != 0) {
+    line += "was killed by signal " + std::to_string(failure.signal) + " (" + signal_name(failure.signal) + ")";
+  } else if (failure.exit_code == kPreempted) {
+    line += "ended with exit code 75: preempted with a checkpoint saved, run again";
+  } else {
+    line += "failed with exit code " + std::to_string(failure.exit_code);
+  }
+  if (!failure.phase.empty()) line += ", in phase " + first_line(failure.phase);
+  if (!failure.last_collective.empty()) line += ", last collective " + first_line(failure.last_collective);
+  if (!failure.message.empty()) line += ": " + first_line(failure.message);
+  if (!failure.error_file.empty()) line += "; " + failure.error_file;
+  return line;
+}
+
+void write_error_file(const Failure& failure) {
+  Json content = error_file_content(failure.error_file);
+  const int64_t now =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  if (!content.contains("message")) {
+    const std::string message = failure.signal != 0
+                                    ? "Signal " + std::to_string(failure.signal) + " (" + signal_name(failure.signal) +
+                                          ") received by PID " + std::to_string(failure.pid)
+                                    : "Exit code " + std::to_string(failure.exit_code);
+    content["message"] = {{"message", message}, {"extraInfo", {{"timestamp", std::to_string(now)}}}};
+  }
+  content["rank"] = failure.rank;
+  content["local_rank"] = failure.local_rank;
+  content["host"] = failure.host;
+  content["pid"] = failure.pid;
+  content["exit_code"] = failure.exit_code;
+  content["signal"] = failure.signal != 0 ? Json(signal_name(failure.signal)) : Json();
+  content["time"] = now;
+  const std::string text = content.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (!failure.error_file.empty()) write_quietly(failure.error_file, text);
+  const char* own = std::getenv("TORCHELASTIC_ERROR_FILE");
+  if (own != nullptr && *own != '\0') write_quietly(own, text);
+}
+
+}  // namespace bert

@@ -1,0 +1,34 @@
+// What is known about a rank that failed: for one line on stderr, for error.json, and for the other nodes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "app/launcher/worker_environment.h"
+#include "app/launcher/worker_group.h"
+
+namespace bert {
+
+/// `phase` and `last_collective` are what the rank itself wrote as members of these names into TORCHELASTIC_ERROR_FILE;
+/// `message` is its exception, in the form of torch.distributed.elastic's ErrorHandler or as a string.
+struct Failure {
+  int64_t rank = 0, local_rank = 0, pid = 0;  // pid 0: it could not be started
+  std::string host;
+  int exit_code = 0;  // 128 + signal for a death by signal
+  int signal = 0;
+  std::string message, phase, last_collective, error_file;
+};
+
+/// Gathers what is known about an exit. A missing or unreadable error file is no error.
+Failure describe_exit(const LaunchConfig& config, const Assignment& assignment, const WorkerExit& exit,
+                      const std::string& error_file);
+
+/// "rank 1 (local rank 1, host h, pid 7) was killed by signal 9 (SIGKILL) in phase forward: ..."
+std::string one_line(const Failure& failure);
+
+/// Writes or completes the failed rank's error file: its own members stay, and rank, local_rank, host, pid, exit_code,
+/// signal and time are added; where the rank wrote no message, one in ErrorHandler's form. Also copies it to this
+/// process' own TORCHELASTIC_ERROR_FILE, as torchrun does. Failures to write are ignored: the job's end matters more.
+void write_error_file(const Failure& failure);
+
+}  // namespace bert

@@ -1,0 +1,247 @@
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+#include "app/exit_codes.h"
+#include "app/launcher/job_link.h"
+#include "app/launcher/job_messages.h"
+#include "app/launcher/job_token.h"
+#include "app/launcher/secure_channel.h"
+#include "app/launcher/store_relay.h"
+#include "data/error.h"
+
+namespace bert {
+namespace {
+
+using Clock = EventLoop::Clock;
+
+constexpr double kFirstRetry_seconds = 0.1, kLongestRetry_seconds = 1;
+constexpr double kExitBarrier_seconds = 300;  // torchrun's: how long a node that is done waits for the others
+constexpr double kTick_seconds = 0.1;
+constexpr int kAcceptsAtOnce = 64;
+
+/// A node that is not the host.
+class JobClient : public JobLink {
+ public:
+  JobClient(EventLoop& loop, const LaunchConfig& config, OnOrder on_order)
+      : loop_(loop),
+        config_(config),
+        endpoint_{config.rendezvous.host, config.rendezvous.port},
+        on_order_(std::move(on_order)),
+        token_(job_token(config.rendezvous)),
+        relay_(loop, [this](uint8_t type, uint32_t stream, std::string_view payload) {
+          if (channel_) channel_->send(type, stream, payload);
+        }) {
+    loop_.after(0, [this] { connect(); });
+    join_timer_ = loop_.after(config.rendezvous.join_timeout, [this] { give_up(); });
+  }
+  ~JobClient() override {
+    if (listener_) loop_.unwatch(listener_.get());
+    for (const auto& timer : {retry_timer_, join_timer_, tick_timer_, barrier_timer_}) {
+      if (timer) loop_.cancel(*timer);
+    }
+  }
+
+  StoreAddress open_round(const Assignment&) override {
+    if (!listener_) {
+      // The endpoint's own port where it is free: then MASTER_PORT is what torchrun's would be.
+      listener_ = try_listen_on({"127.0.0.1", config_.rendezvous.dynamic ? 0 : config_.rendezvous.port});
+      if (!listener_) listener_ = listen_on({"127.0.0.1", 0});
+      loop_.watch(listener_.get(), POLLIN, [this](short) { accept_some(); });
+    }
+    relay_.close_all();
+    const char* unshared = std::getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+    const bool rank_serves = config_.rendezvous.dynamic && unshared != nullptr && std::string(unshared) == "1";
+    return {"127.0.0.1", port_of(listener_.get()), !rank_serves};
+  }
+  void stopped() override {
+    stopped_ = true;
+    tell(StoppedMessage{});
+  }
+  void succeeded() override {
+    tell(SucceededMessage{});
+    barrier_timer_ =
+        loop_.after(kExitBarrier_seconds, [this] { end(kOk, "the other nodes are not done yet; leaving"); });
+  }
+  void failed(const Failure& failure) override {
+    tell_or_end(FailedMessage{failure}, failure.exit_code, one_line(failure));
+  }
+  void interrupted(int signal) override {
+    tell_or_end(InterruptedMessage{signal}, 128 + signal, "signal " + std::to_string(signal));
+  }
+  [[nodiscard]] bool finished() const override {
+    return ended_ && (!channel_ || channel_->closed() || (stopped_ && channel_->flushed()));
+  }
+
+ private:
+  void connect() {
+    retry_timer_.reset();
+    channel_.reset();
+    if (ended_) return;
+    try {
+      SecureChannel::Events events;
+      events.ready = [this] { join(); };
+      events.frame = [this](const Frame& frame) { take(frame); };
+      events.closed = [this](const std::string& why) { closed(why); };
+      channel_ =
+          std::make_unique<SecureChannel>(loop_, start_connect(endpoint_), SecureChannel::Role::kAgent, token_, events);
+    } catch (const IoError& error) {
+      closed(error.what());
+    }
+  }
+
+  void closed(const std::string& why) {
+    relay_.close_all();
+    if (ended_) return;
+    if (joined_)
+      return end(kPeerFailure, "lost the host of the job at " + to_string(endpoint_) + ": " + why +
+                                   "; check that machine and the network to it");
+    if (channel_ && channel_->refused()) {
+      return end(kRefused, to_string(endpoint_) + ": " + why + "; give all machines the same " + kTokenFileVariable +
+                               ", or the same " + kTokenVariable);
+    }
+    last_error_ = why;
+    retry_timer_ = loop_.after(retry_seconds_, [this] { connect(); });
+    retry_seconds_ = std::min(2 * retry_seconds_, kLongestRetry_seconds);
+  }
+
+  void give_up() {
+    if (joined_) return;
+    end(kPeerFailure, "rendezvous " + config_.rendezvous.id + ": no host at " + to_string(endpoint_) + " within " +
+                          std::to_string(static_cast<int64_t>(config_.rendezvous.join_timeout)) + " s (" + last_error_ +
+                          "); check that bertrun runs there with the same --rdzv-id and endpoint, and that no firewall "
+                          "is between");
+  }
+
+  void join() {
+    joined_ = true;
+    heard_ = Clock::now();
+    channel_->set_timeout(silence());
+    const RendezvousConfig& own = config_.rendezvous;
+    tell(JoinMessage{own.id,
+                     own.min_nodes,
+                     own.max_nodes,
+                     {own.local_addr, getpid(), own.node_rank, config_.role, config_.nproc_per_node}});
+    tick();
+  }
+
+  void take(const Frame& frame) {
+    heard_ = Clock::now();
+    if (frame.type == kPingFrame) return;
+    std::string wrong;
+    if (frame.type == kControlFrame) {
+      try {
+        obey(decode(frame.payload));
+      } catch (const DataError& error) {
+        wrong = error.what();
+      }
+    } else {
+      wrong = relay_.take(frame);
+    }
+    if (!wrong.empty()) end(kPeerFailure, "the host at " + to_string(endpoint_) + " breaks the protocol: " + wrong);
+  }
+
+  void obey(const JobMessage& message) {
+    if (const auto* refused = std::get_if<RefusedMessage>(&message)) {
+      return end(kPeerFailure, "the host at " + to_string(endpoint_) + " does not admit this node: " + refused->reason);
+    }
+    const auto* order = std::get_if<OrderMessage>(&message);
+    if (order == nullptr) throw DataError("a message that only agents send");
+    if (ended_) return;
+    ended_ = order->order.kind == JobOrder::kEnd;
+    stopped_ = false;
+    deliver(order->order);
+  }
+
+  void deliver(const JobOrder& order) {
+    loop_.after(0, [this, order] { on_order_(order); });  // never from inside of a call
+  }
+
+  /// Ends this node without the host.
+  void end(int exit_code, const std::string& reason) {
+    if (ended_) return;
+    ended_ = true;
+    JobOrder order;
+    order.kind = JobOrder::kEnd;
+    order.exit_code = exit_code;
+    order.reason = reason;
+    deliver(order);
+  }
+
+  void tell(const JobMessage& message) {
+    if (channel_) channel_->send(kControlFrame, 0, encode(message));
+  }
+
+  /// Before there is a host that could order it, this node ends itself.
+  void tell_or_end(const JobMessage& message, int exit_code, const std::string& reason) {
+    if (!joined_) return end(exit_code, reason);
+    tell(message);
+  }
+
+  [[nodiscard]] double silence() const {
+    return config_.rendezvous.keep_alive_interval * static_cast<double>(config_.rendezvous.keep_alive_max_attempt);
+  }
+
+  void tick() {
+    const auto now = Clock::now();
+    const auto since = [&](Clock::time_point then) { return std::chrono::duration<double>(now - then).count(); };
+    if (since(pinged_) >= config_.rendezvous.keep_alive_interval) {
+      pinged_ = now;
+      channel_->send(kPingFrame, 0, "");
+    }
+    if (since(heard_) > silence()) closed("silent for " + std::to_string(static_cast<int64_t>(silence())) + " s");
+    tick_timer_ = loop_.after(kTick_seconds, [this] { tick(); });
+  }
+
+  void accept_some() {
+    for (int i = 0; i < kAcceptsAtOnce; ++i) {
+      Descriptor rank(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!rank) return;
+      if (channel_ && channel_->ready()) relay_.connected(std::move(rank));
+    }
+  }
+
+  EventLoop& loop_;
+  const LaunchConfig& config_;
+  const Endpoint endpoint_;
+  const OnOrder on_order_;
+  const std::string token_;
+  std::unique_ptr<SecureChannel> channel_;
+  StoreRelay relay_;
+  Descriptor listener_;
+  std::optional<EventLoop::TimerId> retry_timer_, join_timer_, tick_timer_, barrier_timer_;
+  double retry_seconds_ = kFirstRetry_seconds;
+  Clock::time_point heard_, pinged_;
+  std::string last_error_ = "no answer";
+  bool joined_ = false, stopped_ = false, ended_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<JobLink> make_job_client(EventLoop& loop, const LaunchConfig& config, JobLink::OnOrder on_order) {
+  return std::make_unique<JobClient>(loop, config, std::move(on_order));
+}
+
+std::unique_ptr<JobLink> make_job_link(EventLoop& loop, const LaunchConfig& config, JobLink::OnOrder on_order) {
+  const RendezvousConfig& rendezvous = config.rendezvous;
+  if (rendezvous.max_nodes == 1) return make_job_host(loop, config, Descriptor(), std::move(on_order));
+  const Endpoint endpoint{rendezvous.host, rendezvous.port};
+  if (!rendezvous.dynamic) {
+    if (rendezvous.node_rank != 0) return make_job_client(loop, config, std::move(on_order));
+    return make_job_host(loop, config, listen_on(endpoint), std::move(on_order));
+  }
+  if (!rendezvous.is_host.value_or(is_this_machine(rendezvous.host)))
+    return make_job_client(loop, config, std::move(on_order));
+  // Of several agents on the endpoint's machine the first to take its port is the host.
+  Descriptor listener = rendezvous.is_host ? listen_on(endpoint) : try_listen_on(endpoint);
+  if (!listener) return make_job_client(loop, config, std::move(on_order));
+  return make_job_host(loop, config, std::move(listener), std::move(on_order));
+}
+
+}  // namespace bert

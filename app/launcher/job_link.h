@@ -1,0 +1,45 @@
+// How an agent talks to its job: directly, on the machine that hosts the rendezvous, or over the network.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "app/launcher/event_loop.h"
+#include "app/launcher/failure.h"
+#include "app/launcher/options.h"
+#include "app/launcher/rendezvous.h"
+#include "app/launcher/socket.h"
+
+namespace bert {
+
+/// The agent's side of a job. Orders come through the callback that it was made with, never from inside of a call.
+class JobLink {
+ public:
+  using OnOrder = std::function<void(const JobOrder&)>;
+  virtual ~JobLink() = default;
+
+  /// The store that this node's ranks are to use in a round that is about to start.
+  virtual StoreAddress open_round(const Assignment& assignment) = 0;
+  /// This node's ranks are gone; their store may go.
+  virtual void stopped() = 0;
+  virtual void succeeded() = 0;
+  virtual void failed(const Failure& failure) = 0;
+  virtual void interrupted(int signal) = 0;
+  /// On SIGCHLD.
+  virtual void child_ended() {}
+  /// Nothing is left to be done for other nodes.
+  [[nodiscard]] virtual bool finished() const = 0;
+};
+
+/// The link of the node that hosts the job; without a listener nobody else can join.
+std::unique_ptr<JobLink> make_job_host(EventLoop& loop, const LaunchConfig& config, Descriptor listener,
+                                       JobLink::OnOrder on_order);
+
+/// The link of every other node: looks for the host until --rdzv-conf join_timeout.
+std::unique_ptr<JobLink> make_job_client(EventLoop& loop, const LaunchConfig& config, JobLink::OnOrder on_order);
+
+/// The link for this configuration: a host where the rendezvous is here (always, with one node), else a client.
+/// Throws UsageError, IoError, RefusedError.
+std::unique_ptr<JobLink> make_job_link(EventLoop& loop, const LaunchConfig& config, JobLink::OnOrder on_order);
+
+}  // namespace bert

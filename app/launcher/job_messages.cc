@@ -1,0 +1,145 @@
+#include "app/launcher/job_messages.h"
+
+#include <nlohmann/json.hpp>
+
+#include "app/bounded_json.h"
+#include "data/error.h"
+
+namespace bert {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kLongestText = 1024;  // bytes, so that a message fits a frame when all of them are escaped
+constexpr const char* kWhere = "message of an agent";
+
+std::string shortened(const std::string& text) { return text.substr(0, kLongestText); }
+
+int64_t number(const Json& object, const char* key) { return integer_member(object, key, kWhere); }
+std::string text(const Json& object, const char* key) { return string_member(object, key, kWhere); }
+
+Json to_json(const NodeInfo& node) {
+  return {{"host", shortened(node.host)},
+          {"pid", node.pid},
+          {"node_rank", node.node_rank},
+          {"role", shortened(node.role)},
+          {"local_world_size", node.local_world_size}};
+}
+
+NodeInfo node_of(const Json& object) {
+  constexpr int64_t kMostRanks = 1 << 20;
+  NodeInfo node{text(object, "host"), number(object, "pid"), number(object, "node_rank"), text(object, "role"),
+                number(object, "local_world_size")};
+  if (node.local_world_size < 1 || node.local_world_size > kMostRanks)
+    throw DataError(std::string(kWhere) + ": local_world_size " + std::to_string(node.local_world_size));
+  return node;
+}
+
+Json to_json(const Failure& failure) {
+  return {{"rank", failure.rank},
+          {"local_rank", failure.local_rank},
+          {"pid", failure.pid},
+          {"host", shortened(failure.host)},
+          {"exit_code", failure.exit_code},
+          {"signal", failure.signal},
+          {"message", shortened(failure.message)},
+          {"phase", shortened(failure.phase)},
+          {"last_collective", shortened(failure.last_collective)},
+          {"error_file", shortened(failure.error_file)}};
+}
+
+Failure failure_of(const Json& object) {
+  return {.rank = number(object, "rank"),
+          .local_rank = number(object, "local_rank"),
+          .pid = number(object, "pid"),
+          .host = text(object, "host"),
+          .exit_code = static_cast<int>(number(object, "exit_code") & 0xff),
+          .signal = static_cast<int>(number(object, "signal") & 0x7f),
+          .message = text(object, "message"),
+          .phase = text(object, "phase"),
+          .last_collective = text(object, "last_collective"),
+          .error_file = text(object, "error_file")};
+}
+
+Json to_json(const JobOrder& order) {
+  const Assignment& place = order.assignment;
+  return {{"kind", static_cast<int>(order.kind)},
+          {"round", place.round},
+          {"group_rank", place.group_rank},
+          {"group_world_size", place.group_world_size},
+          {"first_rank", place.first_rank},
+          {"world_size", place.world_size},
+          {"first_role_rank", place.first_role_rank},
+          {"role_world_size", place.role_world_size},
+          {"restart_count", place.restart_count},
+          {"reason", shortened(order.reason)},
+          {"failed", order.failed},
+          {"exit_code", order.exit_code},
+          {"signal", order.signal}};
+}
+
+JobOrder order_of(const Json& object) {
+  JobOrder order;
+  const int64_t kind = number(object, "kind");
+  if (kind < JobOrder::kStart || kind > JobOrder::kEnd) throw DataError(std::string(kWhere) + ": unknown order");
+  order.kind = static_cast<JobOrder::Kind>(kind);
+  order.assignment = {.round = number(object, "round"),
+                      .group_rank = number(object, "group_rank"),
+                      .group_world_size = number(object, "group_world_size"),
+                      .first_rank = number(object, "first_rank"),
+                      .world_size = number(object, "world_size"),
+                      .first_role_rank = number(object, "first_role_rank"),
+                      .role_world_size = number(object, "role_world_size"),
+                      .restart_count = number(object, "restart_count")};
+  order.reason = text(object, "reason");
+  order.failed = boolean_member(object, "failed", kWhere);
+  order.exit_code = static_cast<int>(number(object, "exit_code") & 0xff);
+  order.signal = static_cast<int>(number(object, "signal") & 0x7f);
+  return order;
+}
+
+struct Encoder {
+  Json operator()(const JoinMessage& message) const {
+    return {{"type", "join"},
+            {"id", shortened(message.id)},
+            {"min_nodes", message.min_nodes},
+            {"max_nodes", message.max_nodes},
+            {"node", to_json(message.node)}};
+  }
+  Json operator()(const StoppedMessage&) const { return {{"type", "stopped"}}; }
+  Json operator()(const SucceededMessage&) const { return {{"type", "succeeded"}}; }
+  Json operator()(const FailedMessage& message) const {
+    return {{"type", "failed"}, {"failure", to_json(message.failure)}};
+  }
+  Json operator()(const InterruptedMessage& message) const {
+    return {{"type", "interrupted"}, {"signal", message.signal}};
+  }
+  Json operator()(const RefusedMessage& message) const {
+    return {{"type", "refused"}, {"reason", shortened(message.reason)}};
+  }
+  Json operator()(const OrderMessage& message) const { return {{"type", "order"}, {"order", to_json(message.order)}}; }
+};
+
+}  // namespace
+
+std::string encode(const JobMessage& message) {
+  return std::visit(Encoder{}, message).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+JobMessage decode(const std::string& encoded) {
+  const Json object = parse_bounded_json(encoded, kWhere);
+  const std::string type = text(object, "type");
+  const auto part = [&](const char* key) { return member(object, key, Json::value_t::object, kWhere); };
+  if (type == "join")
+    return JoinMessage{text(object, "id"), number(object, "min_nodes"), number(object, "max_nodes"),
+                       node_of(part("node"))};
+  if (type == "stopped") return StoppedMessage{};
+  if (type == "succeeded") return SucceededMessage{};
+  if (type == "failed") return FailedMessage{failure_of(part("failure"))};
+  if (type == "interrupted") return InterruptedMessage{static_cast<int>(number(object, "signal") & 0x7f)};
+  if (type == "refused") return RefusedMessage{text(object, "reason")};
+  if (type == "order") return OrderMessage{order_of(part("order"))};
+  throw DataError(std::string(kWhere) + ": unknown type \"" + type.substr(0, 40) + "\"");
+}
+
+}  // namespace bert

@@ -1,0 +1,43 @@
+// What agents and the host of a job tell each other, as JSON in control frames.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "app/launcher/failure.h"
+#include "app/launcher/rendezvous.h"
+
+namespace bert {
+
+/// An agent's first message.
+struct JoinMessage {
+  std::string id;  // --rdzv-id
+  int64_t min_nodes = 1, max_nodes = 1;
+  NodeInfo node;
+};
+struct StoppedMessage {};
+struct SucceededMessage {};
+struct FailedMessage {
+  Failure failure;
+};
+struct InterruptedMessage {
+  int signal = 0;
+};
+/// The host's: why the agent may not join.
+struct RefusedMessage {
+  std::string reason;
+};
+struct OrderMessage {
+  JobOrder order;
+};
+
+using JobMessage = std::variant<JoinMessage, StoppedMessage, SucceededMessage, FailedMessage, InterruptedMessage,
+                                RefusedMessage, OrderMessage>;
+
+/// Texts in it are shortened to what fits a frame.
+std::string encode(const JobMessage& message);
+
+/// Throws DataError.
+JobMessage decode(const std::string& text);
+
+}  // namespace bert

@@ -1,0 +1,121 @@
+#include "app/launcher/job_token.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "app/exit_codes.h"
+#include "app/launcher/random.h"
+#include "app/launcher/socket.h"
+#include "app/sha256.h"
+#include "data/error.h"
+#include "data/files.h"
+
+namespace bert {
+namespace {
+
+constexpr size_t kTokenBytes = 32;
+
+std::string from_hexadecimal(std::string_view digits, const std::string& where) {
+  while (!digits.empty() && std::isspace(static_cast<unsigned char>(digits.back())) != 0) digits.remove_suffix(1);
+  const auto value = [](char digit) {
+    if (digit >= '0' && digit <= '9') return digit - '0';
+    if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
+    return digit >= 'A' && digit <= 'F' ? digit - 'A' + 10 : -1;
+  };
+  std::string bytes;
+  for (size_t i = 0; i + 1 < digits.size(); i += 2) {
+    const int high = value(digits[i]), low = value(digits[i + 1]);
+    if (high < 0 || low < 0) break;
+    bytes += static_cast<char>(high * 16 + low);
+  }
+  // The content itself is not shown: it may be a token with one wrong digit.
+  if (digits.size() != 2 * kTokenBytes || bytes.size() != kTokenBytes)
+    throw DataError(where + ": expected 64 hexadecimal digits; make them with `openssl rand -hex 32`");
+  return bytes;
+}
+
+/// A token file must be the user's own, and nobody else may read it.
+void check_private(const std::string& path) {
+  struct stat state {};
+  if (lstat(path.c_str(), &state) != 0) throw InputMissing(path + ": " + std::strerror(errno));
+  if (state.st_uid != geteuid() || (state.st_mode & 077) != 0 || S_ISLNK(state.st_mode)) {
+    throw RefusedError(path +
+                       ": others can read or replace this file, so it cannot hold a job's token; chmod go= it, "
+                       "and let it be your own");
+  }
+}
+
+std::string runtime_directory() {
+  const char* given = std::getenv("XDG_RUNTIME_DIR");
+  const std::string base = given != nullptr && *given != '\0' ? std::string(given) + "/bertrun"
+                                                              : "/tmp/bertrun-" + std::to_string(geteuid());
+  if (mkdir(base.c_str(), 0700) != 0 && errno != EEXIST) throw IoError(base + ": " + std::strerror(errno));
+  check_private(base);
+  return base;
+}
+
+std::string runtime_file(const RendezvousConfig& config) {
+  return runtime_directory() + "/" + sha256(std::to_string(config.port) + "/" + config.id).substr(0, 32) + ".token";
+}
+
+/// The file's content; makes the file when it is not there. Whoever comes second gets the first one's.
+std::string shared_token(const std::string& path) {
+  const std::string temporary = path + "." + to_hexadecimal(random_bytes(8));
+  const Descriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const std::string digits = to_hexadecimal(random_bytes(kTokenBytes));
+  const bool written = write(file.get(), digits.data(), digits.size()) == static_cast<ssize_t>(digits.size());
+  const bool placed = written && link(temporary.c_str(), path.c_str()) == 0;
+  const int error = errno;
+  unlink(temporary.c_str());
+  if (!placed && error != EEXIST) throw IoError(path + ": cannot be made: " + std::strerror(error));
+  check_private(path);
+  return from_hexadecimal(read_file(path, 4096), path);
+}
+
+}  // namespace
+
+std::string job_token(const RendezvousConfig& config) {
+  const char* value = std::getenv(kTokenVariable);
+  const char* file = std::getenv(kTokenFileVariable);
+  const std::string given = value != nullptr ? value : "", path = file != nullptr ? file : "";
+  unsetenv(kTokenVariable);
+  unsetenv(kTokenFileVariable);
+  if (!given.empty()) return from_hexadecimal(given, kTokenVariable);
+  if (!path.empty()) {
+    check_private(path);
+    return from_hexadecimal(read_file(path, 4096), path);
+  }
+  if (is_loopback(config.host)) return shared_token(runtime_file(config));
+  throw RefusedError(
+      "the machines of a job must share a secret before they meet on a network: make one with\n"
+      "  (umask 077; openssl rand -hex 32 > bertrun.token)\n"
+      "copy the file to every machine (or keep it in a home directory that they share), and start every bertrun with "
+      "BERTRUN_TOKEN_FILE=bertrun.token, or with its content in BERTRUN_TOKEN");
+}
+
+std::string hmac_sha256(std::string_view key, std::string_view text) {
+  constexpr size_t kBlock = 64;  // of SHA-256
+  std::string padded(key.size() > kBlock ? sha256_bytes(key) : key);
+  padded.resize(kBlock, '\0');
+  std::string inner = padded, outer = padded;
+  for (size_t i = 0; i < kBlock; ++i) {
+    inner[i] = static_cast<char>(inner[i] ^ 0x36);
+    outer[i] = static_cast<char>(outer[i] ^ 0x5c);
+  }
+  return sha256_bytes(outer + sha256_bytes(inner.append(text)));
+}
+
+bool equal_secrets(std::string_view a, std::string_view b) {
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    difference |= static_cast<unsigned>(static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]));
+  return difference == 0;
+}
+
+}  // namespace bert

@@ -1,0 +1,28 @@
+// The secret that the agents of one job share.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "app/launcher/options.h"
+
+namespace bert {
+
+inline constexpr const char* kTokenVariable = "BERTRUN_TOKEN";           // 64 hexadecimal digits
+inline constexpr const char* kTokenFileVariable = "BERTRUN_TOKEN_FILE";  // a file of them, readable by its owner only
+
+/// The job's token, 32 bytes: from BERTRUN_TOKEN; from the file that BERTRUN_TOKEN_FILE names; or, when the endpoint is
+/// a loopback address, from a file in the user's runtime directory ($XDG_RUNTIME_DIR, else /tmp/bertrun-<uid>), named
+/// after port and rendezvous id and made by whichever agent comes first (it stays: removing it would race with the next
+/// job of that name). The variables are taken out of this
+/// process' environment. Throws RefusedError when there is none, or when others can read the file; DataError when it is
+/// no token.
+std::string job_token(const RendezvousConfig& config);
+
+/// HMAC-SHA256, 32 bytes. Source: RFC 2104.
+std::string hmac_sha256(std::string_view key, std::string_view text);
+
+/// Compares in a time that depends on the lengths alone.
+bool equal_secrets(std::string_view a, std::string_view b);
+
+}  // namespace bert

@@ -1,0 +1,14 @@
+#include "app/launcher/launcher.h"
+
+#include "app/exit_codes.h"
+#include "app/launcher/agent.h"
+#include "app/launcher/options.h"
+
+namespace bert {
+
+int launch_command(int argc, char** argv) {
+  const auto config = parse_launch_command(argc, argv);
+  return config ? run_agent(*config) : kOk;
+}
+
+}  // namespace bert

@@ -1,0 +1,123 @@
+// bertrun's command line: torchrun's options, their defaults, spellings and PET_ variables, and what follows from them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace bert {
+
+/// torchrun's options as text and numbers, before they are given a meaning. Each is `--a-b`, `--a_b` and the variable
+/// PET_A_B; the command line wins.
+struct LaunchOptions {
+  std::string nnodes = "1:1", nproc_per_node = "1";
+  std::string rdzv_backend = "static", rdzv_endpoint, rdzv_id = "none", rdzv_conf;
+  bool standalone = false;
+  int64_t max_restarts = 0;
+  double monitor_interval = 0.1;
+  std::string start_method = "spawn", event_log_handler = "null", role = "default";
+  bool module = false, no_python = false, run_path = false;
+  std::string log_dir, redirects = "0", tee = "0", local_ranks_filter;
+  std::string duplicate_stdout_filters, duplicate_stderr_filters, log_line_prefix_template;
+  int64_t node_rank = 0;
+  std::string master_addr = "127.0.0.1";
+  int64_t master_port = 29500;
+  std::string local_addr, logs_specs, numa_binding;
+  std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+  bool virtual_local_rank = false;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit("nnodes", self.nnodes, "machines: N, or MIN:MAX of an elastic job");
+    visit("nproc_per_node", self.nproc_per_node, "ranks on this machine: a number, gpu, cpu or auto");
+    visit("rdzv_backend", self.rdzv_backend, "static (machine 0 is --node-rank 0) or c10d (any order)");
+    visit("rdzv_endpoint", self.rdzv_endpoint, "HOST[:PORT] where the machines meet (c10d: port 29400)");
+    visit("rdzv_id", self.rdzv_id, "name of the job, the same on every machine");
+    visit("rdzv_conf", self.rdzv_conf, "KEY=VALUE,...: join_timeout, last_call_timeout, close_timeout, ...");
+    visit("standalone", self.standalone, "one machine, a free port, an id of its own");
+    visit("max_restarts", self.max_restarts, "restarts of all ranks before giving up");
+    visit("monitor_interval", self.monitor_interval, "seconds between two looks at the logs");
+    visit("start_method", self.start_method, "spawn, fork or forkserver; no meaning here");
+    visit("event_log_handler", self.event_log_handler, "no meaning here");
+    visit("role", self.role, "name of the ranks in ROLE_NAME and in log prefixes");
+    visit("module", self.module, "PROGRAM is a Python module (python -m)");
+    visit("no_python", self.no_python, "run a .py file as a program of its own");
+    visit("run_path", self.run_path, "run a Python file through runpy.run_path");
+    visit("log_dir", self.log_dir, "directory of log files; /dev/null for none");
+    visit("redirects", self.redirects,
+          "streams to files: 0 none, 1 stdout, 2 stderr, 3 both, or 0:1,1:2 by local rank");
+    visit("tee", self.tee, "streams to files and to the console, as --redirects");
+    visit("local_ranks_filter", self.local_ranks_filter, "local ranks whose output reaches the console: 0,1");
+    visit("duplicate_stdout_filters", self.duplicate_stdout_filters, "copy lines of --tee with one of A,B to a file");
+    visit("duplicate_stderr_filters", self.duplicate_stderr_filters, "the same of stderr; ,, is a comma");
+    visit("log_line_prefix_template", self.log_line_prefix_template, "of --tee; ${role_name} ${rank} ${local_rank}");
+    visit("node_rank", self.node_rank, "number of this machine, from 0 (static)");
+    visit("master_addr", self.master_addr, "address of machine 0 (static)");
+    visit("master_port", self.master_port, "port on machine 0 (static)");
+    visit("local_addr", self.local_addr, "name of this machine for the others; default: its host name");
+    visit("logs_specs", self.logs_specs, "no meaning here");
+    visit("numa_binding", self.numa_binding, "bind ranks to processors: node, socket, exclusive or core-complex");
+    visit("signals_to_handle", self.signals_to_handle, "signals that end the job after the ranks have got them");
+    visit("virtual_local_rank", self.virtual_local_rank, "every rank has LOCAL_RANK 0 and sees one GPU");
+  }
+};
+
+/// Where and how the machines of a job meet.
+struct RendezvousConfig {
+  bool dynamic = false;  // c10d: ranks are given out when all have come; static: they follow from node_rank
+  std::string host = "127.0.0.1";
+  int64_t port = 29500;  // 0: any, for one machine
+  std::string id = "none";
+  int64_t min_nodes = 1, max_nodes = 1, node_rank = 0;
+  std::optional<bool> is_host;  // c10d's is_host; without it the machine that `host` names
+  std::string local_addr;       // how the others call this machine
+  double join_timeout = 600, last_call_timeout = 30, close_timeout = 30, keep_alive_interval = 5;  // seconds
+  int64_t keep_alive_max_attempt = 3;
+};
+
+/// Which of a rank's streams: bit 0 stdout, bit 1 stderr.
+using StreamSet = int;
+inline constexpr StreamSet kNoStream = 0, kStdout = 1, kStderr = 2;
+
+/// Streams by local rank: `all` unless `of_rank` names the rank.
+struct StreamChoice {
+  StreamSet all = kNoStream;
+  std::map<int64_t, StreamSet> of_rank;
+  [[nodiscard]] StreamSet of(int64_t local_rank) const;
+};
+
+struct LogConfig {
+  std::string directory;  // "" = a temporary one, /dev/null = no files
+  StreamChoice redirects, tee;
+  std::set<int64_t> ranks_on_console;  // empty = all
+  std::vector<std::string> stdout_filters, stderr_filters;
+  std::string prefix_template = "[${role_name}${local_rank}]:";
+  double tail_interval_seconds = 0.1;
+};
+
+/// What bertrun does, resolved from LaunchOptions and the environment.
+struct LaunchConfig {
+  int64_t nproc_per_node = 1;
+  RendezvousConfig rendezvous;
+  LogConfig logs;
+  std::string role = "default", numa_binding;
+  int64_t max_restarts = 0;
+  std::vector<int> ending_signals;  // forwarded, then the job ends
+  std::string signals_to_handle;    // as given: TORCHELASTIC_SIGNALS_TO_HANDLE
+  bool virtual_local_rank = false;
+  double shutdown_timeout_seconds = 30;  // between a forwarded signal and SIGKILL
+  double failure_grace_seconds = 0.7;    // between SIGTERM and SIGKILL when a rank has died
+  std::vector<std::string> command;      // program and arguments as they are executed, before ${local_rank}
+};
+
+/// bertrun's command line and environment. Prints notes about options without a meaning here on stderr. Returns nothing
+/// when --help was asked for and printed. Throws UsageError.
+std::optional<LaunchConfig> parse_launch_command(int argc, char** argv);
+
+/// `text` with ${name} and $name replaced where `variables` has the name; the rest stays as it is, and $$ is a $.
+std::string substitute(const std::string& text, const std::map<std::string, std::string>& variables);
+
+}  // namespace bert

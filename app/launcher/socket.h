@@ -1,0 +1,72 @@
+// TCP endpoints and non-blocking sockets of the launcher.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace bert {
+
+struct Endpoint {
+  std::string host;
+  int64_t port = 0;
+};
+
+/// HOST[:PORT] as torchrun reads it: "" is localhost, IPv6 stands in brackets. Throws UsageError.
+Endpoint parse_endpoint(const std::string& text, int64_t default_port);
+
+/// "host:port", with brackets around IPv6.
+std::string to_string(const Endpoint& endpoint);
+
+/// This machine's name for others: its fully qualified name where it has one.
+std::string host_name();
+
+/// Whether every address of `host` is a loopback address. A name without an address is not.
+bool is_loopback(const std::string& host);
+
+/// Whether `host` is this machine: one of its names, or an address of one of its interfaces.
+bool is_this_machine(const std::string& host);
+
+/// A file descriptor that is closed with its owner.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int value) : value_(value) {}
+  Descriptor(Descriptor&& other) noexcept : value_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  ~Descriptor() { reset(); }
+  [[nodiscard]] int get() const { return value_; }
+  [[nodiscard]] explicit operator bool() const { return value_ >= 0; }
+  int release();
+  void reset();
+
+ private:
+  int value_ = -1;
+};
+
+/// A listening socket on exactly this endpoint (port 0: any). Throws IoError; when the port is taken the message names
+/// the process that holds it, where it can be found out.
+Descriptor listen_on(const Endpoint& endpoint);
+
+/// The same, or nothing when the port is taken.
+Descriptor try_listen_on(const Endpoint& endpoint);
+
+/// The port that a bound socket has.
+int64_t port_of(int socket);
+
+/// Starts a connection, non-blocking: the socket becomes writable when it stands or has failed (connection_error).
+/// Throws IoError when the name has no address.
+Descriptor start_connect(const Endpoint& endpoint);
+
+/// The error of a connection that became writable; 0 when it stands.
+int connection_error(int socket);
+
+/// Numeric address and port of the other side, for logs.
+std::string peer_of(int socket);
+
+/// Ends a connection whose other side does not acknowledge data for this long, also when it sends nothing.
+void set_peer_timeout(int socket, double seconds);
+
+/// The process that listens on a local TCP port, as "pid 12 (name)"; "" when it cannot be found out.
+std::string owner_of_port(int64_t port);
+
+}  // namespace bert

@@ -1,0 +1,138 @@
+#include "app/launcher/worker_group.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "app/exit_codes.h"
+#include "app/launcher/job_token.h"
+#include "data/error.h"
+
+namespace bert {
+namespace {
+
+/// In the child: a failed step's errno goes up the pipe, so that it is the launcher's error.
+[[noreturn]] void give_up(int error_pipe) {
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = write(error_pipe, &error, sizeof error);
+  _exit(127);
+}
+
+void redirect(const std::string& path, int pipe_end, int stream, int error_pipe) {
+  if (path.empty() && pipe_end < 0) return;
+  const int file = path.empty() ? pipe_end : open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0 || dup2(file, stream) < 0) give_up(error_pipe);
+}
+
+void bind_to(const std::set<int>& processors, int error_pipe) {
+  if (processors.empty()) return;
+  const auto count = static_cast<size_t>(*processors.rbegin()) + 1;
+  cpu_set_t* set = CPU_ALLOC(count);
+  const size_t bytes = CPU_ALLOC_SIZE(count);
+  CPU_ZERO_S(bytes, set);
+  for (const int processor : processors) CPU_SET_S(static_cast<size_t>(processor), bytes, set);
+  if (sched_setaffinity(0, bytes, set) != 0) give_up(error_pipe);
+}
+
+[[noreturn]] void become(const WorkerSpec& spec, char** arguments, const rlimit& descriptors, pid_t parent,
+                         int error_pipe) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kInternal);  // the launcher died before prctl
+  setsid();
+  struct sigaction defaults {};
+  defaults.sa_handler = SIG_DFL;
+  for (int number = 1; number < SIGRTMIN; ++number) sigaction(number, &defaults, nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  redirect(spec.files.stdout_file, spec.files.stdout_pipe, STDOUT_FILENO, error_pipe);
+  redirect(spec.files.stderr_file, spec.files.stderr_pipe, STDERR_FILENO, error_pipe);
+  bind_to(spec.processors, error_pipe);
+  setrlimit(RLIMIT_NOFILE, &descriptors);
+  for (const char* secret : {kTokenVariable, kTokenFileVariable}) unsetenv(secret);
+  for (const auto& [name, value] : spec.environment) setenv(name.c_str(), value.c_str(), 1);
+  execvp(arguments[0], arguments);
+  give_up(error_pipe);
+}
+
+}  // namespace
+
+int exit_code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+WorkerGroup::WorkerGroup(ProcessGuard& guard) : guard_(guard) {
+  getrlimit(RLIMIT_NOFILE, &descriptors_);
+  rlimit raised = descriptors_;
+  raised.rlim_cur = raised.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &raised);
+}
+
+void WorkerGroup::start(const WorkerSpec& spec, int64_t local_rank) {
+  if (running_.empty()) stopping_ = false, sent_.clear();
+  std::vector<char*> arguments;
+  for (const std::string& argument : spec.command) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  int error_pipe[2];
+  if (pipe2(error_pipe, O_CLOEXEC) != 0) throw IoError(std::string("pipe: ") + std::strerror(errno));
+  const pid_t parent = getpid(), pid = fork();
+  if (pid == 0) become(spec, arguments.data(), descriptors_, parent, error_pipe[1]);
+  const int fork_error = errno;
+  close(error_pipe[1]);
+  int error = 0;
+  const bool failed = pid < 0 || read(error_pipe[0], &error, sizeof error) == sizeof error;
+  close(error_pipe[0]);
+  if (pid < 0) throw IoError(std::string("fork: ") + std::strerror(fork_error));
+  if (failed) {
+    waitpid(pid, nullptr, 0);
+    throw InputMissing(spec.command.front() + ": cannot be run: " + std::strerror(error));
+  }
+  running_[pid] = local_rank;
+  guard_.add(pid);
+}
+
+void WorkerGroup::signal_all(int number) {
+  sent_.insert(number);
+  for (const auto& [pid, rank] : running_) {
+    if (kill(-pid, number) != 0) kill(pid, number);  // before its setsid there is no group yet
+  }
+}
+
+std::vector<WorkerExit> WorkerGroup::reap() {
+  std::vector<WorkerExit> result;
+  for (auto at = running_.begin(); at != running_.end();) {
+    const auto [pid, rank] = *at;
+    siginfo_t ended{};
+    // Left as a zombie first: its number, which is its group's, cannot go to another process meanwhile.
+    if (waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) {
+      ++at;
+      continue;
+    }
+    const bool success = ended.si_code == CLD_EXITED && ended.si_status == 0;
+    if (stopping_ || !success) kill(-pid, SIGKILL);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    result.push_back({rank, pid, status, stopping_ && WIFSIGNALED(status) && sent_.contains(WTERMSIG(status))});
+    guard_.remove(pid);
+    at = running_.erase(at);
+  }
+  return result;
+}
+
+void WorkerGroup::kill_all() {
+  begin_stop();
+  signal_all(SIGKILL);
+  while (!running_.empty()) {
+    const pid_t first = running_.begin()->first;
+    siginfo_t ended{};
+    waitid(P_PID, static_cast<id_t>(first), &ended, WEXITED | WNOWAIT);
+    reap();
+  }
+}
+
+}  // namespace bert

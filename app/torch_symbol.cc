@@ -1,0 +1,29 @@
+#include "app/torch_symbol.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace bert {
+namespace {
+
+/// Threads of OpenMP that wait for each other spin for milliseconds first, also when the one that they wait for has
+/// lost its core to another process: next to one busy process a step of the quick start took 8 times as long as with
+/// this. GNU's OpenMP reads the variable once, when LibTorch is loaded.
+void shorten_spinning() {
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0);
+}
+
+}  // namespace
+
+void* torch_library_symbol(const char* name, std::string& error) {
+  shorten_spinning();
+  const auto directory = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  void* const library = dlopen((directory / "libbert.so").c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* const symbol = library != nullptr ? dlsym(library, name) : nullptr;
+  if (symbol == nullptr) error = dlerror();
+  return symbol;
+}
+
+}  // namespace bert

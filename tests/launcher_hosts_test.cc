@@ -1,0 +1,181 @@
+// Agents in network namespaces: four "hosts" on one bridge, a fifth that is hostile. Needs root and iproute2.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <deque>
+#include <set>
+#include <sstream>
+
+#include "app/launcher/job_token.h"
+#include "app/launcher/socket.h"
+#include "tests/launcher_testing.h"
+
+using namespace bert;
+using namespace bert::testing;
+
+namespace {
+
+bool shell_works(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+
+/// Namespaces with one interface each, 10.77.0.1 and on, that a bridge in a namespace of its own joins.
+class Network {
+ public:
+  explicit Network(int hosts) : prefix_(fmt::format("bertrun{}", getpid())), hosts_(hosts) {
+    works_ = shell_works("ip netns add " + name(-1)) && shell_works(in(-1) + "ip link add br0 type bridge") &&
+             shell_works(in(-1) + "ip link set br0 up");
+    for (int i = 0; i < hosts && works_; ++i) {
+      const std::string port = fmt::format("p{}", i), address = fmt::format("10.77.0.{}/24", i + 1);
+      works_ = shell_works("ip netns add " + name(i)) && shell_works(in(i) + "ip link set lo up") &&
+               shell_works(in(-1) + "ip link add " + port + " type veth peer name eth0 netns " + name(i)) &&
+               shell_works(in(-1) + "ip link set " + port + " master br0 up") &&
+               shell_works(in(i) + "ip address add " + address + " dev eth0") &&
+               shell_works(in(i) + "ip link set eth0 up");
+    }
+  }
+  ~Network() {
+    for (int i = -1; i < hosts_; ++i) shell_works("ip netns delete " + name(i));
+  }
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+
+  [[nodiscard]] bool works() const { return works_; }
+  void cut(int host) const { shell_works(in(-1) + fmt::format("ip link set p{} down", host)); }
+  /// What a Launcher does first, to run on that host.
+  [[nodiscard]] std::function<void()> enter(int host) const {
+    return [path = "/run/netns/" + name(host)] {
+      const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+      if (file < 0 || setns(file, CLONE_NEWNET) != 0) _exit(99);
+    };
+  }
+  /// Output of a command there.
+  [[nodiscard]] std::string output(int host, const std::string& command) const {
+    const TemporaryDirectory directory;
+    if (std::system((in(host) + command + " >" + directory.path("out") + " 2>&1").c_str()) < 0) return "";
+    return read_file(directory.path("out"));
+  }
+
+ private:
+  [[nodiscard]] std::string name(int host) const { return prefix_ + (host < 0 ? "-net" : fmt::format("-{}", host)); }
+  [[nodiscard]] std::string in(int host) const { return "ip netns exec " + name(host) + " "; }
+  std::string prefix_;
+  int hosts_;
+  bool works_ = false;
+};
+
+constexpr const char* kSkip = "no network namespaces: root and iproute2 are needed";
+const std::string kSecret(64, 'c');
+
+std::vector<std::string> agent(int host, std::vector<std::string> options, const std::string& script) {
+  options.insert(options.begin(),
+                 {"--nnodes", "4", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                  "10.77.0.1:29400", "--rdzv-id", "hosts", "--local-addr", fmt::format("host{}", host)});
+  options.insert(options.end(), {"sh", "-c", script});
+  return options;
+}
+
+struct Token {
+  Token() { setenv(kTokenVariable, kSecret.c_str(), 1); }
+  ~Token() { unsetenv(kTokenVariable); }
+};
+
+}  // namespace
+
+TEST_CASE("four hosts of two ranks form a job; the network sees one port on one address", "[distributed]") {
+  const Network network(5);
+  if (!network.works()) BERT_SKIP(kSkip);
+  const TemporaryDirectory directory;
+  const std::string script = "echo $RANK $GROUP_RANK $LOCAL_RANK $MASTER_ADDR >>" + directory.path("ranks") +
+                             "; while [ ! -e " + directory.path("go") + " ]; do sleep 0.05; done";
+  const Token token;
+  std::deque<Launcher> agents;
+  for (const int host : {2, 0, 3, 1}) agents.emplace_back(agent(host, {}, script), network.enter(host));
+  const auto ranks = [&] {
+    std::ifstream file(directory.path("ranks"));
+    std::set<std::string> lines;
+    for (std::string line; std::getline(file, line);) lines.insert(line);
+    return lines;
+  };
+  REQUIRE(eventually([&] { return ranks().size() == 8; }));
+  for (int rank = 0; rank < 8; ++rank) {
+    CHECK(ranks().contains(fmt::format("{} {} {} 127.0.0.1", rank, rank / 2, rank % 2)));
+  }
+  for (int host = 0; host < 4; ++host) {
+    const std::string listening = network.output(host, "ss -Hltn");
+    CAPTURE(host, listening);
+    CHECK(listening.find("0.0.0.0:") == listening.find("0.0.0.0:*"));  // only as the peer's column
+    CHECK((listening.find("10.77.0.1:29400") != std::string::npos) == (host == 0));
+  }
+  // Clients of a fifth host that know nothing have no effect.
+  const std::string hostile =
+      "bash -c 'for i in $(seq 50); do exec 3<>/dev/tcp/10.77.0.1/29400; echo \"GET /$i nonsense and more of it, to "
+      "fill "
+      "a greeting of a bertrun up with text\" >&3; done; exec 4<>/dev/tcp/10.77.0.1/29400; sleep 0.2'";
+  CHECK(network.output(4, hostile).empty());
+  std::ofstream(directory.path("go")) << "now";
+  std::string errors;
+  for (Launcher& each : agents) {
+    CHECK(each.wait() == 0);
+    errors += each.err();
+  }
+  CHECK(errors.find("50 no bertrun's greeting") != std::string::npos);
+  CHECK(errors.find("the last from 10.77.0.5:") != std::string::npos);
+}
+
+TEST_CASE("a link that goes down ends the job on both sides of it, with the lost host's name", "[distributed]") {
+  const Network network(4);
+  if (!network.works()) BERT_SKIP(kSkip);
+  const TemporaryDirectory directory;
+  const std::string script = "echo $$ >>" + directory.path("pids") + "; exec sleep 60";
+  const std::vector<std::string> fast = {"--rdzv-conf", "keep_alive_interval=1,keep_alive_max_attempt=2"};
+  const Token token;
+  std::deque<Launcher> agents;
+  for (int host = 0; host < 4; ++host) agents.emplace_back(agent(host, fast, script), network.enter(host));
+  REQUIRE(eventually([&] { return pids_in(directory.path("pids")).size() == 8; }));
+  network.cut(2);
+  for (int host = 0; host < 4; ++host) {
+    CAPTURE(host);
+    CHECK(agents[static_cast<size_t>(host)].wait() == kPeerFailure);
+    const std::string error = agents[static_cast<size_t>(host)].err();
+    CHECK(error.find(host == 2 ? "lost the host of the job at 10.77.0.1:29400" : "lost host2 (bertrun's pid ") !=
+          std::string::npos);
+  }
+  for (const pid_t pid : pids_in(directory.path("pids"))) CHECK_FALSE(alive(pid));
+}
+
+TEST_CASE("a flood from another host does not keep a job from forming", "[slow]") {
+  const Network network(5);
+  if (!network.works()) BERT_SKIP(kSkip);
+  const TemporaryDirectory directory;
+  const Token token;
+  Launcher first(agent(0, {"--nnodes", "2"}, "sleep 1"), network.enter(0));
+  // 1,000 connections a second for 30 s that send garbage, and as many idle ones as the descriptor limit leaves.
+  const pid_t flood = fork();
+  if (flood == 0) {
+    network.enter(4)();
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    std::deque<Descriptor> idle;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    for (int64_t i = 0; std::chrono::steady_clock::now() < end; ++i) {
+      Descriptor socket = start_connect({"10.77.0.1", 29400});
+      if (i % 2 == 0) send(socket.get(), "garbage", 7, MSG_NOSIGNAL);
+      idle.push_back(std::move(socket));
+      if (idle.size() + 64 > limit.rlim_cur) idle.pop_front();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    _exit(0);
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  const auto start = std::chrono::steady_clock::now();
+  Launcher second(agent(1, {"--nnodes", "2"}, "sleep 1"), network.enter(1));
+  CHECK(second.wait() == 0);
+  CHECK(first.wait() == 0);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(6));  // 1 s of work, at most 5 s late
+  CHECK(first.err().find("turned away") != std::string::npos);
+  kill(flood, SIGKILL);
+  waitpid(flood, nullptr, 0);
+}

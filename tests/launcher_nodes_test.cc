@@ -1,0 +1,234 @@
+// Several agents on this machine, as on several: they meet, share a fate, and let nobody else in.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "app/launcher/job_token.h"
+#include "app/launcher/socket.h"
+#include "tests/launcher_testing.h"
+
+using namespace bert;
+using namespace bert::testing;
+
+namespace {
+
+/// A runtime directory for tokens, and a port that was free.
+struct Place {
+  Place() {
+    setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1);
+    const Descriptor listener = listen_on({"127.0.0.1", 0});
+    port = std::to_string(port_of(listener.get()));
+  }
+  ~Place() { unsetenv("XDG_RUNTIME_DIR"); }
+  [[nodiscard]] std::string path(const std::string& name) const { return directory.path(name); }
+  TemporaryDirectory directory;
+  std::string port;
+};
+
+std::vector<std::string> c10d(const Place& place, std::vector<std::string> options, const std::string& script) {
+  options.insert(options.begin(),
+                 {"--rdzv-backend", "c10d", "--rdzv-id", "job", "--rdzv-endpoint", "localhost:" + place.port});
+  options.insert(options.end(), {"sh", "-c", script});
+  return options;
+}
+
+std::vector<std::string> node(const Place& place, int rank, std::vector<std::string> options,
+                              const std::string& script) {
+  options.insert(options.begin(), {"--node-rank", std::to_string(rank), "--master-port", place.port});
+  options.insert(options.end(), {"sh", "-c", script});
+  return options;
+}
+
+std::set<std::string> lines_of(const std::string& path) {
+  std::ifstream file(path);
+  std::set<std::string> result;
+  for (std::string line; std::getline(file, line);) result.insert(line);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("two agents with torchrun's options alone make one job", "[unit][distributed]") {
+  const Place place;
+  const std::string script =
+      "echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE $ROLE_RANK/$ROLE_WORLD_SIZE $MASTER_ADDR >>" +
+      place.path("ranks") + "; test -z \"$BERTRUN_TOKEN\"";
+  Launcher first(c10d(place, {"--nnodes", "2", "--nproc-per-node", "2", "--role", "a"}, script));
+  Launcher second(c10d(place, {"--nnodes", "2", "--nproc-per-node", "1", "--role", "b"}, script));
+  const int codes[] = {first.wait(), second.wait()};
+  CAPTURE(first.err(), second.err());
+  CHECK(codes[0] == 0);
+  CHECK(codes[1] == 0);
+  // Sorted by process id, as torchrun has it; the one that was started first has the lower one.
+  CHECK(lines_of(place.path("ranks")) ==
+        std::set<std::string>{"0/3 0 0/2 0/2 127.0.0.1", "1/3 1 0/2 1/2 127.0.0.1", "2/3 0 1/2 0/1 127.0.0.1"});
+}
+
+TEST_CASE("static: machine 1 may come before machine 0", "[unit][distributed]") {
+  const Place place;
+  const std::string script = "echo $RANK >>" + place.path("ranks");
+  Launcher second(node(place, 1, {"--nnodes", "2"}, script));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  Launcher first(node(place, 0, {"--nnodes", "2"}, script));
+  CHECK(first.wait() == 0);
+  CHECK(second.wait() == 0);
+  CHECK(lines_of(place.path("ranks")) == std::set<std::string>{"0", "1"});
+}
+
+TEST_CASE("a rank that dies ends all nodes with its code, named on each", "[unit][distributed]") {
+  const Place place;
+  const std::string script = "test $RANK = 1 && { sleep 0.2; kill -9 $$; }; exec sleep 60";
+  Launcher first(node(place, 0, {"--nnodes", "2"}, script)), second(node(place, 1, {"--nnodes", "2"}, script));
+  CHECK(first.wait() == 128 + 9);
+  CHECK(second.wait() == 128 + 9);
+  CHECK(first.err().find("rank 1 (local rank 0, ") != std::string::npos);
+  CHECK(second.err().find("killed by signal 9 (SIGKILL)") != std::string::npos);
+}
+
+TEST_CASE("all nodes restart together", "[unit][distributed]") {
+  const Place place;
+  const std::string script =
+      "echo $RANK/$TORCHELASTIC_RESTART_COUNT >>" + place.path("ranks") +
+      "; test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; test $RANK = 1 && { sleep 0.2; exit 3; }; exec sleep 60";
+  const std::vector<std::string> options = {"--nnodes", "2", "--max-restarts", "1"};
+  Launcher first(c10d(place, options, script)), second(c10d(place, options, script));
+  CHECK(first.wait() == 0);
+  CHECK(second.wait() == 0);
+  CHECK(lines_of(place.path("ranks")) == std::set<std::string>{"0/0", "1/0", "0/1", "1/1"});
+}
+
+TEST_CASE("an elastic job takes in a node that comes later, and goes on without one that is killed",
+          "[unit][distributed]") {
+  const Place place;
+  const std::string script = "echo $RANK/$WORLD_SIZE/$TORCHELASTIC_RESTART_COUNT >>" + place.path("ranks") +
+                             "; test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; exec sleep 60";
+  const std::vector<std::string> options = {"--nnodes", "1:2",         "--max-restarts",
+                                            "1",        "--rdzv-conf", "last_call_timeout=1"};
+  Launcher first(c10d(place, options, script));
+  const auto has = [&](const std::string& line) { return lines_of(place.path("ranks")).contains(line); };
+  REQUIRE(eventually([&] { return has("0/1/0"); }));
+  Launcher second(c10d(place, options, script));
+  REQUIRE(eventually([&] { return has("0/2/0") && has("1/2/0"); }));
+  second.signal(SIGKILL);
+  CHECK(first.wait() == 0);
+  CHECK(has("0/1/1"));
+  CHECK(first.err().find("lost ") != std::string::npos);
+}
+
+TEST_CASE("a signal to one agent reaches all ranks, and their 75 comes back on all nodes", "[unit][distributed]") {
+  const Place place;
+  const std::string script =
+      "trap 'exit 75' TERM; echo $RANK >>" + place.path("ranks") + "; while :; do sleep 0.05; done";
+  Launcher first(c10d(place, {"--nnodes", "2"}, script)), second(c10d(place, {"--nnodes", "2"}, script));
+  REQUIRE(eventually([&] { return lines_of(place.path("ranks")).size() == 2; }));
+  second.signal(SIGTERM);
+  CHECK(first.wait() == kPreempted);
+  CHECK(second.wait() == kPreempted);
+}
+
+TEST_CASE("the end of the host ends the others", "[unit][distributed]") {
+  const Place place;
+  const std::string script = "echo $$ >>" + place.path("pids") + "; exec sleep 60";
+  Launcher first(node(place, 0, {"--nnodes", "2"}, script)), second(node(place, 1, {"--nnodes", "2"}, script));
+  REQUIRE(eventually([&] { return pids_in(place.path("pids")).size() == 2; }));
+  const std::vector<pid_t> pids = pids_in(place.path("pids"));
+  first.signal(SIGKILL);
+  CHECK(second.wait() == kPeerFailure);
+  CHECK(second.err().find("lost the host of the job") != std::string::npos);
+  CHECK(eventually([&] { return std::none_of(pids.begin(), pids.end(), alive); }));
+}
+
+TEST_CASE("an agent that stops answering is noticed", "[unit][distributed]") {
+  const Place place;
+  const std::string script = "echo $$ >>" + place.path("pids") + "; exec sleep 60";
+  const std::vector<std::string> options = {"--nnodes", "2", "--rdzv-conf",
+                                            "keep_alive_interval=1,keep_alive_max_attempt=1"};
+  Launcher first(node(place, 0, options, script)), second(node(place, 1, options, script));
+  REQUIRE(eventually([&] { return pids_in(place.path("pids")).size() == 2; }));
+  second.signal(SIGSTOP);
+  CHECK(first.wait() == kPeerFailure);
+  CHECK(first.err().find("lost node 1 on ") != std::string::npos);
+  CHECK(first.err().find("silent for 1 s") != std::string::npos);
+  second.signal(SIGCONT);
+  CHECK(second.wait() == kPeerFailure);
+}
+
+TEST_CASE("nodes that do not come are named after join_timeout", "[unit][distributed]") {
+  const Place place;
+  Launcher alone(node(place, 0, {"--nnodes", "3", "--rdzv-conf", "timeout=1"}, "exit 0"));
+  CHECK(alone.wait() == kPeerFailure);
+  CHECK(alone.err().find("1 of 3 nodes have joined within 1 s") != std::string::npos);
+  CHECK(alone.err().find("missing: --node-rank 1 2;") != std::string::npos);
+  Launcher lost(node(place, 1, {"--nnodes", "2", "--rdzv-conf", "timeout=1"}, "exit 0"));
+  CHECK(lost.wait() == kPeerFailure);
+  CHECK(lost.err().find("no host at 127.0.0.1:" + place.port + " within 1 s") != std::string::npos);
+}
+
+TEST_CASE("who may not join is told why", "[unit][distributed]") {
+  const Place place;
+  const std::string token(64, '5');
+  setenv(kTokenVariable, token.c_str(), 1);
+  const auto of_three = [&](int rank, std::vector<std::string> options) {
+    options.insert(options.begin(), {"--nnodes", "3", "--rdzv-conf", "timeout=60"});
+    return node(place, rank, options, "exit 0");
+  };
+  Launcher host(of_three(0, {}));
+  Launcher one(of_three(1, {})), twin(of_three(1, {}));
+  REQUIRE(eventually([&] { return one.ended() || twin.ended(); }));
+  Launcher& refused = one.ended() ? one : twin;
+  Launcher& admitted = one.ended() ? twin : one;
+  CHECK(refused.wait() == kPeerFailure);
+  CHECK(refused.err().find("--node-rank 1 is taken by node 1 on ") != std::string::npos);
+  Launcher other_id(of_three(2, {"--rdzv-id", "other"}));
+  CHECK(other_id.wait() == kPeerFailure);
+  CHECK(other_id.err().find("--rdzv-id is none here, not other") != std::string::npos);
+  Launcher fewer(of_three(1, {"--nnodes", "2"}));
+  CHECK(fewer.wait() == kPeerFailure);
+  CHECK(fewer.err().find("--nnodes differs") != std::string::npos);
+  setenv(kTokenVariable, std::string(64, '6').c_str(), 1);
+  Launcher stranger(of_three(2, {}));
+  CHECK(stranger.wait() == kRefused);
+  CHECK(stranger.err().find("does not accept this agent's token") != std::string::npos);
+  setenv(kTokenVariable, token.c_str(), 1);
+  Launcher last(of_three(2, {}));
+  unsetenv(kTokenVariable);
+  CHECK(last.wait() == 0);
+  CHECK(admitted.wait() == 0);
+  CHECK(host.wait() == 0);
+  CHECK(host.err().find("1 wrong token") != std::string::npos);
+}
+
+TEST_CASE("on a network a job without a token is refused, with the way to make one", "[unit]") {
+  const std::string here = "192.0.2.1:7";  // TEST-NET-1 of RFC 5737
+  Launcher launcher({"--nnodes", "2", "--rdzv-endpoint", here, "--node-rank", "1", "sh", "-c", "exit 0"});
+  CHECK(launcher.wait() == kRefused);
+  CHECK(launcher.err().find("openssl rand -hex 32") != std::string::npos);
+}
+
+TEST_CASE("a port that is taken is named with its owner", "[unit]") {
+  const Place place;
+  const Descriptor taken = listen_on({"127.0.0.1", std::stoll(place.port)});
+  Launcher launcher(node(place, 0, {"--nnodes", "2"}, "exit 0"));
+  CHECK(launcher.wait() == kIo);
+  CHECK(launcher.err().find("by pid " + std::to_string(getpid())) != std::string::npos);
+}
+
+TEST_CASE("the token is in no command line and no environment of a rank", "[unit][distributed]") {
+  const Place place;
+  const std::string token = "0123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
+  setenv(kTokenVariable, token.c_str(), 1);
+  const std::string script =
+      "env >" + place.path("env") + "$RANK; cat /proc/$PPID/cmdline >" + place.path("cmdline") + "$RANK";
+  Launcher first(node(place, 0, {"--nnodes", "2", "--log-dir", place.path("logs")}, script));
+  Launcher second(node(place, 1, {"--nnodes", "2"}, script));
+  unsetenv(kTokenVariable);
+  CHECK(first.wait() == 0);
+  CHECK(second.wait() == 0);
+  for (const char* name : {"env0", "env1", "cmdline0", "cmdline1"}) {
+    CAPTURE(name);
+    CHECK(read_file(place.path(name)).find(token) == std::string::npos);
+  }
+  CHECK((first.err() + second.err()).find(token) == std::string::npos);
+}

@@ -1,0 +1,306 @@
+// bertrun's command line, row by row of torchrun's contract (torch.distributed.run of PyTorch 2.11).
+#include <signal.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "app/exit_codes.h"
+#include "app/launcher/options.h"
+#include "app/launcher/processors.h"
+#include "app/launcher/socket.h"
+#include "data/error.h"
+#include "data/files.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::TemporaryDirectory;
+
+namespace {
+
+LaunchConfig parse(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "bertrun");
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  return parse_launch_command(static_cast<int>(argv.size()), argv.data()).value();
+}
+
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+}  // namespace
+
+TEST_CASE("bertrun's defaults are torchrun's", "[unit]") {
+  const LaunchConfig config = parse({"x"});
+  CHECK(config.nproc_per_node == 1);
+  CHECK(config.rendezvous.min_nodes == 1);
+  CHECK(config.rendezvous.max_nodes == 1);
+  CHECK_FALSE(config.rendezvous.dynamic);
+  CHECK(config.rendezvous.host == "127.0.0.1");
+  CHECK(config.rendezvous.port == 29500);
+  CHECK(config.rendezvous.id == "none");
+  CHECK(config.rendezvous.node_rank == 0);
+  CHECK(config.rendezvous.join_timeout == 900);
+  CHECK(config.rendezvous.last_call_timeout == 30);
+  CHECK(config.rendezvous.close_timeout == 30);
+  CHECK(config.rendezvous.keep_alive_interval == 5);
+  CHECK(config.rendezvous.keep_alive_max_attempt == 3);
+  CHECK(config.max_restarts == 0);
+  CHECK(config.role == "default");
+  CHECK(config.logs.prefix_template == "[${role_name}${local_rank}]:");
+  CHECK(config.logs.tail_interval_seconds == 0.1);
+  CHECK(config.logs.redirects.of(0) == kNoStream);
+  CHECK(config.ending_signals == std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT});
+  CHECK(config.shutdown_timeout_seconds == 30);
+  CHECK_FALSE(config.virtual_local_rank);
+}
+
+TEST_CASE("every option has both spellings and its PET_ variable, and the command line wins", "[unit]") {
+  LaunchOptions options;
+  LaunchOptions::visit_fields(options, [](const char* name, auto& value, const char*) {
+    CAPTURE(name);
+    const std::string option = name;
+    std::string dashed = option, variable = "PET_";
+    for (char& c : dashed) c = c == '_' ? '-' : c;
+    for (const char c : option) variable += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, bool>) {
+      if (option == "module") return;  // contradicts nothing here, but needs a module's name
+      CHECK_NOTHROW(parse({"--" + option, "x"}));
+      CHECK_NOTHROW(parse({"--" + dashed, "x"}));
+      const Variable on(variable.c_str(), "1");
+      CHECK_NOTHROW(parse({"x"}));
+      const Variable wrong(variable.c_str(), "yes");
+      CHECK_THROWS_WITH(parse({"x"}), bert::testing::Contains(variable));
+    } else {
+      // A value that each of them takes.
+      std::string good = "1";
+      if (option == "rdzv_backend") good = "c10d";
+      if (option == "start_method") good = "fork";
+      if (option == "numa_binding") good = "node";
+      if (option == "signals_to_handle") good = "SIGTERM";
+      if (option == "rdzv_conf") good = "timeout=1";
+      if (option == "rdzv_endpoint") good = "h:1";
+      if (option == "node_rank") good = "0";
+      CHECK_NOTHROW(parse({"--" + option, good, "x"}));
+      CHECK_NOTHROW(parse({"--" + dashed + "=" + good, "x"}));
+      const Variable set(variable.c_str(), good.c_str());
+      CHECK_NOTHROW(parse({"x"}));
+    }
+  });
+  const Variable processes("PET_NPROC_PER_NODE", "3"), nodes("PET_NNODES", "2"), standalone("PET_NO_PYTHON", "1");
+  CHECK(parse({"x"}).nproc_per_node == 3);
+  CHECK(parse({"x"}).rendezvous.max_nodes == 2);
+  CHECK(parse({"x.py"}).command == std::vector<std::string>{"x.py"});
+  CHECK(parse({"--nproc-per-node", "2", "x"}).nproc_per_node == 2);
+  CHECK(parse({"--nproc-per-node", "2", "--nproc-per-node", "4", "x"}).nproc_per_node == 4);  // the last one counts
+}
+
+TEST_CASE("options cannot be abbreviated, and what follows the program is the program's", "[unit]") {
+  CHECK_THROWS_AS(parse({"--nproc", "2", "x"}), UsageError);
+  CHECK_THROWS_AS(parse({"--no-such-option", "x"}), UsageError);
+  CHECK_THROWS_AS(parse({"--nproc-per-node", "2"}), UsageError);
+  CHECK(parse({"/x", "--nproc-per-node", "2", "-r", "3"}).command ==
+        std::vector<std::string>{"/x", "--nproc-per-node", "2", "-r", "3"});
+  CHECK(parse({"--nnodes=1", "--", "/x", "--", "y"}).command == std::vector<std::string>{"/x", "--", "y"});
+}
+
+TEST_CASE("--nnodes and --nproc-per-node", "[unit]") {
+  CHECK(parse({"--nnodes", "3", "--node-rank", "2", "x"}).rendezvous.min_nodes == 3);
+  const auto elastic = parse({"--nnodes", "1:4", "--rdzv-backend", "c10d", "x"}).rendezvous;
+  CHECK(elastic.min_nodes == 1);
+  CHECK(elastic.max_nodes == 4);
+  for (const char* bad : {"0", "2:1", "1:2:3", "x", "1:", "-1", ""}) {
+    CAPTURE(bad);
+    CHECK_THROWS_AS(parse({"--nnodes", bad, "x"}), UsageError);
+  }
+  CHECK_THROWS_WITH(parse({"--nnodes", "1:2:3", "x"}), bert::testing::Contains("not in \"MIN:MAX\" format"));
+  CHECK(parse({"--nproc-per-node", "cpu", "x"}).nproc_per_node == usable_processors());
+  for (const char* bad : {"0", "2x", "xpu", "-1", "1.5", ""}) {
+    CAPTURE(bad);
+    CHECK_THROWS_AS(parse({"--nproc-per-node", bad, "x"}), UsageError);
+  }
+  if (gpu_bus_ids().empty()) {
+    CHECK_THROWS_WITH(parse({"--nproc-per-node", "gpu", "x"}), bert::testing::Contains("no CUDA device"));
+    CHECK(parse({"--nproc-per-node", "auto", "x"}).nproc_per_node == usable_processors());
+  } else {
+    CHECK(parse({"--nproc-per-node", "auto", "x"}).nproc_per_node == static_cast<int64_t>(gpu_bus_ids().size()));
+  }
+}
+
+TEST_CASE("rendezvous options", "[unit]") {
+  const auto standalone = parse({"--standalone", "--rdzv-id", "mine", "x"}).rendezvous;
+  CHECK(standalone.dynamic);
+  CHECK(standalone.port == 0);
+  CHECK(standalone.id.size() == 36);  // a UUID, whatever was given
+  CHECK(parse({"--standalone", "x"}).rendezvous.id != standalone.id);
+  const auto c10d = parse({"--rdzv-backend", "c10d", "--rdzv-endpoint", "h1", "--rdzv-id", "j", "x"}).rendezvous;
+  CHECK(c10d.host == "h1");
+  CHECK(c10d.port == 29400);
+  CHECK(c10d.id == "j");
+  CHECK(c10d.join_timeout == 600);
+  CHECK(parse({"--rdzv-endpoint", "[::1]:7", "x"}).rendezvous.host == "::1");
+  CHECK(parse({"--rdzv-endpoint", "h:7", "--master-addr", "other", "x"}).rendezvous.port == 7);
+  CHECK(parse({"--master-addr", "h", "--master-port", "9", "x"}).rendezvous.host == "h");
+  CHECK(parse({"--local-addr", "me", "x"}).rendezvous.local_addr == "me");
+  const auto conf =
+      parse({"--rdzv-backend", "c10d", "--rdzv-conf",
+             "join_timeout=7, last_call_timeout=8,close_timeout=9,timeout=3,is_host=false,keep_alive_interval=2", "x"})
+          .rendezvous;
+  CHECK(conf.join_timeout == 7);
+  CHECK(conf.last_call_timeout == 8);
+  CHECK(conf.close_timeout == 9);
+  CHECK(conf.keep_alive_interval == 2);
+  CHECK(conf.is_host == false);
+  CHECK(parse({"--rdzv-conf", "timeout=3", "x"}).rendezvous.join_timeout == 3);
+  const std::vector<std::vector<std::string>> wrong = {
+      {"--rdzv-backend", "etcd"},
+      {"--rdzv-endpoint", "h:70000", "--rdzv-backend", "c10d"},
+      {"--rdzv-endpoint", "h"},
+      {"--rdzv-endpoint", "h:x"},
+      {"--rdzv-conf", "timeout"},
+      {"--rdzv-conf", "timeout=-1"},
+      {"--rdzv-conf", "=1"},
+      {"--rdzv-conf", "store_type=file"},
+      {"--rdzv-conf", "is_host=maybe"},
+      {"--rdzv-id", ""},
+      {"--node-rank", "1"},
+      {"--node-rank", "-1"},
+      {"--nnodes", "2", "--node-rank", "2"},
+      {"--master-port", "70000"},
+      {"--standalone", "--nnodes", "2"},
+      {"--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--nnodes", "2"},
+      {"--rdzv-endpoint", "a b:1"}};
+  for (std::vector<std::string> arguments : wrong) {
+    CAPTURE(arguments);
+    arguments.push_back("x");
+    CHECK_THROWS_AS(parse(arguments), UsageError);
+  }
+  CHECK_THROWS_WITH(parse({"--rdzv-backend", "etcd-v2", "x"}), bert::testing::Contains("expected static or c10d"));
+}
+
+TEST_CASE("the program: python for a .py file or a module, else what is beside bertrun or in PATH", "[unit]") {
+  using Words = std::vector<std::string>;
+  CHECK(parse({"a/b.py", "--c"}).command == Words{"python3", "-u", "a/b.py", "--c"});
+  CHECK(parse({"--no-python", "a/b.py"}).command == Words{"a/b.py"});
+  CHECK(parse({"-m", "package.module", "1"}).command == Words{"python3", "-u", "-m", "package.module", "1"});
+  CHECK(parse({"--run-path", "--no-python", "/s.py"}).command.at(2) == "-c");
+  CHECK(parse({"some-program-in-path"}).command == Words{"some-program-in-path"});
+  CHECK_THROWS_AS(parse({"-m", "--no-python", "x"}), UsageError);
+  const Variable interpreter("PYTHON_EXEC", "/opt/python");
+  CHECK(parse({"b.py"}).command == Words{"/opt/python", "-u", "b.py"});
+}
+
+TEST_CASE("log options", "[unit]") {
+  const LogConfig logs = parse({"-r", "1", "-t", "0:2,11:3", "--local-ranks-filter", "0, 2", "x"}).logs;
+  CHECK(logs.redirects.of(5) == kStdout);
+  CHECK(logs.tee.of(0) == kStderr);
+  CHECK(logs.tee.of(1) == kNoStream);
+  CHECK(logs.tee.of(11) == (kStdout | kStderr));
+  CHECK(logs.ranks_on_console == std::set<int64_t>{0, 2});
+  CHECK(parse({"--duplicate-stdout-filters", "a,b,,c", "x"}).logs.stdout_filters ==
+        std::vector<std::string>{"a", "b,c"});
+  for (const char* bad : {"4", "", "0:4", "0:1,", "x:1", "0:1:2", "12", "-1:1"}) {
+    CAPTURE(bad);
+    CHECK_THROWS_AS(parse({"--redirects", bad, "x"}), UsageError);
+    CHECK_THROWS_AS(parse({"--tee", bad, "x"}), UsageError);
+  }
+  CHECK_THROWS_AS(parse({"--local-ranks-filter", "a", "x"}), UsageError);
+  CHECK_THROWS_AS(parse({"--monitor-interval", "0", "x"}), UsageError);
+  const TemporaryDirectory directory;
+  AtomicFile file(directory.path("file"));
+  file.commit();
+  CHECK_THROWS_AS(parse({"--log-dir", directory.path("file"), "x"}), UsageError);
+  CHECK(parse({"--log-dir", "/dev/null", "x"}).logs.directory == "/dev/null");
+  const Variable prefix("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "<${rank}>");
+  CHECK(parse({"x"}).logs.prefix_template == "<${rank}>");
+  CHECK(parse({"--log-line-prefix-template", "!", "x"}).logs.prefix_template == "!");
+}
+
+TEST_CASE("what a prefix template replaces", "[unit]") {
+  const std::map<std::string, std::string> variables = {{"rank", "3"}, {"local_rank", "1"}};
+  CHECK(substitute("[${rank}.$local_rank]", variables) == "[3.1]");
+  CHECK(substitute("$ranks ${other} $$rank ${rank $", variables) == "$ranks ${other} $rank ${rank $");
+}
+
+TEST_CASE("signals, restarts and the shutdown time", "[unit]") {
+  CHECK(parse({"--signals-to-handle", "SIGTERM, SIGUSR1", "x"}).ending_signals == std::vector<int>{SIGTERM, SIGUSR1});
+  for (const char* bad : {"SIGNOPE", "SIGKILL", "TERM", ""}) {
+    CAPTURE(bad);
+    CHECK_THROWS_AS(parse({"--signals-to-handle", bad, "x"}), UsageError);
+  }
+  CHECK_THROWS_AS(parse({"--max-restarts", "-1", "x"}), UsageError);
+  CHECK_THROWS_AS(parse({"--max-restarts", "two", "x"}), UsageError);
+  CHECK_THROWS_AS(parse({"--start-method", "thread", "x"}), UsageError);
+  CHECK_THROWS_AS(parse({"--numa-binding", "core", "x"}), UsageError);
+  {
+    const Variable seconds("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "0.5");
+    CHECK(parse({"x"}).shutdown_timeout_seconds == 0.5);
+    CHECK(parse({"x"}).failure_grace_seconds == 0.5);
+  }
+  const Variable wrong("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "soon");
+  CHECK_THROWS_AS(parse({"x"}), UsageError);
+}
+
+TEST_CASE("ranks are bound to processors of a made-up machine", "[unit]") {
+  // Two sockets of two NUMA nodes each; a node has 4 cores of 2 threads (n and n + 16), two caches per node; GPU i is
+  // on node 3 - i.
+  const TemporaryDirectory directory;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(directory.path(name)).parent_path());
+    std::ofstream(directory.path(name)) << text << "\n";
+  };
+  MachineTopology machine;
+  machine.sysfs = directory.path();
+  for (int node = 0; node < 4; ++node) {
+    const std::string first = std::to_string(4 * node), last = std::to_string(4 * node + 3);
+    write("devices/system/node/node" + std::to_string(node) + "/cpulist",
+          first + "-" + last + "," + std::to_string(4 * node + 16) + "-" + std::to_string(4 * node + 19));
+    write("bus/pci/devices/0000:0" + std::to_string(node) + ":00.0/numa_node", std::to_string(3 - node));
+    machine.bus_ids.push_back("0000:0" + std::to_string(node) + ":00.0");
+  }
+  for (int thread = 0; thread < 32; ++thread) {
+    const int core = thread % 16, pair = core / 2 * 2;
+    const std::string own = "devices/system/cpu/cpu" + std::to_string(thread);
+    write(own + "/topology/thread_siblings_list", std::to_string(core) + "," + std::to_string(core + 16));
+    write(own + "/topology/physical_package_id", std::to_string(core / 8));
+    write(own + "/cache/index0/type", "Instruction");
+    write(own + "/cache/index0/level", "9");
+    write(own + "/cache/index1/type", "Unified");
+    write(own + "/cache/index1/level", "3");
+    write(own + "/cache/index1/shared_cpu_list", std::to_string(pair) + "-" + std::to_string(pair + 1) + "," +
+                                                     std::to_string(pair + 16) + "-" + std::to_string(pair + 17));
+    machine.allowed.insert(thread);
+  }
+  using Set = std::set<int>;
+  CHECK(processors_of_rank(machine, "node", 0, 4) == Set{12, 13, 14, 15, 28, 29, 30, 31});
+  CHECK(processors_of_rank(machine, "socket", 3, 4) == Set{0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23});
+  CHECK(processors_of_rank(machine, "exclusive", 1, 4) == processors_of_rank(machine, "node", 1, 4));
+  CHECK(processors_of_rank(machine, "core-complex", 2, 4) == Set{4, 5, 20, 21});
+  CHECK_THROWS_WITH(processors_of_rank(machine, "node", 4, 5), bert::testing::Contains("has no GPU"));
+  // Two GPUs on node 3 share its cores.
+  write("bus/pci/devices/0000:01:00.0/numa_node", "3");
+  CHECK(processors_of_rank(machine, "exclusive", 0, 4) == Set{12, 13, 28, 29});
+  CHECK(processors_of_rank(machine, "exclusive", 1, 4) == Set{14, 15, 30, 31});
+  CHECK(processors_of_rank(machine, "core-complex", 1, 4) == Set{14, 15, 30, 31});
+  // Without GPUs the ranks are dealt to the nodes; more ranks than cores leave somebody without.
+  machine.bus_ids.clear();
+  CHECK(processors_of_rank(machine, "node", 7, 8) == Set{12, 13, 14, 15, 28, 29, 30, 31});
+  CHECK(processors_of_rank(machine, "exclusive", 7, 8) == Set{14, 15, 30, 31});
+  CHECK_THROWS_WITH(processors_of_rank(machine, "exclusive", 31, 32), bert::testing::Contains("no processor is left"));
+  // Only what this process may use.
+  machine.allowed = {12, 28};
+  CHECK(processors_of_rank(machine, "node", 0, 1) == Set{12, 28});
+}
+
+TEST_CASE("lists of processors", "[unit]") {
+  CHECK(parse_processor_list("0-2,4,6-7") == std::set<int>{0, 1, 2, 4, 6, 7});
+  CHECK(parse_processor_list("").empty());
+  for (const char* bad : {"x", "1-", "2-1", "1;2", "0-99999999"}) CHECK_THROWS_AS(parse_processor_list(bad), DataError);
+}
