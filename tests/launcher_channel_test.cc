@@ -1,5 +1,6 @@
 // The agents' connection and the gate before it, with clients that do not keep to the rules.
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 #include "app/launcher/random.h"
 #include "app/launcher/secure_channel.h"
 #include "app/launcher/store_relay.h"
+#include "app/launcher/store_server.h"
 #include "data/error.h"
 #include "data/files.h"
 #include "tests/testing.h"
@@ -407,4 +409,39 @@ TEST_CASE("a token comes from the environment, a private file, or the user's run
   chmod(directory.path("bertrun").c_str(), 0755);
   CHECK_THROWS_AS(job_token(local), RefusedError);
   unsetenv("XDG_RUNTIME_DIR");
+}
+
+TEST_CASE("a store that cannot be served is an error when somebody connects, and not before", "[unit]") {
+  // There is no libbert.so beside this test.
+  EventLoop loop;
+  std::string why;
+  StoreServer store(loop, {"127.0.0.1", 0}, [&](const std::string& reason) { why = reason; });
+  const auto settle = [&](const std::function<bool()>& condition) {
+    return run_until(loop, [&] {
+      store.reap();
+      loop.after(0.01, [] {});
+      return condition();
+    });
+  };
+  for (const int64_t ranks : {2, 1}) {  // with several it is started at once, with one on demand
+    CAPTURE(ranks);
+    why.clear();
+    store.start_round(ranks);
+    for (int i = 0; i < 20; ++i) settle([] { return true; });
+    CHECK(why.empty());
+    const Client rank(store.endpoint().port);
+    REQUIRE(settle([&] { return !why.empty(); }));
+    CHECK(why.find("cannot load LibTorch") != std::string::npos);
+  }
+}
+
+TEST_CASE("a store listens on loopback alone, and on another port when its own is taken", "[unit]") {
+  EventLoop loop;
+  StoreServer first(loop, {"127.0.0.1", 0}, [](const std::string&) {});
+  const StoreServer second(loop, first.endpoint(), [](const std::string&) {});
+  CHECK(second.endpoint().port != first.endpoint().port);
+  const std::string table = read_file("/proc/net/tcp");
+  std::string local = fmt::format("0100007F:{:04X}", first.endpoint().port);  // 127.0.0.1 in the host's byte order
+  CHECK(table.find(local + " 00000000:0000 0A") != std::string::npos);
+  CHECK(table.find(fmt::format("00000000:{:04X} 00000000:0000 0A", first.endpoint().port)) == std::string::npos);
 }

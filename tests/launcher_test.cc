@@ -216,6 +216,39 @@ TEST_CASE("50 killed launchers leave nobody behind", "[slow]") {
   }
 }
 
+TEST_CASE("100 deaths of a rank: the others are gone within a second, the dead one is named", "[slow]") {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> seconds;
+  for (int i = 0; i < 100; ++i) {
+    CAPTURE(i);
+    const TemporaryDirectory directory;
+    // Ranks that do not heed SIGTERM, as one that waits in a collective does not.
+    Launcher launcher(shell({"--nproc-per-node", "4"},
+                            "trap '' TERM; echo $$ >" + directory.path("rank") + "$RANK; while :; do sleep 0.1; done"));
+    std::vector<pid_t> pids;
+    REQUIRE(eventually([&] {
+      pids.clear();
+      for (int rank = 0; rank < 4; ++rank) {
+        const std::vector<pid_t> own = pids_in(directory.path("rank") + std::to_string(rank));
+        pids.insert(pids.end(), own.begin(), own.end());
+      }
+      return pids.size() == 4;
+    }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(7 * i % 100));
+    const int signals[] = {SIGKILL, SIGSEGV, SIGABRT};
+    const int number = signals[i % 3];
+    const auto start = Clock::now();
+    kill(pids[static_cast<size_t>(i % 4)], number);
+    while (!std::none_of(pids.begin(), pids.end(), alive)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    CHECK(launcher.wait() == 128 + number);
+    CHECK(launcher.err().find(fmt::format("rank {} (local rank {}, ", i % 4, i % 4)) != std::string::npos);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  WARN("gone after " << seconds[50] << " s (median), " << seconds[98] << " s (99 of 100)");
+  CHECK(seconds[98] <= 1);
+}
+
 TEST_CASE("what a failed rank has started goes with it", "[unit]") {
   const TemporaryDirectory directory;
   CHECK(run(shell({}, "sleep 61 & setsid sleep 62 & sleep 0.2; echo $! >" + directory.path("pids") + "; exit 5")) == 5);

@@ -32,7 +32,7 @@ SlurmctldPort=$(free_port)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$directory/munge/socket
+AuthInfo=socket=$directory/munge/socket,cred_expire=5
 CredType=cred/munge
 PluginDir=$libraries/slurm-wlm
 ProctrackType=proctrack/linuxproc

@@ -228,10 +228,25 @@ std::unique_ptr<JobLink> make_job_client(EventLoop& loop, const LaunchConfig& co
   return std::make_unique<JobClient>(loop, config, std::move(on_order));
 }
 
+namespace {
+
+/// Debian gives a machine's own name the address 127.0.1.1, which no other machine can reach.
+void warn_of_own_name(const RendezvousConfig& rendezvous) {
+  const bool name = rendezvous.host.find_first_not_of("0123456789.:") != std::string::npos;
+  if (!name || rendezvous.host == "localhost" || !is_loopback(rendezvous.host)) return;
+  std::fprintf(stderr,
+               "bertrun: note: %s is a loopback address on this machine: only agents here can join; for others give "
+               "an address of this machine's network\n",
+               rendezvous.host.c_str());
+}
+
+}  // namespace
+
 std::unique_ptr<JobLink> make_job_link(EventLoop& loop, const LaunchConfig& config, JobLink::OnOrder on_order) {
   const RendezvousConfig& rendezvous = config.rendezvous;
   if (rendezvous.max_nodes == 1) return make_job_host(loop, config, Descriptor(), std::move(on_order));
   const Endpoint endpoint{rendezvous.host, rendezvous.port};
+  warn_of_own_name(rendezvous);
   if (!rendezvous.dynamic) {
     if (rendezvous.node_rank != 0) return make_job_client(loop, config, std::move(on_order));
     return make_job_host(loop, config, listen_on(endpoint), std::move(on_order));

@@ -324,6 +324,9 @@ void print_notes(const LaunchOptions& options) {
   if (options.start_method != defaults.start_method) note("--start-method");
   if (options.event_log_handler != defaults.event_log_handler) note("--event-log-handler");
   if (options.logs_specs != defaults.logs_specs) note("--logs-specs");
+  for (const char* variable : {"TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_HEALTH_CHECK_PORT"}) {
+    if (std::getenv(variable) != nullptr) note(variable);
+  }
 }
 
 void check_choice(const std::string& option, const std::string& value, const std::vector<std::string>& choices) {
