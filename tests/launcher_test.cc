@@ -121,6 +121,20 @@ TEST_CASE("what a rank wrote about its failure is told", "[unit]") {
   CHECK(json_of(own) == error);
 }
 
+TEST_CASE("an error file that is no JSON, or has other members, does no harm", "[unit]") {
+  for (const char* content : {"", "{", "[]", "{\"message\": 7}", "{\"message\": {\"message\": [1]}, \"phase\": {}}"}) {
+    CAPTURE(content);
+    Launcher launcher(shell({}, std::string("printf '%s' '") + content + "' >$TORCHELASTIC_ERROR_FILE; exit 9"));
+    CHECK(launcher.wait() == 9);
+    CHECK(launcher.err().find("failed with exit code 9") != std::string::npos);
+  }
+  Launcher nested(shell({},
+                        "echo '{\"message\": {\"message\": \"E\", \"extraInfo\": {\"phase\": \"save\"}}}' "
+                        ">$TORCHELASTIC_ERROR_FILE; kill -9 $$"));
+  CHECK(nested.wait() == 128 + 9);
+  CHECK(nested.err().find("(SIGKILL), in phase save: E") != std::string::npos);
+}
+
 TEST_CASE("bertrun kills a rank that ignores SIGTERM", "[unit]") {
   setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "0.3", 1);
   Launcher launcher(

@@ -198,7 +198,7 @@ class Agent {
     if (settle_timer_) loop_.cancel(*settle_timer_);
     settle_timer_.reset();
     reported_round_ = assignment_.round;
-    write_error_file(culprit);
+    complete_error_file(culprit);
     link_->failed(culprit);
   }
 

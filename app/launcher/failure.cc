@@ -49,6 +49,14 @@ std::string message_of(const Json& content) {
   return found->is_object() ? text_of(*found, "message") : text_of(content, "message");
 }
 
+/// A member that a rank adds: at the top, or in ErrorHandler's extraInfo.
+std::string added(const Json& content, const char* key) {
+  const auto message = content.find("message");
+  if (content.contains(key) || message == content.end() || !message->is_object()) return text_of(content, key);
+  const auto extra = message->find("extraInfo");
+  return extra != message->end() && extra->is_object() ? text_of(*extra, key) : "";
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')).substr(0, kLongestMessage); }
 
 void write_quietly(const std::string& path, const std::string& text) {
@@ -56,7 +64,7 @@ void write_quietly(const std::string& path, const std::string& text) {
     AtomicFile file(path);
     file.write(text);
     file.commit();
-  } catch (const std::exception&) {  // see write_error_file
+  } catch (const std::exception&) {  // see complete_error_file
   }
 }
 
@@ -74,8 +82,8 @@ Failure describe_exit(const LaunchConfig& config, const Assignment& assignment, 
   failure.error_file = error_file;
   const Json content = error_file_content(error_file);
   failure.message = message_of(content);
-  failure.phase = text_of(content, "phase");
-  failure.last_collective = text_of(content, "last_collective");
+  failure.phase = added(content, "phase");
+  failure.last_collective = added(content, "last_collective");
   return failure;
 }
 
@@ -98,7 +106,7 @@ std::string one_line(const Failure& failure) {
   return line;
 }
 
-void write_error_file(const Failure& failure) {
+void complete_error_file(const Failure& failure) {
   Json content = error_file_content(failure.error_file);
   const int64_t now =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();

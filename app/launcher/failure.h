@@ -9,8 +9,9 @@
 
 namespace bert {
 
-/// `phase` and `last_collective` are what the rank itself wrote as members of these names into TORCHELASTIC_ERROR_FILE;
-/// `message` is its exception, in the form of torch.distributed.elastic's ErrorHandler or as a string.
+/// `phase` and `last_collective` are what the rank itself wrote as members of these names into TORCHELASTIC_ERROR_FILE,
+/// at the top or in the message's extraInfo; `message` is its exception, in the form of torch.distributed.elastic's
+/// ErrorHandler or as a string.
 struct Failure {
   int64_t rank = 0, local_rank = 0, pid = 0;  // pid 0: it could not be started
   std::string host;
@@ -29,6 +30,6 @@ std::string one_line(const Failure& failure);
 /// Writes or completes the failed rank's error file: its own members stay, and rank, local_rank, host, pid, exit_code,
 /// signal and time are added; where the rank wrote no message, one in ErrorHandler's form. Also copies it to this
 /// process' own TORCHELASTIC_ERROR_FILE, as torchrun does. Failures to write are ignored: the job's end matters more.
-void write_error_file(const Failure& failure);
+void complete_error_file(const Failure& failure);
 
 }  // namespace bert
