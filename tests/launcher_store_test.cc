@@ -56,12 +56,13 @@ TEST_CASE("one rank at bertrun's store", "[.store_rank]") {
   options.timeout = std::chrono::seconds(60);
   options.waitWorkers = false;
   c10d::TCPStore store(variable("MASTER_ADDR"), options);
+  const auto key_of = [](int of_rank) { return std::string("value").append(std::to_string(of_rank)); };
   // Larger than the relay's window, so that it must be given credit.
   const auto value_of = [](int of_rank) {
     return std::vector<uint8_t>(600'000 + of_rank, static_cast<uint8_t>(of_rank));
   };
-  store.set("value" + std::to_string(rank), value_of(rank));
-  for (int other = 0; other < size; ++other) CHECK(store.get("value" + std::to_string(other)) == value_of(other));
+  store.set(key_of(rank), value_of(rank));
+  for (int other = 0; other < size; ++other) CHECK(store.get(key_of(other)) == value_of(other));
   store.add("ready", 1);
   if (store.add("ready", 0) == size) store.set("all", std::vector<uint8_t>{1});
   CHECK(store.get("all").size() == 1);  // no rank leaves before all have come
