@@ -4,8 +4,12 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <deque>
+#include <functional>
+#include <numeric>
 #include <optional>
 
+#include "data/batch_plan.h"
 #include "data/error.h"
 #include "data/permutation.h"
 #include "data/prefetcher.h"
@@ -14,7 +18,8 @@
 namespace bert {
 namespace {
 
-constexpr int kPositionBits = 16;  // of a dropout key; a shard's rows are shorter than 2^16
+constexpr int64_t kMostLengthsRead = 4096;  // samples of a step: at a page each, 16 MiB that every rank reads
+constexpr int kPositionBits = 16;           // of a dropout key; a shard's rows are shorter than 2^16
 
 /// Example index of any sample number; remembers the permutation of the epoch that it was asked for last.
 class SampleOrder {
@@ -40,8 +45,8 @@ class SampleOrder {
   Permutation permutation_;
 };
 
-/// The samples first_sample, first_sample + 1, ... laid end to end.
-PackedBatch collate(const std::vector<ShardRow>& rows, int64_t first_sample, bool pin_memory) {
+/// The rows of `samples` laid end to end.
+PackedBatch collate(const std::vector<ShardRow>& rows, const std::vector<int64_t>& samples, bool pin_memory) {
   int64_t tokens = 0, masked = 0;
   for (const ShardRow& row : rows) {
     tokens += row.length;
@@ -52,7 +57,7 @@ PackedBatch collate(const std::vector<ShardRow>& rows, int64_t first_sample, boo
   };
   const int64_t sequences = static_cast<int64_t>(rows.size());
   PackedBatch batch;
-  batch.first_sample = first_sample;
+  batch.first_sample = samples.front();
   for (at::Tensor* tensor : {&batch.input_ids, &batch.token_type_ids, &batch.position_ids, &batch.dropout_keys}) {
     *tensor = make(tokens, at::kLong);
   }
@@ -77,7 +82,7 @@ PackedBatch collate(const std::vector<ShardRow>& rows, int64_t first_sample, boo
     for (int64_t position = 0; position < row.length; ++position) {
       token_type_ids[token + position] = position >= row.segment_b_start;
       position_ids[token + position] = position;
-      dropout_keys[token + position] = (first_sample + i) << kPositionBits | position;
+      dropout_keys[token + position] = samples[static_cast<size_t>(i)] << kPositionBits | position;
     }
     row.copy_masked_ids(masked_ids + mask);
     for (int64_t j = 0; j < row.num_masked; ++j) masked_positions[mask + j] = token + row.masked_position(j);
@@ -92,6 +97,14 @@ PackedBatch collate(const std::vector<ShardRow>& rows, int64_t first_sample, boo
 
 }  // namespace
 
+std::vector<int64_t> samples_of(const PackedBatch& batch) {
+  std::vector<int64_t> samples;
+  const auto* starts = batch.cu_seqlens.const_data_ptr<int32_t>();
+  const auto* keys = batch.dropout_keys.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < batch.num_sequences(); ++i) samples.push_back(keys[starts[i]] >> kPositionBits);
+  return samples;
+}
+
 struct PretrainingDataLoader::Impl {
   std::shared_ptr<const PretrainingShards> shards;
   DataLoaderConfig config;
@@ -99,26 +112,70 @@ struct PretrainingDataLoader::Impl {
   int64_t batches = 0;  // handed out since
   std::unique_ptr<Prefetcher<PackedBatch>> prefetcher;
 
-  /// First sample of this rank's batch `index`.
+  /// First sample of this rank's batch `index`, without a global batch.
   [[nodiscard]] int64_t first_sample(int64_t index) const {
     return start + (index * config.world_size + config.rank) * config.micro_batch_size;
   }
 
   [[nodiscard]] bool is_past_end(int64_t sample) const { return !config.repeat && sample >= shards->size(); }
 
+  [[nodiscard]] int64_t batches_per_step() const {
+    const int64_t all = config.global_batch_size / config.micro_batch_size;
+    return all / config.world_size + (config.rank < all % config.world_size ? 1 : 0);
+  }
+
+  /// The samples of this rank's micro-batches one after another, none after the last.
+  [[nodiscard]] std::function<std::vector<int64_t>()> sampler() const {
+    if (config.global_batch_size > 0) return balanced_sampler();
+    return [this_batch = first_sample(0), size = shards->size(), settings = config]() mutable {
+      int64_t count = settings.micro_batch_size;
+      if (!settings.repeat) count = std::min(count, size - this_batch);
+      std::vector<int64_t> samples(static_cast<size_t>(std::max<int64_t>(count, 0)));
+      std::iota(samples.begin(), samples.end(), this_batch);
+      this_batch += settings.world_size * settings.micro_batch_size;
+      return samples;
+    };
+  }
+
+  /// See Note [Balanced micro-batches].
+  [[nodiscard]] std::function<std::vector<int64_t>()> balanced_sampler() const {
+    return [data = shards, settings = config, order = SampleOrder(shards->size(), config), step_start = start,
+            waiting = std::deque<std::vector<int64_t>>()]() mutable {
+      if (waiting.empty()) {
+        std::vector<int64_t> weights;
+        for (int64_t i = 0; i < settings.global_batch_size; ++i) {
+          const int64_t example = order(step_start + i);
+          weights.push_back(settings.global_batch_size <= kMostLengthsRead ? data->row(example).length
+                                                                           : data->bytes_of_row(example));
+        }
+        const auto micro_batches = deal_evenly(weights, settings.global_batch_size / settings.micro_batch_size);
+        std::vector<int64_t> sums;
+        for (const auto& members : micro_batches) {
+          int64_t& sum = sums.emplace_back(0);
+          for (const int64_t member : members) sum += weights[static_cast<size_t>(member)];
+        }
+        const auto of_ranks = deal_evenly(sums, settings.world_size);
+        for (const int64_t own : of_ranks[static_cast<size_t>(settings.rank)]) {
+          std::vector<int64_t>& samples = waiting.emplace_back(micro_batches[static_cast<size_t>(own)]);
+          for (int64_t& sample : samples) sample += step_start;
+        }
+        step_start += settings.global_batch_size;
+      }
+      std::vector<int64_t> samples = std::move(waiting.front());
+      waiting.pop_front();
+      return samples;
+    };
+  }
+
   /// Makes this rank's batches one after another, without a look at what next() does meanwhile.
   [[nodiscard]] std::function<std::optional<PackedBatch>()> maker() const {
-    const int64_t stride = config.world_size * config.micro_batch_size;
-    return [data = shards, settings = config, order = SampleOrder(shards->size(), config), first = first_sample(0),
-            stride, rows = std::vector<ShardRow>()]() mutable -> std::optional<PackedBatch> {
-      int64_t count = settings.micro_batch_size;
-      if (!settings.repeat) count = std::min(count, data->size() - first);
-      if (count <= 0) return std::nullopt;
+    return [data = shards, pin_memory = config.pin_memory, order = SampleOrder(shards->size(), config),
+            next_samples = sampler(), rows = std::vector<ShardRow>()]() mutable -> std::optional<PackedBatch> {
+      const std::vector<int64_t> samples = next_samples();
+      if (samples.empty()) return std::nullopt;
       rows.clear();
-      for (int64_t i = 0; i < count; ++i) rows.push_back(data->row(order(first + i)));
-      PackedBatch batch = collate(rows, first, settings.pin_memory);
-      first += stride;
-      return batch;
+      for (const int64_t sample : samples) rows.push_back(data->row(order(sample)));
+      return collate(rows, samples, pin_memory);
     };
   }
 };
@@ -130,6 +187,14 @@ PretrainingDataLoader::PretrainingDataLoader(std::shared_ptr<const PretrainingSh
   TORCH_CHECK(config.world_size >= 1 && config.rank >= 0 && config.rank < config.world_size,
               "PretrainingDataLoader: rank must be 0 to world_size - 1, got rank ", config.rank, " of ",
               config.world_size);
+  if (config.global_batch_size != 0) {
+    TORCH_CHECK(config.repeat, "PretrainingDataLoader: a single pass has no global_batch_size");
+    TORCH_CHECK(config.global_batch_size % config.micro_batch_size == 0 &&
+                    config.global_batch_size >= config.micro_batch_size * config.world_size,
+                "PretrainingDataLoader: global_batch_size ", config.global_batch_size,
+                " must be a multiple of micro_batch_size ", config.micro_batch_size, " and have one for each of the ",
+                config.world_size, " ranks");
+  }
   TORCH_CHECK(config.prefetch >= 1, "PretrainingDataLoader: prefetch must be at least 1, got ", config.prefetch);
   impl_ = std::make_unique<Impl>(Impl{.shards = std::move(shards), .config = config, .prefetcher = nullptr});
 }
@@ -149,11 +214,15 @@ PackedBatch PretrainingDataLoader::next() {
   return std::move(*batch);
 }
 
+int64_t PretrainingDataLoader::micro_batches_per_step() const { return impl_->batches_per_step(); }
+
 bool PretrainingDataLoader::exhausted() const { return impl_->is_past_end(impl_->first_sample(impl_->batches)); }
 
 SamplerState PretrainingDataLoader::state() const {
   const DataLoaderConfig& config = impl_->config;
-  int64_t consumed = impl_->start + impl_->batches * config.world_size * config.micro_batch_size;
+  int64_t consumed = impl_->start;
+  consumed += config.global_batch_size > 0 ? impl_->batches / impl_->batches_per_step() * config.global_batch_size
+                                           : impl_->batches * config.world_size * config.micro_batch_size;
   if (!config.repeat) consumed = std::min(consumed, impl_->shards->size());
   return {.seed = config.seed, .consumed_samples = consumed};
 }

@@ -16,9 +16,12 @@ struct DataLoaderConfig {
   int64_t micro_batch_size = 8;  // sequences
   bool shuffle = true;           // a different permutation every epoch, by seed and epoch
   uint64_t seed = 0;
-  bool repeat = true;                // false: one pass; the last batch may be smaller
-  int64_t rank = 0, world_size = 1;  // micro-batch i of the run goes to rank i % world_size
-  int64_t prefetch = 4;              // batches made ahead by the background thread
+  bool repeat = true;  // false: one pass; the last batch may be smaller
+  int64_t rank = 0, world_size = 1;
+  // Samples of one step over all ranks, whose micro-batches are balanced: Note [Balanced micro-batches] in
+  // batch_plan.h. 0: micro-batches are consecutive samples, number i of the run goes to rank i % world_size.
+  int64_t global_batch_size = 0;
+  int64_t prefetch = 4;  // batches made ahead by the background thread
   bool pin_memory = false;
 };
 
@@ -30,8 +33,13 @@ struct SamplerState {
   bool operator==(const SamplerState&) const = default;
 };
 
+/// The sample number of every sequence of a batch on the CPU.
+[[nodiscard]] std::vector<int64_t> samples_of(const PackedBatch& batch);
+
 class PretrainingDataLoader {
  public:
+  /// Throws c10::Error on settings that cannot be: with a global_batch_size it is a multiple of micro_batch_size, every
+  /// rank has a micro-batch, and repeat is set.
   PretrainingDataLoader(std::shared_ptr<const PretrainingShards> shards, DataLoaderConfig config);
   ~PretrainingDataLoader();
 
@@ -39,7 +47,11 @@ class PretrainingDataLoader {
   PackedBatch next();
   [[nodiscard]] bool exhausted() const;  // only without repeat
 
-  /// The state after the batches handed out so far (prefetched ones do not count).
+  /// This rank's micro-batches of every step, with a global_batch_size: the first ranks have one more than the others
+  /// where they do not divide.
+  [[nodiscard]] int64_t micro_batches_per_step() const;
+
+  /// The state after the batches handed out so far (prefetched ones do not count); within a step, that before the step.
   [[nodiscard]] SamplerState state() const;
   /// Continues from `state`. Throws DataError when state.seed differs from the configured seed.
   void restore(const SamplerState& state);

@@ -276,11 +276,16 @@ Shard::Shard(const std::string& path) : path_(path), file_(path) {
   }
 }
 
-ShardRow Shard::row(int64_t index) const {
+int64_t Shard::bytes_of_row(int64_t index) const {
   if (index < 0 || index >= manifest_.rows) {
     throw std::out_of_range(fmt::format("{}: row {} of {}", path_, index, manifest_.rows));
   }
-  const uint64_t start = offsets_[index], bytes = offsets_[index + 1] - start;
+  return static_cast<int64_t>(offsets_[index + 1] - offsets_[index]);
+}
+
+ShardRow Shard::row(int64_t index) const {
+  const auto bytes = static_cast<uint64_t>(bytes_of_row(index));
+  const uint64_t start = offsets_[index];
   const char* data = file_.data() + start;
   const uint64_t id_bytes = wide_ ? 4 : 2;
   RowHeader header;
@@ -361,13 +366,23 @@ PretrainingShards::PretrainingShards(const std::vector<std::string>& paths) {
     throw DataError(fmt::format("{}: no examples to read", paths.empty() ? "no shards were named" : paths.front()));
 }
 
-ShardRow PretrainingShards::row(int64_t index) const {
+std::pair<const Shard*, int64_t> PretrainingShards::locate(int64_t index) const {
   const auto after = std::upper_bound(first_rows_.begin(), first_rows_.end(), index);
   if (after == first_rows_.begin() || after == first_rows_.end()) {
     throw std::out_of_range(fmt::format("example {} of {}", index, size()));
   }
   const auto shard = static_cast<size_t>(after - first_rows_.begin()) - 1;
-  return shards_[shard]->row(index - first_rows_[shard]);
+  return {shards_[shard].get(), index - first_rows_[shard]};
+}
+
+ShardRow PretrainingShards::row(int64_t index) const {
+  const auto [shard, row] = locate(index);
+  return shard->row(row);
+}
+
+int64_t PretrainingShards::bytes_of_row(int64_t index) const {
+  const auto [shard, row] = locate(index);
+  return shard->bytes_of_row(row);
 }
 
 PretrainingExample PretrainingShards::example(int64_t index) const {

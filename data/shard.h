@@ -112,6 +112,8 @@ class Shard {
   [[nodiscard]] int64_t size() const { return manifest_.rows; }
   /// Throws DataError with the byte when the row is damaged, std::out_of_range for an index outside of the shard.
   [[nodiscard]] ShardRow row(int64_t index) const;
+  /// The size of a row in the file, without a look at the row. Throws std::out_of_range.
+  [[nodiscard]] int64_t bytes_of_row(int64_t index) const;
   /// Reads every byte. Throws DataError with the byte at the first thing that is wrong.
   void verify() const;
 
@@ -137,6 +139,7 @@ class PretrainingShards {
   [[nodiscard]] int64_t size() const { return first_rows_.back(); }
   /// Throws as Shard::row.
   [[nodiscard]] ShardRow row(int64_t index) const;
+  [[nodiscard]] int64_t bytes_of_row(int64_t index) const;
   [[nodiscard]] PretrainingExample example(int64_t index) const;
 
   [[nodiscard]] const std::vector<std::unique_ptr<Shard>>& shards() const { return shards_; }
@@ -149,6 +152,9 @@ class PretrainingShards {
   [[nodiscard]] std::string content_checksum() const;
 
  private:
+  /// The shard that has row `index`, and its number there. Throws std::out_of_range.
+  [[nodiscard]] std::pair<const Shard*, int64_t> locate(int64_t index) const;
+
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<int64_t> first_rows_ = {0};  // of every shard, and the total
 };

@@ -143,6 +143,66 @@ TEST_CASE("Micro-batch i goes to rank i % world_size", "[unit][dataloader]") {
   for (int i = 0; i < 12; ++i) CHECK(same(whole.next(), i % 2 == 0 ? first.next() : second.next()));
 }
 
+TEST_CASE("A step's micro-batches are a function of its samples, dealt whole to any number of ranks",
+          "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const auto shards = made_up_shards(directory, 100);
+  const int64_t global = 24, micro = 3, steps = 5;
+  using MicroBatches = std::map<int64_t, std::vector<int64_t>>;  // by the first sample
+  const auto run = [&](int64_t world_size, std::vector<std::vector<int64_t>>& tokens) {
+    MicroBatches result;
+    for (int64_t rank = 0; rank < world_size; ++rank) {
+      PretrainingDataLoader loader(
+          shards,
+          {.micro_batch_size = micro, .seed = 9, .rank = rank, .world_size = world_size, .global_batch_size = global});
+      CHECK(loader.micro_batches_per_step() == 8 / world_size + (rank < 8 % world_size ? 1 : 0));
+      for (int64_t step = 0; step < steps; ++step) {
+        int64_t& sum = tokens[static_cast<size_t>(step)].emplace_back(0);
+        for (int64_t i = 0; i < loader.micro_batches_per_step(); ++i) {
+          CHECK((loader.state() == SamplerState{.seed = 9, .consumed_samples = step * global}));
+          const PackedBatch batch = loader.next();
+          Samples checked;
+          take_apart(batch, checked);
+          const std::vector<int64_t> samples = samples_of(batch);
+          REQUIRE(static_cast<int64_t>(samples.size()) == micro);
+          REQUIRE(std::is_sorted(samples.begin(), samples.end()));
+          for (const int64_t sample : samples) {
+            REQUIRE(sample / global == step);
+            REQUIRE(checked.at(sample) == made_up_example(loader.example_of_sample(sample)));
+          }
+          REQUIRE(result.emplace(samples.front(), samples).second);
+          sum += batch.num_tokens();
+        }
+      }
+      CHECK(loader.state().consumed_samples == steps * global);
+    }
+    return result;
+  };
+  std::vector<std::vector<int64_t>> tokens(steps);
+  const MicroBatches want = run(1, tokens);
+  CHECK(want.size() == 8 * steps);
+  for (const int64_t world_size : {2, 3, 4, 8}) {
+    for (auto& of_step : tokens) of_step.clear();
+    CHECK((run(world_size, tokens) == want));
+    if (world_size > 4 || 8 % world_size != 0) continue;  // a rank with one micro-batch of three has what it has
+    for (const auto& of_step : tokens) {
+      const auto [least, most] = std::minmax_element(of_step.begin(), of_step.end());
+      CHECK(static_cast<double>(*most) / static_cast<double>(*least) < 1.02);
+    }
+  }
+}
+
+TEST_CASE("A restored loader with a global batch continues with the same micro-batches", "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const auto shards = made_up_shards(directory, 30);
+  const DataLoaderConfig config{.micro_batch_size = 2, .seed = 3, .global_batch_size = 8};
+  PretrainingDataLoader whole(shards, config), resumed(shards, config);
+  for (int i = 0; i < 8; ++i) whole.next();
+  resumed.restore(whole.state());
+  CHECK(whole.state().consumed_samples == 16);
+  for (int i = 0; i < 8; ++i) CHECK(same(whole.next(), resumed.next()));
+}
+
 TEST_CASE("A restored loader continues with the same batches, from every point", "[unit][dataloader]") {
   const TemporaryDirectory directory;
   const auto shards = made_up_shards(directory, 10);
@@ -230,6 +290,11 @@ TEST_CASE("A loader refuses states and settings that cannot be", "[unit][dataloa
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_size = 0}), Contains("micro_batch_size"));
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.rank = 2, .world_size = 2}), Contains("rank 2 of 2"));
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.prefetch = 0}), Contains("prefetch"));
+  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_size = 4, .global_batch_size = 6}),
+                    Contains("global_batch_size 6 must be a multiple of micro_batch_size 4"));
+  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_size = 4, .world_size = 3, .global_batch_size = 8}),
+                    Contains("one for each of the 3 ranks"));
+  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.repeat = false, .global_batch_size = 8}), Contains("single pass"));
 }
 
 }  // namespace
