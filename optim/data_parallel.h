@@ -1,9 +1,13 @@
-// Data-parallel training: one flat buffer of gradients, reduced once per optimizer step.
+// Data-parallel training: one flat buffer of gradients, reduced bucket by bucket while the last backward runs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
@@ -11,13 +15,34 @@
 
 namespace bert {
 
+/// What gradients are sent as. fp16 and bf16 halve the traffic; each rank's share is divided by the number of ranks,
+/// then rounded, and the sum is rounded at every hop, as with torch's fp16_compress_hook and bf16_compress_hook.
+enum class GradientCompression { kNone, kFp16, kBf16 };
+
+/// "none", "fp16" or "bf16". Throws c10::Error for another word.
+GradientCompression parse_gradient_compression(const std::string& word);
+
+struct DataParallelOptions {
+  int64_t bucket_bytes = 25 * 1024 * 1024;  // of gradients, before compression; as in torch's DistributedDataParallel
+  GradientCompression compression = GradientCompression::kNone;
+  bool overlap = true;           // false: every bucket is reduced in finish(); the same bits, later
+  std::vector<int> owners = {};  // of each parameter: the one rank that gets its gradient (optim/sharded_optimizer.h);
+                                 // empty: all ranks get all
+};
+
 /// The gradients of a model, their accumulation over micro-steps, and their mean over ranks.
 ///
 /// Every .grad is a view into one flat buffer (fp32; fp64 for fp64 parameters), from construction on: autograd adds
 /// into it, in fp32 also where the weights are fp16 or bf16. Gradients are zeroed in place and never set to none, so a
 /// parameter that took no part in the loss has a gradient of zeros: its moments decay and weight decay applies. The
 /// reduction is a sum over ranks divided by their number; division by accumulation steps belongs to the loss.
-/// Parameters lie in the buffer last first, as backward finishes them.
+///
+/// Note [Order of the buckets]
+/// Parameters lie in the buffer last first, as backward finishes them, and the buffer is cut into buckets. A bucket is
+/// full when every parameter in it has its gradient; it is then reduced while backward goes on. Ranks must issue the
+/// same collectives in the same order, but may finish gradients in different orders: a full bucket therefore waits for
+/// those before it. What has no gradient in the last backward (an unused parameter, or one that only earlier
+/// micro-steps used) keeps its bucket and those behind it for finish().
 ///
 ///   for (micro...) {
 ///     parallel.expect_reduction(micro + 1 == accumulation_steps);
@@ -29,44 +54,76 @@ namespace bert {
 class DataParallel {
  public:
   /// `group` null: one process. `parameters` on one device, of one dtype per bucket as they come; every rank gives the
-  /// same list. Throws c10::Error when there are none or their devices differ.
+  /// same list. The parameters' post-accumulate-grad hooks are this object's as long as it lives. Throws c10::Error
+  /// when there are none, when their devices differ, or when an option is out of range.
   DataParallel(c10::intrusive_ptr<c10d::ProcessGroup> group, const std::vector<NamedParameter>& parameters,
-               int64_t bucket_bytes = kDefaultBucketBytes);
+               DataParallelOptions options = {});
+  ~DataParallel();
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
 
   /// Rank 0's parameters on every rank. Call it after initialisation or loading, before the first step.
   void broadcast_parameters();
 
-  /// Tells before a backward whether it is the step's last one, whose gradients finish() will reduce.
-  void expect_reduction(bool last_micro_step) { reduction_expected_ = last_micro_step; }
+  /// The first parameter whose bits are not those of rank 0 everywhere, and the ranks where they differ; nothing when
+  /// all agree. Every rank calls it and gets the same answer. Reads every parameter on the host.
+  [[nodiscard]] std::optional<std::string> first_difference() const;
 
-  /// Replaces the gradients by their mean over ranks, on every rank the same bits. Throws c10::Error when
-  /// expect_reduction(true) was not called since the last finish(), or when a .grad was replaced (optimizer.zero_grad()
-  /// sets it to none: use zero_gradients()).
+  /// Tells before a backward whether it is the step's last one, during which buckets are reduced.
+  void expect_reduction(bool last_micro_step);
+
+  /// Replaces the gradients by their mean over ranks, on every rank (or on each gradient's owner) the same bits. Throws
+  /// c10::Error when expect_reduction(true) was not called since the last finish(), or when a .grad was replaced
+  /// (optimizer.zero_grad() sets it to none: use zero_gradients()).
   void finish();
 
   /// All gradients to zero, one memset per dtype.
   void zero_gradients();
 
+  /// Milliseconds from the end of the last backward until its gradients were reduced: communication that nothing hid.
+  /// Waits for the device. 0 for one process and before the first finish().
+  [[nodiscard]] double exposed_ms() const;
+
   /// The flat buffers: one, or two where fp64 and other parameters mix. Padding between tensors is zero.
   [[nodiscard]] const std::vector<at::Tensor>& buffers() const { return buffers_; }
+  [[nodiscard]] int64_t num_buckets() const { return static_cast<int64_t>(buckets_.size()); }
   [[nodiscard]] int rank() const { return group_ ? group_->getRank() : 0; }
   [[nodiscard]] int world_size() const { return group_ ? group_->getSize() : 1; }
 
  private:
-  static constexpr int64_t kDefaultBucketBytes = 25 * 1024 * 1024;  // as in torch's DistributedDataParallel
+  struct Hook;
+  static constexpr int kAllRanks = -1;
 
   struct Entry {
     NamedParameter parameter;
-    at::Tensor grad;  // the view
+    at::Tensor grad;                           // the view
+    size_t first_bucket = 0, last_bucket = 0;  // where it lies
+    bool ready = false;                        // in this backward
+  };
+  struct Bucket {
+    at::Tensor gradients;   // a slice of a buffer
+    at::Tensor compressed;  // what is sent; undefined without compression
+    int root = kAllRanks;   // the one rank that gets the sum
+    int64_t parameters = 0, pending = 0;
+    c10::intrusive_ptr<c10d::Work> work;
   };
 
+  /// Lays parameters of one root out from `begin` and cuts them into buckets; returns where they end.
+  int64_t add_run(const at::Tensor& buffer, int64_t begin, std::span<const NamedParameter> parameters, int root);
   void check_views() const;
+  void gradient_ready(size_t entry);
+  void launch(Bucket& bucket);
+  void complete(Bucket& bucket);
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  std::vector<Entry> entries_;
+  DataParallelOptions options_;
+  std::vector<Entry> entries_;  // in the order of the buffers
   std::vector<at::Tensor> buffers_;
-  std::vector<at::Tensor> buckets_;  // slices of buffers_, in the order of reduction
+  std::vector<Bucket> buckets_;  // in the order of reduction
+  size_t next_bucket_ = 0;       // to be launched
   bool reduction_expected_ = false;
+  double exposed_ms_ = 0;                               // on the CPU
+  std::optional<c10::Event> wait_begins_, wait_ended_;  // on other devices
 };
 
 }  // namespace bert

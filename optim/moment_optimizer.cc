@@ -244,13 +244,19 @@ std::optional<std::string> MomentOptimizer::first_non_finite_gradient() const {
   return std::nullopt;
 }
 
-void MomentOptimizer::save(torch::serialize::OutputArchive& archive) const {
+int64_t BertOptimizer::state_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& item : state_dict()) bytes += static_cast<int64_t>(item.value().nbytes());
+  return bytes;
+}
+
+void BertOptimizer::save(torch::serialize::OutputArchive& archive) const {
   c10::Dict<std::string, at::Tensor> state;
   for (const auto& item : state_dict()) state.insert(item.key(), item.value());
   archive.write("state", c10::IValue(state));
 }
 
-void MomentOptimizer::load(torch::serialize::InputArchive& archive) {
+void BertOptimizer::load(torch::serialize::InputArchive& archive) {
   c10::IValue value;
   archive.read("state", value);
   StateDict state;

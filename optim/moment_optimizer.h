@@ -42,10 +42,6 @@ class MomentOptimizer : public BertOptimizer {
   [[nodiscard]] std::vector<WeightAverage> averages() const override;
   [[nodiscard]] std::optional<std::string> first_non_finite_gradient() const override;
 
-  /// state_dict() as one dictionary under "state".
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
-
  private:
   struct ParameterState {
     std::string name;

@@ -74,6 +74,11 @@ class BertOptimizer : public torch::optim::Optimizer {
   /// far the average is that of all t weights while 1 / t >= 1 - ema_decay, and ema_decay a + (1 - ema_decay) p from
   /// there on; a skipped step leaves it.
   [[nodiscard]] virtual std::vector<WeightAverage> averages() const = 0;
+  /// What state_dict() takes of this process's memory.
+  [[nodiscard]] virtual int64_t state_bytes() const;
+  /// state_dict() as one dictionary under "state".
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
   /// The first parameter with an inf or NaN in its gradient. Synchronises: for the message that ends a run.
   [[nodiscard]] virtual std::optional<std::string> first_non_finite_gradient() const = 0;
 };

@@ -4,13 +4,10 @@
 
 #include <ATen/ATen.h>
 
-#include <functional>
-#include <thread>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <vector>
 
 #include "optim/amp.h"
+#include "tests/gloo_ranks.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -18,22 +15,7 @@ namespace {
 
 using torch::Tensor;
 
-c10::intrusive_ptr<c10d::ProcessGroup> gloo_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
-  auto options = c10d::ProcessGroupGloo::Options::create();
-  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
-  auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
-  group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
-  group->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO, backend);
-  return group;
-}
-
-void on_ranks(int size, const std::function<void(int, const c10::intrusive_ptr<c10d::ProcessGroup>&)>& run) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) threads.emplace_back([&, rank] { run(rank, gloo_group(store, rank, size)); });
-  for (std::thread& thread : threads) thread.join();
-}
+using testing::on_ranks;
 
 /// A regression with two parameters: loss = mean over samples of (x weight + bias - y)^2.
 struct Model {
@@ -132,7 +114,7 @@ TEST_CASE("Ranks see rank 0's parameters and the mean of the gradients", "[optim
       const at::NoGradGuard no_grad;
       if (rank != 0) model.parameters[0].tensor.fill_(rank);
     }
-    DataParallel parallel(group, model.parameters, 64);  // several buckets
+    DataParallel parallel(group, model.parameters, {.bucket_bytes = 64});  // several buckets
     parallel.broadcast_parameters();
     parallel.expect_reduction(true);
     model.loss(data.x.narrow(0, rank * 8, 8), data.y.narrow(0, rank * 8, 8)).backward();
@@ -145,6 +127,150 @@ TEST_CASE("Ranks see rank 0's parameters and the mean of the gradients", "[optim
     CHECK(gradients[rank].equal(gradients[0]));
   }
   CHECK(at::allclose(gradients[0], whole.parameters[0].tensor.grad(), 1e-12, 1e-12));
+}
+
+namespace {
+
+/// Six layers in a row, of which `used` take part, each with a side loss: backward reaches them in the order in which
+/// the side losses are added, so ranks can differ in it.
+struct Chain {
+  Chain() {
+    for (int i = 0; i < 6; ++i) {
+      const Tensor weight = (at::arange(20, at::kDouble) * (0.3 + i)).sin().view({5, 4}).requires_grad_();
+      parameters.push_back({"layer." + std::to_string(i), weight});
+    }
+  }
+  [[nodiscard]] Tensor loss(const Tensor& x, const std::vector<size_t>& used) const {
+    Tensor sum = at::zeros({}, at::kDouble);
+    for (const size_t i : used) sum = sum + at::matmul(x, parameters[i].tensor).square().mean();
+    return sum;
+  }
+  std::vector<NamedParameter> parameters;
+};
+
+struct Reduced {
+  std::vector<Tensor> gradients;  // by rank: the whole buffer
+  std::vector<double> exposed_ms;
+};
+
+/// Two steps of two micro-steps on three ranks; `used` of each rank is what its last micro-step needs.
+Reduced reduce(const DataParallelOptions& options, const std::vector<std::vector<size_t>>& used) {
+  Reduced result{std::vector<Tensor>(3), std::vector<double>(3)};
+  on_ranks(3, [&](int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+    const auto r = static_cast<size_t>(rank);
+    Chain model;
+    DataParallel parallel(group, model.parameters, options);
+    for (int step = 0; step < 2; ++step) {
+      parallel.zero_gradients();
+      for (int micro = 0; micro < 2; ++micro) {
+        const Tensor x = (at::arange(30, at::kDouble) * (1.1 + rank + 3 * micro + 6 * step)).cos().view({6, 5});
+        parallel.expect_reduction(micro == 1);
+        model.loss(x, micro == 1 ? used[r] : std::vector<size_t>{0, 1, 2, 3, 4, 5}).backward();
+      }
+      parallel.finish();
+    }
+    result.gradients[r] = parallel.buffers()[0].clone();
+    result.exposed_ms[r] = parallel.exposed_ms();
+  });
+  return result;
+}
+
+const std::vector<size_t> kAll = {0, 1, 2, 3, 4, 5}, kBackwards = {5, 4, 3, 2, 1, 0}, kSome = {4, 0, 2};
+
+}  // namespace
+
+TEST_CASE("Reduction during backward gives the bits of reduction after it", "[optim][distributed]") {
+  // Also when ranks finish gradients in other orders, or have none at all for some parameters in the last micro-step.
+  for (const auto& used : {std::vector{kAll, kAll, kAll}, std::vector{kAll, kBackwards, kSome}}) {
+    const Reduced want = reduce({.bucket_bytes = 1 << 20, .overlap = false}, used);
+    for (const int64_t bucket_bytes : {100, 160, 1000, 1 << 20}) {
+      const Reduced late = reduce({.bucket_bytes = bucket_bytes, .overlap = false}, used);
+      const Reduced early = reduce({.bucket_bytes = bucket_bytes, .overlap = true}, used);
+      for (size_t rank = 0; rank < 3; ++rank) {
+        CHECK(early.gradients[rank].equal(late.gradients[rank]));
+        CHECK(early.gradients[rank].equal(early.gradients[0]));
+        CHECK(at::allclose(early.gradients[rank], want.gradients[rank], 1e-14, 1e-15));
+        CHECK(early.exposed_ms[rank] > 0.0);
+      }
+    }
+  }
+}
+
+TEST_CASE("A gradient with an owner arrives there", "[optim][distributed]") {
+  const std::vector<std::vector<size_t>> used = {kAll, kBackwards, kSome};
+  const Reduced want = reduce({.overlap = false}, used);
+  const Reduced got = reduce({.bucket_bytes = 100, .owners = {2, 2, 0, 0, 1, 1}}, used);
+  const int64_t size = want.gradients[0].numel() / 6;  // last parameter first
+  for (int64_t place = 0; place < 6; ++place) {
+    const size_t owner = std::vector<size_t>{1, 1, 0, 0, 2, 2}[static_cast<size_t>(place)];
+    CHECK(at::allclose(got.gradients[owner].narrow(0, place * size, size),
+                       want.gradients[owner].narrow(0, place * size, size), 1e-14, 1e-15));
+  }
+}
+
+TEST_CASE("Compressed gradients are the mean, rounded, and the same on all ranks", "[optim][distributed]") {
+  const std::vector<std::vector<size_t>> used = {kAll, kAll, kAll};
+  const Reduced want = reduce({}, used);
+  for (const auto& [word, tolerance] : {std::pair{"fp16", testing::kHalf}, std::pair{"bf16", testing::kBFloat16}}) {
+    const Reduced got = reduce({.bucket_bytes = 200, .compression = parse_gradient_compression(word)}, used);
+    CHECK(at::allclose(got.gradients[0], want.gradients[0], tolerance.relative, tolerance.absolute));
+    CHECK_FALSE(got.gradients[0].equal(want.gradients[0]));
+    for (size_t rank = 1; rank < 3; ++rank) CHECK(got.gradients[rank].equal(got.gradients[0]));
+  }
+  CHECK(parse_gradient_compression("none") == GradientCompression::kNone);
+  CHECK_THROWS_WITH(parse_gradient_compression("int8"),
+                    testing::Contains("\"int8\", expected one of: none, fp16, bf16"));
+}
+
+TEST_CASE("Ranks whose parameters differ are told the first one", "[optim][distributed]") {
+  std::vector<std::optional<std::string>> before(3), after(3), fixed(3);
+  on_ranks(3, [&](int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+    const auto r = static_cast<size_t>(rank);
+    Chain model;
+    const DataParallel parallel(group, model.parameters);
+    before[r] = parallel.first_difference();
+    {
+      const at::NoGradGuard no_grad;
+      if (rank != 1) model.parameters[4].tensor.add_(1e-15 * rank);
+      if (rank == 2) model.parameters[3].tensor.index_put_({at::zeros({1}, at::kLong), at::zeros({1}, at::kLong)}, 7.0);
+    }
+    after[r] = parallel.first_difference();
+    DataParallel(group, model.parameters).broadcast_parameters();
+    fixed[r] = parallel.first_difference();
+  });
+  for (size_t rank = 0; rank < 3; ++rank) {
+    CHECK(before[rank] == std::nullopt);
+    CHECK(after[rank] == "layer.3 differs from rank 0's on rank 2");
+    CHECK(fixed[rank] == std::nullopt);
+  }
+}
+
+TEST_CASE("A parameter in two backwards of the last micro-step is refused once its bucket is gone",
+          "[optim][distributed]") {
+  const auto twice = [](int64_t bucket_bytes) {
+    on_ranks(2, [&](int, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+      Chain model;
+      DataParallel parallel(group, model.parameters, {.bucket_bytes = bucket_bytes});
+      const Tensor x = at::ones({2, 5}, at::kDouble);
+      parallel.expect_reduction(true);
+      model.loss(x, {5}).backward();
+      model.loss(x, {5, 4, 3, 2, 1}).backward();
+      parallel.finish();
+    });
+  };
+  CHECK_THROWS_WITH(twice(100), testing::Contains("layer.5 got a gradient in the last backward after it was reduced"));
+  CHECK_NOTHROW(twice(1 << 20));  // one bucket, which was not full
+}
+
+TEST_CASE("Options of data parallel that cannot be are refused", "[optim]") {
+  const Chain model;
+  CHECK_THROWS_WITH(DataParallel(nullptr, {}), testing::Contains("no parameters"));
+  CHECK_THROWS_WITH(DataParallel(nullptr, model.parameters, {.bucket_bytes = 0}),
+                    testing::Contains("bucket_bytes is 0"));
+  CHECK_THROWS_WITH(DataParallel(nullptr, model.parameters, {.owners = {0}}),
+                    testing::Contains("1 owners for 6 parameters"));
+  CHECK_THROWS_WITH(DataParallel(nullptr, model.parameters, {.owners = {0, 0, 0, 0, 0, 1}}),
+                    testing::Contains("rank 1 of 1"));
 }
 
 }  // namespace bert

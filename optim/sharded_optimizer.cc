@@ -1,0 +1,277 @@
+#include "optim/sharded_optimizer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <string>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <unordered_map>
+#include <utility>
+
+#include "cuda_ext/multi_tensor.h"
+
+namespace bert {
+namespace {
+
+constexpr size_t kBroadcastBytes = 25 * 1024 * 1024;  // of one message
+
+std::vector<NamedParameter> owned_by(int rank, const std::vector<NamedParameter>& parameters,
+                                     const std::vector<int>& owners) {
+  std::vector<NamedParameter> result;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (owners[i] == rank) result.push_back(parameters[i]);
+  }
+  return result;
+}
+
+/// The parameters' shapes and dtypes without their memory.
+std::vector<NamedParameter> without_memory(const std::vector<NamedParameter>& parameters) {
+  std::vector<NamedParameter> result;
+  for (const auto& [name, tensor] : parameters) {
+    result.push_back({name, at::empty(tensor.sizes(), tensor.options().device(at::kMeta)).requires_grad_()});
+  }
+  return result;
+}
+
+/// Clipping by the norm of all gradients is done here, with all ranks' norms.
+OptimizerConfig without_global_clipping(OptimizerConfig config) {
+  if (config.type != "bert_adam") config.max_grad_norm = 0.0;  // bert_adam clips each tensor by itself
+  return config;
+}
+
+class ShardedOptimizer : public BertOptimizer {
+ public:
+  ShardedOptimizer(c10::intrusive_ptr<c10d::ProcessGroup> group, const OptimizerConfig& config,
+                   const std::vector<NamedParameter>& parameters, const std::vector<int>& owners,
+                   std::unique_ptr<BertOptimizer> own)
+      : BertOptimizer(own->param_groups(), own->defaults().clone()),
+        group_(std::move(group)),
+        config_(config),
+        parameters_(parameters),
+        owners_(owners),
+        own_(std::move(own)),
+        layout_(make_optimizer(config, without_memory(parameters))) {
+    std::vector<int64_t> places;
+    const std::vector<NamedParameterGroup> groups = group_parameters(parameters, config);
+    std::unordered_map<std::string, int> owner_of;
+    for (size_t i = 0; i < parameters.size(); ++i) owner_of[parameters[i].name] = owners[i];
+    int64_t place = 0;
+    for (const NamedParameterGroup& parameter_group : groups) {
+      for (const NamedParameter& parameter : parameter_group.parameters) {
+        if (owner_of[parameter.name] == rank()) {
+          own_parameters_.push_back(parameter.tensor);
+          places.push_back(place);
+        }
+        ++place;
+      }
+    }
+    tensors_of_.resize(static_cast<size_t>(group_->getSize()));
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      tensors_of_[static_cast<size_t>(owners[i])].push_back(parameters[i].tensor.detach());
+    }
+    const auto options = at::TensorOptions().device(parameters.front().tensor.device());
+    places_ = at::tensor(places, at::kLong).to(options.device());
+    figures_ = at::zeros({place + 1}, options.dtype(at::kDouble));
+    grad_norm_ = at::zeros({}, options.dtype(at::kFloat));
+  }
+
+  torch::Tensor step(LossClosure closure) override {
+    torch::Tensor loss;
+    if (closure) {
+      const at::AutoGradMode with_grad(true);
+      loss = closure();
+    }
+    const double lr = param_groups_.front().options().get_lr();
+    apply({.lr = at::full({}, lr, figures_.options()), .inv_scale = {}, .found_inf = {}});
+    return loss;
+  }
+
+  void apply(const StepInputs& inputs) override {
+    TORCH_CHECK_VALUE(inputs.lr.defined(), "optimizer: StepInputs::lr is undefined");
+    const at::NoGradGuard no_grad;
+    gather_norms(inputs.found_inf);
+    const at::Tensor inv_scale =
+        inputs.inv_scale.defined() ? inputs.inv_scale.to(at::kDouble) : at::ones({}, figures_.options());
+    const int64_t tensors = figures_.numel() - 1;
+    const at::Tensor norm = figures_.narrow(0, 0, tensors).norm() * inv_scale;
+    grad_norm_.copy_(norm);
+    const at::Tensor found_inf =
+        grad_norm_.isfinite().logical_not_().logical_or_(figures_.select(0, tensors).ne(0)).to(at::kFloat);
+    own_->apply({.lr = inputs.lr, .inv_scale = inv_scale * clip(norm), .found_inf = found_inf});
+    send_parameters();
+  }
+
+  [[nodiscard]] torch::Tensor grad_norm() const override { return grad_norm_; }
+  [[nodiscard]] torch::Tensor found_inf() const override { return own_->found_inf(); }
+  [[nodiscard]] torch::Tensor applied_steps() const override { return own_->applied_steps(); }
+  void reset_step() override { own_->reset_step(); }
+  [[nodiscard]] int64_t state_bytes() const override { return own_->state_bytes(); }
+
+  [[nodiscard]] StateDict state_dict() const override {
+    const at::NoGradGuard no_grad;
+    StateDict result;
+    const StateDict own = own_->state_dict();
+    for (const auto& item : layout_->state_dict()) {
+      const at::Tensor whole = from_owner(owner_of_entry(item.key()), own.find(item.key()), item.value());
+      if (rank() == 0)
+        result.insert(item.key(), whole.to(at::kCPU, whole.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
+    }
+    return result;
+  }
+
+  void load_state_dict(const StateDict& state) override {
+    layout_->load_state_dict(state);  // refuses what does not fit
+    StateDict own;
+    for (const auto& item : own_->state_dict()) own.insert(item.key(), state[item.key()]);
+    own_->load_state_dict(own);
+    send_parameters();
+  }
+
+  [[nodiscard]] std::vector<WeightAverage> averages() const override {
+    const at::NoGradGuard no_grad;
+    std::vector<WeightAverage> result;
+    if (config_.ema_decay <= 0.0) return result;
+    const StateDict own = own_->state_dict();
+    const StateDict layout = layout_->state_dict();
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const std::string key = "ema." + parameters_[i].name;
+      result.push_back({parameters_[i].tensor, from_owner(owners_[i], own.find(key), layout[key])});
+    }
+    return result;
+  }
+
+  [[nodiscard]] std::optional<std::string> first_non_finite_gradient() const override {
+    const std::optional<std::string> own = own_->first_non_finite_gradient();
+    auto first = static_cast<int64_t>(parameters_.size());
+    for (size_t i = 0; own && i < parameters_.size(); ++i) {
+      if (parameters_[i].name == *own) first = static_cast<int64_t>(i);
+    }
+    std::vector<at::Tensor> tensors{at::full({1}, first, figures_.options().dtype(at::kLong))};
+    c10d::AllreduceOptions options;
+    options.reduceOp = c10d::ReduceOp::MIN;
+    group_->allreduce(tensors, options)->wait();
+    first = tensors.front().item<int64_t>();
+    if (first == static_cast<int64_t>(parameters_.size())) return std::nullopt;
+    return parameters_[static_cast<size_t>(first)].name;
+  }
+
+ private:
+  [[nodiscard]] int rank() const { return group_->getRank(); }
+
+  /// The norm of every tensor's gradient, in the order of the whole optimizer, and the sum of found_inf behind them:
+  /// each rank adds its own to zeros, so every rank has every bit.
+  void gather_norms(const at::Tensor& found_inf) {
+    std::vector<at::Tensor> gradients;
+    for (const at::Tensor& parameter : own_parameters_) {
+      TORCH_CHECK(parameter.grad().defined(),
+                  "sharded optimizer: a parameter has no gradient; DataParallel gives zeros");
+      gradients.push_back(parameter.grad());
+    }
+    if (!gradients_ || !gradients_->holds(gradients)) gradients_.emplace(gradients);
+    figures_.zero_();
+    figures_.index_copy_(0, places_, gradients_->norms());
+    if (found_inf.defined()) figures_.select(0, figures_.numel() - 1).copy_(found_inf);
+    std::vector<at::Tensor> tensors{figures_};
+    group_->allreduce(tensors)->wait();
+  }
+
+  /// What clip_coefficient in cuda_ext/multi_tensor_table.h says, on the device.
+  [[nodiscard]] at::Tensor clip(const at::Tensor& norm) const {
+    if (config_.max_grad_norm <= 0.0 || config_.type == "bert_adam") return at::ones_like(norm);
+    const at::Tensor ratio = config_.max_grad_norm / (config_.type == "lamb" ? norm : norm + kTorchClipEps);
+    return at::where(ratio < 1.0, ratio, at::ones_like(ratio));
+  }
+
+  void send_parameters() const {
+    for (size_t owner = 0; owner < tensors_of_.size(); ++owner) {
+      c10d::broadcast_coalesced(group_, tensors_of_[owner], kBroadcastBytes, static_cast<int>(owner));
+    }
+  }
+
+  [[nodiscard]] int owner_of_entry(const std::string& key) const {
+    const std::string name = key.substr(key.find('.') + 1);
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (parameters_[i].name == name) return owners_[i];
+    }
+    return 0;  // "step", which all ranks have
+  }
+
+  /// `value` of `owner` on every rank; `like` has its shape and dtype.
+  [[nodiscard]] at::Tensor from_owner(int owner, const at::Tensor* value, const at::Tensor& like) const {
+    std::vector<at::Tensor> tensors{
+        owner == rank() ? *value : at::empty(like.sizes(), figures_.options().dtype(like.scalar_type()))};
+    c10d::BroadcastOptions options;
+    options.rootRank = owner;
+    group_->broadcast(tensors, options)->wait();
+    return tensors.front();
+  }
+
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  OptimizerConfig config_;
+  std::vector<NamedParameter> parameters_;
+  std::vector<int> owners_;
+  std::unique_ptr<BertOptimizer> own_, layout_;      // of this rank's parameters; of all, without memory
+  std::vector<std::vector<at::Tensor>> tensors_of_;  // by owner
+  std::vector<at::Tensor> own_parameters_;           // in the order of the whole optimizer
+  std::optional<ops::TensorList> gradients_;         // theirs
+  at::Tensor places_;                                // int64: theirs in figures_
+  at::Tensor figures_;                               // fp64: norms of all gradients, then the sum of found_inf
+  at::Tensor grad_norm_;
+};
+
+/// Whether runs of at most `most` elements, in this order, are no more than `ranks`.
+bool fits(const std::vector<int64_t>& sizes, int64_t most, int ranks) {
+  int64_t run = 0;
+  int runs = 1;
+  for (const int64_t size : sizes) {
+    if (run > 0 && run + size > most) {
+      ++runs;
+      run = 0;
+    }
+    run += size;
+  }
+  return runs <= ranks;
+}
+
+}  // namespace
+
+std::vector<int> assign_owners(const std::vector<NamedParameter>& parameters, int ranks) {
+  TORCH_CHECK_VALUE(static_cast<size_t>(ranks) <= parameters.size(), "sharded optimizer: ", ranks, " ranks for ",
+                    parameters.size(), " parameters; use at most as many ranks, or do not shard");
+  std::vector<int64_t> sizes;  // last parameter first
+  int64_t low = 1, high = 1;
+  for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
+    sizes.push_back(it->tensor.numel());
+    low = std::max(low, sizes.back());
+    high += sizes.back();
+  }
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    fits(sizes, middle, ranks) ? high = middle : low = middle + 1;
+  }
+  std::vector<int> owners(parameters.size());
+  int64_t run = 0;
+  int owner = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const bool every_rank_after_needs_one = sizes.size() - i <= static_cast<size_t>(ranks - 1 - owner);
+    if (i > 0 && (run + sizes[i] > low || every_rank_after_needs_one)) {
+      ++owner;
+      run = 0;
+    }
+    run += sizes[i];
+    owners[sizes.size() - 1 - i] = owner;
+  }
+  return owners;
+}
+
+std::unique_ptr<BertOptimizer> make_sharded_optimizer(c10::intrusive_ptr<c10d::ProcessGroup> group,
+                                                      const OptimizerConfig& config,
+                                                      const std::vector<NamedParameter>& parameters,
+                                                      const std::vector<int>& owners) {
+  TORCH_CHECK_VALUE(owners.size() == parameters.size(), "sharded optimizer: ", owners.size(), " owners for ",
+                    parameters.size(), " parameters");
+  auto own = make_optimizer(without_global_clipping(config), owned_by(group->getRank(), parameters, owners));
+  return std::make_unique<ShardedOptimizer>(std::move(group), config, parameters, owners, std::move(own));
+}
+
+}  // namespace bert

@@ -1,0 +1,46 @@
+// Ranks as threads of a test, each with a Gloo process group of its own on 127.0.0.1.
+#pragma once
+
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <vector>
+
+namespace bert::testing {
+
+inline c10::intrusive_ptr<c10d::ProcessGroup> gloo_group(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                                         int size) {
+  auto options = c10d::ProcessGroupGloo::Options::create();
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+  auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
+  group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+  group->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO, backend);
+  return group;
+}
+
+/// Runs `run` on `size` ranks and throws what the first of them threw. No assertions inside: Catch is not for threads.
+inline void on_ranks(int size, const std::function<void(int, const c10::intrusive_ptr<c10d::ProcessGroup>&)>& run) {
+  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // LibTorch's record of collectives is for one thread of a process
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        run(rank, gloo_group(store, rank, size));
+      } catch (...) {
+        errors[static_cast<size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+}  // namespace bert::testing
