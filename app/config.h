@@ -18,6 +18,7 @@ struct PretrainDataConfig {
   std::string vocab_file;
   bool do_lower_case = true;
   int64_t max_eval_examples = 10000;
+  bool log_sample_ids = false;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -27,17 +28,32 @@ struct PretrainDataConfig {
     visit("do_lower_case", self.do_lower_case, "the vocabulary is uncased");
     visit("max_eval_examples", self.max_eval_examples, "held-out examples that one evaluation reads; 0 = all", 0,
           int64_t{1} << 40);
+    visit("log_sample_ids", self.log_sample_ids,
+          "each rank writes the examples of its steps to samples-rank-<n>.jsonl in run_directory");
   }
 };
 
 struct DistributedConfig {
   std::string backend = "auto";
+  std::string init_method = "env://";
   int64_t timeout_seconds = 600;  // torch.distributed's default for NCCL
+  int64_t bucket_mb = 25;         // as in torch's DistributedDataParallel
+  std::string compression = "none";
+  bool shard_optimizer_state = false;
+  bool debug = false;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit("backend", self.backend, "auto is nccl on GPUs and gloo on CPUs", OneOf{"auto", "gloo", "nccl"});
+    visit("init_method", self.init_method,
+          "where ranks meet: env:// (MASTER_ADDR, MASTER_PORT), tcp://HOST:PORT or file:///PATH");
     visit("timeout_seconds", self.timeout_seconds, "a collective that takes longer ends the run", 1, 86400);
+    visit("bucket_mb", self.bucket_mb, "gradients are reduced in parts of this many MiB, during backward", 1, 4096);
+    visit("compression", self.compression, "gradients are sent as they are, or rounded to fp16 or bf16",
+          OneOf{"none", "fp16", "bf16"});
+    visit("shard_optimizer_state", self.shard_optimizer_state,
+          "each rank keeps moments, masters and averages of its share of the tensors only (ZeRO 1)");
+    visit("debug", self.debug, "check before every collective that all ranks issue the same one; slow");
   }
 };
 
@@ -117,7 +133,7 @@ std::string pretrain_config_schema();
 std::vector<ConfigDifference> compare(const PretrainConfig& before, const PretrainConfig& after);
 
 /// The differences that a resumed run must not have: all but run_directory, stop_at_step, *_every, keep_checkpoints,
-/// device, micro_batch_size, num_threads and distributed.
+/// device, micro_batch_size, num_threads, data.log_sample_ids and distributed.
 std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, const PretrainConfig& after);
 
 }  // namespace bert

@@ -32,15 +32,16 @@ struct PeerError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// In a catch block: the exit code for what was thrown, and its message.
-int exit_code_of_current_exception(std::string& message);
+/// In a catch block: the exit code for what was thrown, the name of its type, and its message.
+int exit_code_of_current_exception(std::string& type, std::string& message);
 
 /// Something is not trusted: exit code 77.
 struct RefusedError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Runs `command`, prints "<name>: <message>" for what it throws, and returns the exit code.
+/// Runs `command`, prints "<name>: <message>" for what it throws, writes torch's error file where there is one
+/// (app/error_report.h), and returns the exit code.
 int guarded(const std::string& name, const std::function<int()>& command);
 
 }  // namespace bert

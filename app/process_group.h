@@ -1,27 +1,67 @@
-// torch.distributed's init_process_group for this program: ranks from the environment that torchrun and bertrun set.
+// torch.distributed's process groups for this program: the same names, the same semantics. A null group is one process
+// alone: it needs no launcher and no store, and every collective over it returns at once.
 #pragma once
 
-#include <ATen/core/ivalue.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
 
 namespace bert {
 
-struct DistributedEnvironment {
-  int64_t rank = 0, world_size = 1, local_rank = 0;
-  std::string master_addr;
-  int64_t master_port = 0;
+using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+struct ProcessGroupOptions {
+  std::string backend = "auto";        // gloo; nccl: GPU tensors over NCCL, CPU tensors over Gloo; auto: nccl with cuda
+  std::string init_method = "env://";  // MASTER_ADDR and MASTER_PORT; or tcp://HOST:PORT; or file:///PATH
+  int64_t rank = -1, world_size = -1;  // -1: from the environment (app/distributed_environment.h)
+  int64_t timeout_seconds = 600;       // of the rendezvous and of every collective
+  bool cuda = false;                   // there are GPU tensors
+  bool debug = false;                  // compare every collective between ranks before it is issued
 };
 
-/// RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT; one process when RANK and WORLD_SIZE are unset. Throws
-/// ConfigError on values that do not fit together.
-DistributedEnvironment distributed_environment();
+/// The group of all ranks; nullptr for one process. Rank 0 holds the store of env:// and tcp://, unless the launcher
+/// does (TORCHELASTIC_USE_AGENT_STORE). A file of file:// must not be left over from an earlier job. Throws ConfigError
+/// on options that do not fit together, PeerError after the timeout with the ranks that did not come, and what to
+/// check. Collectives that fail throw PeerError: app/monitored_backend.h.
+ProcessGroupPtr init_process_group(const ProcessGroupOptions& options);
 
-/// The default process group, Gloo on the CPU, NCCL with `cuda`; nullptr for one process. Throws PeerError after
-/// `timeout_seconds`, naming address and what to check.
-c10::intrusive_ptr<c10d::ProcessGroup> init_process_group(const DistributedEnvironment& environment, bool cuda,
-                                                          int64_t timeout_seconds);
+/// A group of some of a group's ranks; every rank of `group` calls it, in the same order, with the same ranks. Returns
+/// nullptr to those that are not in it, and where one rank is alone in it. `options` as for the first group; where they
+/// meet does not matter. Throws ConfigError when a rank is named twice or is not there.
+ProcessGroupPtr new_group(const ProcessGroupPtr& group, const std::vector<int>& ranks,
+                          const ProcessGroupOptions& options);
+
+int get_rank(const ProcessGroupPtr& group);
+int get_world_size(const ProcessGroupPtr& group);
+
+/// Returns when every rank has called it.
+void barrier(const ProcessGroupPtr& group);
+/// The same sum (or what `op` says) in `tensor` of every rank.
+void all_reduce(const ProcessGroupPtr& group, const at::Tensor& tensor, c10d::ReduceOp op = c10d::ReduceOp::SUM);
+/// Rank `src`'s `tensor` in that of every rank.
+void broadcast(const ProcessGroupPtr& group, const at::Tensor& tensor, int src = 0);
+/// Every rank's tensor, by rank; all of one shape and dtype.
+std::vector<at::Tensor> all_gather(const ProcessGroupPtr& group, const at::Tensor& tensor);
+/// Rank r gets part r of the sum of all ranks' `input` [world_size * n, ...]: [n, ...].
+at::Tensor reduce_scatter(const ProcessGroupPtr& group, const at::Tensor& input,
+                          c10d::ReduceOp op = c10d::ReduceOp::SUM);
+
+/// A yes of any rank that all ranks learn of at the same call, without a wait: one call late.
+class AgreedFlag {
+ public:
+  explicit AgreedFlag(ProcessGroupPtr group) : group_(std::move(group)) {}
+  /// Every rank calls it equally often. Whether any rank gave true in an earlier call; for one process, or in this one.
+  bool exchange(bool value);
+
+ private:
+  ProcessGroupPtr group_;
+  at::Tensor sum_;
+  c10::intrusive_ptr<c10d::Work> work_;
+  bool answer_ = false;
+};
 
 }  // namespace bert

@@ -1,17 +1,17 @@
 #include "app/trainer.h"
 
-#include <signal.h>
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "app/checkpoint.h"
 #include "app/command_line.h"
+#include "app/distributed_environment.h"
+#include "app/error_report.h"
 #include "app/evaluation.h"
 #include "app/exit_codes.h"
 #include "app/fail_point.h"
@@ -19,6 +19,8 @@
 #include "app/predictor.h"
 #include "app/process_group.h"
 #include "app/run_lock.h"
+#include "app/sample_log.h"
+#include "app/stop_signals.h"
 #include "app/training_step.h"
 #include "data/dataloader.h"
 #include "data/error.h"
@@ -32,33 +34,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// ---- signals ----
-
-std::atomic<int> stop_signal{0};
-static_assert(std::atomic<int>::is_always_lock_free);
-
-/// The first SIGTERM, SIGINT or SIGUSR1 asks for a checkpoint at the end of the step; a second one of the same kind
-/// ends the process.
-class StopSignals {
- public:
-  StopSignals() {
-    stop_signal = 0;
-    struct sigaction action {};
-    action.sa_handler = [](int number) { stop_signal = number; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
-  }
-  ~StopSignals() {
-    for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
-  }
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
-
- private:
-  static constexpr std::array<int, 3> kSignals = {SIGTERM, SIGINT, SIGUSR1};
-  std::array<struct sigaction, 3> before_{};
-};
 
 // ---- inputs ----
 
@@ -88,14 +63,23 @@ Vocabulary load_vocabulary(const PretrainConfig& config) {
   return vocabulary;
 }
 
-int64_t accumulation_steps(const PretrainConfig& config, int64_t world_size) {
-  const int64_t round = config.micro_batch_size * world_size;
-  if (config.global_batch_size % round != 0) {
-    throw ConfigError("global_batch_size " + std::to_string(config.global_batch_size) +
-                      ": expected a multiple of micro_batch_size * ranks = " + std::to_string(config.micro_batch_size) +
-                      " * " + std::to_string(world_size));
+DataLoaderConfig loader_config(const PretrainConfig& config, const DistributedEnvironment& environment,
+                               bool pin_memory) {
+  const int64_t micro_batches = config.global_batch_size / config.micro_batch_size;
+  if (micro_batches < environment.world_size) {
+    throw ConfigError("global_batch_size " + std::to_string(config.global_batch_size) + ": has " +
+                      std::to_string(micro_batches) + " micro-batches of micro_batch_size " +
+                      std::to_string(config.micro_batch_size) + " for " + std::to_string(environment.world_size) +
+                      " ranks; expected at least one for each");
   }
-  return config.global_batch_size / round;
+  DataLoaderConfig loader;
+  loader.micro_batch_size = config.micro_batch_size;
+  loader.global_batch_size = config.global_batch_size;
+  loader.seed = static_cast<uint64_t>(config.seed);
+  loader.rank = environment.rank;
+  loader.world_size = environment.world_size;
+  loader.pin_memory = pin_memory;
+  return loader;
 }
 
 // ---- the run ----
@@ -116,12 +100,17 @@ class Trainer {
   void resume(const std::string& directory, bool allow_config_change);
   void start_from(const std::string& directory);
   int train();
+  /// This rank's share of the next global batch, on the device.
+  std::vector<PackedBatch> next_micro_batches();
+  /// Says how evenly the ranks' packed tokens are dealt; every rank calls it.
+  void report_balance(int64_t tokens);
   /// Tries steps until `applied_` is `target` or a signal arrives.
   void advance_to(int64_t target);
   /// Throws ConfigError, with the log up to date, when skipped steps say that the run cannot go on. All ranks agree, as
   /// they have the same gradients.
   void stop_if_hopeless();
-  /// Whether a signal has arrived at any rank; all ranks agree. Called once a step.
+  /// Whether a signal has arrived at any rank; all ranks agree. Called once a step; several ranks learn of it one step
+  /// late, so that none waits.
   [[nodiscard]] bool stop_requested();
   void log();
   void evaluate();
@@ -134,7 +123,9 @@ class Trainer {
   PretrainConfig config_;
   DistributedEnvironment environment_;
   Vocabulary vocabulary_;
-  int64_t accumulation_steps_;
+  DataLoaderConfig loader_config_;
+  ProcessGroupPtr group_;
+  AgreedFlag stop_flag_;
   TrainingStep step_;
   std::shared_ptr<const PretrainingShards> validation_;
   std::optional<UnigramModel> unigram_;
@@ -144,7 +135,9 @@ class Trainer {
   FlopCounter flops_;
   double gemm_flops_;
 
-  bool stopping_ = false;
+  std::optional<SampleLog> sample_log_;
+
+  bool stopping_ = false, first_step_ = true;
   int64_t applied_ = 0, saved_ = -1;
   std::map<std::string, double> figures_;  // of the last evaluation and of step 0, by their names in summary.json
 
@@ -160,18 +153,18 @@ Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& env
     : config_(config),
       environment_(environment),
       vocabulary_(load_vocabulary(config)),
-      accumulation_steps_(accumulation_steps(config, environment.world_size)),
-      step_(config, device, init_process_group(environment, device.is_cuda(), config.distributed.timeout_seconds)),
+      loader_config_(loader_config(config, environment, device.is_cuda())),
+      group_(init_process_group({.backend = config.distributed.backend,
+                                 .init_method = config.distributed.init_method,
+                                 .timeout_seconds = config.distributed.timeout_seconds,
+                                 .cuda = device.is_cuda(),
+                                 .debug = config.distributed.debug})),
+      stop_flag_(group_),
+      step_(config, device, group_),
       flops_(config.model),
       gemm_flops_(measure_gemm(device, step_.compute_dtype())) {
-  DataLoaderConfig loader;
-  loader.micro_batch_size = config.micro_batch_size;
-  loader.seed = static_cast<uint64_t>(config.seed);
-  loader.rank = environment.rank;
-  loader.world_size = environment.world_size;
-  loader.pin_memory = device.is_cuda();
   const auto train = open_shards(config.data.train, "train", config, vocabulary_);
-  loader_ = std::make_unique<PretrainingDataLoader>(train, loader);
+  loader_ = std::make_unique<PretrainingDataLoader>(train, loader_config_);
   if (config.evaluate_every > 0) {
     validation_ = open_shards(config.data.validation, "validation", config, vocabulary_);
     unigram_.emplace(*train);
@@ -225,8 +218,40 @@ void Trainer::start_from(const std::string& path) {
 }
 
 bool Trainer::stop_requested() {
-  if (!stopping_) stopping_ = step_.sum_over_ranks(stop_signal != 0 ? 1 : 0) > 0;
+  if (!stopping_) stopping_ = stop_flag_.exchange(StopSignals::arrived());
   return stopping_;
+}
+
+std::vector<PackedBatch> Trainer::next_micro_batches() {
+  set_phase("reading data");
+  std::vector<PackedBatch> micro_batches;
+  int64_t tokens = 0;
+  for (int64_t micro = 0; micro < loader_->micro_batches_per_step(); ++micro) {
+    const PackedBatch batch = loader_->next();
+    const auto* ends = batch.cu_seqlens.const_data_ptr<int32_t>();
+    for (int64_t row = 0; row < batch.num_sequences(); ++row)
+      flops_done_ += 3 * flops_.forward_of_sequence(ends[row + 1] - ends[row]);
+    flops_done_ += 3 * flops_.forward_of_heads(batch.num_masked(), batch.num_sequences());
+    tokens += batch.num_tokens();
+    if (sample_log_) sample_log_->add(batch, *loader_);
+    micro_batches.push_back(to_device(batch, step_.device()));
+  }
+  if (sample_log_) sample_log_->end_step();
+  if (std::exchange(first_step_, false)) report_balance(tokens);
+  tokens_ += tokens;
+  return micro_batches;
+}
+
+void Trainer::report_balance(int64_t tokens) {
+  if (!group_) return;
+  torch::Tensor of_rank = torch::zeros({environment_.world_size}, torch::kDouble);
+  of_rank[environment_.rank] = static_cast<double>(tokens);
+  of_rank = step_.sum_over_ranks(of_rank);
+  const double least = of_rank.min().item<double>(), most = of_rank.max().item<double>();
+  char text[120];
+  std::snprintf(text, sizeof text, "%d ranks, %.0f to %.0f tokens each in a step (%.2f %% apart)",
+                static_cast<int>(environment_.world_size), least, most, 100 * (most / least - 1));
+  say(text);
 }
 
 void Trainer::advance_to(int64_t target) {
@@ -234,17 +259,7 @@ void Trainer::advance_to(int64_t target) {
     const int64_t before = applied_, tried_before = tried_, most = config_.amp.max_consecutive_skips;
     const int64_t attempts = most > 0 ? std::min(target - applied_, most) : target - applied_;
     for (int64_t attempt = attempts; attempt > 0 && !stop_requested(); --attempt) {
-      std::vector<PackedBatch> micro_batches;
-      for (int64_t micro = 0; micro < accumulation_steps_; ++micro) {
-        const PackedBatch batch = loader_->next();
-        const auto* ends = batch.cu_seqlens.const_data_ptr<int32_t>();
-        for (int64_t row = 0; row < batch.num_sequences(); ++row)
-          flops_done_ += 3 * flops_.forward_of_sequence(ends[row + 1] - ends[row]);
-        flops_done_ += 3 * flops_.forward_of_heads(batch.num_masked(), batch.num_sequences());
-        tokens_ += batch.num_tokens();
-        micro_batches.push_back(to_device(batch, step_.device()));
-      }
-      step_.run(micro_batches);
+      step_.run(next_micro_batches(), config_.global_batch_size / config_.micro_batch_size);
       fail_point("train.step");
       ++tried_;
     }
@@ -280,20 +295,25 @@ void Trainer::log() {
   m.grad_norm = step_.optimizer->grad_norm().item<double>();
   m.loss_scale = step_.scaler.enabled() ? step_.scaler.current_scale().item<double>() : 1.0;
   m.sequences_per_second = static_cast<double>(tried_ * config_.global_batch_size) / seconds;
-  m.tokens_per_second = ranks * static_cast<double>(tokens_) / seconds;
-  m.mfu = flops_done_ / seconds / gemm_flops_;
+  const torch::Tensor work =
+      step_.sum_over_ranks(torch::tensor({static_cast<double>(tokens_), flops_done_}, torch::kDouble));
+  m.tokens_per_second = work[0].item<double>() / seconds;
+  m.mfu = work[1].item<double>() / seconds / gemm_flops_ / ranks;
+  const double exposed_communication_ms = step_.exposed_communication_ms();
   if (chief()) {
-    metrics_file_->write({{"step", m.step},
-                          {"loss", m.loss},
-                          {"mlm_loss", m.mlm_loss},
-                          {"nsp_loss", m.nsp_loss},
-                          {"learning_rate", m.learning_rate},
-                          {"grad_norm", m.grad_norm},
-                          {"loss_scale", m.loss_scale},
-                          {"skipped_steps", m.skipped},
-                          {"sequences_per_second", m.sequences_per_second},
-                          {"tokens_per_second", m.tokens_per_second},
-                          {"mfu", m.mfu}});
+    nlohmann::ordered_json line = {{"step", m.step},
+                                   {"loss", m.loss},
+                                   {"mlm_loss", m.mlm_loss},
+                                   {"nsp_loss", m.nsp_loss},
+                                   {"learning_rate", m.learning_rate},
+                                   {"grad_norm", m.grad_norm},
+                                   {"loss_scale", m.loss_scale},
+                                   {"skipped_steps", m.skipped},
+                                   {"sequences_per_second", m.sequences_per_second},
+                                   {"tokens_per_second", m.tokens_per_second},
+                                   {"mfu", m.mfu}};
+    if (environment_.world_size > 1) line["exposed_communication_ms"] = exposed_communication_ms;
+    metrics_file_->write(line);
     progress_->update(m);
   }
   sequences_per_second_ = m.sequences_per_second;
@@ -304,9 +324,10 @@ void Trainer::log() {
 }
 
 void Trainer::evaluate() {
-  if (!chief()) return;
   const auto start = Clock::now();
-  const AveragedWeights averaged(*step_.optimizer);
+  set_phase("evaluation");
+  const AveragedWeights averaged(*step_.optimizer);  // every rank takes part when they are sharded
+  if (!chief()) return;
   const Evaluation e = evaluate_pretraining(step_, validation_, *unigram_, config_.data.max_eval_examples);
   metrics_file_->write({{"step", applied_},
                         {"evaluation",
@@ -333,9 +354,12 @@ void Trainer::evaluate() {
 void Trainer::save() {
   if (saved_ == applied_) return;
   saved_ = applied_;
-  if (!chief()) return;
   const auto start = Clock::now();
+  set_phase("checkpoint");
+  step_.check_parameters();
+  // Every rank takes part when the optimizer's state is sharded.
   Checkpoint checkpoint{.model = state_dict(*step_.model), .optimizer = step_.optimizer->state_dict(), .state = {}};
+  if (!chief()) return;
   const SamplerState sampler = loader_->state();
   CheckpointState& state = checkpoint.state;
   state.step = applied_;
@@ -409,6 +433,10 @@ int Trainer::run(bool allow_config_change) {
     return kOk;
   }
   if (chief()) progress_.emplace(applied_, last_step());
+  if (config_.data.log_sample_ids) {
+    sample_log_.emplace(config_.run_directory, environment_.rank, environment_.world_size,
+                        loader_->state().consumed_samples / config_.global_batch_size);
+  }
   return train();
 }
 

@@ -8,6 +8,9 @@
 #include <limits>
 
 #include "app/determinism.h"
+#include "app/error_report.h"
+#include "app/exit_codes.h"
+#include "optim/sharded_optimizer.h"
 
 namespace bert {
 namespace {
@@ -18,12 +21,26 @@ std::vector<NamedParameter> named_parameters(const torch::nn::Module& module) {
   return result;
 }
 
-BertForPreTraining make_model(const PretrainConfig& config, c10::Device device, Precision precision) {
+std::vector<int> owners_of(const PretrainConfig& config, const std::vector<NamedParameter>& parameters,
+                           const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  if (!group || !config.distributed.shard_optimizer_state) return {};
+  return assign_owners(parameters, group->getSize());
+}
+
+std::unique_ptr<BertOptimizer> make_rank_optimizer(const PretrainConfig& config,
+                                                   const std::vector<NamedParameter>& parameters,
+                                                   const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  const std::vector<int> owners = owners_of(config, parameters, group);
+  return owners.empty() ? make_optimizer(config.optimizer, parameters)
+                        : make_sharded_optimizer(group, config.optimizer, parameters, owners);
+}
+
+BertForPreTraining make_model(const PretrainConfig& config, c10::Device device, c10::ScalarType weights) {
   use_deterministic_algorithms(device);
   BertForPreTraining model(config.model);
   init_weights(*model, config.model, static_cast<uint64_t>(config.seed));
   model->dropout_seed = config.seed;
-  model->to(device, weights_dtype(precision));
+  model->to(device, weights);
   model->train();
   return model;
 }
@@ -31,9 +48,9 @@ BertForPreTraining make_model(const PretrainConfig& config, c10::Device device, 
 }  // namespace
 
 TrainingStep::TrainingStep(const PretrainConfig& config, c10::Device device,
-                           c10::intrusive_ptr<c10d::ProcessGroup> group)
-    : model(make_model(config, device, parse_precision(config.precision))),
-      optimizer(make_optimizer(config.optimizer, named_parameters(*model))),
+                           c10::intrusive_ptr<c10d::ProcessGroup> group, std::optional<c10::ScalarType> weights)
+    : model(make_model(config, device, weights.value_or(weights_dtype(parse_precision(config.precision))))),
+      optimizer(make_rank_optimizer(config, named_parameters(*model), group)),
       scaler(config.amp, device, needs_loss_scale(parse_precision(config.precision))),
       precision_(parse_precision(config.precision)),
       vocab_size_(config.model.vocab_size),
@@ -41,7 +58,10 @@ TrainingStep::TrainingStep(const PretrainConfig& config, c10::Device device,
       average_masked_tokens_(config.optimizer.average == "masked_tokens"),
       schedule_(make_schedule(config.schedule, config.optimizer.lr, config.max_steps)),
       group_(std::move(group)),
-      parallel_(group_, named_parameters(*model)),
+      parallel_(group_, named_parameters(*model),
+                {.bucket_bytes = config.distributed.bucket_mb << 20,
+                 .compression = parse_gradient_compression(config.distributed.compression),
+                 .owners = owners_of(config, named_parameters(*model), group_)}),
       parameter_report_(describe(group_parameters(named_parameters(*model), config.optimizer))),
       learning_rate_(torch::zeros({}, torch::TensorOptions().device(device))),
       loss_sum_(torch::zeros({2}, torch::TensorOptions().device(device))) {
@@ -65,26 +85,29 @@ PretrainingLoss TrainingStep::loss(const PackedBatch& batch) {
   return pretraining_loss(forward(batch), batch, vocab_size_);  // autocast has ended: backward is outside of it
 }
 
-int64_t TrainingStep::sum_over_ranks(int64_t value) {
-  if (!group_) return value;
-  std::vector<torch::Tensor> tensors = {
-      torch::tensor({value}, torch::TensorOptions().dtype(torch::kInt64).device(device_))};
+torch::Tensor TrainingStep::sum_over_ranks(torch::Tensor tensor) const {
+  if (!group_) return tensor;
+  std::vector<torch::Tensor> tensors = {tensor.to(device_, /*non_blocking=*/false, /*copy=*/true)};
   group_->allreduce(tensors)->wait();
-  return tensors.front().item<int64_t>();
+  return tensors.front().to(torch::kCPU);
 }
 
-TrainingStep::Weights TrainingStep::weights_of(std::span<const PackedBatch> micro_batches) {
+int64_t TrainingStep::sum_over_ranks(int64_t value) const {
+  return sum_over_ranks(torch::tensor({value}, torch::kInt64)).item<int64_t>();
+}
+
+TrainingStep::Weights TrainingStep::weights_of(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) {
   const auto scalar = [this](double value) {
     return torch::full({}, value, torch::TensorOptions().dtype(torch::kFloat).device(device_));
   };
-  const torch::Tensor equal = scalar(1.0 / static_cast<double>(micro_batches.size()));
+  // The reduction divides by the ranks, so a weight is the share of the mean over ranks.
+  const torch::Tensor equal = scalar(static_cast<double>(parallel_.world_size()) / static_cast<double>(of_all_ranks));
   Weights weights{.nsp = equal, .mlm = std::vector<torch::Tensor>(micro_batches.size(), equal)};
   if (!average_masked_tokens_) return weights;
   double masked = 0;
   for (const PackedBatch& batch : micro_batches) masked += static_cast<double>(batch.num_masked());
   std::vector<torch::Tensor> total = {scalar(masked)};  // fp32 holds it exactly to 2^24 tokens
   if (group_) group_->allreduce(total)->wait();
-  // The reduction divides by the ranks, so the share is of the mean over ranks.
   const torch::Tensor mean = (total.front() / parallel_.world_size()).clamp_min_(1.0);
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     weights.mlm[i] = static_cast<double>(micro_batches[i].num_masked()) / mean;
@@ -92,18 +115,23 @@ TrainingStep::Weights TrainingStep::weights_of(std::span<const PackedBatch> micr
   return weights;
 }
 
-void TrainingStep::run(std::span<const PackedBatch> micro_batches) {
-  const Weights weights = weights_of(micro_batches);
+void TrainingStep::run(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) {
+  if (of_all_ranks == 0) of_all_ranks = static_cast<int64_t>(micro_batches.size()) * parallel_.world_size();
+  const Weights weights = weights_of(micro_batches, of_all_ranks);
   parallel_.zero_gradients();
   for (size_t micro = 0; micro < micro_batches.size(); ++micro) {
+    set_phase("forward");
     const PretrainingLoss part = loss(micro_batches[micro]);
+    set_phase("backward");
     parallel_.expect_reduction(micro + 1 ==
                                micro_batches.size());  // the last micro-step's backward meets the communication
     scaler.scale(part.mlm * weights.mlm[micro] + part.nsp * weights.nsp).backward();
     loss_sum_.add_(torch::stack({part.mlm.detach(), part.nsp.detach()}));
   }
   micro_batches_ += static_cast<double>(micro_batches.size());
+  set_phase("reduction of gradients");
   parallel_.finish();  // gradients are views into the buckets: zeroed in place, never set to none
+  set_phase("update");
   learning_rate_out(schedule_, optimizer->applied_steps(), learning_rate_);
   scaler.step(*optimizer, learning_rate_);
   scaler.update();
@@ -118,10 +146,26 @@ void TrainingStep::check_progress() const {
 }
 
 TrainingStep::MeanLoss TrainingStep::take_mean_loss() {
-  const torch::Tensor mean = (loss_sum_ / std::max(micro_batches_, 1.0)).to(torch::kCPU);
+  const torch::Tensor count = torch::full({1}, micro_batches_, torch::kDouble);
+  const torch::Tensor sums = sum_over_ranks(torch::cat({loss_sum_.to(torch::kCPU, torch::kDouble), count}));
   loss_sum_.zero_();
   micro_batches_ = 0;
-  return {.mlm = mean[0].item<double>(), .nsp = mean[1].item<double>()};
+  const auto* sum = sums.const_data_ptr<double>();
+  const double total = std::max(sum[2], 1.0);
+  return {.mlm = sum[0] / total, .nsp = sum[1] / total};
+}
+
+void TrainingStep::broadcast_parameters() {
+  parallel_.broadcast_parameters();
+  check_parameters();
+}
+
+void TrainingStep::check_parameters() const {
+  if (const auto difference = parallel_.first_difference()) {
+    throw PeerError("the ranks' weights are no longer the same: " + *difference +
+                    ". Memory, a network card or a library differs between machines; go on from the last checkpoint "
+                    "without that machine.");
+  }
 }
 
 int64_t TrainingStep::applied_steps() const { return optimizer->applied_steps().item<int64_t>(); }

@@ -5,6 +5,7 @@
 #include <c10/core/Device.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -21,12 +22,14 @@ namespace bert {
 class TrainingStep {
  public:
   /// A model with config's initial weights on `device`, its optimizer and loss scaler. `group` is nullptr for one
-  /// process.
-  TrainingStep(const PretrainConfig& config, c10::Device device, c10::intrusive_ptr<c10d::ProcessGroup> group);
+  /// process. `weights`: a dtype in place of the precision's, fp64 to see what is exact.
+  TrainingStep(const PretrainConfig& config, c10::Device device, c10::intrusive_ptr<c10d::ProcessGroup> group,
+               std::optional<c10::ScalarType> weights = {});
 
-  /// Runs this rank's micro-batches of one global batch and applies one update, or skips it when a gradient is not
-  /// finite. Gradients stay until the next one. Does not wait for the device.
-  void run(std::span<const PackedBatch> micro_batches);
+  /// Runs this rank's micro-batches of one global batch, which has `of_all_ranks` micro-batches (0: each rank has as
+  /// many), and applies one update, or skips it when a gradient is not finite. Gradients stay until the next one. Does
+  /// not wait for the device.
+  void run(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks = 0);
 
   /// Forward under the run's autocast. With gradients unless the caller has switched them off.
   PretrainingOutput forward(const PackedBatch& batch);
@@ -37,22 +40,29 @@ class TrainingStep {
   struct MeanLoss {
     double mlm = 0, nsp = 0;
   };
-  /// This rank's mean losses since the last call. Waits for the device.
+  /// The mean losses of all ranks' micro-batches since the last call; every rank must call it. Waits for the device.
   MeanLoss take_mean_loss();
   /// Waits for the device.
   [[nodiscard]] int64_t applied_steps() const;
   /// Of the last step tried. Waits for the device.
   [[nodiscard]] double last_learning_rate() const;
 
-  /// Sum of a number of each rank; every rank must call it. Waits for the device where there are several ranks.
-  int64_t sum_over_ranks(int64_t value);
+  /// Sums of each rank's numbers, on the CPU; every rank must call it. Waits for the device where there are several
+  /// ranks.
+  [[nodiscard]] torch::Tensor sum_over_ranks(torch::Tensor tensor) const;
+  [[nodiscard]] int64_t sum_over_ranks(int64_t value) const;
+  /// DataParallel::exposed_ms() of the last step. Waits for the device.
+  [[nodiscard]] double exposed_communication_ms() const { return parallel_.exposed_ms(); }
   /// Throws ConfigError when skipped steps say that the run cannot go on: Note [Endless overflow] in optim/amp.h. Waits
   /// for the device.
   void check_progress() const;
   /// What decays, and at which rate: describe() in optim/optimizer.h.
   [[nodiscard]] std::string parameter_report() const { return parameter_report_; }
   /// Rank 0's weights on every rank: after they were loaded, before the first step.
-  void broadcast_parameters() { parallel_.broadcast_parameters(); }
+  void broadcast_parameters();
+  /// Compares the weights of all ranks bit by bit. Throws PeerError with the first parameter that differs and its
+  /// ranks.
+  void check_parameters() const;
 
   [[nodiscard]] c10::Device device() const { return device_; }
   /// What matrix products compute in.
@@ -76,7 +86,7 @@ class TrainingStep {
     std::vector<torch::Tensor> mlm;  // the same, or the share of the step's masked tokens (optimizer.average =
                                      // masked_tokens)
   };
-  [[nodiscard]] Weights weights_of(std::span<const PackedBatch> micro_batches);
+  [[nodiscard]] Weights weights_of(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks);
 
   c10::Device device_;
   bool average_masked_tokens_;

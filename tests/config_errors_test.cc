@@ -82,7 +82,8 @@ std::vector<Broken> broken_configs() {
       {"unknown key, far",
        in("\"distributed\": {\"color\": 10}"),
        {},
-       {at + "2:17: /distributed/color: unknown key; known here: backend, timeout_seconds"}},
+       {at + "2:17: /distributed/color: unknown key; known here: backend, bucket_mb, compression, debug, init_method, "
+             "shard_optimizer_state, timeout_seconds"}},
       {"unknown key with a slash",
        in("\"a/b~c\": 1, \"amp\": {\"d\\ne\": 2}"),
        {},

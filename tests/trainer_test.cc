@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -18,6 +19,7 @@
 #include "tests/tiny_pretraining.h"
 
 using namespace bert;
+using bert::testing::Approx;
 using bert::testing::TemporaryDirectory;
 using bert::testing::tiny;
 
@@ -256,6 +258,58 @@ TEST_CASE("Two ranks train as one does", "[trainer][distributed]") {
     CHECK(load_checkpoint(checkpoint_directory(config.run_directory, 5)).state.consumed_samples == 40);
   }
   CHECK(torch::allclose(weights[0], weights[1], 1e-4, 2e-5));  // fp32 sums in another order, after three steps of Adam
+}
+
+TEST_CASE("A run goes from 1 to 2 to 4 ranks and back as if it had stayed on one", "[trainer][distributed]") {
+  const TemporaryDirectory directory;
+  const auto configure = [&](const std::string& name, bool sharded) {
+    PretrainConfig config = tiny(directory, name);
+    config.optimizer.type = "lamb";
+    config.global_batch_size = 16;
+    config.checkpoint_every = 0;
+    config.log_every = 1;
+    config.data.log_sample_ids = true;
+    config.distributed.shard_optimizer_state = sharded;
+    return config;
+  };
+  const auto lines = [](const std::string& path, const char* key) {
+    std::map<int64_t, nlohmann::json> result;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      const auto object = nlohmann::json::parse(line);
+      CHECK(result.emplace(object["step"], object[key]).second);
+    }
+    return result;
+  };
+  PretrainConfig one = configure("one", false), mixed = configure("mixed", true);
+  REQUIRE(run_in_child(one) == kOk);
+  int64_t stop = 0;
+  for (const int ranks : {1, 2, 4, 1}) {
+    mixed.stop_at_step = stop += 3;
+    REQUIRE(result_of(start(mixed, ranks == 2 ? "train.step:2" : "", ranks)) == (ranks == 2 ? 128 + SIGKILL : kOk));
+    if (ranks == 2) REQUIRE(result_of(start(mixed, "", ranks)) == kOk);  // killed in the middle: goes on from step 3
+  }
+  const auto want = lines(one.run_directory + "/metrics.jsonl", "loss"),
+             got = lines(mixed.run_directory + "/metrics.jsonl", "loss");
+  REQUIRE(want.size() == 12);
+  REQUIRE(got.size() == 12);
+  for (const auto& [step, loss] : want) CHECK(got.at(step).get<double>() == Approx(loss.get<double>()).epsilon(1e-4));
+
+  std::map<int64_t, std::set<int64_t>> examples;
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::string path = mixed.run_directory + "/samples-rank-0000" + std::to_string(rank) + ".jsonl";
+    for (const auto& [step, list] : lines(path, "examples")) {
+      for (const int64_t example : list) CHECK(examples[step].insert(example).second);
+    }
+  }
+  for (const auto& [step, list] : lines(one.run_directory + "/samples-rank-00000.jsonl", "examples")) {
+    CHECK(examples.at(step) == list.get<std::set<int64_t>>());
+  }
+  CHECK(examples.size() == 12);
+  const Checkpoint a = load_checkpoint(checkpoint_directory(one.run_directory, 12)),
+                   b = load_checkpoint(checkpoint_directory(mixed.run_directory, 12));
+  CHECK(a.optimizer.keys() == b.optimizer.keys());
+  for (const auto& item : a.model) CHECK(torch::allclose(item.value(), b.model[item.key()], 1e-3, 1e-5));
 }
 
 TEST_CASE("A run says what is wrong with its inputs", "[trainer]") {

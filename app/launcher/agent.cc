@@ -117,7 +117,8 @@ class Agent {
       logs_.started();
     } catch (...) {
       Failure failure;  // without a pid: it was never started, and a restart would not mend it
-      failure.exit_code = exit_code_of_current_exception(failure.message);
+      std::string type;
+      failure.exit_code = exit_code_of_current_exception(type, failure.message);
       failure.rank = assignment.first_rank + rank;
       failure.local_rank = rank;
       failure.host = config_.rendezvous.local_addr;

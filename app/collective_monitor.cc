@@ -1,0 +1,291 @@
+#include "app/collective_monitor.h"
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "app/error_report.h"
+#include "app/exit_codes.h"
+
+namespace bert {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBeat{200};         // between two heartbeats
+constexpr milliseconds kObservation{450};  // more than two beats: who is alive has beaten
+constexpr milliseconds kExaminedBeat{150};
+constexpr milliseconds kLinger{150};    // rank 0 may hold the store: the others read its verdict before it ends
+constexpr milliseconds kPatience{900};  // explain() gives up on the store then
+constexpr milliseconds kPoll{20};       // between two looks for a key
+
+/// What a rank says of itself.
+struct Line {
+  uint64_t beat = 0, sequence = 0;
+  std::string phase, what;
+
+  [[nodiscard]] std::string text() const {
+    return std::to_string(beat) + "\n" + std::to_string(sequence) + "\n" + phase + "\n" + what;
+  }
+  static Line parse(const std::string& text) {
+    Line line;
+    std::istringstream in(text);
+    in >> line.beat >> line.sequence;
+    in.ignore();
+    std::getline(in, line.phase);
+    std::getline(in, line.what);
+    return line;
+  }
+};
+
+std::string name_of(const Line& line) {
+  return "collective " + std::to_string(line.sequence) + (line.what.empty() ? "" : " (" + line.what + ")");
+}
+
+}  // namespace
+
+struct CollectiveMonitor::State {
+  State(const c10::intrusive_ptr<c10d::Store>& shared, int own_rank, int group_size, milliseconds longest)
+      : store(shared->clone()), beats(shared->clone()), rank(own_rank), size(group_size), timeout(longest) {}
+
+  struct Watched {
+    c10::intrusive_ptr<c10d::Work> work;
+    Clock::time_point deadline;
+    std::function<void(const std::string&)> on_timeout;
+  };
+  struct Question {
+    std::string error;
+    std::optional<std::string> answer;
+  };
+
+  [[nodiscard]] std::string key(const std::string& kind, int of) const { return kind + "/" + std::to_string(of); }
+
+  std::vector<std::optional<Line>> read_lines() {
+    std::vector<std::optional<Line>> lines(static_cast<size_t>(size));
+    for (int r = 0; r < size; ++r) {
+      if (beats->check({key("beat", r)}))
+        lines[static_cast<size_t>(r)] = Line::parse(beats->get_to_str(key("beat", r)));
+    }
+    return lines;
+  }
+
+  void beat() {
+    Line line;
+    {
+      const std::lock_guard lock(mutex);
+      line = own;
+      line.beat = ++own.beat;
+    }
+    line.phase = phase();
+    beats->set(key("beat", rank), line.text());
+  }
+
+  /// Reads twice what the others say and compares. In the thread.
+  std::string examine(const std::string& error) {
+    Line here;
+    {
+      const std::lock_guard lock(mutex);
+      here = own;
+    }
+    const std::string head = name_of(here) + " failed on rank " + std::to_string(rank);
+    const auto before = read_lines();
+    for (milliseconds passed{0}; passed < kObservation; passed += kExaminedBeat) {
+      std::this_thread::sleep_for(kExaminedBeat);
+      beat();  // others may be looking at this rank now
+    }
+    if (beats->check({"verdict"})) {
+      const std::string verdict = beats->get_to_str("verdict");
+      if (!verdict.starts_with(std::to_string(rank) + "\n"))
+        return head + ": " + verdict.substr(verdict.find('\n') + 1);
+    }
+    const auto after = read_lines();
+    std::vector<int> silent, behind;
+    std::string places;
+    for (int r = 0; r < size; ++r) {
+      if (r == rank) continue;
+      const auto& line = after[static_cast<size_t>(r)];
+      const auto& earlier = before[static_cast<size_t>(r)];
+      const bool still = !line || (earlier && earlier->beat == line->beat);
+      if (!still && line->sequence >= here.sequence) continue;
+      (still ? silent : behind).push_back(r);
+      if (silent.size() + behind.size() > kMostPlaces) continue;
+      places += "\n  rank " + std::to_string(r) + ": ";
+      places += !line ? "has said nothing" : "phase " + line->phase + ", last issued " + name_of(*line);
+    }
+    std::string verdict;
+    if (!silent.empty())
+      verdict +=
+          describe_ranks(silent) + (silent.size() > 1 ? " do" : " does") + " not respond (stopped, dead, or cut off)";
+    if (!behind.empty()) {
+      verdict += (verdict.empty() ? "" : "; ") + describe_ranks(behind) + (behind.size() > 1 ? " are" : " is") +
+                 " not in it, but busy elsewhere";
+    }
+    if (verdict.empty()) {
+      verdict =
+          "all ranks are in it, so the network between them does not carry it: check that they reach each other "
+          "on every port (GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME chooses the interface)";
+    } else {
+      verdict +=
+          places + "\nCheck those ranks' logs and machines; distributed.timeout_seconds is how long the others wait";
+    }
+    beats->compareSet("verdict", "", std::to_string(rank) + "\n" + verdict);
+    if (rank == 0) std::this_thread::sleep_for(kLinger);
+    return head + ": " + verdict + ". (" + error + ")";
+  }
+
+  /// Works that are done leave; one that is late is taken out and returned.
+  std::optional<Watched> late_work() {
+    const std::lock_guard lock(mutex);
+    while (!watched.empty() && watched.front().work->isCompleted()) watched.pop_front();
+    if (watched.empty() || Clock::now() < watched.front().deadline) return std::nullopt;
+    Watched late = std::move(watched.front());
+    watched.pop_front();
+    return late;
+  }
+
+  static void run(const std::shared_ptr<State>& state) {
+    try {
+      std::unique_lock lock(state->mutex);
+      while (!state->stopping) {
+        lock.unlock();
+        state->beat();
+        if (const auto late = state->late_work()) late->on_timeout(state->examine("timed out"));
+        lock.lock();
+        if (state->question && !state->question->answer) {
+          const std::string error = state->question->error;
+          lock.unlock();
+          std::string answer = state->examine(error);
+          lock.lock();
+          state->question->answer = std::move(answer);
+          state->changed.notify_all();
+        }
+        state->changed.wait_for(lock, kBeat,
+                                [&] { return state->stopping || (state->question && !state->question->answer); });
+      }
+    } catch (const std::exception&) {  // the store is gone; explain() says so when it is asked
+    }
+    const std::lock_guard lock(state->mutex);
+    state->ended = true;
+    state->changed.notify_all();
+  }
+
+  static constexpr size_t kMostPlaces = 8;  // ranks that a message describes
+
+  c10::intrusive_ptr<c10d::Store> store, beats;  // of the training thread; of the monitor's
+  const int rank, size;
+  const milliseconds timeout;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  Line own;
+  std::deque<Watched> watched;
+  std::optional<Question> question;
+  bool stopping = false, ended = false;
+  std::thread thread;
+};
+
+CollectiveMonitor::CollectiveMonitor(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                     milliseconds timeout)
+    : state_(std::make_shared<State>(store, rank, size, timeout)) {
+  state_->beat();  // before anybody can ask
+  state_->thread = std::thread([state = state_] { State::run(state); });
+}
+
+CollectiveMonitor::~CollectiveMonitor() {
+  std::unique_lock lock(state_->mutex);
+  state_->stopping = true;
+  state_->changed.notify_all();
+  const bool ended = state_->changed.wait_for(lock, kPatience, [&] { return state_->ended; });
+  lock.unlock();
+  ended ? state_->thread.join() : state_->thread.detach();  // it hangs in a store that does not answer
+}
+
+void CollectiveMonitor::begin(const std::string& what) {
+  set_last_collective(what);
+  const std::lock_guard lock(state_->mutex);
+  ++state_->own.sequence;
+  state_->own.what = what;
+}
+
+void CollectiveMonitor::begin_together(const std::string& what) {
+  begin(what);
+  State& state = *state_;
+  const std::string prefix = "collective/" + std::to_string(state.own.sequence);
+  state.store->set(state.key(prefix, state.rank), what);
+  join_through_store(*state.store, prefix + "/join", state.rank, state.size, state.timeout,
+                     "they have not issued " + name_of(state.own) + ", which rank " + std::to_string(state.rank) +
+                         " waits in, phase " + phase());
+  const std::string first = state.store->get_to_str(state.key(prefix, 0));
+  for (int r = 1; r < state.size; ++r) {
+    const std::string other = state.store->get_to_str(state.key(prefix, r));
+    if (other != first) {
+      throw PeerError("collective " + std::to_string(state.own.sequence) + " differs between ranks: rank 0 issues " +
+                      first + ", rank " + std::to_string(r) + " issues " + other +
+                      ". All ranks must issue the same collectives in the same order");
+    }
+  }
+  if (state.own.sequence > 1) {  // everybody has read it, having come here
+    const std::string past = "collective/" + std::to_string(state.own.sequence - 1);
+    state.store->deleteKey(state.key(past, state.rank));
+    state.store->deleteKey(state.key(past + "/join", state.rank));
+  }
+}
+
+std::string CollectiveMonitor::explain(const std::string& error) {
+  std::unique_lock lock(state_->mutex);
+  state_->question = State::Question{error, std::nullopt};
+  state_->changed.notify_all();
+  state_->changed.wait_for(lock, kPatience, [&] { return state_->ended || state_->question->answer; });
+  if (state_->question->answer) return *state_->question->answer;
+  return name_of(state_->own) + " failed on rank " + std::to_string(state_->rank) +
+         ": the store does not answer either, so " +
+         (state_->rank == 0 ? "the launcher that holds it" : "rank 0 or the launcher, which hold it,") +
+         " is stopped, dead, or cut off; check rank 0's log and machine. (" + error + ")";
+}
+
+void CollectiveMonitor::watch(c10::intrusive_ptr<c10d::Work> work,
+                              std::function<void(const std::string& message)> on_timeout) {
+  const std::lock_guard lock(state_->mutex);
+  state_->watched.push_back({std::move(work), Clock::now() + state_->timeout, std::move(on_timeout)});
+}
+
+void join_through_store(c10d::Store& store, const std::string& name, int rank, int size, milliseconds timeout,
+                        const std::string& advice) {
+  const auto key = [&](int r) { return name + "/" + std::to_string(r); };
+  store.set(key(rank), std::string("1"));
+  std::vector<std::string> keys;
+  for (int r = 0; r < size; ++r) keys.push_back(key(r));
+  const auto deadline = Clock::now() + timeout;
+  while (!store.check(keys)) {
+    if (Clock::now() > deadline) {
+      std::vector<int> missing;
+      for (int r = 0; r < size; ++r) {
+        if (!store.check({key(r)})) missing.push_back(r);
+      }
+      if (missing.empty()) return;
+      throw PeerError(describe_ranks(missing) + " of " + std::to_string(size) + " did not come within " +
+                      std::to_string(std::chrono::duration_cast<std::chrono::seconds>(timeout).count()) +
+                      " s: " + advice);
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+std::string describe_ranks(const std::vector<int>& ranks) {
+  constexpr size_t kMost = 16;
+  std::string list;
+  for (size_t i = 0; i < ranks.size() && i < kMost; ++i) {
+    const bool last = i + 1 == ranks.size();
+    list += (i == 0 ? "" : last ? " and " : ", ") + std::to_string(ranks[i]);
+  }
+  if (ranks.size() > kMost) list += " and " + std::to_string(ranks.size() - kMost) + " more";
+  return (ranks.size() == 1 ? "rank " : "ranks ") + list;
+}
+
+}  // namespace bert

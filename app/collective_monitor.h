@@ -1,0 +1,61 @@
+// Knows what every rank is doing, so that a rank that waits in vain can say for whom.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+namespace bert {
+
+/// Note [Who is missing]
+/// Gloo and NCCL say that a collective has timed out, not for whom it waited. So every rank counts the collectives that
+/// it issues, and a thread of its own writes that count, its phase and a heartbeat into the store, a few times a second
+/// and never in the training thread. When a collective fails, the rank reads the others' lines twice: a rank whose
+/// heartbeat stands still is stopped or dead; one that beats but has issued fewer collectives is busy elsewhere, and
+/// its phase says where. The first rank to find out leaves its finding in the store, since its own end must not make
+/// it a suspect of the others.
+
+/// One per process group; every rank makes it, in the same order.
+class CollectiveMonitor {
+ public:
+  /// Beside the store it keeps connections of its own to it. `timeout` is how long a collective may take.
+  CollectiveMonitor(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                    std::chrono::milliseconds timeout);
+  ~CollectiveMonitor();
+  CollectiveMonitor(const CollectiveMonitor&) = delete;
+  CollectiveMonitor& operator=(const CollectiveMonitor&) = delete;
+
+  /// Counts a collective that this rank is about to issue; `what` is its kind, dtype and size.
+  void begin(const std::string& what);
+
+  /// begin(), and compares `what` with all other ranks' before anybody issues it. Throws PeerError with the first
+  /// difference, or with the ranks that did not come in time. For debugging: it waits for everybody.
+  void begin_together(const std::string& what);
+
+  /// A message for a collective that failed with `error`: which ranks are not in it, where they are, what to check.
+  /// Takes about half a second, never more than one.
+  [[nodiscard]] std::string explain(const std::string& error);
+
+  /// For works that nobody waits for on the host (NCCL): when one is not done after the timeout, the thread calls
+  /// `on_timeout` with explain()'s message.
+  void watch(c10::intrusive_ptr<c10d::Work> work, std::function<void(const std::string& message)> on_timeout);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  // the thread's too: it may hang in a store that does not answer
+};
+
+/// Waits until every rank has called it with the same name. Throws PeerError with the missing ranks after `timeout`;
+/// `advice` says what to check.
+void join_through_store(c10d::Store& store, const std::string& name, int rank, int size,
+                        std::chrono::milliseconds timeout, const std::string& advice);
+
+/// "rank 3", "ranks 1, 4 and 7", with a long list cut short.
+std::string describe_ranks(const std::vector<int>& ranks);
+
+}  // namespace bert

@@ -1,0 +1,110 @@
+#include "app/distributed_environment.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "app/config.h"
+
+namespace bert {
+namespace {
+
+constexpr int64_t kMostRanks = 1 << 20, kHighestPort = 65535;
+constexpr int64_t kDefaultPort = 29500;                           // torchrun's
+constexpr int64_t kLowestSlurmPort = 20000, kSlurmPorts = 10000;  // below the ephemeral ports, from 32768 on Linux
+
+bool is_set(const char* name) { return std::getenv(name) != nullptr; }
+
+int64_t integer_variable(const char* name, int64_t fallback, int64_t lowest, int64_t highest) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return fallback;
+  int64_t value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [rest, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || rest != end || value < lowest || value > highest) {
+    throw ConfigError(std::string(name) + "=" + text + ": expected an integer from " + std::to_string(lowest) + " to " +
+                      std::to_string(highest) + "; the launcher sets it");
+  }
+  return value;
+}
+
+std::string variable_or(const char* name, const std::string& fallback) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? text : fallback;
+}
+
+struct Variables {
+  const char *rank, *world_size, *local_rank;
+};
+
+DistributedEnvironment read(const Variables& names) {
+  DistributedEnvironment result;
+  result.world_size = integer_variable(names.world_size, 1, 1, kMostRanks);
+  result.rank = integer_variable(names.rank, 0, 0, result.world_size - 1);
+  result.local_rank = integer_variable(names.local_rank, 0, 0, result.world_size - 1);
+  result.source = std::string(names.rank) + " and " + names.world_size;
+  result.master_addr = variable_or("MASTER_ADDR", "127.0.0.1");
+  result.master_port = integer_variable("MASTER_PORT", kDefaultPort, 1, kHighestPort);
+  return result;
+}
+
+DistributedEnvironment read_open_mpi() {
+  DistributedEnvironment result = read({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"});
+  const int64_t here = integer_variable("OMPI_COMM_WORLD_LOCAL_SIZE", result.world_size, 1, kMostRanks);
+  if (here < result.world_size && !is_set("MASTER_ADDR")) {
+    throw ConfigError(
+        "Open MPI has started ranks on several machines and MASTER_ADDR is unset: give all ranks the "
+        "address of rank 0's machine, mpirun -x MASTER_ADDR=HOST");
+  }
+  return result;
+}
+
+DistributedEnvironment read_slurm() {
+  const char* tasks = is_set("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  DistributedEnvironment result = read({"SLURM_PROCID", tasks, "SLURM_LOCALID"});
+  const char* nodes = is_set("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
+  if (!is_set("MASTER_ADDR") && is_set(nodes)) result.master_addr = first_slurm_host(std::getenv(nodes));
+  if (!is_set("MASTER_PORT")) {
+    result.master_port = kLowestSlurmPort + integer_variable("SLURM_JOB_ID", 0, 0, INT64_MAX) % kSlurmPorts;
+  }
+  return result;
+}
+
+}  // namespace
+
+DistributedEnvironment distributed_environment() {
+  if (is_set("RANK")) return read({"RANK", "WORLD_SIZE", "LOCAL_RANK"});
+  if (integer_variable("WORLD_SIZE", 1, 1, kMostRanks) > 1) {
+    throw ConfigError(std::string("WORLD_SIZE=") + std::getenv("WORLD_SIZE") +
+                      " without RANK: start ranks with bertrun or torchrun");
+  }
+  if (is_set("OMPI_COMM_WORLD_RANK")) return read_open_mpi();
+  if (is_set("SLURM_PROCID")) return read_slurm();
+  DistributedEnvironment alone;
+  alone.master_addr = "127.0.0.1";
+  alone.master_port = kDefaultPort;
+  return alone;
+}
+
+std::string first_slurm_host(const std::string& node_list) {
+  std::string host;
+  for (size_t i = 0; i < node_list.size() && node_list[i] != ','; ++i) {
+    if (node_list[i] != '[') {
+      host += node_list[i];
+      continue;
+    }
+    const size_t close = node_list.find(']', i), first_end = node_list.find_first_of("-,]", i);
+    if (close == std::string::npos) {
+      host.clear();
+      break;
+    }
+    host += node_list.substr(i + 1, first_end - i - 1);
+    i = close;
+  }
+  if (host.empty() || host.find_first_of("[] ") != std::string::npos) {
+    throw ConfigError("the node list \"" + node_list + "\" names no host; set MASTER_ADDR");
+  }
+  return host;
+}
+
+}  // namespace bert

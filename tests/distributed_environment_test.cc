@@ -1,0 +1,120 @@
+#include "app/distributed_environment.h"
+
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "app/json_config.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+using testing::Contains;
+
+/// Only these variables of all that say which rank this is.
+class Variables {
+ public:
+  explicit Variables(const std::map<std::string, std::string>& values) {
+    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+                             "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST", "SLURM_JOB_ID"}) {
+      const char* value = std::getenv(name);
+      before_[name] = value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+      unsetenv(name);
+    }
+    for (const auto& [name, value] : values) setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~Variables() {
+    for (const auto& [name, value] : before_) value ? setenv(name.c_str(), value->c_str(), 1) : unsetenv(name.c_str());
+  }
+  Variables(const Variables&) = delete;
+  Variables& operator=(const Variables&) = delete;
+
+ private:
+  std::map<std::string, std::optional<std::string>> before_;
+};
+
+struct Expected {
+  int64_t rank, world_size, local_rank;
+  std::string master_addr;
+  int64_t master_port;
+};
+
+void expect(const std::map<std::string, std::string>& variables, const Expected& want) {
+  const Variables set(variables);
+  const DistributedEnvironment got = distributed_environment();
+  CHECK(got.rank == want.rank);
+  CHECK(got.world_size == want.world_size);
+  CHECK(got.local_rank == want.local_rank);
+  CHECK(got.master_addr == want.master_addr);
+  CHECK(got.master_port == want.master_port);
+}
+
+std::string error_of(const std::map<std::string, std::string>& variables) {
+  const Variables set(variables);
+  try {
+    distributed_environment();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("A rank comes from whichever launcher started the process", "[unit]") {
+  expect({}, {0, 1, 0, "127.0.0.1", 29500});
+  expect({{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "host"}, {"MASTER_PORT", "1234"}},
+         {3, 4, 1, "host", 1234});
+  const std::map<std::string, std::string> slurm = {{"SLURM_PROCID", "5"},
+                                                    {"SLURM_NTASKS", "16"},
+                                                    {"SLURM_LOCALID", "1"},
+                                                    {"SLURM_JOB_NODELIST", "gpu[07-09,12]"},
+                                                    {"SLURM_JOB_ID", "123456"}};
+  expect(slurm, {5, 16, 1, "gpu07", 23456});
+  auto step = slurm;  // a step of a larger job
+  step.emplace("SLURM_STEP_NUM_TASKS", "8");
+  step.emplace("SLURM_STEP_NODELIST", "gpu[08-09]");
+  step.emplace("MASTER_PORT", "777");
+  expect(step, {5, 8, 1, "gpu08", 777});
+  expect({{"OMPI_COMM_WORLD_RANK", "1"},
+          {"OMPI_COMM_WORLD_SIZE", "2"},
+          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+          {"SLURM_PROCID", "0"},  // mpirun inside a Slurm job
+          {"SLURM_NTASKS", "2"}},
+         {1, 2, 1, "127.0.0.1", 29500});
+  auto torchrun = slurm;  // torchrun inside a Slurm job
+  torchrun.emplace("RANK", "0");
+  torchrun.emplace("WORLD_SIZE", "2");
+  expect(torchrun, {0, 2, 0, "127.0.0.1", 29500});
+}
+
+TEST_CASE("Variables that do not fit together are refused", "[unit]") {
+  CHECK_THAT(error_of({{"WORLD_SIZE", "4"}}), Contains("WORLD_SIZE=4 without RANK"));
+  CHECK_THAT(error_of({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), Contains("RANK=4: expected an integer from 0 to 3"));
+  CHECK_THAT(error_of({{"RANK", "x"}, {"WORLD_SIZE", "4"}}), Contains("RANK=x"));
+  CHECK_THAT(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}), Contains("from 1 to 65535"));
+  CHECK_THAT(error_of({{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "2"}}), Contains("SLURM_PROCID=2"));
+  CHECK_THAT(error_of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_NODELIST", "[1-2"}}),
+             Contains("names no host; set MASTER_ADDR"));
+  CHECK_THAT(
+      error_of({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
+      Contains("mpirun -x MASTER_ADDR=HOST"));
+}
+
+TEST_CASE("The first host of a Slurm node list", "[unit]") {
+  CHECK(first_slurm_host("node7") == "node7");
+  CHECK(first_slurm_host("a,b") == "a");
+  CHECK(first_slurm_host("gpu[03-07,12],login1") == "gpu03");
+  CHECK(first_slurm_host("gpu[3]") == "gpu3");
+  CHECK(first_slurm_host("gpu[3,5].cluster.org") == "gpu3.cluster.org");
+  CHECK(first_slurm_host("r[1-2]n[04-05]") == "r1n04");
+  CHECK_THROWS_AS(first_slurm_host(""), ConfigError);
+  CHECK_THROWS_AS(first_slurm_host("gpu[3"), ConfigError);
+}
+
+}  // namespace bert

@@ -1,0 +1,231 @@
+// Process groups of real processes: collectives, groups of some ranks, and what is said when a rank is missing.
+#include "app/process_group.h"
+
+#include <ATen/ATen.h>
+#include <signal.h>
+
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "app/error_report.h"
+#include "app/exit_codes.h"
+#include "app/json_config.h"
+#include "data/files.h"
+#include "tests/gloo_ranks.h"
+#include "tests/rank_processes.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::Contains;
+using bert::testing::is_rank;
+using bert::testing::run_ranks;
+using bert::testing::start_rank;
+using bert::testing::TemporaryDirectory;
+using bert::testing::variable;
+using bert::testing::wait_for;
+
+namespace {
+
+std::vector<int> codes(int size, int code = 0) { return std::vector<int>(static_cast<size_t>(size), code); }
+
+at::Tensor numbers(std::vector<double> values) { return at::tensor(values, at::kDouble); }
+
+}  // namespace
+
+TEST_CASE("a rank that does every collective", "[.rank]") {
+  if (!is_rank()) {
+    SUCCEED("run by the test below");
+    return;
+  }
+  const ProcessGroupPtr group =
+      init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60, .debug = true});
+  const int rank = get_rank(group);
+  REQUIRE(get_world_size(group) == 3);
+  REQUIRE(rank == std::stoi(variable("RANK")));
+  barrier(group);
+
+  at::Tensor tensor = numbers({1.0 * rank, 10.0 * rank});
+  all_reduce(group, tensor);
+  CHECK(tensor.equal(numbers({3, 30})));
+  tensor = numbers({1.0 * rank, -1.0 * rank});
+  all_reduce(group, tensor, c10d::ReduceOp::MAX);
+  CHECK(tensor.equal(numbers({2, 0})));
+  tensor = numbers({1.0 * rank});
+  broadcast(group, tensor, 2);
+  CHECK(tensor.equal(numbers({2})));
+  const std::vector<at::Tensor> gathered = all_gather(group, numbers({1.0 * rank, 7}));
+  REQUIRE(gathered.size() == 3);
+  for (size_t r = 0; r < 3; ++r) CHECK(gathered[r].equal(numbers({1.0 * static_cast<double>(r), 7})));
+  CHECK(reduce_scatter(group, numbers({0, 1, 2, 3, 4, 5}) * (rank + 1)).equal(numbers({12.0 * rank, 12.0 * rank + 6})));
+  CHECK_THROWS_WITH(reduce_scatter(group, numbers({1, 2})), Contains("multiple of the 3 ranks"));
+
+  const ProcessGroupPtr ends = new_group(group, {2, 0}, {.timeout_seconds = 60});
+  const ProcessGroupPtr alone = new_group(group, {1}, {});
+  CHECK(alone == nullptr);
+  CHECK((ends == nullptr) == (rank == 1));
+  if (ends) {
+    CHECK(get_rank(ends) == (rank == 2 ? 0 : 1));  // the order of the list
+    tensor = numbers({1.0 * rank});
+    broadcast(ends, tensor, 0);
+    CHECK(tensor.equal(numbers({2})));
+  }
+  CHECK_THROWS_WITH(new_group(group, {0, 3}, {}), Contains("ranks 0 and 3 of 3"));
+  CHECK_THROWS_WITH(new_group(group, {0, 0}, {}), Contains("expected each once"));
+
+  AgreedFlag flag(group);
+  std::vector<bool> answers;
+  for (int call = 0; call < 5; ++call) answers.push_back(flag.exchange(rank == 1 && call == 1));
+  CHECK(answers == std::vector<bool>{false, false, true, true, true});  // one call late, then for good
+  CHECK(last_collective().find("all_reduce of Long [1]") == 0);
+  barrier(group);
+}
+
+TEST_CASE("Collectives over three processes, wherever they meet", "[distributed]") {
+  const TemporaryDirectory directory;
+  const std::string name = "a rank that does every collective";
+  CHECK(run_ranks(name, 3, {{"INIT", "file://" + directory.path("store")}}) == codes(3));
+  const std::string port = std::to_string(20000 + getpid() % 10000);
+  CHECK(run_ranks(name, 3, {{"INIT", "env://"}, {"MASTER_PORT", port}}) == codes(3));
+}
+
+TEST_CASE("One process is a group without a store", "[distributed]") {
+  CHECK(init_process_group({.init_method = "tcp://192.0.2.1:1", .rank = 0, .world_size = 1}) == nullptr);
+  at::Tensor tensor = numbers({4});
+  barrier(nullptr);
+  all_reduce(nullptr, tensor);
+  broadcast(nullptr, tensor);
+  CHECK(tensor.equal(numbers({4})));
+  CHECK(all_gather(nullptr, tensor).front().equal(tensor));
+  CHECK(reduce_scatter(nullptr, tensor).equal(tensor));
+  CHECK(get_rank(nullptr) == 0);
+  CHECK(get_world_size(nullptr) == 1);
+  AgreedFlag flag(nullptr);
+  CHECK_FALSE(flag.exchange(false));
+  CHECK(flag.exchange(true));
+}
+
+TEST_CASE("A group that cannot be is refused", "[distributed]") {
+  const auto error = [](const ProcessGroupOptions& options) {
+    try {
+      init_process_group(options);
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  for (const char* method : {"", "env", "tcp://", "tcp://host", "tcp://host:", "tcp://host:0", "tcp://host:65536",
+                             "tcp://host:12x", "tcp://:12", "file://", "file://relative", "http://host:12"}) {
+    CAPTURE(method);
+    CHECK_THAT(error({.init_method = method, .rank = 0, .world_size = 2}),
+               Contains("expected env://, tcp://HOST:PORT or file:///PATH"));
+  }
+  CHECK_THAT(error({.rank = 2, .world_size = 2}), Contains("rank 2 of 2"));
+  CHECK_THAT(error({.backend = "mpi", .rank = 0, .world_size = 2}), Contains("expected auto, gloo or nccl"));
+}
+
+TEST_CASE("A rank that does not come is named", "[distributed]") {
+  const TemporaryDirectory directory;
+  const auto message = [](const ProcessGroupOptions& options) {
+    try {
+      init_process_group(options);
+    } catch (const PeerError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK_THAT(
+      message({.init_method = "file://" + directory.path("store"), .rank = 1, .world_size = 4, .timeout_seconds = 1}),
+      Contains("ranks 0, 2 and 3 of 4 did not come within 1 s: rank 1 of 4 waited at " + directory.path("store")));
+  // Nobody listens on port 1.
+  CHECK_THAT(message({.init_method = "tcp://127.0.0.1:1", .rank = 1, .world_size = 2, .timeout_seconds = 1}),
+             Contains("rank 1 of 2 could not join at 127.0.0.1:1 within 1 s: is rank 0 started"));
+}
+
+TEST_CASE("a rank that waits for rank 1", "[.rank]") {
+  if (!is_rank()) {
+    SUCCEED("run by the test below");
+    return;
+  }
+  const ProcessGroupPtr group =
+      init_process_group({.init_method = variable("INIT"), .timeout_seconds = 2, .debug = variable("HOW") == "debug"});
+  const int rank = get_rank(group);
+  barrier(group);
+  const std::string how = variable("HOW");
+  if (rank == 1 && how == "stopped") raise(SIGSTOP);
+  if (rank == 1 && how == "dead") _exit(3);
+  if (rank == 1 && how == "busy") {
+    set_phase("checkpoint");
+    std::this_thread::sleep_for(std::chrono::seconds(6));
+    SUCCEED();
+    return;
+  }
+  at::Tensor tensor = at::ones({rank == 1 && how == "debug" ? 5 : 4});
+  const auto start = std::chrono::steady_clock::now();
+  std::string message;
+  const int code = guarded("rank", [&] {
+    try {
+      all_reduce(group, tensor);
+    } catch (const std::exception& error) {
+      message = error.what();
+      throw;
+    }
+    return 0;
+  });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::ofstream(variable("OUT") + "-" + std::to_string(rank))
+      << nlohmann::json({{"code", code}, {"message", message}, {"seconds", seconds}});
+  SUCCEED();
+}
+
+TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
+  const TemporaryDirectory directory;
+  struct Expected {
+    std::string how, message;
+    int size;
+  };
+  const std::vector<Expected> cases = {
+      {"stopped", "rank 1 does not respond (stopped, dead, or cut off)", 3},
+      {"dead", "rank 1 does not respond (stopped, dead, or cut off)", 2},
+      {"busy",
+       "rank 1 is not in it, but busy elsewhere\n  rank 1: phase checkpoint, last issued collective 1 (barrier)", 2},
+      {"debug",
+       "collective 2 differs between ranks: rank 0 issues all_reduce of Float [4], sum, rank 1 issues "
+       "all_reduce of Float [5], sum",
+       2},
+  };
+  for (const Expected& expected : cases) {
+    CAPTURE(expected.how);
+    const std::string out = directory.path(expected.how);
+    std::vector<pid_t> pids;
+    for (int rank = 0; rank < expected.size; ++rank) {
+      pids.push_back(start_rank("a rank that waits for rank 1", rank, expected.size,
+                                {{"INIT", "file://" + out + ".store"},
+                                 {"OUT", out},
+                                 {"HOW", expected.how},
+                                 {"TORCHELASTIC_ERROR_FILE", out + "-error-" + std::to_string(rank)}}));
+    }
+    for (int rank = 0; rank < expected.size; ++rank) {
+      if (rank != 1) CHECK(wait_for(pids[static_cast<size_t>(rank)]) == 0);
+    }
+    if (expected.how == "stopped") kill(pids[1], SIGKILL);
+    wait_for(pids[1]);
+    for (int rank = 0; rank < expected.size; ++rank) {
+      if (rank == 1) continue;
+      const auto report = nlohmann::json::parse(read_file(out + "-" + std::to_string(rank)));
+      CHECK(report["code"] == kPeerFailure);
+      CHECK_THAT(report["message"].get<std::string>(), Contains(expected.message));
+      if (expected.how == "stopped") {
+        CHECK(report["seconds"].get<double>() >= 1.9);
+        CHECK(report["seconds"].get<double>() < 2 + 1 + 5);  // the promise, and 5 s for a machine that is busy
+      }
+      const auto file = nlohmann::json::parse(read_file(out + "-error-" + std::to_string(rank)));
+      CHECK(file["message"]["message"] == "PeerError: " + report["message"].get<std::string>());
+      CHECK(std::stoll(file["message"]["extraInfo"]["timestamp"].get<std::string>()) > 1'500'000'000);
+      CHECK_THAT(file["last_collective"].get<std::string>(), Contains("all_reduce of Float [4], sum"));
+      CHECK(file["phase"] == "starting");
+      CHECK(file["exit_code"] == kPeerFailure);
+    }
+  }
+}

@@ -1,0 +1,67 @@
+// Ranks as processes: a hidden test case of this binary runs once for each, with the environment that a launcher sets.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace bert::testing {
+
+using Environment = std::map<std::string, std::string>;
+
+inline std::string report_of(pid_t pid) {
+  return (std::filesystem::temp_directory_path() / ("bert-test-rank-" + std::to_string(pid))).string();
+}
+
+/// Starts hidden test case `name` as rank `rank` of `size` with MASTER_ADDR 127.0.0.1 and `more`.
+inline pid_t start_rank(const std::string& name, int rank, int size, const Environment& more) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  setenv("RANK", std::to_string(rank).c_str(), 1);
+  setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
+  setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  setenv("OMP_NUM_THREADS", "1", 1);
+  setenv("BERT_TEST_RANK", "1", 1);
+  for (const auto& [variable, value] : more) setenv(variable.c_str(), value.c_str(), 1);
+  execl("/proc/self/exe", "ranks", name.c_str(), "--out", report_of(getpid()).c_str(), nullptr);
+  _exit(127);
+}
+
+/// Its exit code, or 1000 + signal. Prints what a failed assertion of the rank said.
+inline int wait_for(pid_t pid) {
+  int status = 0;
+  waitpid(pid, &status, 0);
+  std::ifstream report(report_of(pid));
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0) std::cout << report.rdbuf();
+  std::filesystem::remove(report_of(pid));
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+/// Runs all ranks; their exit codes.
+inline std::vector<int> run_ranks(const std::string& name, int size, const Environment& more) {
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < size; ++rank) pids.push_back(start_rank(name, rank, size, more));
+  std::vector<int> codes;
+  for (const pid_t pid : pids) codes.push_back(wait_for(pid));
+  return codes;
+}
+
+/// Whether this process is one of run_ranks. A hidden test case must ask, as Catch2 2 runs hidden ones too when a
+/// filter only excludes.
+inline bool is_rank() { return std::getenv("BERT_TEST_RANK") != nullptr; }
+
+/// A variable that run_ranks has set.
+inline std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+}  // namespace bert::testing
