@@ -13,7 +13,9 @@
 #include "app/ablation.h"
 #include "app/benchmark_report.h"
 #include "app/command_line.h"
+#include "app/communication_benchmark.h"
 #include "app/config.h"
+#include "app/distributed_environment.h"
 #include "app/kernel_benchmark.h"
 #include "app/step_benchmark.h"
 #include "app/trainer.h"
@@ -204,6 +206,38 @@ Json run_kernels(const BenchmarkOptions& options) {
   return report;
 }
 
+/// Every rank measures, rank 0 reports.
+Json run_communication(const BenchmarkOptions& options) {
+  PretrainConfig config = read_config(options);
+  if (options.precision.empty()) config.precision = "fp32";
+  const DistributedEnvironment environment = distributed_environment();
+  const c10::Device device = select_device(config.device, environment.local_rank);
+  const ProcessGroupPtr group = init_process_group({.backend = config.distributed.backend,
+                                                    .init_method = config.distributed.init_method,
+                                                    .timeout_seconds = config.distributed.timeout_seconds,
+                                                    .cuda = device.is_cuda()});
+  if (!group)
+    throw UsageError(
+        "benchmark communication needs several ranks: bertrun --nproc-per-node 2 bert benchmark communication");
+  Json report = header("communication", options, device, config.precision);
+  add_shape(report, options, config);
+  report["ranks"] = get_world_size(group);
+  report["bucket_mb"] = config.distributed.bucket_mb;
+  expect_comparable(options, report);
+  report.update(benchmark_communication({.config = config,
+                                         .batch = options.batch,
+                                         .length = options.length,
+                                         .steps = options.steps,
+                                         .warmup = options.warmup,
+                                         .local_rank = environment.local_rank},
+                                        group));
+  barrier(group);
+  if (!options.json && get_rank(group) == 0) {
+    for (const auto& [key, value] : report.items()) fmt::print("{}: {}\n", key, value.dump());
+  }
+  return report;
+}
+
 /// Prints old, new and ratio of every figure and adds them to the report. False when one is below --fail-below.
 bool compare(const BenchmarkOptions& options, Json& report) {
   const auto figures = compare_reports(read_report(options.compare), plain(report));
@@ -289,12 +323,24 @@ int benchmark_command(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   ablation->footer("Example: bert benchmark ablation --batch 4 --lengths lengths.txt --steps 5");
 
+  CLI::App* communication = app.add_subcommand(
+      "communication",
+      "The reduction of gradients between ranks: its bandwidth beside one all_reduce, and what backward does not hide");
+  add_common_options(*communication, options, kPrecisions);
+  communication->add_option("--batch", options.batch, "sequences of a rank")->check(CLI::PositiveNumber);
+  communication->add_option("--length", options.length, "tokens of every sequence")->check(CLI::PositiveNumber);
+  communication->add_option("--steps", options.steps, "timed reductions and steps")->check(CLI::PositiveNumber);
+  communication->add_option("--warmup", options.warmup, "before them")->check(CLI::NonNegativeNumber);
+  communication->footer("Example: bertrun --nproc-per-node 2 bert benchmark communication --batch 2 --steps 5");
+
   if (!parse_command_line(app, argc, argv)) return kOk;
   if (options.threads > 0) torch::set_num_threads(static_cast<int>(options.threads));
   const std::string mode = app.get_subcommands().front()->get_name();
-  Json report = mode == "kernels"    ? run_kernels(options)
-                : mode == "ablation" ? run_ablation(options)
-                                     : run_step(mode, options);
+  Json report = mode == "kernels"         ? run_kernels(options)
+                : mode == "ablation"      ? run_ablation(options)
+                : mode == "communication" ? run_communication(options)
+                                          : run_step(mode, options);
+  if (mode == "communication" && distributed_environment().rank != 0) return kOk;
   const bool fast_enough = options.compare.empty() || compare(options, report);
   if (options.json) fmt::print("{}\n", report.dump());
   return fast_enough ? kOk : kSlower;

@@ -54,8 +54,9 @@ struct Output {
   }
 };
 
-Output run_benchmark(const std::string& arguments) {
-  FILE* pipe = popen((std::string(BERT_EXECUTABLE) + " benchmark " + arguments + " 2>&1").c_str(), "r");
+/// `launcher`: what stands before the program.
+Output run_benchmark(const std::string& arguments, const std::string& launcher = "") {
+  FILE* pipe = popen((launcher + " " + BERT_EXECUTABLE + " benchmark " + arguments + " 2>&1").c_str(), "r");
   REQUIRE(pipe != nullptr);
   Output output;
   for (int c = 0; (c = std::fgetc(pipe)) != EOF;) output.text += static_cast<char>(c);
@@ -297,4 +298,23 @@ TEST_CASE("bert benchmark ablation and inference print their figures", "[benchma
     CHECK(help.status == kOk);
     CHECK_THAT(help.text, testing::Contains("Example: bert benchmark"));
   }
+}
+
+TEST_CASE("bert benchmark communication reports from two ranks, and refuses one", "[benchmark][distributed]") {
+  const TemporaryDirectory directory;
+  const std::string arguments =
+      "communication --config " + tiny_config(directory) + " --batch 2 --length 16 --steps 3 --warmup 1 --json";
+  const Output two = run_benchmark(arguments, std::string(BERTRUN_EXECUTABLE) + " --standalone --nproc-per-node 2");
+  REQUIRE(two.status == kOk);
+  const auto report = two.report();
+  CHECK(report["ranks"] == 2);
+  // fp32 gradients of 64 x (64 + 32 + 2) embeddings, two layers, pooler and heads, each tensor padded to 64 bytes.
+  CHECK(report["bytes"] == 328000);
+  for (const char* key : {"one_ms", "ms_median", "exposed_ms", "one_gb_per_second", "bucketed_gb_per_second",
+                          "bandwidth_fraction", "exposed_share"}) {
+    CHECK(report[key].get<double>() > 0.0);
+  }
+  const Output one = run_benchmark(arguments);
+  CHECK(one.status == kUsage);
+  CHECK_THAT(one.text, testing::Contains("bertrun --nproc-per-node 2 bert benchmark communication"));
 }
