@@ -20,8 +20,6 @@
 namespace bert {
 namespace {
 
-constexpr const char* kVersion = "0.1.0";
-
 /// Value of the first line of `path` that starts with `key`, after the colon.
 std::string field_of(const char* path, const std::string& key) {
   std::ifstream file(path);
@@ -119,7 +117,7 @@ void check_libtorch(Report& report) {
 int version_command(int argc, char** argv) {
   CLI::App app("Versions.", "bert version");
   if (!parse_command_line(app, argc, argv)) return 0;
-  std::printf("bert %s\n", kVersion);
+  std::printf("bert %s\n", BERT_VERSION);
   std::string error;
   if (const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, error))) {
     std::fflush(stdout);
@@ -135,7 +133,7 @@ int doctor_command(int argc, char** argv) {
       "bert doctor");
   if (!parse_command_line(app, argc, argv)) return 0;
   Report report;
-  report.ok("bert", kVersion);
+  report.ok("bert", BERT_VERSION);
   check_machine(report);
   check_driver(report);
   // XXH3-128 of nothing, from xxHash's specification.

@@ -15,12 +15,19 @@ void shorten_spinning() {
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0);
 }
 
+/// libbert.so: beside the executable in a build, in ../lib of an installation.
+std::filesystem::path torch_library() {
+  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path(),
+                              installed = here.parent_path() / "lib" / "libbert.so";
+  return std::filesystem::exists(here / "libbert.so") || !std::filesystem::exists(installed) ? here / "libbert.so"
+                                                                                             : installed;
+}
+
 }  // namespace
 
 void* torch_library_symbol(const char* name, std::string& error) {
   shorten_spinning();
-  const auto directory = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  void* const library = dlopen((directory / "libbert.so").c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* const library = dlopen(torch_library().c_str(), RTLD_NOW | RTLD_GLOBAL);
   void* const symbol = library != nullptr ? dlsym(library, name) : nullptr;
   if (symbol == nullptr) error = dlerror();
   return symbol;

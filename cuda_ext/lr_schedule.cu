@@ -7,7 +7,7 @@
 // figures).
 //   learning_rate_kernel 32 0.50
 #include "cuda_ext/launch.h"
-#include "cuda_ext/lr_schedule.h"
+#include "cuda_ext/multi_tensor_launchers.h"
 
 namespace bert::kernels {
 inline namespace BERT_KERNEL_BUILD {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "cuda_ext/launchers.h"
 #include "cuda_ext/philox.h"
 
 namespace bert {
@@ -63,12 +62,4 @@ struct LrSchedule {
   }
 };
 
-namespace kernels {
-inline namespace BERT_KERNEL_BUILD {
-
-/// *rate = schedule(*applied_steps), one thread.
-void learning_rate(const LrSchedule& schedule, const int64_t* applied_steps, float* rate, Stream stream);
-
-}  // namespace BERT_KERNEL_BUILD
-}  // namespace kernels
 }  // namespace bert

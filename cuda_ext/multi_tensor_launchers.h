@@ -1,8 +1,9 @@
-// What multi_tensor_norm.cu and multi_tensor_optim.cu offer to the rest: launches over tables in device memory. They
-// check nothing (launchers.h). Sums are fp64, in an order that the table alone decides.
+// What multi_tensor_norm.cu, multi_tensor_optim.cu and lr_schedule.cu offer to the rest: launches over tables in device
+// memory. They check nothing (launchers.h). Sums are fp64, in an order that the table alone decides.
 #pragma once
 
 #include "cuda_ext/launchers.h"
+#include "cuda_ext/lr_schedule.h"
 #include "cuda_ext/multi_tensor_table.h"
 
 namespace bert::kernels {
@@ -64,6 +65,9 @@ struct OptimTable {
 /// One step of the whole optimizer: three launches for LAMB, two for AdamW. A gradient that is inf or NaN, or
 /// found_inf, leaves every bit but grad_norm and skipped.
 void optimizer_step(const OptimTable& table, const StepPointers& pointers, Stream stream);
+
+/// *rate = schedule(*applied_steps), one thread.
+void learning_rate(const LrSchedule& schedule, const int64_t* applied_steps, float* rate, Stream stream);
 
 }  // namespace BERT_KERNEL_BUILD
 }  // namespace bert::kernels

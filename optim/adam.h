@@ -8,13 +8,13 @@
 namespace bert {
 
 /// AdamW after global clipping. With N = l2 norm of all (unscaled) gradients, every step t does
-///   g  = grad min(1, max_grad_norm / (N + 1e-6))                  (torch's clip_grad_norm_; max_grad_norm 0: g = grad)
+///   g  = grad min(1, max_grad_norm / (N + 1e-6))            (torch's clip_grad_norm_; max_grad_norm 0: g = grad)
 ///   m  = beta1 m + (1 - beta1) g
 ///   v  = beta2 v + (1 - beta2) g^2
-///   p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + lr weight_decay p    (bias_correction off:
-///   no divisors)
-/// eps_inside_sqrt: sqrt(v / (1 - beta2^t) + eps). Not finite: Note [Skipped steps].
-/// Source: Loshchilov and Hutter 2019, arXiv:1711.05101.
+///   p -= lr (mhat / (sqrt(vhat) + eps) + weight_decay p)
+/// mhat = m / (1 - beta1^t) and vhat = v / (1 - beta2^t), or m and v with bias_correction off. eps_inside_sqrt:
+/// sqrt(vhat + eps). All arithmetic is fp32 (fp64 for fp64 parameters), on masters where parameters are fp16 or bf16.
+/// Not finite: Note [Skipped steps]. Source: Loshchilov and Hutter 2019, arXiv:1711.05101.
 class AdamW : public MomentOptimizer {
  public:
   AdamW(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)

@@ -67,7 +67,7 @@ class AutocastGuard {
 ///
 ///   scaler.scale(loss).backward();
 ///   scaler.unscale_(optimizer);       // only where gradients are looked at or clipped between backward and step
-///   scaler.step(optimizer, lr);       // lr: fp32 scalar
+///   scaler.step(optimizer, lr);       // lr: fp32 scalar; without it the rate of each group's options
 ///   scaler.update();
 ///
 /// Source: Micikevicius et al. 2018, section 3.2; torch/amp/grad_scaler.py (2.11) for the order of events.
@@ -84,7 +84,7 @@ class GradScaler {
   void unscale_(torch::optim::Optimizer& optimizer);
 
   /// Steps unless a gradient is inf or NaN. Throws when called twice before update().
-  void step(BertOptimizer& optimizer, const at::Tensor& lr);
+  void step(BertOptimizer& optimizer, const at::Tensor& lr = {});
   void step(torch::optim::Optimizer& optimizer);
 
   /// Moves the scale by what the steps since the last update() found. Throws when there was none and the scaler is

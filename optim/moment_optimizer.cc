@@ -96,21 +96,15 @@ torch::Tensor MomentOptimizer::step(LossClosure closure) {
     const at::AutoGradMode with_grad(true);
     loss = closure();
   }
-  apply_with({}, {});
+  apply({});
   return loss;
 }
 
 void MomentOptimizer::apply(const StepInputs& inputs) {
-  TORCH_CHECK_VALUE(inputs.lr.defined(),
-                    "optimizer: StepInputs::lr is undefined; step() takes the options' learning rate");
-  apply_with(inputs.lr, inputs);
-}
-
-void MomentOptimizer::apply_with(const torch::Tensor& lr, const StepInputs& inputs) {
   const std::vector<ops::OptimizerTensors> groups = collect();
   if (std::all_of(groups.begin(), groups.end(), [](const auto& group) { return group.params.empty(); })) return;
   if (!update_ || !update_->holds(groups)) update_.emplace(rule_, groups);
-  update_->run(update_options(), {.lr = lr,
+  update_->run(update_options(), {.lr = inputs.lr,
                                   .inv_scale = inputs.inv_scale,
                                   .found_inf = inputs.found_inf,
                                   .step = step_,

@@ -52,8 +52,6 @@ class MomentOptimizer : public BertOptimizer {
     torch::Tensor converted_grad;  // of a low-precision gradient, once there was one
   };
 
-  /// `lr` undefined: that of each group's options.
-  void apply_with(const torch::Tensor& lr, const StepInputs& inputs);
   [[nodiscard]] std::vector<ops::OptimizerTensors> collect();
   [[nodiscard]] std::vector<UpdateOptions> update_options() const;
   void update_averages();

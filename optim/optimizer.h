@@ -35,7 +35,7 @@ struct WeightAverage {
 
 /// What one step needs from outside; device scalars, so that nothing synchronises.
 struct StepInputs {
-  torch::Tensor lr;         // fp32 scalar
+  torch::Tensor lr;         // fp32 scalar; undefined = the rate of each group's options
   torch::Tensor inv_scale;  // fp32 scalar: gradients are multiplied by it; undefined = 1
   torch::Tensor found_inf;  // fp32 scalar, not 0 = skip the whole step; undefined = never
 };

@@ -71,6 +71,37 @@ TEST_CASE("GradScaler goes through torch.amp.GradScaler's scales, counters and s
   }
 }
 
+TEST_CASE("A scaler that is saved and loaded at every event goes on through the same values", "[optim][golden]") {
+  const json golden = json::parse(std::ifstream(testing::golden("grad_scaler.json")));
+  for (const json& run : golden["cases"]) {
+    const std::string pattern = run["pattern"];
+    GradScaler scaler(config_of(run), at::kCPU);
+    int64_t different = 0;
+    for (size_t event = 0; event < pattern.size(); ++event) {
+      GradScaler next(config_of(run), at::kCPU);
+      next.load_state_dict(scaler.state_dict());
+      next.record(scalar(pattern[event] == '1' ? 1.0 : 0.0));
+      next.update();
+      scaler.load_state_dict(next.state_dict());
+      different += scaler.current_scale().item<float>() != run["scales"][event].get<float>() ||
+                   scaler.growth_tracker().item<int>() != run["trackers"][event].get<int>();
+    }
+    CHECK(different == 0);
+  }
+}
+
+TEST_CASE("A step without a rate takes that of each group", "[optim]") {
+  Tensor a = at::ones({2}).requires_grad_(), b = at::ones({2}).requires_grad_();
+  Lamb with_rate({a}, {.lr = 1e-2}), without({b}, {.lr = 1e-2});
+  GradScaler scaler({}, at::kCPU);
+  a.mutable_grad() = b.mutable_grad() = at::full({2}, 65536.0F);
+  scaler.step(with_rate, scalar(1e-2));
+  scaler.step(without);
+  scaler.update();
+  CHECK(a.equal(b));
+  CHECK_FALSE(a.equal(at::ones({2})));
+}
+
 TEST_CASE("The scaler's golden notices a changed constant", "[optim][golden]") {
   const json golden = json::parse(std::ifstream(testing::golden("grad_scaler.json")));
   const json& run = golden["cases"][0];

@@ -1,5 +1,5 @@
 // The schedules' kernel, run by the emulator: what the functor gives on the host.
-#include "cuda_ext/lr_schedule.h"
+#include "cuda_ext/multi_tensor_launchers.h"
 #include "tests/kernel_testing.h"
 
 namespace bert::kernels {

@@ -100,6 +100,7 @@ for binary in "${binaries[@]}"; do
   passed=$((passed + cases - wrong)) failed=$((failed + wrong))
 done
 if [ -z "$filter$sanitized" ]; then
+  check "a program outside of the tree trains with the installed library" "$root/tests/package.sh" "$build"
   lane=()  # --slow: every test tagged [cuda], on the CPU in a device's place
   [ -z "$slow" ] || lane=(--tests '*ropout*')
   check "the GPU lane runs in emulation and reports what breaks" "$root/tests/gpu.sh" selftest "$build" "${lane[@]}"

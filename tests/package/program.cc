@@ -1,0 +1,31 @@
+// Trains layers of torch::nn with Lamb, GradScaler and AutocastGuard from libbert: y = sin(x) by a small network.
+#include <bert/optim/amp.h>
+#include <bert/optim/lamb.h>
+#include <torch/nn.h>
+
+#include <cstdio>
+
+int main() {
+  torch::manual_seed(1);
+  torch::nn::Sequential net(torch::nn::Linear(1, 64), torch::nn::Tanh(), torch::nn::Linear(64, 1));
+  bert::Lamb optimizer(net->parameters(), {.lr = 0.02, .weight_decay = 0.0, .use_nvlamb = true});
+  bert::GradScaler scaler({.init_scale = 1048576.0, .growth_interval = 50}, torch::kCPU);
+  double first = 0, last = 0;
+  for (int step = 0; step < 300; ++step) {
+    const torch::Tensor x = torch::rand({64, 1}) * 6 - 3;
+    torch::Tensor loss;
+    {
+      const bert::AutocastGuard autocast(torch::kCPU, bert::Precision::kFp16);
+      loss = (net->forward(x) - x.sin()).to(torch::kFloat).square().mean();
+    }
+    optimizer.zero_grad();
+    scaler.scale(loss).backward();
+    scaler.step(optimizer);
+    scaler.update();
+    (step == 0 ? first : last) = loss.item<double>();
+  }
+  const auto applied = optimizer.applied_steps().item<int64_t>();
+  std::printf("loss %.4f -> %.4f, scale %g, %d of 300 steps applied\n", first, last,
+              scaler.current_scale().item<double>(), static_cast<int>(applied));
+  return last < 0.1 * first && applied > 200 && applied < 300 ? 0 : 1;
+}
