@@ -51,6 +51,25 @@ std::vector<TensorSource> sources_of(const StateDict& tensors) {
   return sources;
 }
 
+at::Tensor read_tensor(const SafetensorsFile& file, const TensorInfo& info) {
+  const at::Tensor tensor = at::empty(info.shape, scalar_type(info.dtype));
+  if (info.bytes > 0) std::memcpy(tensor.data_ptr(), file.data(info).data(), static_cast<size_t>(info.bytes));
+  return tensor;
+}
+
+/// Puts the averages of an optimizer's state in the place of the weights; false when it has none.
+bool use_averages(const std::string& optimizer_file, StateDict& model) {
+  const SafetensorsFile file(optimizer_file);
+  bool any = false;
+  for (auto& item : model) {
+    const TensorInfo* average = file.find("ema." + item.key());
+    if (average == nullptr) continue;
+    item.value() = read_tensor(file, *average);
+    any = true;
+  }
+  return any;
+}
+
 }  // namespace
 
 void write_checkpoint(const std::string& directory, const Checkpoint& checkpoint) {
@@ -75,11 +94,7 @@ std::string save_checkpoint(const std::string& run_directory, const Checkpoint& 
 StateDict read_safetensors(const std::string& path) {
   const SafetensorsFile file(path);
   StateDict tensors;
-  for (const TensorInfo& info : file.tensors()) {
-    const at::Tensor tensor = at::empty(info.shape, scalar_type(info.dtype));
-    if (info.bytes > 0) std::memcpy(tensor.data_ptr(), file.data(info).data(), static_cast<size_t>(info.bytes));
-    tensors.insert(info.name, tensor);
-  }
+  for (const TensorInfo& info : file.tensors()) tensors.insert(info.name, read_tensor(file, info));
   return tensors;
 }
 
@@ -95,9 +110,10 @@ Checkpoint load_checkpoint(const std::string& directory, CheckpointParts parts) 
   checkpoint.model = read_safetensors(directory + "/" + kModelFile);
   const std::string state = directory + "/" + kStateFile;
   checkpoint.state = parse_checkpoint_state(read_file(state), state);
-  if (parts == CheckpointParts::kModelAndOptimizer && manifest.count(kOptimizerFile) != 0) {
-    checkpoint.optimizer = read_safetensors(directory + "/" + kOptimizerFile);
-  }
+  if (manifest.count(kOptimizerFile) == 0) return checkpoint;
+  const std::string optimizer = directory + "/" + kOptimizerFile;
+  if (parts == CheckpointParts::kModelAndOptimizer) checkpoint.optimizer = read_safetensors(optimizer);
+  if (parts == CheckpointParts::kAveragedModel) checkpoint.averaged = use_averages(optimizer, checkpoint.model);
   return checkpoint;
 }
 

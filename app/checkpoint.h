@@ -14,6 +14,7 @@ struct Checkpoint {
   StateDict model;
   StateDict optimizer;
   CheckpointState state;
+  bool averaged = false;  // `model` holds moving averages
 };
 
 /// Writes RUN/checkpoints/step-<state.step>, points RUN/latest to it and keeps the `keep` newest. Returns its
@@ -24,7 +25,9 @@ std::string save_checkpoint(const std::string& run_directory, const Checkpoint& 
 /// Writes a checkpoint at `directory`, outside of a run.
 void write_checkpoint(const std::string& directory, const Checkpoint& checkpoint);
 
-enum class CheckpointParts { kModel, kModelAndOptimizer };
+/// kAveragedModel: the moving averages of the weights (optimizer.ema_decay) in their place where the checkpoint has
+/// them, which is the model that the run evaluated.
+enum class CheckpointParts { kModel, kAveragedModel, kModelAndOptimizer };
 
 /// Verifies every byte of a checkpoint, then reads it into new CPU tensors. Throws DataError, InputMissing, IoError.
 Checkpoint load_checkpoint(const std::string& directory, CheckpointParts parts = CheckpointParts::kModelAndOptimizer);

@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -61,10 +62,12 @@ int predict_command(int argc, char** argv) {
       "bert predict");
   std::string checkpoint, task = "fill-mask", input;
   int64_t top_k = 5;
+  bool raw_weights = false;
   std::vector<std::string> texts;
   app.add_option("--checkpoint", checkpoint, "checkpoint or run directory, or an exported file")->required();
   app.add_option("--task", task, "fill-mask or features")->check(CLI::IsMember({"fill-mask", "features"}));
   app.add_option("--top-k", top_k, "fillers of each mask")->check(CLI::Range(1, 1000));
+  app.add_flag("--raw-weights", raw_weights, kRawWeightsHelp);
   app.add_option("--input", input, "file with one text a line; - is standard input");
   app.add_option("text", texts, "texts; [MASK] marks what to fill in");
   if (!parse_command_line(app, argc, argv)) return kOk;
@@ -75,7 +78,11 @@ int predict_command(int argc, char** argv) {
     texts = read_lines(lines);
   }
   if (texts.empty()) throw UsageError("no text: give TEXT or --input FILE; see bert predict --help");
-  Predictor predictor(checkpoint);
+  if (raw_weights && !std::filesystem::is_directory(checkpoint)) {
+    throw UsageError("--raw-weights: " + checkpoint +
+                     " is an export, which has one kind of weights; export it with --raw-weights");
+  }
+  Predictor predictor(checkpoint, raw_weights ? WeightsKind::kRaw : WeightsKind::kAveraged);
   for (const std::string& text : texts) {
     std::cout << (task == "features" ? to_json(text, predictor.features(text))
                                      : to_json(predictor.fill_mask(text, top_k)))
@@ -92,14 +99,17 @@ int export_command(int argc, char** argv) {
       "names).\nExample: bert export --checkpoint runs/phase2 --format torchscript --output bert.pt",
       "bert export");
   std::string checkpoint_path, format = "torchscript", output, precision = "fp32";
+  bool raw_weights = false;
   app.add_option("--checkpoint", checkpoint_path, "checkpoint or run directory")->required();
   app.add_option("--format", format, "torchscript or safetensors")
       ->check(CLI::IsMember({"torchscript", "safetensors"}));
   app.add_option("--output", output, "file to write")->required();
   app.add_option("--precision", precision, "of the weights: fp32, fp16 or bf16")
       ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
+  app.add_flag("--raw-weights", raw_weights, kRawWeightsHelp);
   if (!parse_command_line(app, argc, argv)) return kOk;
-  const Checkpoint checkpoint = load_checkpoint(resolve_checkpoint(checkpoint_path), CheckpointParts::kModel);
+  const Checkpoint checkpoint = load_checkpoint(
+      resolve_checkpoint(checkpoint_path), raw_weights ? CheckpointParts::kModel : CheckpointParts::kAveragedModel);
   const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, checkpoint_path + "/state.json");
   BertForPreTraining model(config.model);
   load_state_dict(*model, checkpoint.model);
@@ -129,7 +139,7 @@ int export_command(int argc, char** argv) {
     if (failure) std::rethrow_exception(failure);
     file.commit();
   }
-  std::fprintf(stderr, "wrote %s\n", output.c_str());
+  std::fprintf(stderr, "wrote %s%s\n", output.c_str(), checkpoint.averaged ? ", moving averages of the weights" : "");
   return kOk;
 }
 

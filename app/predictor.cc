@@ -32,16 +32,17 @@ std::string resolve_checkpoint(const std::string& path) {
   return std::filesystem::exists(latest) ? std::filesystem::canonical(latest).string() : path;
 }
 
-Predictor::Predictor(const std::string& path) {
+Predictor::Predictor(const std::string& path, WeightsKind weights) {
   if (std::filesystem::is_directory(path)) {
-    load_checkpoint_directory(resolve_checkpoint(path));
+    load_checkpoint_directory(resolve_checkpoint(path), weights);
   } else {
     load_export(path);
   }
 }
 
-void Predictor::load_checkpoint_directory(const std::string& directory) {
-  Checkpoint checkpoint = load_checkpoint(directory, CheckpointParts::kModel);
+void Predictor::load_checkpoint_directory(const std::string& directory, WeightsKind weights) {
+  Checkpoint checkpoint = load_checkpoint(
+      directory, weights == WeightsKind::kRaw ? CheckpointParts::kModel : CheckpointParts::kAveragedModel);
   config_ = parse_pretrain_config(checkpoint.state.config, directory + "/state.json").model;
   tokenizer_ = make_wordpiece(std::move(checkpoint.state.vocabulary), checkpoint.state.do_lower_case, directory);
   model_ = BertForPreTraining(config_);

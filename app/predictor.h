@@ -14,6 +14,11 @@
 
 namespace bert {
 
+/// What `bert predict` and `bert export` say of --raw-weights.
+inline constexpr const char* kRawWeightsHelp =
+    "of a run with optimizer.ema_decay: the weights themselves; the default is their moving average, which the run "
+    "evaluated";
+
 /// The checkpoint that `path` stands for: a run directory's newest, else `path` itself.
 std::string resolve_checkpoint(const std::string& path);
 
@@ -29,11 +34,15 @@ struct MaskFilling {
   std::vector<std::vector<Filler>> masks;  // for each [MASK] of the text, best first
 };
 
+/// Of a checkpoint of a run with optimizer.ema_decay: the moving average, which the run evaluated, or the weights
+/// themselves.
+enum class WeightsKind { kAveraged, kRaw };
+
 class Predictor {
  public:
   /// `path` is a checkpoint's directory, a run directory (its newest checkpoint), or a TorchScript file that `bert
-  /// export` wrote. Throws InputMissing, DataError, IoError.
-  explicit Predictor(const std::string& path);
+  /// export` wrote, which has one kind of weights inside. Throws InputMissing, DataError, IoError.
+  explicit Predictor(const std::string& path, WeightsKind weights = WeightsKind::kAveraged);
 
   /// The `top_k` best tokens for every [MASK]. Throws DataError when a text has no [MASK] or is too long.
   MaskFilling fill_mask(const std::string& text, int64_t top_k);
@@ -50,7 +59,7 @@ class Predictor {
   [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
 
  private:
-  void load_checkpoint_directory(const std::string& directory);
+  void load_checkpoint_directory(const std::string& directory, WeightsKind weights);
   void load_export(const std::string& file);
   /// [CLS] text [SEP], [1, S].
   [[nodiscard]] torch::Tensor encode(const std::string& text) const;

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "app/config.h"
+#include "app/exit_codes.h"
 #include "app/predict.h"
 #include "data/error.h"
 #include "data/files.h"
@@ -17,7 +18,7 @@ using bert::testing::TemporaryDirectory;
 namespace {
 
 /// A random model whose vocabulary is a few words, as a checkpoint in `directory`.
-std::string write_random_checkpoint(const TemporaryDirectory& directory) {
+std::string write_random_checkpoint(const TemporaryDirectory& directory, bool with_averages = false) {
   PretrainConfig config;
   config.run_directory = directory.path("run");
   config.data.train = {directory.path("train.shard")};
@@ -31,6 +32,9 @@ std::string write_random_checkpoint(const TemporaryDirectory& directory) {
   BertForPreTraining model(config.model);
   init_weights(*model, config.model, 3);
   Checkpoint checkpoint{.model = state_dict(*model), .optimizer = StateDict(), .state = {}};
+  if (with_averages) {
+    for (const auto& item : checkpoint.model) checkpoint.optimizer.insert("ema." + item.key(), item.value() * 1.5);
+  }
   checkpoint.state.step = 1;
   checkpoint.state.config = to_json(config);
   checkpoint.state.vocabulary = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", "."};
@@ -39,8 +43,10 @@ std::string write_random_checkpoint(const TemporaryDirectory& directory) {
   return path;
 }
 
-int run_export(const std::string& checkpoint, const std::string& output, const std::string& format = "torchscript") {
+int run_export(const std::string& checkpoint, const std::string& output, const std::string& format = "torchscript",
+               bool raw_weights = false) {
   std::vector<std::string> arguments = {"export", "--checkpoint", checkpoint, "--output", output, "--format", format};
+  if (raw_weights) arguments.emplace_back("--raw-weights");
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   return export_command(static_cast<int>(argv.size()), argv.data());
@@ -96,4 +102,38 @@ TEST_CASE("An export as safetensors has the checkpoint's tensors", "[predict]") 
   const StateDict exported = read_safetensors(file), model = load_checkpoint(checkpoint).model;
   REQUIRE(exported.size() == model.size());
   for (const auto& item : model) CHECK(torch::equal(exported[item.key()], item.value()));
+}
+
+TEST_CASE("The moving average is what is exported and predicts, or the weights when asked", "[predict]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory, true);
+  const StateDict model = load_checkpoint(checkpoint).model;
+  for (const bool raw : {false, true}) {
+    CAPTURE(raw);
+    const std::string file = directory.path(raw ? "raw.safetensors" : "averaged.safetensors");
+    REQUIRE(run_export(checkpoint, file, "safetensors", raw) == 0);
+    const StateDict exported = read_safetensors(file);
+    REQUIRE(exported.size() == model.size());
+    for (const auto& item : model) CHECK(torch::equal(exported[item.key()], item.value() * (raw ? 1.0 : 1.5)));
+
+    const std::string script = directory.path(raw ? "raw.pt" : "averaged.pt");
+    REQUIRE(run_export(checkpoint, script, "torchscript", raw) == 0);
+    Predictor from_checkpoint(checkpoint, raw ? WeightsKind::kRaw : WeightsKind::kAveraged), from_export(script);
+    const std::string text = "the [MASK] sat.";
+    CHECK(from_checkpoint.fill_mask(text, 1).masks[0][0].score ==
+          bert::testing::Approx(from_export.fill_mask(text, 1).masks[0][0].score).epsilon(1e-5));
+  }
+  CHECK(Predictor(checkpoint).fill_mask("the [MASK] sat.", 1).masks[0][0].score !=
+        Predictor(checkpoint, WeightsKind::kRaw).fill_mask("the [MASK] sat.", 1).masks[0][0].score);
+  CHECK_FALSE(load_checkpoint(write_random_checkpoint(directory), CheckpointParts::kAveragedModel).averaged);
+}
+
+TEST_CASE("An export has no other weights to predict with", "[predict]") {
+  const TemporaryDirectory directory;
+  const std::string file = directory.path("bert.pt");
+  REQUIRE(run_export(write_random_checkpoint(directory), file) == 0);
+  std::vector<std::string> arguments = {"predict", "--checkpoint", file, "--raw-weights", "the [MASK] sat."};
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  CHECK_THROWS_AS(predict_command(static_cast<int>(argv.size()), argv.data()), UsageError);
 }
