@@ -208,11 +208,9 @@ void Trainer::start_from(const std::string& path) {
     throw ConfigError("initial_checkpoint: " + directory + " was trained with another vocabulary than " +
                       config_.data.vocab_file);
   }
-  load_state_dict(*step_.model, checkpoint.model);
-  if (config_.initial_optimizer_state) {
-    step_.optimizer->load_state_dict(checkpoint.optimizer);
-    step_.optimizer->reset_step();
-  }
+  step_.start_phase({.weights = checkpoint.model,
+                     .optimizer_state = checkpoint.optimizer,
+                     .keep_moments = config_.initial_optimizer_state});
   say("starting from the weights" + std::string(config_.initial_optimizer_state ? " and moments" : "") + " of " +
       directory);
 }

@@ -10,6 +10,7 @@
 #include "app/determinism.h"
 #include "app/error_report.h"
 #include "app/exit_codes.h"
+#include "model/state_dict.h"
 #include "optim/sharded_optimizer.h"
 
 namespace bert {
@@ -40,6 +41,7 @@ BertForPreTraining make_model(const PretrainConfig& config, c10::Device device, 
   BertForPreTraining model(config.model);
   init_weights(*model, config.model, static_cast<uint64_t>(config.seed));
   model->dropout_seed = config.seed;
+  model->bert->encoder->gradient_checkpointing = config.gradient_checkpointing;
   model->to(device, weights);
   model->train();
   return model;
@@ -55,6 +57,7 @@ TrainingStep::TrainingStep(const PretrainConfig& config, c10::Device device,
       precision_(parse_precision(config.precision)),
       vocab_size_(config.model.vocab_size),
       device_(device),
+      optimizer_config_(config.optimizer),
       average_masked_tokens_(config.optimizer.average == "masked_tokens"),
       schedule_(make_schedule(config.schedule, config.optimizer.lr, config.max_steps)),
       group_(std::move(group)),
@@ -125,16 +128,23 @@ void TrainingStep::run(std::span<const PackedBatch> micro_batches, int64_t of_al
     set_phase("backward");
     parallel_.expect_reduction(micro + 1 ==
                                micro_batches.size());  // the last micro-step's backward meets the communication
-    scaler.scale(part.mlm * weights.mlm[micro] + part.nsp * weights.nsp).backward();
-    loss_sum_.add_(torch::stack({part.mlm.detach(), part.nsp.detach()}));
+    const torch::Tensor mlm = part.mlm * weights.mlm[micro], nsp = part.nsp * weights.nsp;
+    scaler.scale(mlm + nsp).backward();
+    loss_sum_.add_(torch::stack({mlm.detach(), nsp.detach()}));
   }
-  micro_batches_ += static_cast<double>(micro_batches.size());
+  ++steps_;
   set_phase("reduction of gradients");
   parallel_.finish();  // gradients are views into the buckets: zeroed in place, never set to none
   set_phase("update");
   learning_rate_out(schedule_, optimizer->applied_steps(), learning_rate_);
   scaler.step(*optimizer, learning_rate_);
   scaler.update();
+}
+
+void TrainingStep::start_phase(const EarlierRun& earlier) {
+  const NextPhase next = next_phase(optimizer_config_, named_parameters(*model), earlier);
+  load_state_dict(*model, next.weights);
+  optimizer->load_state_dict(next.optimizer_state);
 }
 
 void TrainingStep::check_progress() const {
@@ -146,13 +156,12 @@ void TrainingStep::check_progress() const {
 }
 
 TrainingStep::MeanLoss TrainingStep::take_mean_loss() {
-  const torch::Tensor count = torch::full({1}, micro_batches_, torch::kDouble);
-  const torch::Tensor sums = sum_over_ranks(torch::cat({loss_sum_.to(torch::kCPU, torch::kDouble), count}));
+  const torch::Tensor sums = sum_over_ranks(loss_sum_.to(torch::kCPU, torch::kDouble));
+  const double steps = std::max(steps_, 1.0) * parallel_.world_size();  // the mean over ranks, as of the gradients
   loss_sum_.zero_();
-  micro_batches_ = 0;
+  steps_ = 0;
   const auto* sum = sums.const_data_ptr<double>();
-  const double total = std::max(sum[2], 1.0);
-  return {.mlm = sum[0] / total, .nsp = sum[1] / total};
+  return {.mlm = sum[0] / steps, .nsp = sum[1] / steps};
 }
 
 void TrainingStep::broadcast_parameters() {

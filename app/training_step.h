@@ -16,6 +16,7 @@
 #include "optim/data_parallel.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
+#include "optim/optimizer_state.h"
 
 namespace bert {
 
@@ -40,7 +41,8 @@ class TrainingStep {
   struct MeanLoss {
     double mlm = 0, nsp = 0;
   };
-  /// The mean losses of all ranks' micro-batches since the last call; every rank must call it. Waits for the device.
+  /// The steps' losses, their mean since the last call: the average over all ranks that the gradient is of. Every rank
+  /// must call it. Waits for the device.
   MeanLoss take_mean_loss();
   /// Waits for the device.
   [[nodiscard]] int64_t applied_steps() const;
@@ -58,6 +60,8 @@ class TrainingStep {
   void check_progress() const;
   /// What decays, and at which rate: describe() in optim/optimizer.h.
   [[nodiscard]] std::string parameter_report() const { return parameter_report_; }
+  /// The phase 1 to phase 2 transition: next_phase() in optim/optimizer_state.h. Before the first step.
+  void start_phase(const EarlierRun& earlier);
   /// Rank 0's weights on every rank: after they were loaded, before the first step.
   void broadcast_parameters();
   /// Compares the weights of all ranks bit by bit. Throws PeerError with the first parameter that differs and its
@@ -89,14 +93,15 @@ class TrainingStep {
   [[nodiscard]] Weights weights_of(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks);
 
   c10::Device device_;
+  OptimizerConfig optimizer_config_;
   bool average_masked_tokens_;
   LrSchedule schedule_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   DataParallel parallel_;
   std::string parameter_report_;
   torch::Tensor learning_rate_;  // fp32 scalar
-  torch::Tensor loss_sum_;       // [2] fp32: mlm, nsp
-  double micro_batches_ = 0;     // in loss_sum_
+  torch::Tensor loss_sum_;       // [2] fp32: mlm, nsp, each step's weighted as its gradient
+  double steps_ = 0;             // in loss_sum_
 };
 
 /// FLOP/s of a square matrix product: what MFU is a share of. Measures it now.

@@ -1,53 +1,22 @@
-// Lamb and AdamW against float64 goldens, their properties, groups, saving.
+// Lamb, AdamW, Adam and BertAdam against float64 goldens, their properties, groups.
 #include "optim/optimizer.h"
 
 #include <ATen/ATen.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
-#include <torch/serialize.h>
 
 #include <cmath>
-#include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
-#include <sstream>
 #include <stdexcept>
 
 #include "optim/adam.h"
 #include "optim/lamb.h"
-#include "tests/testing.h"
+#include "tests/optimizer_testing.h"
 
 namespace bert {
 namespace {
 
-using nlohmann::json;
-using torch::Tensor;
-
-json golden() { return json::parse(std::ifstream(testing::golden("optimizers.json"))); }
-
-Tensor scalar(double value) { return at::scalar_tensor(value, at::kFloat); }
-
-Tensor tensor_of(const json& values, const json& shape, at::ScalarType dtype = at::kFloat) {
-  return at::tensor(values.get<std::vector<double>>(), at::kDouble).view(shape.get<std::vector<int64_t>>()).to(dtype);
-}
-
-std::vector<NamedParameter> start_parameters(const json& g, at::ScalarType dtype = at::kFloat) {
-  std::vector<NamedParameter> parameters;
-  for (size_t i = 0; i < g["tensors"].size(); ++i) {
-    parameters.push_back(
-        {g["tensors"][i]["name"], tensor_of(g["start"][i], g["tensors"][i]["shape"], dtype).requires_grad_()});
-  }
-  return parameters;
-}
-
-void set_gradients(const json& g, size_t step, double scale, std::vector<NamedParameter>& parameters) {
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const Tensor& tensor = parameters[i].tensor;
-    const Tensor grad =
-        tensor_of(g["gradients_times_1024"][step][i], g["tensors"][i]["shape"], at::kDouble) / 1024.0 * scale;
-    parameters[i].tensor.mutable_grad() = grad.to(tensor.scalar_type());
-  }
-}
+using namespace testing;
 
 OptimizerConfig config_of(const json& run) {
   OptimizerConfig config;
@@ -92,34 +61,10 @@ double worst_error(const json& g, const json& run, const OptimizerConfig& config
 
 constexpr double kGoldenTolerance = 1e-6;
 
-std::vector<NamedParameter> small_parameters() {
-  return {{"a.weight", at::tensor({1.0F, -2.0F, 0.5F, 0.25F}).requires_grad_()},
-          {"a.bias", at::tensor({0.1F, -0.1F}).requires_grad_()}};
-}
-
-void set_small_gradients(std::vector<NamedParameter>& parameters, float factor = 1.0F) {
-  parameters[0].tensor.mutable_grad() = at::tensor({0.1F, 0.2F, -0.3F, 0.4F}) * factor;
-  parameters[1].tensor.mutable_grad() = at::tensor({0.05F, -0.5F}) * factor;
-}
-
-StateDict copy_of(const StateDict& state) {
-  StateDict copy;
-  for (const auto& item : state) copy.insert(item.key(), item.value().clone());
-  return copy;
-}
-
-bool same_bits(const StateDict& a, const StateDict& b) {
-  if (a.size() != b.size()) return false;
-  for (const auto& item : a) {
-    if (!item.value().equal(b[item.key()])) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 TEST_CASE("Lamb, AdamW, Adam and BertAdam equal the float64 goldens over 100 steps", "[optim][golden]") {
-  const json g = golden();
+  const json g = optimizers_golden();
   for (const json& run : g["runs"]) {
     INFO(run["name"]);
     const OptimizerConfig config = config_of(run);
@@ -130,7 +75,7 @@ TEST_CASE("Lamb, AdamW, Adam and BertAdam equal the float64 goldens over 100 ste
 }
 
 TEST_CASE("The optimizer goldens notice a changed constant", "[optim][golden]") {
-  const json g = golden();
+  const json g = optimizers_golden();
   const auto run_of = [&](const std::string& name) -> const json& {
     for (const json& run : g["runs"]) {
       if (run["name"] == name) return run;
@@ -381,63 +326,6 @@ TEST_CASE("Hyper-parameters out of range are refused with value and range", "[op
   CHECK_THROWS_WITH(Lamb({{.parameters = parameters, .lr_scale = 0.0}}, {}), testing::Contains("lr_scale is 0"));
 }
 
-TEST_CASE("Optimizer state survives saving and loading bit for bit", "[optim]") {
-  const json g = golden();
-  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    for (const char* type : {"lamb", "bert_adam"}) {
-      std::vector<NamedParameter> straight = start_parameters(g, dtype), resumed = start_parameters(g, dtype);
-      const OptimizerConfig config{.type = type, .ema_decay = 0.9};
-      const auto run = [&](BertOptimizer& optimizer, std::vector<NamedParameter>& parameters, size_t from, size_t to) {
-        for (size_t step = from; step < to; ++step) {
-          set_gradients(g, step, 1.0, parameters);
-          optimizer.apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
-        }
-      };
-      const auto whole = make_optimizer(config, straight);
-      run(*whole, straight, 0, 20);
-
-      const auto first = make_optimizer(config, resumed);
-      run(*first, resumed, 0, 10);
-      std::stringstream archive;
-      torch::save(*first, archive);
-      for (NamedParameter& parameter : resumed) parameter.tensor = parameter.tensor.detach().clone().requires_grad_();
-      const auto second = make_optimizer(config, resumed);
-      torch::load(*second, archive);
-      run(*second, resumed, 10, 20);
-      CHECK(same_bits(whole->state_dict(), second->state_dict()));
-      for (size_t i = 0; i < straight.size(); ++i) CHECK(straight[i].tensor.equal(resumed[i].tensor));
-    }
-  }
-}
-
-TEST_CASE("A state that does not fit is refused with the list, and nothing is loaded", "[optim]") {
-  std::vector<NamedParameter> parameters = small_parameters();
-  const auto optimizer = make_optimizer({}, parameters);
-  const StateDict before = copy_of(optimizer->state_dict());
-  StateDict wrong;
-  wrong.insert("step", at::scalar_tensor(7, at::kLong));
-  wrong.insert("exp_avg.a.weight", at::ones({5}));
-  wrong.insert("exp_avg_sq.a.weight", at::ones({4}));
-  wrong.insert("exp_avg.a.bias", at::ones({2}));
-  wrong.insert("exp_avg.b.bias", at::ones({2}));
-  CHECK_THROWS_WITH(optimizer->load_state_dict(wrong),
-                    testing::Contains("reshaped: exp_avg.a.weight: expected [4], got [5]") &&
-                        testing::Contains("missing: exp_avg_sq.a.bias") && testing::Contains("extra: exp_avg.b.bias"));
-  CHECK(same_bits(optimizer->state_dict(), before));
-}
-
-TEST_CASE("Phase 1 to 2 keeps the moments and starts the step again", "[optim]") {
-  std::vector<NamedParameter> parameters = small_parameters();
-  const auto optimizer = make_optimizer({}, parameters);
-  set_small_gradients(parameters);
-  optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
-  const StateDict before = copy_of(optimizer->state_dict());
-  optimizer->reset_step();
-  CHECK(optimizer->applied_steps().item<int64_t>() == 0);
-  CHECK(optimizer->state_dict()["exp_avg.a.weight"].equal(before["exp_avg.a.weight"]));
-  CHECK(optimizer->state_dict()["exp_avg_sq.a.bias"].equal(before["exp_avg_sq.a.bias"]));
-}
-
 TEST_CASE("Averaged weights are the mean at first, then a moving average, and leave out skipped steps", "[optim]") {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
     Tensor weight = at::tensor({1.0, -2.0}, at::kDouble).to(dtype).requires_grad_();
@@ -474,7 +362,7 @@ TEST_CASE("Averaged weights are the mean at first, then a moving average, and le
 }
 
 TEST_CASE("Low-precision weights are the rounded fp32 masters", "[optim]") {
-  const json g = golden();
+  const json g = optimizers_golden();
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {
     std::vector<NamedParameter> parameters = start_parameters(g, dtype), full = start_parameters(g);
     {

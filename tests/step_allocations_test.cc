@@ -2,8 +2,6 @@
 // can hold it. Counted on the CPU, where the same code of optim/ runs.
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <array>
 #include <memory>
@@ -14,23 +12,13 @@
 #include "optim/data_parallel.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
+#include "tests/allocations.h"
 #include "tests/testing.h"
 
 namespace bert {
 namespace {
 
 using torch::Tensor;
-
-class AllocationCounter : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void* /*pointer*/, int64_t bytes, size_t /*allocated*/, size_t /*reserved*/,
-                         c10::Device /*device*/) override {
-    if (bytes > 0) ++count;
-  }
-  [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
-
-  int count = 0;
-};
 
 int synchronisations = 0;
 
@@ -45,18 +33,17 @@ std::unique_ptr<at::ObserverContext> count_synchronisation(const at::RecordFunct
 }
 
 struct Counts {
-  int allocations, synchronisations;
+  size_t allocations;
+  int synchronisations;
 };
 
 template <class Body>
 Counts counts_of(const Body& body) {
-  const auto allocations = std::make_shared<AllocationCounter>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, allocations);
   const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(count_synchronisation));
   synchronisations = 0;
-  body();
+  const auto allocations = testing::allocations_of(body);
   at::removeCallback(handle);
-  return {.allocations = allocations->count, .synchronisations = synchronisations};
+  return {.allocations = allocations->sizes.size(), .synchronisations = synchronisations};
 }
 
 TEST_CASE("Allocations and synchronisations are counted", "[optim]") {

@@ -2,8 +2,6 @@
 #include "app/training_step.h"
 
 #include <ATen/record_function.h>
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "app/random_batch.h"
+#include "tests/allocations.h"
 #include "tests/testing.h"
 
 using namespace bert;
@@ -85,21 +84,6 @@ class HostReads {
   at::CallbackHandle handle_;
 };
 
-/// What this thread asks of the CPU's allocator.
-class AllocationRecord : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void* /*pointer*/, int64_t bytes, size_t /*allocated*/, size_t /*reserved*/,
-                         c10::Device /*device*/) override {
-    if (bytes > 0) sizes.push_back(bytes);
-    live += bytes;
-    peak = std::max(peak, live);
-  }
-  [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
-
-  std::vector<int64_t> sizes;
-  int64_t live = 0, peak = 0;  // bytes, beyond what there was before
-};
-
 }  // namespace
 
 TEST_CASE("A step reads nothing back from its device", "[training_step]") {
@@ -126,11 +110,7 @@ TEST_CASE("From the third step on, equal shapes ask for the same memory and keep
     int64_t peak = 0;
     for (int64_t i = 0; i < 6; ++i) {
       const auto batches = micro_batches(i, c10::kCPU);
-      const auto record = std::make_shared<AllocationRecord>();
-      {
-        const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, record);
-        step.run(batches);
-      }
+      const auto record = bert::testing::allocations_of([&] { step.run(batches); });
       if (i >= 3) {
         CHECK(record->live == 0);
         CHECK(record->peak == peak);
