@@ -100,9 +100,10 @@ std::vector<ConfigDifference> compare(const PretrainConfig& before, const Pretra
 std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, const PretrainConfig& after) {
   std::vector<ConfigDifference> differences = compare(before, after);
   std::erase_if(differences, [](const ConfigDifference& difference) {
-    static const char* const kMayChange[] = {
-        "/run_directory", "/stop_at_step",     "/checkpoint_every", "/evaluate_every", "/log_every",
-        "/device",        "/keep_checkpoints", "/micro_batch_size", "/num_threads",    "/data/log_sample_ids"};
+    static const char* const kMayChange[] = {"/run_directory",          "/stop_at_step",       "/checkpoint_every",
+                                             "/evaluate_every",         "/log_every",          "/device",
+                                             "/keep_checkpoints",       "/micro_batch_size",   "/num_threads",
+                                             "/gradient_checkpointing", "/data/log_sample_ids"};
     return difference.pointer.rfind("/distributed/", 0) == 0 ||
            std::any_of(std::begin(kMayChange), std::end(kMayChange),
                        [&](const char* key) { return difference.pointer == key; });

@@ -74,6 +74,7 @@ struct PretrainConfig {
   std::string initial_checkpoint;
   bool initial_optimizer_state = false;
   int64_t num_threads = 0;
+  bool gradient_checkpointing = false;
   BertConfig model;
   PretrainDataConfig data;
   OptimizerConfig optimizer;
@@ -103,6 +104,10 @@ struct PretrainConfig {
     visit("initial_optimizer_state", self.initial_optimizer_state,
           "take the moments of initial_checkpoint too (phase 1 to phase 2); step and schedule start at 0");
     visit("num_threads", self.num_threads, "CPU threads; 0 = all", 0, 4096);
+    visit(
+        "gradient_checkpointing", self.gradient_checkpointing,
+        "compute each layer's activations again in backward instead of keeping them (NVIDIA: checkpoint_activations): "
+        "less memory, the same gradients");
     visit("model", self.model, "the network");
     visit("data", self.data, "what it reads");
     visit("optimizer", self.optimizer, "how weights change");
@@ -133,7 +138,7 @@ std::string pretrain_config_schema();
 std::vector<ConfigDifference> compare(const PretrainConfig& before, const PretrainConfig& after);
 
 /// The differences that a resumed run must not have: all but run_directory, stop_at_step, *_every, keep_checkpoints,
-/// device, micro_batch_size, num_threads, data.log_sample_ids and distributed.
+/// device, micro_batch_size, num_threads, gradient_checkpointing, data.log_sample_ids and distributed.
 std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, const PretrainConfig& after);
 
 }  // namespace bert

@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 # What others include by name. What these include of ours is installed too, and nothing else.
 set(BERT_PUBLIC_HEADERS
   data/dataloader.h data/error.h data/pretraining_data.h data/shard.h data/tokenizer.h
-  model/bert.h model/state_dict.h model/torchscript.h
+  model/bert.h model/recompute.h model/state_dict.h model/torchscript.h
   optim/adam.h optim/amp.h optim/data_parallel.h optim/lamb.h optim/lr_schedule.h optim/optimizer.h
   optim/optimizer_state.h)
 

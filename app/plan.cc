@@ -97,7 +97,9 @@ MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence,
   plan.weights = parameters * (masters ? 2 : compute_bytes == 2 ? 4 + 2 : 4);
   plan.gradients = parameters * 4;
   plan.optimizer = parameters * (8 + (masters ? 4 : 0) + (config.optimizer.ema_decay > 0 ? 4 : 0));
-  plan.activations = batch * (tokens_per_sequence * (layers * (8 * h + 2 * i) + 2 * h) * compute_bytes +
+  const double layer = 8 * h + 2 * i;  // Note [Gradient checkpointing] in model/bert.h
+  const double encoder = config.gradient_checkpointing ? layers * h + layer : layers * layer;
+  plan.activations = batch * (tokens_per_sequence * (encoder + 2 * h) * compute_bytes +
                               masked_per_sequence * (vocabulary * (4 + compute_bytes) + 3 * h * compute_bytes));
   return plan;
 }

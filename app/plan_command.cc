@@ -129,15 +129,15 @@ double micro_step_seconds(const PretrainConfig& config, const PlanOptions& optio
                           const Sequence& sequence, size_t phase, bool& measured) {
   // A forward and backward of BERT is about 31 kernels a layer at 6 us each to launch: a small batch waits for the
   // host.
-  constexpr double kKernelsPerLayer = 31, kLaunchSeconds = 6e-6, kForwardAndBackward = 3;
+  constexpr double kKernelsPerLayer = 31, kLaunchSeconds = 6e-6;
   const auto batch = static_cast<double>(config.micro_batch_size);
   measured = phase < std::max(options.measured.size(), options.sequences_per_second.size());
   if (measured) {
     return batch /
            (options.measured.empty() ? options.sequences_per_second[phase] : measured_rate(options.measured[phase]));
   }
-  const double compute =
-      kForwardAndBackward * sequence.forward_flops * batch / (options.mfu * peak_flops(gpu, config.precision));
+  const double forwards = config.gradient_checkpointing ? 4 : 3;  // backward is two of them
+  const double compute = forwards * sequence.forward_flops * batch / (options.mfu * peak_flops(gpu, config.precision));
   return std::max(compute, static_cast<double>(config.model.num_hidden_layers) * kKernelsPerLayer * kLaunchSeconds);
 }
 

@@ -155,9 +155,17 @@ struct BertLayerImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertLayer);
 
+/// The layers, one after another.
+///
+/// Note [Gradient checkpointing]
+/// With gradient_checkpointing a layer in training keeps its input alone, H elements per token, and runs again in
+/// backward (model/recompute.h): the same bits in the gradients, as dropout is a pure function of keys, and four thirds
+/// of the encoder's work. Otherwise a layer keeps 8 H + 2 I + A + 4 elements per token (BERT-base: 16 times H), and on
+/// the CPU the bits of its dropout masks. The layer that backward is in takes these either way.
 struct BertEncoderImpl : torch::nn::Module {
   explicit BertEncoderImpl(const BertConfig& config);
   torch::Tensor forward(torch::Tensor hidden_states, const PackedContext& context);
+  bool gradient_checkpointing = false;
   torch::nn::ModuleList layer;
 };
 TORCH_MODULE(BertEncoder);

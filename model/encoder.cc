@@ -7,6 +7,7 @@
 
 #include "cuda_ext/philox.h"
 #include "model/bert.h"
+#include "model/recompute.h"
 
 namespace bert {
 namespace {
@@ -150,7 +151,13 @@ BertEncoderImpl::BertEncoderImpl(const BertConfig& config) : layer(register_modu
 }
 
 torch::Tensor BertEncoderImpl::forward(torch::Tensor hidden_states, const PackedContext& context) {
-  for (const auto& module : *layer) hidden_states = module->as<BertLayer>()->forward(hidden_states, context);
+  for (const auto& module : *layer) {
+    const auto current = std::dynamic_pointer_cast<BertLayerImpl>(module);
+    const auto forward = [current, context](const torch::Tensor& x) { return current->forward(x, context); };
+    hidden_states = gradient_checkpointing && context.training
+                        ? recompute_in_backward(hidden_states, current->parameters(), forward)
+                        : forward(hidden_states);
+  }
   return hidden_states;
 }
 

@@ -88,7 +88,7 @@ std::vector<Broken> broken_configs() {
        in("\"a/b~c\": 1, \"amp\": {\"d\\ne\": 2}"),
        {},
        {at + "2:1: /a~1b~0c: unknown key; known here: amp, checkpoint_every, data, device, distributed, "
-             "evaluate_every, global_batch_size, "
+             "evaluate_every, global_batch_size, gradient_checkpointing, "
              "initial_checkpoint, initial_optimizer_state, keep_checkpoints, log_every, max_steps, micro_batch_size, "
              "model, num_threads, "
              "optimizer, precision, run_directory, schedule, seed, stop_at_step",
@@ -144,6 +144,20 @@ std::vector<Broken> broken_configs() {
        in("\"optimizer\": {\"lr\": -1}"),
        {},
        {at + "2:21: /optimizer/lr: want a number in [0, 10], got -1"}},
+      {"an optimizer's options",
+       in("\"optimizer\": {\"eps\": 0, \"beta1\": 1, \"beta2\": -0.1, \"weight_decay\": -1, \"ema_decay\": 1,\n"
+          "\"layer_lr_decay\": 0}, \"schedule\": {\"warmup_proportion\": 1.5, \"degree\": -1}"),
+       {"optimizer.max_grad_norm=nan", "amp.growth_interval=0"},
+       {at + "2:22: /optimizer/eps: want a number in [1e-20, 1], got 0",
+        at + "2:34: /optimizer/beta1: want a number in [0, 0.999999], got 1",
+        at + "2:46: /optimizer/beta2: want a number in [0, 0.99999999], got -0.1",
+        at + "2:68: /optimizer/weight_decay: want a number in [0, 10], got -1",
+        at + "2:85: /optimizer/ema_decay: want a number in [0, 0.99999999], got 1",
+        at + "3:19: /optimizer/layer_lr_decay: want a number in [0.001, 1], got 0",
+        at + "3:57: /schedule/warmup_proportion: want a number in [0, 1], got 1.5",
+        at + "3:72: /schedule/degree: want a number in [0, 10], got -1",
+        "command line: /optimizer/max_grad_norm: want a number in [0, 1000000000], got \"nan\"",
+        "command line: /amp/growth_interval: want an integer in [1, 1000000000], got 0"}},
       {"negative integer", in("\"seed\": -1"), {}, {at + "2:9: /seed: want an integer of at least 0, got -1"}},
       {"integer beyond 64 bits",
        in("\"seed\": 9223372036854775808"),
