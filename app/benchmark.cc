@@ -1,6 +1,7 @@
 #include "app/benchmark.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -17,9 +18,11 @@
 #include "app/config.h"
 #include "app/distributed_environment.h"
 #include "app/kernel_benchmark.h"
+#include "app/precision_curves.h"
 #include "app/step_benchmark.h"
 #include "app/trainer.h"
 #include "data/error.h"
+#include "data/files.h"
 
 namespace bert {
 namespace {
@@ -29,7 +32,8 @@ using Json = nlohmann::ordered_json;
 constexpr double kNoise = 0.9;  // --compare calls a figure slower when its speed is below this part of the old one
 
 struct BenchmarkOptions {
-  std::string config, lengths, precision, device = "auto", compare, filter;
+  std::string config, lengths, precision, device = "auto", compare, filter, output;
+  std::vector<std::string> precisions = {"fp32", "bf16", "fp16", "bf16-weights", "fp16-weights"};
   int64_t batch = 8, length = 128, steps = 10, warmup = 3, threads = 0;
   int64_t tokens = 0, hidden = 0, larger_batch = 0;
   double seconds = KernelBenchmarkOptions{}.seconds, fail_below = 0;
@@ -206,6 +210,38 @@ Json run_kernels(const BenchmarkOptions& options) {
   return report;
 }
 
+Json run_precisions(const BenchmarkOptions& options) {
+  PretrainConfig config = load_pretrain_config(options.config, {});
+  config.device = options.device;
+  Json report = header("precisions", options, select_device(config.device, 0),
+                       fmt::format("{}", fmt::join(options.precisions, ",")));
+  report["steps"] = options.steps;
+  const auto curves = train_in_precisions(config, options.precisions, options.steps, [&](const PrecisionCurve& curve) {
+    constexpr size_t kReportEvery = 50;  // steps
+    if (curve.loss.size() % kReportEvery == 0) {
+      fmt::print(stderr, "{}: step {} of {}, loss {:.4f}\n", curve.precision, curve.loss.size(), options.steps,
+                 curve.loss.back());
+    }
+  });
+  for (const auto& [name, text] :
+       {std::pair{options.output + ".csv", curves_to_csv(curves)}, {options.output + ".svg", curves_to_svg(curves)}}) {
+    AtomicFile file(name);
+    file.write(text);
+    file.commit();
+  }
+  report["curves"] = Json::array();
+  fmt::print("{:<14}{:>12}{:>12}{:>9}\n", "precision", "final loss", "difference", "skipped");
+  for (const PrecisionCurve& curve : curves) {
+    const double loss = final_loss(curve), difference = loss / final_loss(curves.front()) - 1;
+    fmt::print("{:<14}{:>12.4f}{:>+10.2f} %{:>9}\n", curve.precision, loss, 100 * difference, curve.skipped);
+    report["curves"].push_back({{"precision", curve.precision},
+                                {"final_loss", loss},
+                                {"difference", difference},
+                                {"skipped_steps", curve.skipped}});
+  }
+  return report;
+}
+
 /// Every rank measures, rank 0 reports.
 Json run_communication(const BenchmarkOptions& options) {
   PretrainConfig config = read_config(options);
@@ -285,7 +321,9 @@ void add_step_options(CLI::App& verb, BenchmarkOptions& options, const char* pre
 
 int benchmark_command(int argc, char** argv) {
   BenchmarkOptions options;
-  CLI::App app("Times training, inference and the operators, on made-up data.", "bert benchmark");
+  int64_t precision_steps = 500;
+  CLI::App app("Times training, inference and the operators, on made-up data; compares precisions on real data.",
+               "bert benchmark");
   app.require_subcommand(1);
   app.footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
   constexpr auto kPrecisions = "fp32, tf32, bf16, fp16, bf16-weights, fp16-weights (default: fp32)";
@@ -323,6 +361,24 @@ int benchmark_command(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   ablation->footer("Example: bert benchmark ablation --batch 4 --lengths lengths.txt --steps 5");
 
+  CLI::App* precisions = app.add_subcommand(
+      "precisions",
+      "Trains a configuration anew in several precisions, on the same batches, and writes the losses of every step to "
+      "OUTPUT.csv and a chart of them to OUTPUT.svg");
+  precisions->add_option("--config", options.config, "pre-training configuration; its data is read")->required();
+  precisions->add_option("--output", options.output, "path of the two files, without .csv and .svg")->required();
+  precisions
+      ->add_option("--precisions", options.precisions,
+                   "the first is what the others are compared with (default: fp32,bf16,fp16,bf16-weights,fp16-weights)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"}));
+  precisions->add_option("--steps", precision_steps, "optimizer steps of each run (default: 500)")
+      ->check(CLI::PositiveNumber);
+  precisions->add_option("--device", options.device, "auto, cpu or cuda");
+  precisions->add_option("--threads", options.threads, "processor threads (default: all, or OMP_NUM_THREADS)")
+      ->check(CLI::PositiveNumber);
+  precisions->add_flag("--json", options.json, "one JSON object on the last line");
+  precisions->footer("Example: bert benchmark precisions --config configs/quickstart.json --output curves");
   CLI::App* communication = app.add_subcommand(
       "communication",
       "The reduction of gradients between ranks: its bandwidth beside one all_reduce, and what backward does not hide");
@@ -336,8 +392,10 @@ int benchmark_command(int argc, char** argv) {
   if (!parse_command_line(app, argc, argv)) return kOk;
   if (options.threads > 0) torch::set_num_threads(static_cast<int>(options.threads));
   const std::string mode = app.get_subcommands().front()->get_name();
+  if (mode == "precisions") options.steps = precision_steps;
   Json report = mode == "kernels"         ? run_kernels(options)
                 : mode == "ablation"      ? run_ablation(options)
+                : mode == "precisions"    ? run_precisions(options)
                 : mode == "communication" ? run_communication(options)
                                           : run_step(mode, options);
   if (mode == "communication" && distributed_environment().rank != 0) return kOk;
