@@ -64,6 +64,7 @@ TrainingStep::TrainingStep(const PretrainConfig& config, c10::Device device,
       parallel_(group_, named_parameters(*model),
                 {.bucket_bytes = config.distributed.bucket_mb << 20,
                  .compression = parse_gradient_compression(config.distributed.compression),
+                 .average = false,
                  .owners = owners_of(config, named_parameters(*model), group_)}),
       parameter_report_(describe(group_parameters(named_parameters(*model), config.optimizer))),
       learning_rate_(torch::zeros({}, torch::TensorOptions().device(device))),
@@ -103,17 +104,18 @@ TrainingStep::Weights TrainingStep::weights_of(std::span<const PackedBatch> micr
   const auto scalar = [this](double value) {
     return torch::full({}, value, torch::TensorOptions().dtype(torch::kFloat).device(device_));
   };
-  // The reduction divides by the ranks, so a weight is the share of the mean over ranks.
-  const torch::Tensor equal = scalar(static_cast<double>(parallel_.world_size()) / static_cast<double>(of_all_ranks));
+  // The reduction adds up, so a weight is a share of the global batch, and gradients overflow alike on any number of
+  // ranks.
+  const torch::Tensor equal = scalar(1.0 / static_cast<double>(of_all_ranks));
   Weights weights{.nsp = equal, .mlm = std::vector<torch::Tensor>(micro_batches.size(), equal)};
   if (!average_masked_tokens_) return weights;
   double masked = 0;
   for (const PackedBatch& batch : micro_batches) masked += static_cast<double>(batch.num_masked());
   std::vector<torch::Tensor> total = {scalar(masked)};  // fp32 holds it exactly to 2^24 tokens
   if (group_) group_->allreduce(total)->wait();
-  const torch::Tensor mean = (total.front() / parallel_.world_size()).clamp_min_(1.0);
+  const torch::Tensor all = total.front().clamp_min(1.0);
   for (size_t i = 0; i < micro_batches.size(); ++i) {
-    weights.mlm[i] = static_cast<double>(micro_batches[i].num_masked()) / mean;
+    weights.mlm[i] = static_cast<double>(micro_batches[i].num_masked()) / all;
   }
   return weights;
 }
@@ -157,7 +159,7 @@ void TrainingStep::check_progress() const {
 
 TrainingStep::MeanLoss TrainingStep::take_mean_loss() {
   const torch::Tensor sums = sum_over_ranks(loss_sum_.to(torch::kCPU, torch::kDouble));
-  const double steps = std::max(steps_, 1.0) * parallel_.world_size();  // the mean over ranks, as of the gradients
+  const double steps = std::max(steps_, 1.0);
   loss_sum_.zero_();
   steps_ = 0;
   const auto* sum = sums.const_data_ptr<double>();

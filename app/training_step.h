@@ -86,7 +86,7 @@ class TrainingStep {
  private:
   /// Factors of the two losses of each micro-batch in the gradient of the step: fp32 scalars on the device.
   struct Weights {
-    torch::Tensor nsp;               // 1 / micro-batches
+    torch::Tensor nsp;               // 1 / micro-batches of all ranks
     std::vector<torch::Tensor> mlm;  // the same, or the share of the step's masked tokens (optimizer.average =
                                      // masked_tokens)
   };

@@ -15,8 +15,9 @@
 
 namespace bert {
 
-/// What gradients are sent as. fp16 and bf16 halve the traffic; each rank's share is divided by the number of ranks,
-/// then rounded, and the sum is rounded at every hop, as with torch's fp16_compress_hook and bf16_compress_hook.
+/// What gradients are sent as. fp16 and bf16 halve the traffic; each rank's share is divided by the number of ranks
+/// where a mean is asked for, then rounded, and the sum is rounded at every hop, as with torch's fp16_compress_hook and
+/// bf16_compress_hook.
 enum class GradientCompression { kNone, kFp16, kBf16 };
 
 /// "none", "fp16" or "bf16". Throws c10::Error for another word.
@@ -25,17 +26,19 @@ GradientCompression parse_gradient_compression(const std::string& word);
 struct DataParallelOptions {
   int64_t bucket_bytes = 25 * 1024 * 1024;  // of gradients, before compression; as in torch's DistributedDataParallel
   GradientCompression compression = GradientCompression::kNone;
+  bool average = true;           // false: the sum over ranks, for losses that are shares of the global batch's
   bool overlap = true;           // false: every bucket is reduced in finish(); the same bits, later
   std::vector<int> owners = {};  // of each parameter: the one rank that gets its gradient (optim/sharded_optimizer.h);
                                  // empty: all ranks get all
 };
 
-/// The gradients of a model, their accumulation over micro-steps, and their mean over ranks.
+/// The gradients of a model, their accumulation over micro-steps, and their mean, or sum, over ranks.
 ///
 /// Every .grad is a view into one flat buffer (fp32; fp64 for fp64 parameters), from construction on: autograd adds
 /// into it, in fp32 also where the weights are fp16 or bf16. Gradients are zeroed in place and never set to none, so a
 /// parameter that took no part in the loss has a gradient of zeros: its moments decay and weight decay applies. The
-/// reduction is a sum over ranks divided by their number; division by accumulation steps belongs to the loss.
+/// reduction is a sum over ranks, divided by their number unless told otherwise; division by accumulation steps belongs
+/// to the loss.
 ///
 /// Note [Order of the buckets]
 /// Parameters lie in the buffer last first, as backward finishes them, and the buffer is cut into buckets. A bucket is
@@ -72,9 +75,9 @@ class DataParallel {
   /// Tells before a backward whether it is the step's last one, during which buckets are reduced.
   void expect_reduction(bool last_micro_step);
 
-  /// Replaces the gradients by their mean over ranks, on every rank (or on each gradient's owner) the same bits. Throws
-  /// c10::Error when expect_reduction(true) was not called since the last finish(), or when a .grad was replaced
-  /// (optimizer.zero_grad() sets it to none: use zero_gradients()).
+  /// Replaces the gradients by their mean, or sum, over ranks, on every rank (or on each gradient's owner) the same
+  /// bits. Throws c10::Error when expect_reduction(true) was not called since the last finish(), or when a .grad was
+  /// replaced (optimizer.zero_grad() sets it to none: use zero_gradients()).
   void finish();
 
   /// All gradients to zero, one memset per dtype.

@@ -95,8 +95,8 @@ TEST_CASE("A step reads nothing back from its device", "[training_step]") {
       const HostReads reads;
       for (int i = 0; i < 4; ++i) step.run(batches);
       CHECK(reads.names().empty());
-      step.take_mean_loss();  // the twin: this waits
-      CHECK(reads.names().size() == 2);
+      CHECK(step.applied_steps() == 4);  // the twin: this waits
+      CHECK(reads.names().size() == 1);
     }
   }
 }
