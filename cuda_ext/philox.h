@@ -17,9 +17,9 @@ namespace bert {
 // Whether an element is dropped is a pure function of what it is, not of where it is computed: of (seed, the number of
 // its sample since the run began, its position in the sample, the site in the model, its column). So a mask is the same
 // on CPU and CUDA, padded or packed, on any number of ranks, with any micro-batch size and after any resume, and
-// backward can compute it again instead of keeping it (Note [Kept masks] says where it does not). The loader writes one 64-bit key per token, sample << 16 |
-// position; a site is numbered by dropout_site(). Counter: {key low, key high, site, column / 4}, Philox key: {seed
-// low, seed high}; column % 4 picks the word of the result.
+// backward can compute it again instead of keeping it (Note [Kept masks] says where it does not). The loader writes one
+// 64-bit key per token, sample << 16 | position; a site is numbered by dropout_site(). Counter: {key low, key high,
+// site, column / 4}, Philox key: {seed low, seed high}; column % 4 picks the word of the result.
 
 struct Philox4 {
   uint32_t word[4];
