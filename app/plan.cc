@@ -54,15 +54,17 @@ StepTime predict_step(const StepWork& work, const Cluster& cluster) {
   if (cluster.gpus() == 1) return time;
   const auto nodes = static_cast<double>(cluster.nodes), gpus = static_cast<double>(cluster.gpus_per_node);
   const double buckets = std::max(1.0, std::ceil(work.gradient_bytes / work.bucket_bytes));
-  double latency = kLinkLatency;
-  time.communication = 2 * (gpus - 1) / gpus * work.gradient_bytes / cluster.gpu.link_bandwidth;
-  if (cluster.nodes > 1) {
-    time.communication += 2 * (nodes - 1) / nodes * work.gradient_bytes / cluster.node_bandwidth;
-    latency = kNodeLatency + kLatencyPerDoubling * std::log2(nodes / 2);
-  }
-  time.communication += buckets * latency;
+  const double latency = cluster.nodes == 1 ? kLinkLatency : kNodeLatency + kLatencyPerDoubling * std::log2(nodes / 2);
+  const auto one_way = [&](double bytes) {
+    const double between = cluster.nodes == 1 ? 0 : (nodes - 1) / nodes * bytes / cluster.node_bandwidth;
+    return (gpus - 1) / gpus * bytes / cluster.gpu.link_bandwidth + between;
+  };
+  const bool sharded = work.gathered_bytes > 0;
+  time.communication = (sharded ? 1 : 2) * one_way(work.gradient_bytes) + buckets * latency;
   const double hidden = std::min((1 - 1 / buckets) * time.communication, kBackwardShare * work.micro_step_seconds);
-  time.exposed = time.communication - hidden + kContention * hidden;
+  const double gathering = one_way(work.gathered_bytes);
+  time.exposed = time.communication - hidden + kContention * hidden + gathering;
+  time.communication += gathering;
   return time;
 }
 
@@ -84,7 +86,8 @@ int64_t parameter_count(const BertConfig& c) {
   return embeddings + c.num_hidden_layers * layer + /*pooler*/ dense + heads;
 }
 
-MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence, double masked_per_sequence) {
+MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence, double masked_per_sequence,
+                       int64_t ranks) {
   const auto parameters = static_cast<double>(parameter_count(config.model));
   const auto h = static_cast<double>(config.model.hidden_size), i = static_cast<double>(config.model.intermediate_size);
   const auto layers = static_cast<double>(config.model.num_hidden_layers),
@@ -97,6 +100,7 @@ MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence,
   plan.weights = parameters * (masters ? 2 : compute_bytes == 2 ? 4 + 2 : 4);
   plan.gradients = parameters * 4;
   plan.optimizer = parameters * (8 + (masters ? 4 : 0) + (config.optimizer.ema_decay > 0 ? 4 : 0));
+  if (config.distributed.shard_optimizer_state) plan.optimizer /= static_cast<double>(ranks);
   const double layer = 8 * h + 2 * i;  // Note [Gradient checkpointing] in model/bert.h
   const double encoder = config.gradient_checkpointing ? layers * h + layer : layers * layer;
   plan.activations = batch * (tokens_per_sequence * (encoder + 2 * h) * compute_bytes +

@@ -58,6 +58,7 @@ struct StepWork {
   double gradient_bytes = 0;   // all-reduced once
   double bucket_bytes = 25e6;  // of one all-reduce
   double optimizer_bytes = 0;  // read and written by the update
+  double gathered_bytes = 0;   // of weights that owners send to all after the update (shard_optimizer_state)
 };
 
 struct StepTime {
@@ -86,8 +87,9 @@ struct MemoryPlan {
 
 /// Gradients are fp32; fp32 masters stand beside low-precision weights. Activations are what forward keeps for
 /// backward, 8 H + 2 I values a token and layer, and the masked tokens' logits: a lower bound, without LibTorch's
-/// workspaces and fragmentation.
-MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence, double masked_per_sequence);
+/// workspaces and fragmentation. A sharded optimizer state is divided by `ranks`.
+MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence, double masked_per_sequence,
+                       int64_t ranks);
 
 /// FLOP/s of the GPU in the precision. Throws ConfigError where it has none.
 double peak_flops(const GpuModel& gpu, const std::string& precision);

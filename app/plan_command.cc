@@ -145,28 +145,33 @@ Phase plan_phase(const std::string& path, const PretrainConfig& config, const Pl
                  const Cluster& cluster, size_t index) {
   // Bytes of a parameter that an update moves, with gradients of 4 bytes: cuda_ext/multi_tensor_optim.cu.
   constexpr double kLambBytes = 44, kAdamBytes = 32, kCopyBytes = 2;
-  const int64_t round = config.micro_batch_size * cluster.gpus();
-  if (config.global_batch_size % round != 0) {
-    throw ConfigError(fmt::format("{}: global_batch_size {}: expected a multiple of micro_batch_size * GPUs = {} * {}",
-                                  path, config.global_batch_size, config.micro_batch_size, cluster.gpus()));
+  const int64_t micro_batches = config.global_batch_size / config.micro_batch_size;
+  if (micro_batches < cluster.gpus()) {
+    throw ConfigError(fmt::format("{}: global_batch_size {}: has {} micro-batches of {}, too few for {} GPUs", path,
+                                  config.global_batch_size, micro_batches, config.micro_batch_size, cluster.gpus()));
   }
   Phase phase;
   phase.config = path;
   phase.sequence = find_sequence(config, options, index);
   phase.parameters = parameter_count(config.model);
   phase.micro_batch_size = config.micro_batch_size;
-  phase.accumulation_steps = config.global_batch_size / round;
+  phase.accumulation_steps = (micro_batches + cluster.gpus() - 1) / cluster.gpus();
   phase.global_batch_size = config.global_batch_size;
   phase.steps = config.max_steps;
   const auto parameters = static_cast<double>(phase.parameters);
   const double copy = config.precision.ends_with("-weights") ? kCopyBytes : 0;
+  const double sent_share = config.distributed.compression == "none" ? 1 : 0.5;  // fp16 or bf16 in fp32's place
+  const bool sharded = config.distributed.shard_optimizer_state;
+  const double optimizer_bytes = parameters * ((config.optimizer.type == "lamb" ? kLambBytes : kAdamBytes) + copy);
   const StepWork work = {
       .micro_step_seconds = micro_step_seconds(config, options, cluster.gpu, phase.sequence, index, phase.measured),
       .accumulation_steps = phase.accumulation_steps,
-      .gradient_bytes = 4 * parameters,
-      .optimizer_bytes = parameters * ((config.optimizer.type == "lamb" ? kLambBytes : kAdamBytes) + copy)};
+      .gradient_bytes = sent_share * 4 * parameters,
+      .bucket_bytes = sent_share * static_cast<double>(config.distributed.bucket_mb << 20),
+      .optimizer_bytes = optimizer_bytes / (sharded ? static_cast<double>(cluster.gpus()) : 1),
+      .gathered_bytes = sharded ? parameters * (copy > 0 ? 2 : 4) : 0};
   phase.time = predict_step(work, cluster);
-  phase.memory = plan_memory(config, phase.sequence.tokens, phase.sequence.masked);
+  phase.memory = plan_memory(config, phase.sequence.tokens, phase.sequence.masked, cluster.gpus());
   return phase;
 }
 
@@ -199,7 +204,8 @@ void print(const std::vector<Phase>& phases, const PlanOptions& options, const C
   for (const Phase& p : phases) {
     fmt::print("\n{}: {} parameters, batch {} x {:.0f} tokens ({})\n", p.config, p.parameters, p.global_batch_size,
                p.sequence.tokens, p.sequence.source);
-    fmt::print("  on each GPU    {} micro-batches of {}\n", p.accumulation_steps, p.micro_batch_size);
+    fmt::print("  on each GPU    {} micro-batch{} of {}\n", p.accumulation_steps, p.accumulation_steps == 1 ? "" : "es",
+               p.micro_batch_size);
     fmt::print(
         "  step           {:.1f} ms: compute {:.1f}, communication {:.1f} of {:.1f} (the rest is hidden), update "
         "{:.1f}\n",

@@ -136,6 +136,13 @@ TEST_CASE("Communication is what the note says, by hand", "[plan]") {
   work.micro_step_seconds = 3e-3;  // whose backward, 2 ms, hides no more than that
   CHECK(predict_step(work, cluster).exposed == Approx(communication - 2e-3 + 0.08 * 2e-3));
   CHECK(fit_micro_step_seconds(work, cluster, predict_step(work, cluster).total()) == Approx(3e-3));
+  // Sharded: half the way with the gradients, which 2 ms hide but for the last bucket, and 0.5 GB of weights after the
+  // update.
+  work.gathered_bytes = 0.5e9;
+  const double reduced = 0.875 / 478 + 0.5 / 350 + 40 * 47e-6, gathered = 0.5 * (0.875 / 478 + 0.5 / 350);
+  time = predict_step(work, cluster);
+  CHECK(time.communication == Approx(reduced + gathered));
+  CHECK(time.exposed == Approx(reduced - 2e-3 + 0.08 * 2e-3 + gathered));
 }
 
 TEST_CASE("Half of the published multi-node rows predict the other half", "[plan]") {
@@ -156,20 +163,22 @@ TEST_CASE("Memory follows the formulas, and precision the GPU", "[plan]") {
   PretrainConfig config;
   config.micro_batch_size = 2;
   const double parameters = 110106428;
-  MemoryPlan plan = plan_memory(config, 100, 15);
+  MemoryPlan plan = plan_memory(config, 100, 15, 4);
   CHECK(plan.weights == 4 * parameters);
   CHECK(plan.gradients == 4 * parameters);
   CHECK(plan.optimizer == 8 * parameters);
   CHECK(plan.activations == 2.0 * (100 * (12 * (8 * 768 + 2 * 3072) + 2 * 768) * 4 + 15 * (30522 * 8 + 3 * 768 * 4)));
   config.gradient_checkpointing = true;
-  plan = plan_memory(config, 100, 15);
+  plan = plan_memory(config, 100, 15, 4);
   CHECK(plan.activations ==
         2.0 * (100 * (12 * 768 + 8 * 768 + 2 * 3072 + 2 * 768) * 4 + 15 * (30522 * 8 + 3 * 768 * 4)));
   config.precision = "bf16-weights";
   config.optimizer.ema_decay = 0.999;
-  plan = plan_memory(config, 100, 15);
+  plan = plan_memory(config, 100, 15, 4);
   CHECK(plan.weights == 2 * parameters);
   CHECK(plan.optimizer == 16 * parameters);
+  config.distributed.shard_optimizer_state = true;
+  CHECK(plan_memory(config, 100, 15, 4).optimizer == 4 * parameters);
   CHECK(peak_flops(gpu("h200"), "bf16") == 989e12);
   CHECK(peak_flops(gpu("h200"), "fp32") == 67e12);
   CHECK_THROWS_WITH(peak_flops(gpu("v100"), "bf16"), "precision bf16: v100 GPUs do not have it");
@@ -191,8 +200,8 @@ TEST_CASE("bert plan refuses what it cannot plan, and says what is allowed", "[p
     for (std::string& argument : arguments) argv.push_back(argument.data());
     return plan_command(static_cast<int>(argv.size()), argv.data());
   };
-  CHECK_THROWS_WITH(plan({config, "--gpus", "3"}),
-                    Contains("global_batch_size 64: expected a multiple of micro_batch_size * GPUs = 4 * 3"));
+  CHECK_THROWS_WITH(plan({config, "--gpus", "17"}),
+                    Contains("global_batch_size 64: has 16 micro-batches of 4, too few for 17 GPUs"));
   CHECK_THROWS_WITH(plan({config, "--gpu", "abacus"}),
                     "--gpu abacus: expected one of h200, h100, a100, a100-40gb, v100");
   CHECK_THROWS_WITH(plan({config, "--network", "string"}), Contains("--network string: expected one of NDR, HDR"));
