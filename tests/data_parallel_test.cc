@@ -208,6 +208,12 @@ TEST_CASE("A gradient with an owner arrives there", "[optim][distributed]") {
   }
 }
 
+TEST_CASE("The sum over ranks is the mean before its division", "[optim][distributed]") {
+  const std::vector<std::vector<size_t>> used = {kAll, kBackwards, kSome};
+  const Reduced mean = reduce({}, used), sum = reduce({.average = false}, used);
+  CHECK(mean.gradients[1].equal(sum.gradients[1] / 3));
+}
+
 TEST_CASE("Compressed gradients are the mean, rounded, and the same on all ranks", "[optim][distributed]") {
   const std::vector<std::vector<size_t>> used = {kAll, kAll, kAll};
   const Reduced want = reduce({}, used);
