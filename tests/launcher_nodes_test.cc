@@ -128,6 +128,33 @@ TEST_CASE("a signal to one agent reaches all ranks, and their 75 comes back on a
   CHECK(second.wait() == kPreempted);
 }
 
+TEST_CASE("all nodes have one exit code when the ranks of one of them save", "[unit][distributed]") {
+  const Place place;
+  const std::string script =
+      "test $RANK = 0 && trap 'exit 75' TERM; echo $RANK >>" + place.path("ranks") + "; while :; do sleep 0.05; done";
+  Launcher first(c10d(place, {"--nnodes", "2"}, script)), second(c10d(place, {"--nnodes", "2"}, script));
+  REQUIRE(eventually([&] { return lines_of(place.path("ranks")).size() == 2; }));
+  second.signal(SIGTERM);
+  CHECK(first.wait() == kPreempted);
+  CHECK(second.wait() == kPreempted);
+}
+
+TEST_CASE("a second signal ends a host that waits for another node", "[unit][distributed]") {
+  const Place place;
+  const std::string script = "echo $$ >>" + place.path("pids") + "; exec sleep 60";
+  Launcher first(node(place, 0, {"--nnodes", "2"}, script)), second(node(place, 1, {"--nnodes", "2"}, script));
+  REQUIRE(eventually([&] { return pids_in(place.path("pids")).size() == 2; }));
+  second.signal(SIGSTOP);
+  first.signal(SIGTERM);
+  const std::vector<pid_t> pids = pids_in(place.path("pids"));
+  REQUIRE(eventually([&] { return std::any_of(pids.begin(), pids.end(), [](pid_t pid) { return !alive(pid); }); }));
+  CHECK_FALSE(first.ended());
+  first.signal(SIGTERM);
+  CHECK(eventually([&] { return first.ended(); }));
+  CHECK(first.wait() == 128 + SIGTERM);
+  second.signal(SIGCONT);
+}
+
 TEST_CASE("the end of the host ends the others", "[unit][distributed]") {
   const Place place;
   const std::string script = "echo $$ >>" + place.path("pids") + "; exec sleep 60";
@@ -159,8 +186,8 @@ TEST_CASE("nodes that do not come are named after join_timeout", "[unit][distrib
   const Place place;
   Launcher alone(node(place, 0, {"--nnodes", "3", "--rdzv-conf", "timeout=1"}, "exit 0"));
   CHECK(alone.wait() == kPeerFailure);
-  CHECK(alone.err().find("1 of 3 nodes have joined within 1 s") != std::string::npos);
-  CHECK(alone.err().find("missing: --node-rank 1 2;") != std::string::npos);
+  CHECK(alone.err().find("1 of 3 nodes have joined: node 0 on ") != std::string::npos);
+  CHECK(alone.err().find("missing: --node-rank 1 2 after 1 s;") != std::string::npos);
   Launcher lost(node(place, 1, {"--nnodes", "2", "--rdzv-conf", "timeout=1"}, "exit 0"));
   CHECK(lost.wait() == kPeerFailure);
   CHECK(lost.err().find("no host at 127.0.0.1:" + place.port + " within 1 s") != std::string::npos);

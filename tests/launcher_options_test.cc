@@ -212,7 +212,9 @@ TEST_CASE("log options", "[unit]") {
     CHECK_THROWS_AS(parse({"--tee", bad, "x"}), UsageError);
   }
   CHECK_THROWS_AS(parse({"--local-ranks-filter", "a", "x"}), UsageError);
-  CHECK_THROWS_AS(parse({"--monitor-interval", "0", "x"}), UsageError);
+  for (const char* bad : {"-1", "nan", "x"}) CHECK_THROWS_AS(parse({"--monitor-interval", bad, "x"}), UsageError);
+  for (const char* none : {"0", "1e-9"})  // as torchrun takes them, but not without rest
+    CHECK(parse({"--monitor-interval", none, "x"}).logs.tail_interval_seconds == 1e-3);
   const TemporaryDirectory directory;
   AtomicFile file(directory.path("file"));
   file.commit();

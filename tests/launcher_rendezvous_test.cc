@@ -17,9 +17,10 @@ struct Fixture {
                    std::optional<Rendezvous::NodeId> first = std::nullopt)
       : config(given),
         rendezvous(
-            given, max_restarts, now,
+            given, {max_restarts, 60}, now,
             [this](Rendezvous::NodeId id, const JobOrder& order) {
               orders[id] = order;
+              if (order.kind == JobOrder::kStart) rounds[id] = order.assignment.round;
               ++sent;
             },
             first) {}
@@ -27,6 +28,11 @@ struct Fixture {
                    int64_t ranks = 2) {
     return rendezvous.join(id, {"host" + std::to_string(9 - id), 100 + id, node_rank, role, ranks}, now);
   }
+  /// What a node says is about the round that it was last to start.
+  [[nodiscard]] int64_t round(Rendezvous::NodeId id) const { return rounds.contains(id) ? rounds.at(id) : -1; }
+  void stopped(Rendezvous::NodeId id, int exit_code = 0) { rendezvous.stopped(id, round(id), exit_code, now); }
+  void succeeded(Rendezvous::NodeId id) { rendezvous.succeeded(id, round(id)); }
+  void failed(Rendezvous::NodeId id, const Failure& failure) { rendezvous.failed(id, round(id), failure, now); }
   void pass(int64_t seconds) {
     now += std::chrono::seconds(seconds);
     rendezvous.tick(now);
@@ -37,6 +43,7 @@ struct Fixture {
   RendezvousConfig config;
   Rendezvous::Time now{};
   std::map<Rendezvous::NodeId, JobOrder> orders;
+  std::map<Rendezvous::NodeId, int64_t> rounds;
   int sent = 0;
   Rendezvous rendezvous;
 };
@@ -50,7 +57,10 @@ RendezvousConfig nodes(int64_t low, int64_t high, bool dynamic = true) {
 
 Failure death(int64_t rank, int code) {
   Failure failure;
-  failure.rank = rank, failure.pid = 7, failure.host = "h", failure.exit_code = code;
+  failure.rank = rank;
+  failure.pid = 7;
+  failure.host = std::string(1, 'h');
+  failure.exit_code = code;
   return failure;
 }
 
@@ -102,7 +112,7 @@ TEST_CASE("an elastic job starts with MIN nodes after the last call", "[unit]") 
   CHECK(job.join(1).empty());
   CHECK(job.is(0, JobOrder::kRestart));
   CHECK_FALSE(job.orders.at(0).failed);
-  job.rendezvous.stopped(0, job.now);
+  job.stopped(0);
   CHECK(job.orders.at(0).assignment.world_size == 4);
   CHECK(job.orders.at(1).assignment.restart_count == 0);
   CHECK(job.orders.at(1).assignment.round == 1);
@@ -128,7 +138,7 @@ TEST_CASE("missing nodes are named when the time is up", "[unit]") {
   CHECK(job.orders.at(1).exit_code == kPeerFailure);
   const std::string& reason = job.orders.at(0).reason;
   for (const char* part :
-       {"2 of 3 nodes", "600 s", "node 0 on host9", "node 2 on host8", "missing: --node-rank 1;", "token"})
+       {"2 of 3 nodes", "after 600 s", "node 0 on host9", "node 2 on host8", "missing: --node-rank 1 after", "token"})
     CHECK(reason.find(part) != std::string::npos);
 }
 
@@ -136,15 +146,15 @@ TEST_CASE("the first failure ends all nodes with its code", "[unit]") {
   Fixture job(nodes(2, 2));
   CHECK(job.join(0).empty());
   CHECK(job.join(1).empty());
-  job.rendezvous.failed(1, death(1, 137));
-  job.rendezvous.failed(0, death(2, 1));
+  job.failed(1, death(1, 137));
+  job.failed(0, death(2, 1));
   for (const int id : {0, 1}) {
     REQUIRE(job.is(id, JobOrder::kEnd));
     CHECK(job.orders.at(id).exit_code == 137);
     CHECK(job.orders.at(id).reason.find("rank 1 ") != std::string::npos);
   }
   CHECK_FALSE(job.rendezvous.finished());
-  job.rendezvous.stopped(0, job.now);
+  job.stopped(0);
   CHECK(job.rendezvous.unfinished_nodes().find("host8") != std::string::npos);
   job.rendezvous.lost(1, "gone", job.now);
   CHECK(job.rendezvous.finished());
@@ -156,30 +166,30 @@ TEST_CASE("restarts: all nodes together, one count, 75 and what cannot start are
   CHECK(job.join(0).empty());
   CHECK(job.join(1).empty());
   for (int64_t count = 1; count <= 2; ++count) {
-    job.rendezvous.failed(0, death(0, 3));
-    job.rendezvous.failed(1, death(2, 1));  // because of the first
+    job.failed(0, death(0, 3));
+    job.failed(1, death(2, 1));  // because of the first
     CHECK(job.is(1, JobOrder::kRestart));
     CHECK(job.orders.at(1).failed);
-    job.rendezvous.stopped(1, job.now);
+    job.stopped(1);
     CHECK(job.is(1, JobOrder::kRestart));
-    job.rendezvous.stopped(0, job.now);  // nobody else is waited for
+    job.stopped(0);  // nobody else is waited for
     REQUIRE(job.is(1, JobOrder::kStart));
     CHECK(job.orders.at(0).assignment.restart_count == count);
     CHECK(job.orders.at(1).assignment.restart_count == count);
   }
-  job.rendezvous.failed(0, death(0, 3));
+  job.failed(0, death(0, 3));
   CHECK(job.orders.at(1).exit_code == 3);
 
   Fixture preempted(nodes(1, 1), 2);
   CHECK(preempted.join(0).empty());
-  preempted.rendezvous.failed(0, death(0, kPreempted));
+  preempted.failed(0, death(0, kPreempted));
   CHECK(preempted.is(0, JobOrder::kEnd));
   CHECK(preempted.orders.at(0).exit_code == kPreempted);
   Fixture absent(nodes(1, 1), 2);
   CHECK(absent.join(0).empty());
   Failure failure = death(0, kInputMissing);
   failure.pid = 0;
-  absent.rendezvous.failed(0, failure);
+  absent.failed(0, failure);
   CHECK(absent.is(0, JobOrder::kEnd));
 }
 
@@ -197,7 +207,7 @@ TEST_CASE("a lost node", "[unit]") {
   CHECK(elastic.join(1).empty());
   elastic.rendezvous.lost(1, "gone", elastic.now);
   CHECK(elastic.is(0, JobOrder::kRestart));
-  elastic.rendezvous.stopped(0, elastic.now);
+  elastic.stopped(0);
   CHECK(elastic.orders.at(0).assignment.world_size == 2);
   CHECK(elastic.orders.at(0).assignment.restart_count == 1);
 
@@ -205,7 +215,7 @@ TEST_CASE("a lost node", "[unit]") {
   CHECK(waits.join(0).empty());
   CHECK(waits.join(1).empty());
   waits.rendezvous.lost(1, "gone", waits.now);
-  waits.rendezvous.stopped(0, waits.now);
+  waits.stopped(0);
   CHECK(waits.is(0, JobOrder::kRestart));
   CHECK(waits.join(2).empty());
   CHECK(waits.is(0, JobOrder::kStart));
@@ -216,10 +226,10 @@ TEST_CASE("a node that is done is not missed, and the job ends with the last one
   Fixture job(nodes(2, 2));
   CHECK(job.join(0).empty());
   CHECK(job.join(1).empty());
-  job.rendezvous.succeeded(1);
+  job.succeeded(1);
   job.rendezvous.lost(1, "gone", job.now);
   CHECK(job.is(0, JobOrder::kStart));
-  job.rendezvous.succeeded(0);
+  job.succeeded(0);
   REQUIRE(job.is(0, JobOrder::kEnd));
   CHECK(job.orders.at(0).exit_code == kOk);
 }
@@ -234,6 +244,161 @@ TEST_CASE("a signal on one node reaches the ranks of all", "[unit]") {
   CHECK(job.orders.at(0).reason.find("(SIGTERM) on host8") != std::string::npos);
 }
 
+TEST_CASE("what is told of another round is ignored", "[unit]") {
+  Fixture job(nodes(2, 2), 1);
+  CHECK(job.join(0).empty());
+  CHECK(job.join(1).empty());
+  job.failed(0, death(0, 3));
+  job.rendezvous.stopped(0, 1, 0, job.now);  // there is no round 1 yet
+  job.stopped(1);
+  CHECK(job.is(0, JobOrder::kRestart));
+  job.stopped(0);
+  REQUIRE(job.is(0, JobOrder::kStart));
+  job.rendezvous.succeeded(0, 0);
+  job.succeeded(1);
+  job.rendezvous.failed(0, 0, death(0, 3), job.now);
+  job.rendezvous.stopped(0, 0, 0, job.now);
+  CHECK(job.is(0, JobOrder::kStart));
+  job.succeeded(0);
+  CHECK(job.orders.at(0).exit_code == kOk);
+}
+
+TEST_CASE("a node that stops its ranks without an order is lost", "[unit]") {
+  Fixture job(nodes(2, 2));
+  CHECK(job.join(0).empty());
+  CHECK(job.join(1).empty());
+  job.stopped(1);
+  REQUIRE(job.is(0, JobOrder::kEnd));
+  CHECK(job.orders.at(0).exit_code == kPeerFailure);
+  CHECK(job.orders.at(0).reason.find("lost host8 (bertrun's pid 101): it has stopped its ranks") != std::string::npos);
+  job.stopped(0);
+  CHECK(job.rendezvous.finished());
+}
+
+TEST_CASE("a node that joins or is lost at any time neither hangs the job nor disturbs it", "[unit]") {
+  // While it forms, a node that goes is not counted on.
+  Fixture forming(nodes(2, 3));
+  CHECK(forming.join(0).empty());
+  CHECK(forming.join(1).empty());
+  forming.rendezvous.lost(1, "gone", forming.now);
+  forming.pass(30);
+  CHECK(forming.sent == 0);
+  CHECK(forming.join(2).empty());
+  forming.pass(30);
+  CHECK(forming.is(2, JobOrder::kStart));
+
+  // While it restarts, a newcomer waits for the next round and is not waited for.
+  Fixture restarting(nodes(1, 3), 1);
+  CHECK(restarting.join(0).empty());
+  restarting.pass(30);
+  restarting.failed(0, death(0, 3));
+  CHECK(restarting.join(1).empty());
+  CHECK(restarting.join(2).empty());
+  restarting.rendezvous.lost(2, "gone", restarting.now);
+  CHECK(restarting.is(0, JobOrder::kRestart));
+  restarting.stopped(0);
+  REQUIRE(restarting.is(0, JobOrder::kStart));
+  CHECK(restarting.orders.at(1).assignment.world_size == 4);
+
+  // A member that is lost while it restarts is not waited for either.
+  Fixture shrinking(nodes(1, 2), 1);
+  CHECK(shrinking.join(0).empty());
+  CHECK(shrinking.join(1).empty());
+  shrinking.failed(0, death(0, 3));
+  shrinking.stopped(0);
+  CHECK(shrinking.is(0, JobOrder::kRestart));
+  shrinking.rendezvous.lost(1, "gone", shrinking.now);
+  REQUIRE(shrinking.is(0, JobOrder::kStart));
+  CHECK(shrinking.orders.at(0).assignment.world_size == 2);
+
+  // At the end nobody joins, and who is lost is not waited for.
+  Fixture ended(nodes(2, 2));
+  CHECK(ended.join(0).empty());
+  CHECK(ended.join(1).empty());
+  ended.failed(0, death(0, 3));
+  CHECK_FALSE(ended.join(2).empty());
+  ended.stopped(0);
+  CHECK_FALSE(ended.rendezvous.finished());
+  ended.rendezvous.lost(1, "gone", ended.now);
+  CHECK(ended.rendezvous.finished());
+}
+
+TEST_CASE("ranks that do not stop for a restart end the job", "[unit]") {
+  Fixture job(nodes(2, 2), 1);
+  CHECK(job.join(0).empty());
+  CHECK(job.join(1).empty());
+  job.failed(0, death(0, 3));
+  CHECK(job.join(2).empty());
+  job.stopped(0);
+  job.pass(59);
+  CHECK(job.is(0, JobOrder::kRestart));
+  job.pass(1);
+  REQUIRE(job.is(0, JobOrder::kEnd));
+  CHECK(job.orders.at(0).exit_code == kPeerFailure);
+  CHECK(job.orders.at(0).reason.find("on host8 (bertrun's pid 101); check") != std::string::npos);
+}
+
+TEST_CASE("work that is done is not begun again for a newcomer", "[unit]") {
+  Fixture job(nodes(1, 3));
+  CHECK(job.join(0).empty());
+  CHECK(job.join(1).empty());
+  job.pass(30);
+  job.succeeded(0);
+  CHECK(job.join(2).empty());
+  CHECK(job.is(0, JobOrder::kStart));
+  CHECK_FALSE(job.orders.contains(2));
+  job.succeeded(1);
+  for (const int id : {0, 1, 2}) {
+    REQUIRE(job.is(id, JobOrder::kEnd));
+    CHECK(job.orders.at(id).exit_code == kOk);
+    CHECK_FALSE(job.rendezvous.finished());
+    job.stopped(id);
+  }
+  CHECK(job.rendezvous.finished());
+}
+
+TEST_CASE("enough nodes start when the time to join is up, also before the last call is", "[unit]") {
+  RendezvousConfig config = nodes(1, 3);
+  config.join_timeout = 20;  // last_call_timeout is 30
+  Fixture job(config);
+  CHECK(job.join(0).empty());
+  job.pass(19);
+  CHECK(job.sent == 0);
+  job.pass(1);
+  CHECK(job.is(0, JobOrder::kStart));
+}
+
+TEST_CASE("all nodes leave with one exit code, when the last of them has stopped", "[unit]") {
+  // A signal, and one node's ranks have saved: in whatever order the nodes tell.
+  for (const auto& codes : {std::pair{143, 75}, std::pair{75, 143}, std::pair{143, 143}}) {
+    CAPTURE(codes.first, codes.second);
+    Fixture job(nodes(2, 2));
+    CHECK(job.join(0).empty());
+    CHECK(job.join(1).empty());
+    job.rendezvous.interrupted(1, SIGTERM);
+    job.stopped(0, codes.first);
+    CHECK(job.is(0, JobOrder::kEnd));
+    job.stopped(1, codes.second);
+    for (const int id : {0, 1}) {
+      REQUIRE(job.is(id, JobOrder::kLeave));
+      CHECK(job.orders.at(id).exit_code == std::min(codes.first, codes.second));
+    }
+  }
+  Fixture failed(nodes(1, 1));  // 75 is an answer to a signal only
+  CHECK(failed.join(0).empty());
+  failed.failed(0, death(0, 3));
+  failed.stopped(0, kPreempted);
+  CHECK(failed.orders.at(0).exit_code == 3);
+  Fixture stuck(nodes(2, 2));
+  CHECK(stuck.join(0).empty());
+  CHECK(stuck.join(1).empty());
+  stuck.rendezvous.interrupted(0, SIGTERM);
+  stuck.stopped(0, kPreempted);
+  stuck.rendezvous.leave();  // the host waits no longer
+  CHECK(stuck.is(1, JobOrder::kLeave));
+  CHECK(stuck.orders.at(1).exit_code == kPreempted);
+}
+
 TEST_CASE("messages between agents survive the way there and back", "[unit]") {
   const auto back = [](const JobMessage& message) { return decode(encode(message)); };
   const auto join = std::get<JoinMessage>(back(JoinMessage{"job \"7\"", 1, 4, {"h", 12, 3, "role", 8}}));
@@ -243,13 +408,13 @@ TEST_CASE("messages between agents survive the way there and back", "[unit]") {
   CHECK(join.node.local_world_size == 8);
   Failure failure = death(5, 139);
   failure.signal = SIGSEGV, failure.message = std::string(10'000, '\x01'), failure.phase = "save";
-  const auto failed = std::get<FailedMessage>(back(FailedMessage{failure})).failure;
+  const auto failed = std::get<FailedMessage>(back(FailedMessage{0, failure})).failure;
   CHECK(failed.rank == 5);
   CHECK(failed.exit_code == 139);
   CHECK(failed.signal == SIGSEGV);
   CHECK(failed.phase == "save");
   CHECK(failed.message.size() == 1024);
-  CHECK(encode(FailedMessage{failure}).size() < 64 << 10);
+  CHECK(encode(FailedMessage{0, failure}).size() < 64 << 10);
   JobOrder order;
   order.kind = JobOrder::kRestart, order.reason = "\xff no UTF-8", order.failed = true;
   order.assignment = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -257,13 +422,21 @@ TEST_CASE("messages between agents survive the way there and back", "[unit]") {
   CHECK(ordered.kind == JobOrder::kRestart);
   CHECK(ordered.failed);
   CHECK(ordered.assignment == order.assignment);
-  CHECK(std::holds_alternative<StoppedMessage>(back(StoppedMessage{})));
-  CHECK(std::holds_alternative<SucceededMessage>(back(SucceededMessage{})));
+  CHECK(std::get<StoppedMessage>(back(StoppedMessage{4, 75})).round == 4);
+  CHECK(std::get<StoppedMessage>(back(StoppedMessage{4, 75})).exit_code == 75);
+  CHECK(std::get<SucceededMessage>(back(SucceededMessage{3})).round == 3);
+  CHECK(std::get<FailedMessage>(back(FailedMessage{2, failure})).round == 2);
   CHECK(std::get<InterruptedMessage>(back(InterruptedMessage{15})).signal == 15);
   CHECK(std::get<RefusedMessage>(back(RefusedMessage{"no"})).reason == "no");
   for (const char* bad : {"", "[]", "{}", R"({"type":"x"})", R"({"type":"join","id":"a"})",
-                          R"({"type":"order","order":[]})", R"({"type":"interrupted","signal":"9"})"}) {
+                          R"({"type":"order","order":[]})", R"({"type":"interrupted","signal":"9"})",
+                          R"({"type":"interrupted","signal":0})", R"({"type":"interrupted","signal":32})",
+                          R"({"type":"interrupted","signal":120})", R"({"type":"interrupted","signal":-1})"}) {
     CAPTURE(bad);
     CHECK_THROWS_AS(decode(bad), DataError);
   }
+  failure.signal = 64;
+  CHECK_THROWS_AS(back(FailedMessage{0, failure}), DataError);
+  order.signal = 33;  // it would go to the ranks
+  CHECK_THROWS_AS(back(OrderMessage{order}), DataError);
 }

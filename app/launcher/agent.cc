@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <vector>
 
 #include "app/exit_codes.h"
+#include "app/launcher/console.h"
 #include "app/launcher/event_loop.h"
 #include "app/launcher/failure.h"
 #include "app/launcher/job_link.h"
@@ -29,6 +29,7 @@ namespace {
 /// better culprit, and may be seen this much later.
 constexpr double kSettle_seconds = 0.05;
 constexpr double kSecondSignal_seconds = 0.5;  // to SIGKILL, after a second signal to end
+constexpr double kPatience_seconds = 2;        // with a console that nobody reads, after the first
 
 /// The signals that the launcher takes; blocked from construction on.
 class Signals {
@@ -68,14 +69,19 @@ class Agent {
 
   int run() {
     loop_.watch(signals_.descriptor(), POLLIN, [this](short) { take_signals(); });
-    while (!ended_ || !workers_.empty() || !link_->finished()) loop_.run_once();
+    const auto done = [this] { return ended_ && workers_.empty() && link_->finished() && logs_.drained(); };
+    while (!done() && !(abandoned_ && workers_.empty())) loop_.run_once();
     return result_;
   }
 
  private:
   void obey(const JobOrder& order) {
     if (order.kind == JobOrder::kStart) return start(order.assignment);
-    if (!order.reason.empty()) std::fprintf(stderr, "bertrun: %s\n", order.reason.c_str());
+    if (order.kind == JobOrder::kLeave) {
+      result_ = order.exit_code;
+      return;
+    }
+    if (!order.reason.empty()) say(order.reason);
     if (settle_timer_) loop_.cancel(*settle_timer_);
     settle_timer_.reset();
     if (order.kind == JobOrder::kRestart) {
@@ -122,7 +128,7 @@ class Agent {
       failure.rank = assignment.first_rank + rank;
       failure.local_rank = rank;
       failure.host = config_.rendezvous.local_addr;
-      link_->failed(failure);
+      link_->failed(assignment.round, failure);
     }
   }
 
@@ -144,7 +150,7 @@ class Agent {
     kill_timer_.reset();
     logs_.finish_attempt();
     if (!succeeded_ && !logs_.directory().empty()) kill_marked(logs_.directory());
-    link_->stopped();
+    link_->stopped(assignment_.round, result_);
   }
 
   void take_signals() {
@@ -155,13 +161,21 @@ class Agent {
         workers_.signal_all(number);  // SIGUSR1, SIGUSR2: for the ranks, which may answer with 75
       } else if (!interrupted_) {
         interrupted_ = true;
+        logs_.set_patience(kPatience_seconds);
         link_->interrupted(number);
       } else {
-        stop(number, kSecondSignal_seconds);
+        abandon(number);
       }
     }
     link_->child_ended();
     reap();
+  }
+
+  /// A second signal: the ranks get it and half a second, and nobody else is waited for.
+  void abandon(int signal) {
+    if (!ended_) result_ = 128 + signal;
+    ended_ = abandoned_ = true;
+    if (!workers_.empty()) stop(signal, kSecondSignal_seconds);
   }
 
   void reap() {
@@ -181,7 +195,7 @@ class Agent {
     } else if (workers_.empty()) {
       succeeded_ = true;
       logs_.finish_attempt();
-      link_->succeeded();
+      link_->succeeded(assignment_.round);
     }
   }
 
@@ -200,7 +214,7 @@ class Agent {
     settle_timer_.reset();
     reported_round_ = assignment_.round;
     complete_error_file(culprit);
-    link_->failed(culprit);
+    link_->failed(assignment_.round, culprit);
   }
 
   const LaunchConfig& config_;
@@ -211,12 +225,13 @@ class Agent {
   WorkerGroup workers_;
   std::unique_ptr<JobLink> link_;
   MachineTopology topology_;
-  Assignment assignment_;
+  Assignment assignment_{.round = -1};
   std::vector<std::string> error_files_;
   std::vector<Failure> failures_;
   std::optional<EventLoop::TimerId> kill_timer_, settle_timer_;
   int64_t reported_round_ = -1;
   bool stopping_ = false, succeeded_ = false, ended_ = false, ended_by_signal_ = false, interrupted_ = false;
+  bool abandoned_ = false;
   int result_ = kOk;
 };
 

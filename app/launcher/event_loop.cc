@@ -45,7 +45,9 @@ void EventLoop::run_once() {
     const Ready ready = found->second.ready;  // a copy: the callback may unwatch itself
     ready(descriptors[i].revents);
   }
-  while (!timers_.empty() && timers_.begin()->first.first <= Clock::now()) {
+  // What these start anew waits for the next call: nothing that repeats itself at once keeps the others out.
+  const TimerId limit{Clock::now(), next_id_};
+  while (!timers_.empty() && timers_.begin()->first < limit && timers_.begin()->first.second < limit.second) {
     const auto due = std::move(timers_.begin()->second);
     timers_.erase(timers_.begin());
     due();

@@ -20,11 +20,6 @@ using Json = nlohmann::json;
 constexpr int64_t kLargestErrorFile = 1 << 20;  // bytes; a traceback is some kilobytes
 constexpr size_t kLongestMessage = 400;         // of what stands on the line
 
-std::string signal_name(int number) {
-  const char* name = sigabbrev_np(number);
-  return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(number);
-}
-
 /// What the rank wrote; an empty object when it wrote nothing that can be read.
 Json error_file_content(const std::string& path) {
   if (path.empty()) return Json::object();
@@ -69,6 +64,11 @@ void write_quietly(const std::string& path, const std::string& text) {
 }
 
 }  // namespace
+
+std::string signal_name(int number) {
+  const char* name = sigabbrev_np(number);
+  return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(number);
+}
 
 Failure describe_exit(const LaunchConfig& config, const Assignment& assignment, const WorkerExit& exit,
                       const std::string& error_file) {

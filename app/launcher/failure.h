@@ -20,6 +20,9 @@ struct Failure {
   std::string message, phase, last_collective, error_file;
 };
 
+/// "SIGTERM"; "signal 77" for a number that has no name.
+std::string signal_name(int number);
+
 /// Gathers what is known about an exit. A missing or unreadable error file is no error.
 Failure describe_exit(const LaunchConfig& config, const Assignment& assignment, const WorkerExit& exit,
                       const std::string& error_file);

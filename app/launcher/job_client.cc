@@ -22,7 +22,6 @@ namespace {
 using Clock = EventLoop::Clock;
 
 constexpr double kFirstRetry_seconds = 0.1, kLongestRetry_seconds = 1;
-constexpr double kExitBarrier_seconds = 300;  // torchrun's: how long a node that is done waits for the others
 constexpr double kTick_seconds = 0.1;
 constexpr int kAcceptsAtOnce = 64;
 
@@ -60,23 +59,24 @@ class JobClient : public JobLink {
     const bool rank_serves = config_.rendezvous.dynamic && unshared != nullptr && std::string(unshared) == "1";
     return {"127.0.0.1", port_of(listener_.get()), !rank_serves};
   }
-  void stopped() override {
+  void stopped(int64_t round, int exit_code) override {
     stopped_ = true;
-    tell(StoppedMessage{});
+    tell(StoppedMessage{round, exit_code});
   }
-  void succeeded() override {
-    tell(SucceededMessage{});
+  void succeeded(int64_t round) override {
+    tell(SucceededMessage{round});
     barrier_timer_ =
-        loop_.after(kExitBarrier_seconds, [this] { end(kOk, "the other nodes are not done yet; leaving"); });
+        loop_.after(config_.exit_barrier_seconds, [this] { end(kOk, "the other nodes are not done yet; leaving"); });
   }
-  void failed(const Failure& failure) override {
-    tell_or_end(FailedMessage{failure}, failure.exit_code, one_line(failure));
+  void failed(int64_t round, const Failure& failure) override {
+    tell_or_end(FailedMessage{round, failure}, failure.exit_code, one_line(failure));
   }
   void interrupted(int signal) override {
     tell_or_end(InterruptedMessage{signal}, 128 + signal, "signal " + std::to_string(signal));
   }
   [[nodiscard]] bool finished() const override {
-    return ended_ && (!channel_ || channel_->closed() || (stopped_ && channel_->flushed()));
+    const bool told = alone_ && stopped_ && channel_ && channel_->flushed();
+    return ended_ && (left_ || unreachable_ || told || !channel_ || channel_->closed());
   }
 
  private:
@@ -84,6 +84,7 @@ class JobClient : public JobLink {
     retry_timer_.reset();
     channel_.reset();
     if (ended_) return;
+    unreachable_ = false;
     try {
       SecureChannel::Events events;
       events.ready = [this] { join(); };
@@ -98,6 +99,7 @@ class JobClient : public JobLink {
 
   void closed(const std::string& why) {
     relay_.close_all();
+    unreachable_ = true;
     if (ended_) return;
     if (joined_)
       return end(kPeerFailure, "lost the host of the job at " + to_string(endpoint_) + ": " + why +
@@ -153,20 +155,26 @@ class JobClient : public JobLink {
     }
     const auto* order = std::get_if<OrderMessage>(&message);
     if (order == nullptr) throw DataError("a message that only agents send");
-    if (ended_) return;
-    ended_ = order->order.kind == JobOrder::kEnd;
+    const bool leaves = order->order.kind == JobOrder::kLeave;
+    if (leaves != ended_ || alone_) return;             // it has ended by itself meanwhile
+    if (barrier_timer_) loop_.cancel(*barrier_timer_);  // it was the last round's
+    barrier_timer_.reset();
+    ended_ = leaves || order->order.kind == JobOrder::kEnd;
     stopped_ = false;
     deliver(order->order);
   }
 
   void deliver(const JobOrder& order) {
-    loop_.after(0, [this, order] { on_order_(order); });  // never from inside of a call
+    loop_.after(0, [this, order] {  // never from inside of a call
+      on_order_(order);
+      left_ = order.kind == JobOrder::kLeave;
+    });
   }
 
   /// Ends this node without the host.
   void end(int exit_code, const std::string& reason) {
     if (ended_) return;
-    ended_ = true;
+    ended_ = alone_ = true;
     JobOrder order;
     order.kind = JobOrder::kEnd;
     order.exit_code = exit_code;
@@ -220,6 +228,9 @@ class JobClient : public JobLink {
   Clock::time_point heard_, pinged_;
   std::string last_error_ = "no answer";
   bool joined_ = false, stopped_ = false, ended_ = false;
+  bool alone_ = false;        // it has ended without the host's order
+  bool unreachable_ = false;  // the host
+  bool left_ = false;
 };
 
 }  // namespace

@@ -1,10 +1,11 @@
 #include <unistd.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 
 #include "app/exit_codes.h"
+#include "app/launcher/console.h"
 #include "app/launcher/gatekeeper.h"
 #include "app/launcher/job_link.h"
 #include "app/launcher/job_messages.h"
@@ -20,6 +21,7 @@ using NodeId = Rendezvous::NodeId;
 
 constexpr NodeId kSelf = 0;  // the host's own node; the others have their connections' numbers
 constexpr double kTick_seconds = 0.1;
+constexpr std::chrono::seconds kFirstNote(3), kNoteInterval(30);  // about who is missing
 
 /// TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, torchrun's: rank 0 serves the store itself (c10d only).
 bool rank_serves_store(const RendezvousConfig& config) {
@@ -37,7 +39,7 @@ class JobHost : public JobLink {
         store_(loop, store_endpoint(config.rendezvous),
                [this](const std::string& why) { rendezvous_.end(kInternal, why); }),
         rendezvous_(
-            config.rendezvous, config.max_restarts, EventLoop::Clock::now(),
+            config.rendezvous, {config.max_restarts, stop_seconds(config)}, EventLoop::Clock::now(),
             [this](NodeId id, const JobOrder& order) { send(id, order); },
             rank_serves_store(config.rendezvous) ? std::optional<NodeId>(kSelf) : std::nullopt) {
     if (listener) {
@@ -66,16 +68,23 @@ class JobHost : public JobLink {
     for (auto& [id, peer] : peers_) peer.relay.set_target({address.host, address.port});
     return address;
   }
-  void stopped() override {
+  void stopped(int64_t round, int exit_code) override {
     if (!rendezvous_.ended()) store_.stop();  // other nodes may still save at the job's end
-    rendezvous_.stopped(kSelf, EventLoop::Clock::now());
+    rendezvous_.stopped(kSelf, round, exit_code, EventLoop::Clock::now());
     if (rendezvous_.ended()) wait_for_others();
   }
-  void succeeded() override { rendezvous_.succeeded(kSelf); }
-  void failed(const Failure& failure) override { rendezvous_.failed(kSelf, failure); }
+  void succeeded(int64_t round) override { rendezvous_.succeeded(kSelf, round); }
+  void failed(int64_t round, const Failure& failure) override {
+    rendezvous_.failed(kSelf, round, failure, EventLoop::Clock::now());
+  }
   void interrupted(int signal) override { rendezvous_.interrupted(kSelf, signal); }
   void child_ended() override { store_.reap(); }
-  [[nodiscard]] bool finished() const override { return gave_up_ || rendezvous_.finished(); }
+  /// The host leaves last, so that all hear of the end from it.
+  [[nodiscard]] bool finished() const override {
+    const bool alone =
+        std::none_of(peers_.begin(), peers_.end(), [](const auto& entry) { return entry.second.joined; });
+    return left_ && (alone || gave_up_);
+  }
 
  private:
   struct Peer {
@@ -95,9 +104,17 @@ class JobHost : public JobLink {
     return {is_loopback(config.host) ? config.host : "127.0.0.1", config.port};
   }
 
+  /// That a node has to stop its ranks: until SIGKILL, and then some.
+  static double stop_seconds(const LaunchConfig& config) {
+    return std::max(config.shutdown_timeout_seconds, config.failure_grace_seconds) + config.rendezvous.close_timeout;
+  }
+
   void send(NodeId id, const JobOrder& order) {
     if (id == kSelf) {
-      loop_.after(0, [this, order] { on_order_(order); });  // never from inside of a call
+      loop_.after(0, [this, order] {  // never from inside of a call
+        on_order_(order);
+        left_ = order.kind == JobOrder::kLeave;
+      });
     } else if (const auto peer = peers_.find(id); peer != peers_.end()) {
       peer->second.channel->send(kControlFrame, 0, encode(OrderMessage{order}));
     }
@@ -153,12 +170,12 @@ class JobHost : public JobLink {
       return;
     }
     if (!peer.joined) throw DataError("a message before joining");
-    if (std::holds_alternative<StoppedMessage>(message)) {
-      rendezvous_.stopped(id, now);
-    } else if (std::holds_alternative<SucceededMessage>(message)) {
-      rendezvous_.succeeded(id);
+    if (const auto* stopped = std::get_if<StoppedMessage>(&message)) {
+      rendezvous_.stopped(id, stopped->round, stopped->exit_code, now);
+    } else if (const auto* succeeded = std::get_if<SucceededMessage>(&message)) {
+      rendezvous_.succeeded(id, succeeded->round);
     } else if (const auto* failed = std::get_if<FailedMessage>(&message)) {
-      rendezvous_.failed(id, failed->failure);
+      rendezvous_.failed(id, failed->round, failed->failure, now);
     } else if (const auto* interrupted = std::get_if<InterruptedMessage>(&message)) {
       rendezvous_.interrupted(id, interrupted->signal);
     } else {
@@ -193,16 +210,26 @@ class JobHost : public JobLink {
         lose(id, "silent for " + std::to_string(static_cast<int64_t>(silence.count())) + " s");
     }
     rendezvous_.tick(now);
+    if (rendezvous_.waiting_for().empty()) {
+      next_note_ = now + kFirstNote;
+    } else if (now >= next_note_) {
+      next_note_ = now + kNoteInterval;
+      say("rendezvous " + config_.rendezvous.id + " on " +
+          to_string(Endpoint{config_.rendezvous.host, config_.rendezvous.port}) + ": " + rendezvous_.waiting_for());
+    }
     tick_timer_ = loop_.after(kTick_seconds, [this] { tick(); });
   }
 
   /// At the job's end: the others stop their ranks, and until then they need the store.
   void wait_for_others() {
-    loop_.after(config_.shutdown_timeout_seconds + config_.rendezvous.close_timeout, [this] {
-      if (rendezvous_.finished()) return;
-      std::fprintf(stderr, "bertrun: not waiting any longer for %s; check those machines\n",
-                   rendezvous_.unfinished_nodes().c_str());
+    if (waits_) return;
+    waits_ = true;
+    loop_.after(stop_seconds(config_), [this] {
+      if (!rendezvous_.finished()) {
+        say("not waiting any longer for " + rendezvous_.unfinished_nodes() + "; check those machines");
+      }
       gave_up_ = true;
+      rendezvous_.leave();
     });
   }
 
@@ -215,7 +242,8 @@ class JobHost : public JobLink {
   std::map<NodeId, Peer> peers_;
   std::set<NodeId> lost_;
   EventLoop::TimerId tick_timer_;
-  bool gave_up_ = false;
+  EventLoop::Clock::time_point next_note_ = EventLoop::Clock::now() + kFirstNote;
+  bool waits_ = false, gave_up_ = false, left_ = false;
 };
 
 }  // namespace

@@ -20,10 +20,11 @@ class JobLink {
 
   /// The store that this node's ranks are to use in a round that is about to start.
   virtual StoreAddress open_round(const Assignment& assignment) = 0;
-  /// This node's ranks are gone; their store may go.
-  virtual void stopped() = 0;
-  virtual void succeeded() = 0;
-  virtual void failed(const Failure& failure) = 0;
+  /// The ranks that this node ran in `round` are gone; their store may go. `exit_code` is this node's result, if the
+  /// job has ended: the job's own comes with kLeave.
+  virtual void stopped(int64_t round, int exit_code) = 0;
+  virtual void succeeded(int64_t round) = 0;
+  virtual void failed(int64_t round, const Failure& failure) = 0;
   virtual void interrupted(int signal) = 0;
   /// On SIGCHLD.
   virtual void child_ended() {}

@@ -16,6 +16,16 @@ constexpr const char* kWhere = "message of an agent";
 std::string shortened(const std::string& text) { return text.substr(0, kLongestText); }
 
 int64_t number(const Json& object, const char* key) { return integer_member(object, key, kWhere); }
+int exit_code(const Json& object) { return static_cast<int>(number(object, "exit_code") & 0xff); }
+
+/// One of Linux' standard signals, or `low` = 0 for none: it is sent to processes and printed by name.
+int signal_number(const Json& object, int low) {
+  constexpr int64_t kLast = 31;  // SIGSYS
+  const int64_t value = number(object, "signal");
+  if (value < low || value > kLast) throw DataError(std::string(kWhere) + ": signal " + std::to_string(value));
+  return static_cast<int>(value);
+}
+
 std::string text(const Json& object, const char* key) { return string_member(object, key, kWhere); }
 
 Json to_json(const NodeInfo& node) {
@@ -53,8 +63,8 @@ Failure failure_of(const Json& object) {
           .local_rank = number(object, "local_rank"),
           .pid = number(object, "pid"),
           .host = text(object, "host"),
-          .exit_code = static_cast<int>(number(object, "exit_code") & 0xff),
-          .signal = static_cast<int>(number(object, "signal") & 0x7f),
+          .exit_code = exit_code(object),
+          .signal = signal_number(object, 0),
           .message = text(object, "message"),
           .phase = text(object, "phase"),
           .last_collective = text(object, "last_collective"),
@@ -81,7 +91,7 @@ Json to_json(const JobOrder& order) {
 JobOrder order_of(const Json& object) {
   JobOrder order;
   const int64_t kind = number(object, "kind");
-  if (kind < JobOrder::kStart || kind > JobOrder::kEnd) throw DataError(std::string(kWhere) + ": unknown order");
+  if (kind < JobOrder::kStart || kind > JobOrder::kLeave) throw DataError(std::string(kWhere) + ": unknown order");
   order.kind = static_cast<JobOrder::Kind>(kind);
   order.assignment = {.round = number(object, "round"),
                       .group_rank = number(object, "group_rank"),
@@ -93,8 +103,8 @@ JobOrder order_of(const Json& object) {
                       .restart_count = number(object, "restart_count")};
   order.reason = text(object, "reason");
   order.failed = boolean_member(object, "failed", kWhere);
-  order.exit_code = static_cast<int>(number(object, "exit_code") & 0xff);
-  order.signal = static_cast<int>(number(object, "signal") & 0x7f);
+  order.exit_code = exit_code(object);
+  order.signal = signal_number(object, 0);
   return order;
 }
 
@@ -106,10 +116,12 @@ struct Encoder {
             {"max_nodes", message.max_nodes},
             {"node", to_json(message.node)}};
   }
-  Json operator()(const StoppedMessage&) const { return {{"type", "stopped"}}; }
-  Json operator()(const SucceededMessage&) const { return {{"type", "succeeded"}}; }
+  Json operator()(const StoppedMessage& message) const {
+    return {{"type", "stopped"}, {"round", message.round}, {"exit_code", message.exit_code}};
+  }
+  Json operator()(const SucceededMessage& message) const { return {{"type", "succeeded"}, {"round", message.round}}; }
   Json operator()(const FailedMessage& message) const {
-    return {{"type", "failed"}, {"failure", to_json(message.failure)}};
+    return {{"type", "failed"}, {"round", message.round}, {"failure", to_json(message.failure)}};
   }
   Json operator()(const InterruptedMessage& message) const {
     return {{"type", "interrupted"}, {"signal", message.signal}};
@@ -133,10 +145,10 @@ JobMessage decode(const std::string& encoded) {
   if (type == "join")
     return JoinMessage{text(object, "id"), number(object, "min_nodes"), number(object, "max_nodes"),
                        node_of(part("node"))};
-  if (type == "stopped") return StoppedMessage{};
-  if (type == "succeeded") return SucceededMessage{};
-  if (type == "failed") return FailedMessage{failure_of(part("failure"))};
-  if (type == "interrupted") return InterruptedMessage{static_cast<int>(number(object, "signal") & 0x7f)};
+  if (type == "stopped") return StoppedMessage{number(object, "round"), exit_code(object)};
+  if (type == "succeeded") return SucceededMessage{number(object, "round")};
+  if (type == "failed") return FailedMessage{number(object, "round"), failure_of(part("failure"))};
+  if (type == "interrupted") return InterruptedMessage{signal_number(object, 1)};
   if (type == "refused") return RefusedMessage{text(object, "reason")};
   if (type == "order") return OrderMessage{order_of(part("order"))};
   throw DataError(std::string(kWhere) + ": unknown type \"" + type.substr(0, 40) + "\"");

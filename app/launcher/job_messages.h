@@ -15,9 +15,16 @@ struct JoinMessage {
   int64_t min_nodes = 1, max_nodes = 1;
   NodeInfo node;
 };
-struct StoppedMessage {};
-struct SucceededMessage {};
+/// What an agent says of its ranks is about one round.
+struct StoppedMessage {
+  int64_t round = 0;
+  int exit_code = 0;
+};
+struct SucceededMessage {
+  int64_t round = 0;
+};
 struct FailedMessage {
+  int64_t round = 0;
   Failure failure;
 };
 struct InterruptedMessage {

@@ -202,9 +202,10 @@ LogConfig logs_of(const LaunchOptions& options) {
   const char* prefix = std::getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
   if (prefix != nullptr && *prefix != '\0') logs.prefix_template = prefix;
   if (!options.log_line_prefix_template.empty()) logs.prefix_template = options.log_line_prefix_template;
-  if (!(options.monitor_interval > 0))
-    throw UsageError("--monitor-interval " + std::to_string(options.monitor_interval) + ": expected seconds above 0");
-  logs.tail_interval_seconds = options.monitor_interval;
+  if (!(options.monitor_interval >= 0))
+    throw UsageError("--monitor-interval " + std::to_string(options.monitor_interval) + ": expected seconds from 0");
+  constexpr double kShortest = 1e-3;  // seconds; less is a loop that never rests
+  logs.tail_interval_seconds = std::max(options.monitor_interval, kShortest);
   return logs;
 }
 

@@ -110,6 +110,7 @@ struct LaunchConfig {
   bool virtual_local_rank = false;
   double shutdown_timeout_seconds = 30;  // between a forwarded signal and SIGKILL
   double failure_grace_seconds = 0.7;    // between SIGTERM and SIGKILL when a rank has died
+  double exit_barrier_seconds = 300;     // that a node which is done waits for the others; torchrun's
   std::vector<std::string> command;      // program and arguments as they are executed, before ${local_rank}
 };
 

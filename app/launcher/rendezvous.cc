@@ -1,10 +1,8 @@
 #include "app/launcher/rendezvous.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
-#include <cstring>
 #include <tuple>
 
 #include "app/exit_codes.h"
@@ -18,10 +16,10 @@ Rendezvous::Time later(Rendezvous::Time now, double seconds) {
 
 }  // namespace
 
-Rendezvous::Rendezvous(const RendezvousConfig& config, int64_t max_restarts, Time now, Send send,
+Rendezvous::Rendezvous(const RendezvousConfig& config, const Limits& limits, Time now, Send send,
                        std::optional<NodeId> first)
     : config_(config),
-      max_restarts_(max_restarts),
+      limits_(limits),
       send_(std::move(send)),
       first_(first),
       join_deadline_(later(now, config.join_timeout)) {}
@@ -49,42 +47,45 @@ std::string Rendezvous::join(NodeId id, const NodeInfo& info, Time now) {
     if (count == config_.min_nodes) last_call_ = later(now, config_.last_call_timeout);
     if (count == config_.max_nodes) complete(now);
   } else if (state_ == State::kRunning && members() < config_.max_nodes) {
-    restart(name_of(nodes_[id]) + " joins; restarting all ranks", false);
+    // Work that is done is not done again: then the newcomer waits for a restart or the end.
+    const bool begun = std::none_of(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.done; });
+    if (begun) restart(name_of(nodes_[id]) + " joins; restarting all ranks", false, now);
   }
   return "";
 }
 
 void Rendezvous::tick(Time now) {
+  if (state_ == State::kRestarting && now >= stop_deadline_) {
+    end(kPeerFailure, fmt::format("ranks were not stopped within {:.0f} s for a restart on {}; check those machines",
+                                  limits_.stop_seconds, unfinished_nodes()));
+  }
   if (state_ != State::kForming) return;
-  const auto count = static_cast<int64_t>(nodes_.size());
-  const int64_t least = config_.dynamic ? config_.min_nodes : config_.max_nodes;
-  if (count >= least && last_call_ && now >= *last_call_) {
-    complete(now);
+  if (static_cast<int64_t>(nodes_.size()) >= least()) {
+    if (now >= std::min(last_call_.value_or(join_deadline_), join_deadline_)) complete(now);
   } else if (now >= join_deadline_) {
-    end(kPeerFailure, missing_nodes());
+    end(kPeerFailure, "rendezvous " + config_.id + ": " + waiting_for() +
+                          fmt::format(" after {:.0f} s; check that bertrun runs on every machine with the same "
+                                      "--rdzv-id and endpoint, that no firewall is between, and that all have the "
+                                      "same token",
+                                      config_.join_timeout));
   }
 }
 
-std::string Rendezvous::missing_nodes() const {
-  std::string message = "rendezvous " + config_.id + ": " + std::to_string(nodes_.size()) + " of " +
-                        std::to_string(config_.dynamic ? config_.min_nodes : config_.max_nodes) +
-                        " nodes have joined within " + std::to_string(static_cast<int64_t>(config_.join_timeout)) +
-                        " s; there:";
+std::string Rendezvous::waiting_for() const {
+  if (state_ != State::kForming) return "";
+  std::string message = fmt::format("{} of {} nodes have joined:", nodes_.size(), least());
   std::vector<bool> taken(static_cast<size_t>(config_.max_nodes));
   for (const auto& [id, node] : nodes_) {
     message += fmt::format(" {},", name_of(node));
     if (!config_.dynamic) taken[static_cast<size_t>(node.info.node_rank)] = true;
   }
   if (nodes_.empty()) message += " none,";
-  message.back() = ';';
+  message.pop_back();
   if (!config_.dynamic) {
-    message += " missing: --node-rank";
+    message += "; missing: --node-rank";
     for (size_t i = 0; i < taken.size(); ++i) message += taken[i] ? "" : fmt::format(" {}", i);
-    message += ";";
   }
-  return message +
-         " check that bertrun runs on every machine with the same --rdzv-id and endpoint, that no firewall is "
-         "between, and that all have the same token";
+  return message;
 }
 
 void Rendezvous::complete(Time now) {
@@ -115,6 +116,7 @@ void Rendezvous::complete(Time now) {
   start.assignment.restart_count = restarts_;
   for (const auto& [id, node] : order) {
     node->member = true, node->done = false, node->stopped = false;
+    node->round = start.assignment.round;
     start.assignment.first_role_rank = role_ranks[node->info.role];
     start.assignment.role_world_size = role_sizes[node->info.role];
     send_(id, start);
@@ -129,105 +131,122 @@ int64_t Rendezvous::members() const {
 }
 
 std::string Rendezvous::restarting() const {
-  return "; restarting all ranks (" + std::to_string(restarts_) + " of " + std::to_string(max_restarts_) + ")";
+  return "; restarting all ranks (" + std::to_string(restarts_) + " of " + std::to_string(limits_.max_restarts) + ")";
 }
 
-void Rendezvous::restart(const std::string& reason, bool failed) {
+void Rendezvous::restart(const std::string& reason, bool failed, Time now) {
   state_ = State::kRestarting;
+  stop_deadline_ = later(now, limits_.stop_seconds);
   JobOrder order;
   order.kind = JobOrder::kRestart;
   order.reason = reason;
   order.failed = failed;
-  std::vector<NodeId> ids;
   for (auto& [id, node] : nodes_) {
-    node.stopped = !node.member;
-    if (node.member) ids.push_back(id);
+    if (node.member) send_(id, order);
   }
-  for (const NodeId id : ids) send_(id, order);
 }
 
+/// When the running round's nodes have all stopped. Nodes that have joined since take part in the next.
 void Rendezvous::form_again(Time now) {
-  const bool all = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.stopped; });
-  if (!all) return;
-  for (auto& [id, node] : nodes_) node.member = node.done = node.stopped = false;
+  if (!all_stopped()) return;
+  for (auto& [id, node] : nodes_) node.member = node.done = false;
   state_ = State::kForming;
   join_deadline_ = later(now, config_.join_timeout);
   last_call_ = now;  // whoever is there is known: nobody to wait for, unless there are too few
   tick(now);
 }
 
-void Rendezvous::stopped(NodeId id, Time now) {
+void Rendezvous::stopped(NodeId id, int64_t round, int exit_code, Time now) {
   const auto found = nodes_.find(id);
-  if (found == nodes_.end()) return;
-  found->second.stopped = true;
+  if (found == nodes_.end() || found->second.round != round) return;
+  Node& node = found->second;
+  if (state_ == State::kRunning && node.member && !node.done) return lost(id, "it has stopped its ranks", now);
+  node.stopped = true;
   if (state_ == State::kRestarting) form_again(now);
+  if (state_ != State::kEnded) return;
+  // Ranks that saved because of the signal say 75: that is the answer, not 128 + n.
+  if (by_signal_ && exit_code == kPreempted && !left_) exit_code_ = kPreempted;
+  if (all_stopped()) leave();
 }
 
-void Rendezvous::succeeded(NodeId id) {
+void Rendezvous::succeeded(NodeId id, int64_t round) {
   const auto found = nodes_.find(id);
-  if (found == nodes_.end() || state_ != State::kRunning) return;
+  if (found == nodes_.end() || found->second.round != round || state_ != State::kRunning) return;
   found->second.done = true;
   const bool all = std::all_of(nodes_.begin(), nodes_.end(),
                                [](const auto& entry) { return entry.second.done || !entry.second.member; });
   if (all) end(kOk, "");
 }
 
-void Rendezvous::failed(NodeId id, const Failure& failure) {
-  if (state_ != State::kRunning || !nodes_.contains(id)) return;
+void Rendezvous::failed(NodeId id, int64_t round, const Failure& failure, Time now) {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end() || found->second.round != round || state_ != State::kRunning) return;
   if (failure.exit_code == kPreempted || failure.pid == 0 || !restarts_left()) {
     end(failure.exit_code, one_line(failure));
     return;
   }
   ++restarts_;
-  restart(one_line(failure) + restarting(), true);
+  restart(one_line(failure) + restarting(), true, now);
 }
 
 void Rendezvous::interrupted(NodeId id, int signal) {
   const auto found = nodes_.find(id);
   const std::string where = found != nodes_.end() ? " on " + name_of(found->second) : "";
-  end(128 + signal, "signal " + std::to_string(signal) + " (SIG" + sigabbrev_np(signal) + ")" + where, signal);
+  end(128 + signal, "signal " + std::to_string(signal) + " (" + signal_name(signal) + ")" + where, signal);
 }
 
 void Rendezvous::lost(NodeId id, const std::string& why, Time now) {
   const auto found = nodes_.find(id);
   if (found == nodes_.end()) return;
-  const bool needed = found->second.member && !found->second.done && !found->second.stopped;
+  const bool needed = found->second.member && !found->second.done;
   const std::string reason = "lost " + name_of(found->second) + ": " + why;
   nodes_.erase(found);
-  if (state_ == State::kForming) {
-    if (static_cast<int64_t>(nodes_.size()) < config_.min_nodes) last_call_.reset();
-  } else if (state_ == State::kRestarting) {
-    form_again(now);
-  } else if (state_ == State::kRunning && needed) {
-    if (restarts_left()) {
+  switch (state_) {
+    case State::kForming:
+      if (static_cast<int64_t>(nodes_.size()) < config_.min_nodes) last_call_.reset();
+      break;
+    case State::kRunning:
+      if (!needed) break;
+      if (!restarts_left()) return end(kPeerFailure, reason + "; check that machine and the network to it");
       ++restarts_;
-      restart(reason + restarting(), true);
+      restart(reason + restarting(), true, now);
       form_again(now);
-    } else {
-      end(kPeerFailure, reason + "; check that machine and the network to it");
-    }
+      break;
+    case State::kRestarting:
+      form_again(now);
+      break;
+    case State::kEnded:
+      if (all_stopped()) leave();
+      break;
   }
 }
 
 void Rendezvous::end(int exit_code, const std::string& reason, int signal) {
   if (state_ == State::kEnded) return;
   state_ = State::kEnded;
+  exit_code_ = exit_code, by_signal_ = signal != 0;
   JobOrder order;
   order.kind = JobOrder::kEnd;
   order.reason = reason;
   order.exit_code = exit_code;
   order.signal = signal;
-  std::vector<NodeId> ids;
   for (auto& [id, node] : nodes_) {
     node.stopped = false;
-    ids.push_back(id);
+    send_(id, order);
   }
-  for (const NodeId id : ids) send_(id, order);
 }
 
-bool Rendezvous::finished() const {
-  return state_ == State::kEnded &&
-         std::all_of(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.stopped; });
+bool Rendezvous::all_stopped() const {
+  return std::all_of(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.stopped; });
+}
+
+void Rendezvous::leave() {
+  if (left_) return;
+  left_ = true;
+  JobOrder order;
+  order.kind = JobOrder::kLeave;
+  order.exit_code = exit_code_;
+  for (const auto& [id, node] : nodes_) send_(id, order);
 }
 
 std::string Rendezvous::unfinished_nodes() const {

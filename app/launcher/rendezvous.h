@@ -26,12 +26,12 @@ struct NodeInfo {
 
 /// What the job tells a node.
 struct JobOrder {
-  enum Kind { kStart, kRestart, kEnd };
+  enum Kind { kStart, kRestart, kEnd, kLeave };
   Kind kind = kStart;
   Assignment assignment;  // kStart
   std::string reason;     // kRestart, kEnd
   bool failed = false;    // kRestart: a rank or node has failed (else the membership changes)
-  int exit_code = 0;      // kEnd
+  int exit_code = 0;      // kEnd; kLeave: the job's, now that every node has stopped
   int signal = 0;         // kEnd: to be forwarded to the ranks first
 };
 
@@ -45,16 +45,23 @@ class Rendezvous {
   using NodeId = int64_t;
   using Send = std::function<void(NodeId, const JobOrder&)>;
 
+  struct Limits {
+    int64_t max_restarts = 0;
+    double stop_seconds = 60;  // that nodes have to stop their ranks before a restart
+  };
+
   /// `first` stays first in the order of ranks, when it is given (it is where rank 0's own store must be).
-  Rendezvous(const RendezvousConfig& config, int64_t max_restarts, Time now, Send send,
+  Rendezvous(const RendezvousConfig& config, const Limits& limits, Time now, Send send,
              std::optional<NodeId> first = std::nullopt);
 
   /// A node joins. Returns why it is refused, or "".
   [[nodiscard]] std::string join(NodeId id, const NodeInfo& info, Time now);
-  /// The node's ranks are all gone, after kRestart or kEnd.
-  void stopped(NodeId id, Time now);
-  void succeeded(NodeId id);
-  void failed(NodeId id, const Failure& failure);
+  /// The ranks that the node ran in `round` are all gone, as kRestart or kEnd ordered; without such an order the node
+  /// is lost. After kEnd `exit_code` is the node's own result. What is told of another round than the node's last is
+  /// ignored, here and below.
+  void stopped(NodeId id, int64_t round, int exit_code, Time now);
+  void succeeded(NodeId id, int64_t round);
+  void failed(NodeId id, int64_t round, const Failure& failure, Time now);
   void interrupted(NodeId id, int signal);
   /// The node cannot be reached any more.
   void lost(NodeId id, const std::string& why, Time now);
@@ -63,38 +70,47 @@ class Rendezvous {
   /// Completes or gives up a round whose time has come.
   void tick(Time now);
 
-  /// The job has ended and every node has stopped or is gone.
-  [[nodiscard]] bool finished() const;
+  /// Waits no longer for nodes that have not stopped: the job has ended, and all may leave.
+  void leave();
+
+  /// The job has ended, every node has stopped or is gone, and all that are left have been told to leave.
+  [[nodiscard]] bool finished() const { return left_; }
   [[nodiscard]] bool ended() const { return state_ == State::kEnded; }
   /// Nodes that have not stopped yet, for a message.
   [[nodiscard]] std::string unfinished_nodes() const;
+  /// Who is there and who is missing while a round forms, else "".
+  [[nodiscard]] std::string waiting_for() const;
 
  private:
   enum class State { kForming, kRunning, kRestarting, kEnded };
   struct Node {
     NodeInfo info;
-    bool member = false;   // of the running round
-    bool done = false;     // its ranks have all ended well
-    bool stopped = false;  // its ranks are gone, as ordered
+    bool member = false;  // of the running round
+    bool done = false;    // its ranks have all ended well
+    bool stopped = true;  // it has no ranks, or they are gone, as ordered
+    int64_t round = -1;   // the last that it was to start
   };
   void complete(Time now);
-  void restart(const std::string& reason, bool failed);
+  void restart(const std::string& reason, bool failed, Time now);
   void form_again(Time now);
-  [[nodiscard]] bool restarts_left() const { return restarts_ < max_restarts_; }
+  [[nodiscard]] bool all_stopped() const;
+  [[nodiscard]] int64_t least() const { return config_.dynamic ? config_.min_nodes : config_.max_nodes; }
+  [[nodiscard]] bool restarts_left() const { return restarts_ < limits_.max_restarts; }
   [[nodiscard]] std::string restarting() const;
-  [[nodiscard]] std::string missing_nodes() const;
   [[nodiscard]] int64_t members() const;
   static std::string name_of(const Node& node);
 
   const RendezvousConfig config_;
-  const int64_t max_restarts_;
+  const Limits limits_;
   const Send send_;
   const std::optional<NodeId> first_;
   State state_ = State::kForming;
   std::map<NodeId, Node> nodes_;  // ids grow: the order of joining
   int64_t round_ = 0, restarts_ = 0;
-  Time join_deadline_;
+  Time join_deadline_, stop_deadline_;
   std::optional<Time> last_call_;  // when a round with at least MIN nodes is complete
+  int exit_code_ = 0;              // of the job, from its end on
+  bool by_signal_ = false, left_ = false;
 };
 
 }  // namespace bert

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +23,7 @@ namespace {
 
 constexpr size_t kLongestLine = 64 << 10;   // bytes that are held back for the end of their line
 constexpr size_t kMostWaiting = 256 << 10;  // bytes for a console, before no more is read
+constexpr double kFinish_seconds = 0.01;    // between two looks at a slow console, when the ranks are gone
 
 std::string make_directory(const std::string& prefix) {
   std::string path = prefix + "XXXXXX";
@@ -62,6 +65,10 @@ WorkerLogs::WorkerLogs(EventLoop& loop, const LaunchConfig& config)
 
 WorkerLogs::~WorkerLogs() {
   finish_attempt();
+  if (timer_) loop_.cancel(*timer_);
+  for (const Tail& tail : tails_) {
+    if (tail.path.empty()) loop_.unwatch(tail.file.get());
+  }
   std::error_code ignored;
   if (temporary_ && !has_files(base_)) std::filesystem::remove_all(base_, ignored);
 }
@@ -84,7 +91,8 @@ std::vector<WorkerFiles> WorkerLogs::start_attempt(const Assignment& assignment)
     place(kStdout, rank, attempt, log_prefix(config_, assignment, rank), of_rank);
     place(kStderr, rank, attempt, log_prefix(config_, assignment, rank), of_rank);
   }
-  if (!tails_.empty()) tick();
+  if (timer_) loop_.cancel(*timer_);
+  tick();
   return result;
 }
 
@@ -127,9 +135,14 @@ bool WorkerLogs::read_some(Tail& tail) {
   if (!tail.file) tail.file = Descriptor(open(tail.path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!tail.file) return false;  // the rank has not been started yet
   std::array<char, 16 << 10> buffer{};
-  const ssize_t got = read(tail.file.get(), buffer.data(), buffer.size());
-  if (got > 0) tail.pending.append(buffer.data(), static_cast<size_t>(got));
-  return got > 0;
+  const ssize_t got = read(tail.file.get(), buffer.data(), std::min(buffer.size(), tail.left.value_or(buffer.size())));
+  if (got <= 0) {
+    if (tail.left) tail.left = 0;  // it has become shorter
+    return false;
+  }
+  tail.pending.append(buffer.data(), static_cast<size_t>(got));
+  if (tail.left) *tail.left -= static_cast<size_t>(got);
+  return true;
 }
 
 void WorkerLogs::take_lines(Tail& tail, bool to_end) {
@@ -158,56 +171,79 @@ void WorkerLogs::take_lines(Tail& tail, bool to_end) {
 void WorkerLogs::follow(Tail& tail) {
   Console& console = console_of(tail);
   while (console.waiting.size() < kMostWaiting && read_some(tail)) take_lines(tail, false);
-  flush(console, false);
+  flush(console);
   // The clock looks again.
   if (tail.path.empty() && console.waiting.size() >= kMostWaiting) loop_.set_events(tail.file.get(), 0);
 }
 
 void WorkerLogs::tick() {
-  for (Tail& tail : tails_) {
+  timer_.reset();
+  for (auto at = tails_.begin(); at != tails_.end();) {
+    Tail& tail = *at;
     follow(tail);
+    if (tail.left == size_t{0}) {  // all has been read
+      take_lines(tail, true);
+      if (tail.path.empty()) loop_.unwatch(tail.file.get());
+      at = tails_.erase(at);
+      continue;
+    }
+    ++at;
     if (!tail.path.empty()) continue;
     // A line without an end is not held back for long: it may be a prompt, or a bar that shows progress.
     if (tail.was_left && !tail.pending.empty()) take_lines(tail, true);
     tail.was_left = !tail.pending.empty();
     const bool keeps_up = console_of(tail).waiting.size() < kMostWaiting;
-    loop_.set_events(tail.file.get(), keeps_up ? POLLIN : 0);
+    loop_.set_events(tail.file.get(), keeps_up && !tail.left ? POLLIN : 0);
   }
-  timer_ = loop_.after(config_.logs.tail_interval_seconds, [this] { tick(); });
+  for (Console* console : {&stdout_, &stderr_}) flush(*console);
+  if (drained()) return;
+  const bool finishing =
+      std::all_of(tails_.begin(), tails_.end(), [](const Tail& tail) { return tail.left.has_value(); });
+  if (!finishing || stdout_.waiting.size() + stderr_.waiting.size() == 0) taken_ = EventLoop::Clock::now();
+  if (EventLoop::Clock::now() - taken_ > patience_) {
+    for (Tail& tail : tails_) tail.pending.clear(), tail.left = 0;
+    for (Console* console : {&stdout_, &stderr_}) console->waiting.clear();
+  }
+  timer_ = loop_.after(finishing ? kFinish_seconds : config_.logs.tail_interval_seconds, [this] { tick(); });
 }
 
-void WorkerLogs::flush(Console& console, bool wait) {
+void WorkerLogs::flush(Console& console) {
   size_t done = 0;
-  while (done < console.waiting.size() && (wait || takes_more(console.descriptor))) {
+  while (done < console.waiting.size() && takes_more(console.descriptor)) {
     const size_t piece = std::min<size_t>(PIPE_BUF, console.waiting.size() - done);
     const ssize_t written = write(console.descriptor, console.waiting.data() + done, piece);
     if (written > 0) {
       done += static_cast<size_t>(written);
     } else if (written < 0 && errno == EAGAIN) {
-      pollfd ready{console.descriptor, POLLOUT, 0};
-      poll(&ready, 1, wait ? -1 : 0);
+      break;
     } else if (written < 0 && errno != EINTR) {
       done = console.waiting.size();  // its reader has gone, which is no error of ours
     }
   }
+  if (done > 0) taken_ = EventLoop::Clock::now();
   console.waiting.erase(0, done);
 }
 
 void WorkerLogs::finish_attempt() {
-  if (timer_) loop_.cancel(*timer_);
-  timer_.reset();
   write_ends_.clear();
   for (Tail& tail : tails_) {
-    while (read_some(tail)) {
-      take_lines(tail, false);
-      if (console_of(tail).waiting.size() >= kMostWaiting) flush(console_of(tail), true);
+    if (tail.left) continue;
+    // What the rank has left running may write on and on: only what is there now is read.
+    int in_pipe = 0;
+    struct stat state {};
+    if (tail.path.empty()) {
+      ioctl(tail.file.get(), FIONREAD, &in_pipe);
+      loop_.set_events(tail.file.get(), 0);
+      tail.left = static_cast<size_t>(in_pipe);
+    } else {
+      if (!tail.file) tail.file = Descriptor(open(tail.path.c_str(), O_RDONLY | O_CLOEXEC));
+      const off_t at = lseek(tail.file.get(), 0, SEEK_CUR);
+      const bool known = fstat(tail.file.get(), &state) == 0 && state.st_size > at;
+      tail.left = known ? static_cast<size_t>(state.st_size - at) : 0;
     }
-    take_lines(tail, true);
-    if (tail.path.empty()) loop_.unwatch(tail.file.get());
   }
-  tails_.clear();
-  flush(stdout_, true);
-  flush(stderr_, true);
+  if (timer_) loop_.cancel(*timer_);
+  tick();
 }
 
 }  // namespace bert

@@ -1,6 +1,7 @@
 // A job's log directory, as torchrun lays it out, and the copying of log files to the console.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <list>
@@ -27,7 +28,8 @@ struct WorkerFiles {
 /// the end unless a rank has left something there; under --log-dir /dev/null there are no files.
 /// Teed files are followed. Where several ranks share a console that is no terminal, their streams come through pipes,
 /// so that one rank's line is never inside another's. A console that takes nothing does not block the launcher: it
-/// blocks the ranks, as it would without one.
+/// blocks the ranks, as it would without one, and what is left at the end is dropped when nothing of it is taken for
+/// the patience (30 s, until set_patience).
 class WorkerLogs {
  public:
   /// Makes the job's directory. Throws IoError.
@@ -40,8 +42,12 @@ class WorkerLogs {
   std::vector<WorkerFiles> start_attempt(const Assignment& assignment);
   /// All ranks have been started: this process lets go of their ends of the pipes.
   void started() { write_ends_.clear(); }
-  /// Copies all that is left, also a last line without its end, and waits for the console.
+  /// The ranks are gone: what they have written until now is all that is still copied, also a last line without its
+  /// end. Goes on by itself until drained().
   void finish_attempt();
+  /// Nothing is left to be copied.
+  [[nodiscard]] bool drained() const { return tails_.empty() && stdout_.waiting.empty() && stderr_.waiting.empty(); }
+  void set_patience(double seconds) { patience_ = std::chrono::duration<double>(seconds); }
 
   /// The job's directory, "" when there is none. It marks the job's processes, whose TORCHELASTIC_ERROR_FILE is in it.
   [[nodiscard]] const std::string& directory() const { return directory_; }
@@ -53,8 +59,9 @@ class WorkerLogs {
     std::vector<std::string> filters;  // lines with one of them are copied to `filtered` too
     std::string filtered;
     Descriptor file;
-    std::string pending;    // read, without the end of its line
-    bool was_left = false;  // `pending` was there at the last tick
+    std::string pending;         // read, without the end of its line
+    bool was_left = false;       // `pending` was there at the last tick
+    std::optional<size_t> left;  // bytes to be read still, once the rank is gone
   };
   /// stdout or stderr of this process, with whole lines that it has not taken yet.
   struct Console {
@@ -64,11 +71,11 @@ class WorkerLogs {
   /// Decides where a stream of a rank goes, and follows it where that is needed.
   void place(StreamSet stream, int64_t rank, const std::filesystem::path& attempt, const std::string& prefix,
              WorkerFiles& files);
-  bool read_some(Tail& tail);
+  static bool read_some(Tail& tail);
   void take_lines(Tail& tail, bool to_end);
   void follow(Tail& tail);
   void tick();
-  static void flush(Console& console, bool wait);
+  void flush(Console& console);
   [[nodiscard]] Console& console_of(const Tail& tail) { return tail.stream == kStdout ? stdout_ : stderr_; }
 
   EventLoop& loop_;
@@ -79,6 +86,8 @@ class WorkerLogs {
   std::vector<Descriptor> write_ends_;
   Console stdout_{1, ""}, stderr_{2, ""};
   std::optional<EventLoop::TimerId> timer_;
+  std::chrono::duration<double> patience_{30};
+  EventLoop::Clock::time_point taken_;  // when a console last took something, or had nothing to take
 };
 
 }  // namespace bert
