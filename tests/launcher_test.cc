@@ -289,9 +289,9 @@ TEST_CASE("logs: files by rank, tee with prefixes, filters", "[unit]") {
 }
 
 TEST_CASE("lines of several ranks on one console are whole, and a line without an end arrives", "[unit]") {
-  // Each line is written in two pieces, by all ranks at the same time.
+  // Each line is written in two pieces, by all ranks at the same time. A piece is held back for two looks at most.
   Launcher launcher(
-      shell({"--nproc-per-node", "4"},
+      shell({"--nproc-per-node", "4", "--monitor-interval", "2"},
             "for i in 1 2 3 4 5 6 7 8; do printf 'rank %s ' $RANK; sleep 0.01; printf 'line %s\\n' $i; done"));
   CHECK(launcher.wait() == 0);
   std::istringstream text(launcher.out());
