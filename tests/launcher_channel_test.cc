@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -279,6 +280,26 @@ TEST_CASE("a flood of idle connections crowds out itself only", "[unit]") {
   REQUIRE(run_until(loop, [&] { return agent.ready; }));
 }
 
+TEST_CASE("a gate that is out of descriptors rests, and goes on when there are some", "[unit]") {
+  EventLoop loop;
+  Host host(loop);
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const Client client(host.port);
+  const Descriptor next(dup(0));
+  const rlimit none{static_cast<rlim_t>(next.get()), limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  int rounds = 0;
+  bool over = false;
+  loop.after(0.5, [&] { over = true; });
+  for (; !over; ++rounds) loop.run_once();
+  const size_t without = host.gate.pending();
+  setrlimit(RLIMIT_NOFILE, &limit);
+  CHECK(without == 0);
+  CHECK(rounds < 100);
+  CHECK(run_until(loop, [&] { return host.gate.pending() == 1; }));
+}
+
 TEST_CASE("a relay carries ranks' connections both ways, with bounded memory", "[unit]") {
   EventLoop loop;
   std::deque<std::function<void()>> wire;  // frames under way
@@ -347,6 +368,9 @@ TEST_CASE("a relay carries ranks' connections both ways, with bounded memory", "
     return written < 0 && wire.empty();
   });
   CHECK(largest <= StoreRelay::kWindow / 1024);
+  // Both windows, and what the kernel holds of four connections' ends; not without bound.
+  CHECK(pushed >= StoreRelay::kWindow);
+  CHECK(pushed <= StoreRelay::kWindow + (32 << 20));
   // The store's end of the connection closes the rank's.
   server.reset();
   REQUIRE(step([&] {
@@ -390,6 +414,11 @@ TEST_CASE("a token comes from the environment, a private file, or the user's run
   chmod(path.c_str(), 0600);
   setenv(kTokenFileVariable, path.c_str(), 1);
   CHECK(job_token(remote) == std::string(32, '\xaa'));
+  std::filesystem::create_symlink(path, directory.path("link"));
+  setenv(kTokenFileVariable, directory.path("link").c_str(), 1);
+  CHECK_THROWS_WITH(job_token(remote), bert::testing::Contains("is a symbolic link"));
+  setenv(kTokenFileVariable, directory.path().c_str(), 1);
+  CHECK_THROWS_WITH(job_token(remote), bert::testing::Contains("is not a regular file"));
   chmod(path.c_str(), 0640);
   setenv(kTokenFileVariable, path.c_str(), 1);
   CHECK_THROWS_AS(job_token(remote), RefusedError);
@@ -408,6 +437,8 @@ TEST_CASE("a token comes from the environment, a private file, or the user's run
   }
   chmod(directory.path("bertrun").c_str(), 0755);
   CHECK_THROWS_AS(job_token(local), RefusedError);
+  setenv("XDG_RUNTIME_DIR", directory.path("absent").c_str(), 1);  // as after su, or in a batch job: then it is /tmp
+  CHECK(job_token(local).size() == 32);
   unsetenv("XDG_RUNTIME_DIR");
 }
 

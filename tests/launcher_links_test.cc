@@ -5,7 +5,6 @@
 
 #include "app/exit_codes.h"
 #include "app/launcher/job_link.h"
-#include "app/launcher/job_token.h"
 #include "tests/testing.h"
 
 using namespace bert;
@@ -28,16 +27,15 @@ struct Node {
 
 struct Job {
   explicit Job(int64_t max_restarts = 0) {
-    setenv(kTokenVariable, std::string(64, 'a').c_str(), 1);
+    const std::string token(32, 't');
     Descriptor listener = listen_on({"127.0.0.1", 0});
     config.rendezvous.port = port_of(listener.get());
     config.rendezvous.dynamic = true;
     config.rendezvous.min_nodes = config.rendezvous.max_nodes = 2;
     config.max_restarts = max_restarts;
     config.exit_barrier_seconds = 0.3;
-    host.link = make_job_host(loop, config, std::move(listener), host.take());
-    setenv(kTokenVariable, std::string(64, 'a').c_str(), 1);
-    other.link = make_job_client(loop, config, other.take());
+    host.link = make_job_host(loop, config, token, std::move(listener), host.take());
+    other.link = make_job_client(loop, config, token, other.take());
     REQUIRE(until([&] { return host.is(JobOrder::kStart) && other.is(JobOrder::kStart); }));
   }
   bool until(const std::function<bool()>& condition) {

@@ -215,8 +215,10 @@ TEST_CASE("who may not join is told why", "[unit][distributed]") {
   CHECK(fewer.wait() == kPeerFailure);
   CHECK(fewer.err().find("--nnodes differs") != std::string::npos);
   setenv(kTokenVariable, std::string(64, '6').c_str(), 1);
-  Launcher stranger(of_three(2, {}));
+  Launcher stranger(of_three(2, {"--rdzv-conf", "timeout=4"}));
   CHECK(stranger.wait() == kRefused);
+  CHECK(stranger.err().find("waiting for the host at 127.0.0.1:" + place.port + " (the host does not accept") !=
+        std::string::npos);
   CHECK(stranger.err().find("does not accept this agent's token") != std::string::npos);
   setenv(kTokenVariable, token.c_str(), 1);
   Launcher last(of_three(2, {}));
@@ -224,7 +226,30 @@ TEST_CASE("who may not join is told why", "[unit][distributed]") {
   CHECK(last.wait() == 0);
   CHECK(admitted.wait() == 0);
   CHECK(host.wait() == 0);
-  CHECK(host.err().find("1 wrong token") != std::string::npos);
+  CHECK(host.err().find(" wrong token") != std::string::npos);
+  CHECK(host.err().find("3 nodes have joined: node 0 on ") != std::string::npos);  // said after 3 s
+}
+
+TEST_CASE("a stranger on the host's port, who says no, is not the end of an agent", "[unit][distributed]") {
+  const Place place;
+  Launcher agent(node(place, 1, {"--nnodes", "2", "--rdzv-conf", "timeout=60"}, "exit 0"));
+  {
+    // A greeting, and the one byte that refuses.
+    const Descriptor port = listen_on({"127.0.0.1", std::stoll(place.port)});
+    Descriptor peer;
+    REQUIRE(eventually([&] {
+      if (!peer) peer = Descriptor(accept4(port.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      return static_cast<bool>(peer);
+    }));
+    const std::string lie = "bertrun1" + std::string(32, 'n') + std::string(33, '\0');
+    REQUIRE(send(peer.get(), lie.data(), lie.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(lie.size()));
+    char byte = 0;
+    while (recv(peer.get(), &byte, 1, 0) > 0) {
+    }
+  }
+  Launcher host(node(place, 0, {"--nnodes", "2"}, "exit 0"));
+  CHECK(agent.wait() == 0);
+  CHECK(host.wait() == 0);
 }
 
 TEST_CASE("on a network a job without a token is refused, with the way to make one", "[unit]") {
@@ -246,16 +271,38 @@ TEST_CASE("the token is in no command line and no environment of a rank", "[unit
   const Place place;
   const std::string token = "0123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
   setenv(kTokenVariable, token.c_str(), 1);
+  // The executable itself, started with the token in its environment: of it, its guard and its ranks.
   const std::string script =
-      "env >" + place.path("env") + "$RANK; cat /proc/$PPID/cmdline >" + place.path("cmdline") + "$RANK";
-  Launcher first(node(place, 0, {"--nnodes", "2", "--log-dir", place.path("logs")}, script));
-  Launcher second(node(place, 1, {"--nnodes", "2"}, script));
-  unsetenv(kTokenVariable);
-  CHECK(first.wait() == 0);
-  CHECK(second.wait() == 0);
-  for (const char* name : {"env0", "env1", "cmdline0", "cmdline1"}) {
-    CAPTURE(name);
-    CHECK(read_file(place.path(name)).find(token) == std::string::npos);
+      "for p in $PPID $(cat /proc/$PPID/task/$PPID/children); do cat /proc/$p/environ "
+      "/proc/$p/cmdline >>" +
+      place.path("seen") + "$RANK; done";
+  std::vector<pid_t> agents;
+  for (const int rank : {0, 1}) {
+    std::vector<std::string> arguments = node(place, rank, {"--nnodes", "2"}, script);
+    arguments.insert(arguments.begin(), BERTRUN_EXECUTABLE);
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    agents.push_back(fork());
+    if (agents.back() == 0) {
+      dup2(creat(place.path("err" + std::to_string(rank)).c_str(), 0600), STDERR_FILENO);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
   }
-  CHECK((first.err() + second.err()).find(token) == std::string::npos);
+  unsetenv(kTokenVariable);
+  for (const pid_t agent : agents) {
+    int status = 0;
+    waitpid(agent, &status, 0);
+    CHECK(status == 0);
+  }
+  for (const char* name : {"seen0", "seen1"}) {
+    CAPTURE(name);
+    const std::string seen = read_file(place.path(name));
+    CHECK(seen.find("bertrun") != std::string::npos);
+    CHECK(seen.find("RANK=") != std::string::npos);
+    CHECK(seen.find("PATH=") != std::string::npos);
+    CHECK(seen.find(token) == std::string::npos);
+  }
+  CHECK((read_file(place.path("err0")) + read_file(place.path("err1"))).find(token) == std::string::npos);
 }

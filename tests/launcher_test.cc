@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "app/launcher/worker_environment.h"
+#include "app/launcher/worker_group.h"
 #include "tests/launcher_testing.h"
 
 using namespace bert;
@@ -56,7 +57,7 @@ TEST_CASE("ranks and role ranks follow from the assignment", "[unit]") {
   CHECK(environment.at("TORCHELASTIC_USE_AGENT_STORE") == "False");
   CHECK(environment.at("MASTER_PORT") == "77");
   CHECK(environment.at("TORCHELASTIC_ERROR_FILE").empty());
-  config.command = {"${local_rank}", "--rank=${local_rank}/$$/${other}"};
+  config.command = {"${local_rank}", "--rank=${local_rank}/$$/${other}"};  // a shell's $$ stays
   CHECK(worker_command(config, 3) == std::vector<std::string>{"${local_rank}", "--rank=3/$$/${other}"});
 }
 
@@ -70,6 +71,9 @@ TEST_CASE("--virtual-local-rank gives every rank one GPU as its first", "[unit]"
   setenv("CUDA_VISIBLE_DEVICES", "4, 6", 1);
   CHECK(worker_environment(config, {}, {}, 1, "").at("CUDA_VISIBLE_DEVICES") == "6");
   CHECK_THROWS_AS(worker_environment(config, {}, {}, 2, ""), UsageError);
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  CHECK(worker_environment(config, {}, {}, 0, "").at("CUDA_VISIBLE_DEVICES").empty());
+  CHECK_THROWS_AS(worker_environment(config, {}, {}, 1, ""), UsageError);
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
@@ -214,7 +218,43 @@ TEST_CASE("ranks, and what they have started, do not outlive a bertrun that is k
   CHECK(eventually([&] { return std::none_of(pids.begin(), pids.end(), alive); }));
 }
 
+TEST_CASE("without log files, and when the guard has died once, nobody outlives a bertrun either", "[unit]") {
+  const TemporaryDirectory directory;
+  Launcher launcher(shell({"--log-dir", "/dev/null"},
+                          "setsid sleep 62 & sleep 0.2; echo $$ $! >" + directory.path("pids") + "; exec sleep 60"));
+  REQUIRE(eventually([&] { return pids_in(directory.path("pids")).size() == 2; }));
+  const std::vector<pid_t> pids = pids_in(directory.path("pids"));
+  const auto guard = [&] {
+    const std::string pid = std::to_string(launcher.pid());
+    std::ifstream children("/proc/" + pid + "/task/" + pid + "/children");
+    for (pid_t child = 0; children >> child;) {
+      std::string name;
+      std::getline(std::ifstream("/proc/" + std::to_string(child) + "/comm"), name);
+      if (name == "bertrun-guard") return child;
+    }
+    return 0;
+  };
+  const pid_t first = guard();
+  REQUIRE(first != 0);
+  kill(first, SIGKILL);
+  REQUIRE(eventually([&] { return guard() != first && guard() != 0; }));
+  CHECK(launcher.err().find("note: the guard process " + std::to_string(first) + " has died") != std::string::npos);
+  launcher.signal(SIGKILL);
+  launcher.wait();
+  CHECK(eventually([&] { return std::none_of(pids.begin(), pids.end(), alive); }));
+}
+
+TEST_CASE("a bertrun under a bertrun goes with it, with all that it has started", "[unit]") {
+  const TemporaryDirectory directory;
+  setenv("BERTRUN_JOB", "outer", 1);
+  Launcher launcher(shell({}, "echo $BERTRUN_JOB >" + directory.path("mark")));
+  unsetenv("BERTRUN_JOB");
+  CHECK(launcher.wait() == 0);
+  CHECK(read_file(directory.path("mark")).starts_with("outer/"));
+}
+
 TEST_CASE("50 killed launchers leave nobody behind", "[slow]") {
+  int with_ranks = 0;
   for (int i = 0; i < 50; ++i) {
     const TemporaryDirectory directory;
     Launcher launcher(
@@ -225,9 +265,11 @@ TEST_CASE("50 killed launchers leave nobody behind", "[slow]") {
     launcher.wait();
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     const std::vector<pid_t> pids = pids_in(directory.path("pids"));
+    with_ranks += pids.empty() ? 0 : 1;
     CAPTURE(i);
     CHECK(eventually([&] { return std::none_of(pids.begin(), pids.end(), alive); }));
   }
+  CHECK(with_ranks >= 10);  // else there was nobody to be left behind
 }
 
 TEST_CASE("100 deaths of a rank: the others are gone within a second, the dead one is named", "[slow]") {
@@ -273,6 +315,7 @@ TEST_CASE("what a failed rank has started goes with it", "[unit]") {
 
 TEST_CASE("logs: files by rank, tee with prefixes, filters", "[unit]") {
   const TemporaryDirectory directory;
+  setenv("OMP_NUM_THREADS", "1", 1);  // no note about it
   const std::string script = "echo out $RANK; echo apple $RANK; echo err $RANK >&2; printf end";
   Launcher launcher(shell({"--nproc-per-node", "2", "--role", "r", "--log-dir", directory.path("logs"), "-r", "1:2",
                            "-t", "0:1,1:1", "--local-ranks-filter", "1", "--duplicate-stdout-filters", "apple"},
@@ -286,6 +329,10 @@ TEST_CASE("logs: files by rank, tee with prefixes, filters", "[unit]") {
   Launcher nowhere(shell({"--log-dir", "/dev/null", "-t", "3"}, "echo out; test -z \"$TORCHELASTIC_ERROR_FILE\""));
   CHECK(nowhere.wait() == 0);
   CHECK(nowhere.out() == "out\n");
+  unsetenv("OMP_NUM_THREADS");
+  Launcher two(shell({"--nproc-per-node", "2"}, "exit 0"));
+  CHECK(two.wait() == 0);
+  CHECK(two.err().find("OMP_NUM_THREADS is not set") != std::string::npos);
 }
 
 TEST_CASE("lines of several ranks on one console are whole, and a line without an end arrives", "[unit]") {
@@ -319,6 +366,31 @@ TEST_CASE("a successful job without --log-dir leaves no directory", "[unit]") {
   CHECK(run(shell({}, "exit 1")) == 1);
   CHECK_FALSE(only_file(directory.path(), "error.json").empty());
   unsetenv("TMPDIR");
+}
+
+TEST_CASE("what keeps a rank from starting is named", "[unit]") {
+  const TemporaryDirectory directory;
+  LaunchConfig config;
+  ProcessGuard guard(make_mark());
+  WorkerGroup ranks(guard);
+  const auto message = [&](const WorkerSpec& spec) {
+    try {
+      ranks.start(spec, 0);
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  WorkerSpec spec;
+  spec.command = {"/bin/true"};
+  spec.files.stdout_file = directory.path("absent/out");
+  CHECK(message(spec).find("absent/out: cannot be a rank's stdout: No such file") != std::string::npos);
+  spec.files.stdout_file = "", spec.files.stderr_file = directory.path();
+  CHECK(message(spec).find(directory.path() + ": cannot be a rank's stderr: Is a directory") != std::string::npos);
+  spec.files.stderr_file = "", spec.processors = {100'000};
+  CHECK(message(spec).find("--numa-binding") != std::string::npos);
+  spec.processors = {}, spec.command = {"/bin/no-such-program"};
+  CHECK(message(spec).find("/bin/no-such-program: cannot be run: No such file") != std::string::npos);
 }
 
 TEST_CASE("a program that cannot be run is named", "[unit]") {

@@ -16,6 +16,7 @@
 #include "app/launcher/event_loop.h"
 #include "app/launcher/failure.h"
 #include "app/launcher/job_link.h"
+#include "app/launcher/job_token.h"
 #include "app/launcher/process_guard.h"
 #include "app/launcher/processors.h"
 #include "app/launcher/worker_group.h"
@@ -55,15 +56,23 @@ class Signals {
   Descriptor descriptor_;
 };
 
+/// Also a job of one node takes it out of the environment.
+std::string take_token(const RendezvousConfig& rendezvous) {
+  if (rendezvous.max_nodes > 1) return job_token(rendezvous);
+  forget_token();
+  return "";
+}
+
 class Agent {
  public:
   explicit Agent(const LaunchConfig& config)
       : config_(config),
         signals_(config.ending_signals),
+        token_(take_token(config.rendezvous)),
         logs_(loop_, config),
-        guard_(logs_.directory()),
+        guard_(mark_),
         workers_(guard_),
-        link_(make_job_link(loop_, config, [this](const JobOrder& order) { obey(order); })) {
+        link_(make_job_link(loop_, config, token_, [this](const JobOrder& order) { obey(order); })) {
     if (!config.numa_binding.empty()) topology_ = machine_topology();
   }
 
@@ -116,6 +125,7 @@ class Agent {
         error_files_.push_back(spec.files.error_file);
         spec.command = worker_command(config_, rank);
         spec.environment = worker_environment(config_, assignment, store, rank, spec.files.error_file);
+        spec.environment[kMarkVariable] = mark_;
         if (!config_.numa_binding.empty())
           spec.processors = processors_of_rank(topology_, config_.numa_binding, rank, config_.nproc_per_node);
         workers_.start(spec, rank);
@@ -149,7 +159,7 @@ class Agent {
     if (kill_timer_) loop_.cancel(*kill_timer_);
     kill_timer_.reset();
     logs_.finish_attempt();
-    if (!succeeded_ && !logs_.directory().empty()) kill_marked(logs_.directory());
+    if (!succeeded_) kill_marked(mark_);
     link_->stopped(assignment_.round, result_);
   }
 
@@ -168,6 +178,7 @@ class Agent {
       }
     }
     link_->child_ended();
+    guard_.child_ended();
     reap();
   }
 
@@ -220,6 +231,8 @@ class Agent {
   const LaunchConfig& config_;
   Signals signals_;
   EventLoop loop_;
+  const std::string token_;  // taken before the guard is forked: it is in no process' environment then
+  const std::string mark_ = make_mark();
   WorkerLogs logs_;
   ProcessGuard guard_;
   WorkerGroup workers_;

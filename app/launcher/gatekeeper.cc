@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 
 namespace bert {
@@ -28,6 +29,7 @@ Gatekeeper::Gatekeeper(EventLoop& loop, Descriptor listener, std::string token, 
 
 Gatekeeper::~Gatekeeper() {
   loop_.cancel(report_timer_);
+  if (accept_timer_) loop_.cancel(*accept_timer_);
   loop_.unwatch(listener_.get());
   report(true);
 }
@@ -35,7 +37,10 @@ Gatekeeper::~Gatekeeper() {
 void Gatekeeper::accept_some() {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) return;
+    if (!socket) {
+      if (no_descriptor_left(errno)) accept_timer_ = pause(loop_, listener_.get());
+      return;
+    }
     if (pending_.size() >= kMostPending) make_room();
     start(std::move(socket));
   }

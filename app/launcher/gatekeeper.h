@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "app/launcher/event_loop.h"
@@ -60,6 +61,7 @@ class Gatekeeper {
   int64_t reported_ = 0;
   std::string last_address_;
   EventLoop::TimerId report_timer_;
+  std::optional<EventLoop::TimerId> accept_timer_;
   uint64_t next_ = 1;
 };
 

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
 
 #include "app/exit_codes.h"
+#include "app/launcher/console.h"
 #include "app/launcher/job_link.h"
 #include "app/launcher/job_messages.h"
 #include "app/launcher/job_token.h"
@@ -23,26 +25,28 @@ using Clock = EventLoop::Clock;
 
 constexpr double kFirstRetry_seconds = 0.1, kLongestRetry_seconds = 1;
 constexpr double kTick_seconds = 0.1;
+constexpr double kFirstNote_seconds = 3, kNoteInterval_seconds = 30;  // about the host that is waited for
 constexpr int kAcceptsAtOnce = 64;
 
 /// A node that is not the host.
 class JobClient : public JobLink {
  public:
-  JobClient(EventLoop& loop, const LaunchConfig& config, OnOrder on_order)
+  JobClient(EventLoop& loop, const LaunchConfig& config, std::string token, OnOrder on_order)
       : loop_(loop),
         config_(config),
         endpoint_{config.rendezvous.host, config.rendezvous.port},
         on_order_(std::move(on_order)),
-        token_(job_token(config.rendezvous)),
+        token_(std::move(token)),
         relay_(loop, [this](uint8_t type, uint32_t stream, std::string_view payload) {
           if (channel_) channel_->send(type, stream, payload);
         }) {
     loop_.after(0, [this] { connect(); });
+    note_timer_ = loop_.after(kFirstNote_seconds, [this] { note(); });
     join_timer_ = loop_.after(config.rendezvous.join_timeout, [this] { give_up(); });
   }
   ~JobClient() override {
     if (listener_) loop_.unwatch(listener_.get());
-    for (const auto& timer : {retry_timer_, join_timer_, tick_timer_, barrier_timer_}) {
+    for (const auto& timer : {retry_timer_, join_timer_, note_timer_, tick_timer_, barrier_timer_, accept_timer_}) {
       if (timer) loop_.cancel(*timer);
     }
   }
@@ -104,10 +108,8 @@ class JobClient : public JobLink {
     if (joined_)
       return end(kPeerFailure, "lost the host of the job at " + to_string(endpoint_) + ": " + why +
                                    "; check that machine and the network to it");
-    if (channel_ && channel_->refused()) {
-      return end(kRefused, to_string(endpoint_) + ": " + why + "; give all machines the same " + kTokenFileVariable +
-                               ", or the same " + kTokenVariable);
-    }
+    // Not the end yet: whoever sits on that port can say this, and the host may be on its way.
+    refused_ = channel_ && channel_->refused();
     last_error_ = why;
     retry_timer_ = loop_.after(retry_seconds_, [this] { connect(); });
     retry_seconds_ = std::min(2 * retry_seconds_, kLongestRetry_seconds);
@@ -115,10 +117,23 @@ class JobClient : public JobLink {
 
   void give_up() {
     if (joined_) return;
+    if (refused_) {
+      return end(kRefused, to_string(endpoint_) + ": " + last_error_ + "; give all machines the same " +
+                               kTokenFileVariable + ", or the same " + kTokenVariable);
+    }
     end(kPeerFailure, "rendezvous " + config_.rendezvous.id + ": no host at " + to_string(endpoint_) + " within " +
                           std::to_string(static_cast<int64_t>(config_.rendezvous.join_timeout)) + " s (" + last_error_ +
                           "); check that bertrun runs there with the same --rdzv-id and endpoint, and that no firewall "
                           "is between");
+  }
+
+  /// Says what it waits for, while it does.
+  void note() {
+    if (joined_ || ended_) return;
+    const std::string owner = is_this_machine(endpoint_.host) ? owner_of_port(endpoint_.port) : "";
+    say("rendezvous " + config_.rendezvous.id + ": waiting for the host at " + to_string(endpoint_) + " (" +
+        last_error_ + (owner.empty() ? "" : "; the port is held by " + owner) + ")");
+    note_timer_ = loop_.after(kNoteInterval_seconds, [this] { note(); });
   }
 
   void join() {
@@ -210,7 +225,10 @@ class JobClient : public JobLink {
   void accept_some() {
     for (int i = 0; i < kAcceptsAtOnce; ++i) {
       Descriptor rank(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (!rank) return;
+      if (!rank) {
+        if (no_descriptor_left(errno)) accept_timer_ = pause(loop_, listener_.get());
+        return;
+      }
       if (channel_ && channel_->ready()) relay_.connected(std::move(rank));
     }
   }
@@ -223,11 +241,11 @@ class JobClient : public JobLink {
   std::unique_ptr<SecureChannel> channel_;
   StoreRelay relay_;
   Descriptor listener_;
-  std::optional<EventLoop::TimerId> retry_timer_, join_timer_, tick_timer_, barrier_timer_;
+  std::optional<EventLoop::TimerId> retry_timer_, join_timer_, note_timer_, tick_timer_, barrier_timer_, accept_timer_;
   double retry_seconds_ = kFirstRetry_seconds;
   Clock::time_point heard_, pinged_;
   std::string last_error_ = "no answer";
-  bool joined_ = false, stopped_ = false, ended_ = false;
+  bool joined_ = false, refused_ = false, stopped_ = false, ended_ = false;
   bool alone_ = false;        // it has ended without the host's order
   bool unreachable_ = false;  // the host
   bool left_ = false;
@@ -235,8 +253,9 @@ class JobClient : public JobLink {
 
 }  // namespace
 
-std::unique_ptr<JobLink> make_job_client(EventLoop& loop, const LaunchConfig& config, JobLink::OnOrder on_order) {
-  return std::make_unique<JobClient>(loop, config, std::move(on_order));
+std::unique_ptr<JobLink> make_job_client(EventLoop& loop, const LaunchConfig& config, const std::string& token,
+                                         JobLink::OnOrder on_order) {
+  return std::make_unique<JobClient>(loop, config, token, std::move(on_order));
 }
 
 namespace {
@@ -253,21 +272,22 @@ void warn_of_own_name(const RendezvousConfig& rendezvous) {
 
 }  // namespace
 
-std::unique_ptr<JobLink> make_job_link(EventLoop& loop, const LaunchConfig& config, JobLink::OnOrder on_order) {
+std::unique_ptr<JobLink> make_job_link(EventLoop& loop, const LaunchConfig& config, const std::string& token,
+                                       JobLink::OnOrder on_order) {
   const RendezvousConfig& rendezvous = config.rendezvous;
-  if (rendezvous.max_nodes == 1) return make_job_host(loop, config, Descriptor(), std::move(on_order));
+  if (rendezvous.max_nodes == 1) return make_job_host(loop, config, token, Descriptor(), std::move(on_order));
   const Endpoint endpoint{rendezvous.host, rendezvous.port};
   warn_of_own_name(rendezvous);
   if (!rendezvous.dynamic) {
-    if (rendezvous.node_rank != 0) return make_job_client(loop, config, std::move(on_order));
-    return make_job_host(loop, config, listen_on(endpoint), std::move(on_order));
+    if (rendezvous.node_rank != 0) return make_job_client(loop, config, token, std::move(on_order));
+    return make_job_host(loop, config, token, listen_on(endpoint), std::move(on_order));
   }
   if (!rendezvous.is_host.value_or(is_this_machine(rendezvous.host)))
-    return make_job_client(loop, config, std::move(on_order));
+    return make_job_client(loop, config, token, std::move(on_order));
   // Of several agents on the endpoint's machine the first to take its port is the host.
   Descriptor listener = rendezvous.is_host ? listen_on(endpoint) : try_listen_on(endpoint);
-  if (!listener) return make_job_client(loop, config, std::move(on_order));
-  return make_job_host(loop, config, std::move(listener), std::move(on_order));
+  if (!listener) return make_job_client(loop, config, token, std::move(on_order));
+  return make_job_host(loop, config, token, std::move(listener), std::move(on_order));
 }
 
 }  // namespace bert

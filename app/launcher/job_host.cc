@@ -9,7 +9,6 @@
 #include "app/launcher/gatekeeper.h"
 #include "app/launcher/job_link.h"
 #include "app/launcher/job_messages.h"
-#include "app/launcher/job_token.h"
 #include "app/launcher/store_relay.h"
 #include "app/launcher/store_server.h"
 #include "data/error.h"
@@ -32,7 +31,7 @@ bool rank_serves_store(const RendezvousConfig& config) {
 /// The node that hosts the rendezvous and the store.
 class JobHost : public JobLink {
  public:
-  JobHost(EventLoop& loop, const LaunchConfig& config, Descriptor listener, OnOrder on_order)
+  JobHost(EventLoop& loop, const LaunchConfig& config, const std::string& token, Descriptor listener, OnOrder on_order)
       : loop_(loop),
         config_(config),
         on_order_(std::move(on_order)),
@@ -44,7 +43,7 @@ class JobHost : public JobLink {
             rank_serves_store(config.rendezvous) ? std::optional<NodeId>(kSelf) : std::nullopt) {
     if (listener) {
       gate_ = std::make_unique<Gatekeeper>(
-          loop, std::move(listener), job_token(config.rendezvous),
+          loop, std::move(listener), token,
           Gatekeeper::Events{[this](uint64_t id) { admit(id); },
                              [this](uint64_t id, const Frame& frame) { take(static_cast<NodeId>(id), frame); },
                              [this](uint64_t id, const std::string& why) { lose(static_cast<NodeId>(id), why); }});
@@ -248,9 +247,9 @@ class JobHost : public JobLink {
 
 }  // namespace
 
-std::unique_ptr<JobLink> make_job_host(EventLoop& loop, const LaunchConfig& config, Descriptor listener,
-                                       JobLink::OnOrder on_order) {
-  return std::make_unique<JobHost>(loop, config, std::move(listener), std::move(on_order));
+std::unique_ptr<JobLink> make_job_host(EventLoop& loop, const LaunchConfig& config, const std::string& token,
+                                       Descriptor listener, JobLink::OnOrder on_order) {
+  return std::make_unique<JobHost>(loop, config, token, std::move(listener), std::move(on_order));
 }
 
 }  // namespace bert

@@ -32,15 +32,18 @@ class JobLink {
   [[nodiscard]] virtual bool finished() const = 0;
 };
 
-/// The link of the node that hosts the job; without a listener nobody else can join.
-std::unique_ptr<JobLink> make_job_host(EventLoop& loop, const LaunchConfig& config, Descriptor listener,
-                                       JobLink::OnOrder on_order);
+/// The link of the node that hosts the job; without a listener nobody else can join. `token` is job_token's, here and
+/// below.
+std::unique_ptr<JobLink> make_job_host(EventLoop& loop, const LaunchConfig& config, const std::string& token,
+                                       Descriptor listener, JobLink::OnOrder on_order);
 
 /// The link of every other node: looks for the host until --rdzv-conf join_timeout.
-std::unique_ptr<JobLink> make_job_client(EventLoop& loop, const LaunchConfig& config, JobLink::OnOrder on_order);
+std::unique_ptr<JobLink> make_job_client(EventLoop& loop, const LaunchConfig& config, const std::string& token,
+                                         JobLink::OnOrder on_order);
 
 /// The link for this configuration: a host where the rendezvous is here (always, with one node), else a client.
-/// Throws UsageError, IoError, RefusedError.
-std::unique_ptr<JobLink> make_job_link(EventLoop& loop, const LaunchConfig& config, JobLink::OnOrder on_order);
+/// Throws UsageError, IoError.
+std::unique_ptr<JobLink> make_job_link(EventLoop& loop, const LaunchConfig& config, const std::string& token,
+                                       JobLink::OnOrder on_order);
 
 }  // namespace bert

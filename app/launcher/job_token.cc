@@ -5,16 +5,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "app/exit_codes.h"
 #include "app/launcher/random.h"
 #include "app/launcher/socket.h"
 #include "app/sha256.h"
 #include "data/error.h"
-#include "data/files.h"
 
 namespace bert {
 namespace {
@@ -40,23 +41,45 @@ std::string from_hexadecimal(std::string_view digits, const std::string& where) 
   return bytes;
 }
 
-/// A token file must be the user's own, and nobody else may read it.
-void check_private(const std::string& path) {
+/// Opens a file or directory that must be the user's own and nobody else's to read. What is checked is what was opened:
+/// a link in its place is not followed.
+Descriptor open_private(const std::string& path, mode_t type) {
+  Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file && errno == ELOOP) throw RefusedError(path + " is a symbolic link; name the file itself");
+  if (!file && errno == EACCES) throw RefusedError(path + ": " + std::strerror(EACCES) + "; it must be your own");
+  if (!file) throw InputMissing(path + ": " + std::strerror(errno));
   struct stat state {};
-  if (lstat(path.c_str(), &state) != 0) throw InputMissing(path + ": " + std::strerror(errno));
-  if (state.st_uid != geteuid() || (state.st_mode & 077) != 0 || S_ISLNK(state.st_mode)) {
+  if (fstat(file.get(), &state) != 0) throw IoError(path + ": " + std::strerror(errno));
+  if ((state.st_mode & S_IFMT) != type)
+    throw RefusedError(path + " is not a " + (type == S_IFDIR ? "directory" : "regular file"));
+  if (state.st_uid != geteuid() || (state.st_mode & 077) != 0) {
     throw RefusedError(path +
                        ": others can read or replace this file, so it cannot hold a job's token; chmod go= it, "
                        "and let it be your own");
   }
+  return file;
+}
+
+std::string token_in(const std::string& path) {
+  const Descriptor file = open_private(path, S_IFREG);
+  std::array<char, 4096> content{};
+  const ssize_t got = read(file.get(), content.data(), content.size());
+  if (got < 0) throw IoError(path + ": " + std::strerror(errno));
+  return from_hexadecimal({content.data(), static_cast<size_t>(got)}, path);
 }
 
 std::string runtime_directory() {
   const char* given = std::getenv("XDG_RUNTIME_DIR");
-  const std::string base = given != nullptr && *given != '\0' ? std::string(given) + "/bertrun"
-                                                              : "/tmp/bertrun-" + std::to_string(geteuid());
-  if (mkdir(base.c_str(), 0700) != 0 && errno != EEXIST) throw IoError(base + ": " + std::strerror(errno));
-  check_private(base);
+  std::error_code ignored;
+  const bool usable = given != nullptr && *given != '\0' && std::filesystem::is_directory(given, ignored);
+  const std::string base = usable ? std::string(given) + "/bertrun" : "/tmp/bertrun-" + std::to_string(geteuid());
+  if (mkdir(base.c_str(), 0700) != 0 && errno != EEXIST) {
+    throw IoError(base + ": cannot be made: " + std::strerror(errno) +
+                  "; set XDG_RUNTIME_DIR to a directory of your "
+                  "own, or give the token in " +
+                  kTokenFileVariable);
+  }
+  open_private(base, S_IFDIR);
   return base;
 }
 
@@ -68,29 +91,36 @@ std::string runtime_file(const RendezvousConfig& config) {
 std::string shared_token(const std::string& path) {
   const std::string temporary = path + "." + to_hexadecimal(random_bytes(8));
   const Descriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file) throw IoError(temporary + ": cannot be made: " + std::strerror(errno));
   const std::string digits = to_hexadecimal(random_bytes(kTokenBytes));
   const bool written = write(file.get(), digits.data(), digits.size()) == static_cast<ssize_t>(digits.size());
   const bool placed = written && link(temporary.c_str(), path.c_str()) == 0;
   const int error = errno;
   unlink(temporary.c_str());
   if (!placed && error != EEXIST) throw IoError(path + ": cannot be made: " + std::strerror(error));
-  check_private(path);
-  return from_hexadecimal(read_file(path, 4096), path);
+  return token_in(path);
+}
+
+/// Overwrites the value before it is taken out: /proc/<pid>/environ shows the bytes that the process was started with.
+void forget(const char* variable) {
+  if (char* value = std::getenv(variable)) std::memset(value, 0, std::strlen(value));
+  unsetenv(variable);
 }
 
 }  // namespace
+
+void forget_token() {
+  forget(kTokenVariable);
+  forget(kTokenFileVariable);
+}
 
 std::string job_token(const RendezvousConfig& config) {
   const char* value = std::getenv(kTokenVariable);
   const char* file = std::getenv(kTokenFileVariable);
   const std::string given = value != nullptr ? value : "", path = file != nullptr ? file : "";
-  unsetenv(kTokenVariable);
-  unsetenv(kTokenFileVariable);
+  forget_token();
   if (!given.empty()) return from_hexadecimal(given, kTokenVariable);
-  if (!path.empty()) {
-    check_private(path);
-    return from_hexadecimal(read_file(path, 4096), path);
-  }
+  if (!path.empty()) return token_in(path);
   if (is_loopback(config.host)) return shared_token(runtime_file(config));
   throw RefusedError(
       "the machines of a job must share a secret before they meet on a network: make one with\n"

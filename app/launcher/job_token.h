@@ -11,12 +11,14 @@ namespace bert {
 inline constexpr const char* kTokenVariable = "BERTRUN_TOKEN";           // 64 hexadecimal digits
 inline constexpr const char* kTokenFileVariable = "BERTRUN_TOKEN_FILE";  // a file of them, readable by its owner only
 
+/// Takes both variables out of this process' environment, also out of what /proc shows of it.
+void forget_token();
+
 /// The job's token, 32 bytes: from BERTRUN_TOKEN; from the file that BERTRUN_TOKEN_FILE names; or, when the endpoint is
-/// a loopback address, from a file in the user's runtime directory ($XDG_RUNTIME_DIR, else /tmp/bertrun-<uid>), named
-/// after port and rendezvous id and made by whichever agent comes first (it stays: removing it would race with the next
-/// job of that name). The variables are taken out of this
-/// process' environment. Throws RefusedError when there is none, or when others can read the file; DataError when it is
-/// no token.
+/// a loopback address, from a file in the user's runtime directory ($XDG_RUNTIME_DIR where that is a directory, else
+/// /tmp/bertrun-<uid>), named after port and rendezvous id and made by whichever agent comes first (it stays: removing
+/// it would race with the next job of that name). Forgets the variables. Throws RefusedError when there is none, or
+/// when others can read or replace the file; DataError when it is no token; InputMissing, IoError.
 std::string job_token(const RendezvousConfig& config);
 
 /// HMAC-SHA256, 32 bytes. Source: RFC 2104.

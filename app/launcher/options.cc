@@ -218,9 +218,13 @@ std::vector<int> signals_of(const std::string& text) {
       if (const char* known = sigabbrev_np(number); known != nullptr && name == "SIG" + std::string(known))
         found = number;
     }
-    if (found == 0 || found == SIGKILL || found == SIGSTOP || found == SIGCHLD)
+    if (found == SIGKILL || found == SIGSTOP || found == SIGCHLD)
       throw UsageError("--signals-to-handle " + text + ": \"" + name + "\" is not a signal that can be handled");
-    result.push_back(found);
+    if (found != 0) {
+      result.push_back(found);
+    } else {
+      std::fprintf(stderr, "bertrun: note: --signals-to-handle: there is no signal \"%s\" here\n", name.c_str());
+    }
   }
   return result;
 }
@@ -413,6 +417,11 @@ std::optional<LaunchConfig> parse_launch_command(int argc, char** argv) {
   }
   config.command = command_of(options, std::move(command));
   print_notes(options);
+  if (config.nproc_per_node > 1 && std::getenv("OMP_NUM_THREADS") == nullptr) {
+    std::fprintf(stderr,
+                 "bertrun: note: OMP_NUM_THREADS is not set; it is 1 for each rank, so that they do not overload this "
+                 "machine. Set it to what suits the program\n");
+  }
   return config;
 }
 

@@ -8,12 +8,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
 
+#include "app/launcher/console.h"
+#include "app/launcher/random.h"
 #include "data/error.h"
 
 namespace bert {
@@ -40,7 +43,7 @@ bool follow(int pipe, std::set<pid_t>& groups) {
   }
 }
 
-[[noreturn]] void guard(int pipe, const std::string& directory) {
+[[noreturn]] void guard(int pipe, const std::string& mark) {
   setsid();
   prctl(PR_SET_NAME, "bertrun-guard");
   sigset_t all;
@@ -53,7 +56,7 @@ bool follow(int pipe, std::set<pid_t>& groups) {
   if (follow(0, groups)) _exit(0);
   for (int pass = 0; pass < kPasses; ++pass) {
     for (const pid_t group : groups) kill(-group, SIGKILL);
-    if (!directory.empty() && kill_marked(directory) == 0 && pass > 0) break;
+    if (kill_marked(mark) == 0 && pass > 0) break;
     usleep(kPause_us);
   }
   _exit(0);
@@ -61,8 +64,13 @@ bool follow(int pipe, std::set<pid_t>& groups) {
 
 }  // namespace
 
-int kill_marked(const std::string& directory) {
-  const std::string mark = "TORCHELASTIC_ERROR_FILE=" + directory + "/";
+std::string make_mark() {
+  const char* outer = std::getenv(kMarkVariable);
+  return (outer != nullptr ? std::string(outer) + "/" : "") + to_hexadecimal(random_bytes(16));
+}
+
+int kill_marked(const std::string& mark) {
+  const std::string entry_start = std::string(kMarkVariable) + "=" + mark;
   int killed = 0;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
@@ -71,24 +79,27 @@ int kill_marked(const std::string& directory) {
     const pid_t pid = std::stoi(name);
     std::ifstream file(entry.path() / "environ", std::ios::binary);
     const std::string environment{std::istreambuf_iterator<char>(file), {}};
-    const size_t at = environment.find(mark);
+    const size_t at = environment.find(entry_start);
     const bool whole = at != std::string::npos && (at == 0 || environment[at - 1] == '\0');
     if (whole && pid != getpid() && kill(pid, SIGKILL) == 0) ++killed;
   }
   return killed;
 }
 
-ProcessGuard::ProcessGuard(const std::string& directory) {
+ProcessGuard::ProcessGuard(const std::string& mark) : mark_(mark) { start(); }
+
+void ProcessGuard::start() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw IoError(std::string("pipe: ") + std::strerror(errno));
   guard_ = fork();
   if (guard_ == 0) {
     close(ends[1]);
-    guard(ends[0], directory);
+    guard(ends[0], mark_);
   }
   close(ends[0]);
   pipe_ = ends[1];
   if (guard_ < 0) throw IoError(std::string("fork: ") + std::strerror(errno));
+  for (const pid_t group : groups_) tell('+', group);
 }
 
 ProcessGuard::~ProcessGuard() {
@@ -97,7 +108,24 @@ ProcessGuard::~ProcessGuard() {
   waitpid(guard_, nullptr, 0);
 }
 
-void ProcessGuard::tell(char what, pid_t group) {
+void ProcessGuard::add(pid_t group) {
+  groups_.insert(group);
+  tell('+', group);
+}
+
+void ProcessGuard::remove(pid_t group) {
+  groups_.erase(group);
+  tell('-', group);
+}
+
+void ProcessGuard::child_ended() {
+  if (waitpid(guard_, nullptr, WNOHANG) != guard_) return;
+  say("note: the guard process " + std::to_string(guard_) + " has died; starting another");
+  close(pipe_);
+  start();
+}
+
+void ProcessGuard::tell(char what, pid_t group) const {
   const Message message{what, group};
   [[maybe_unused]] const ssize_t written = write(pipe_, &message, sizeof message);  // without a guard we go on
 }

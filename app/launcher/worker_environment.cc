@@ -17,7 +17,7 @@ std::string variable_or(const char* name, const std::string& fallback) {
 std::string only_gpu(int64_t local_rank) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible == nullptr) return std::to_string(local_rank);
-  std::istringstream items(visible);
+  std::istringstream items(visible + std::string(","));  // "" is one entry, an empty one: no GPU
   std::string item;
   for (int64_t i = 0; i <= local_rank; ++i) {
     if (!std::getline(items, item, ',')) {

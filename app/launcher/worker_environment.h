@@ -32,7 +32,7 @@ std::map<std::string, std::string> worker_environment(const LaunchConfig& config
                                                       const StoreAddress& store, int64_t local_rank,
                                                       const std::string& error_file);
 
-/// The command with ${local_rank} replaced.
+/// The command with ${local_rank} replaced in its arguments.
 std::vector<std::string> worker_command(const LaunchConfig& config, int64_t local_rank);
 
 /// Prefix of a teed line of the rank.

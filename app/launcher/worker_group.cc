@@ -18,17 +18,40 @@
 namespace bert {
 namespace {
 
-/// In the child: a failed step's errno goes up the pipe, so that it is the launcher's error.
-[[noreturn]] void give_up(int error_pipe) {
-  const int error = errno;
-  [[maybe_unused]] const ssize_t written = write(error_pipe, &error, sizeof error);
+/// What the child does on its way to the program.
+enum class Step { kStdout, kStderr, kProcessors, kProgram };
+
+struct StepFailure {
+  Step step;
+  int error;
+};
+
+/// In the child: which step failed, and why, goes up the pipe, so that it is the launcher's error.
+[[noreturn]] void give_up(int error_pipe, Step step) {
+  const StepFailure failure{step, errno};
+  [[maybe_unused]] const ssize_t written = write(error_pipe, &failure, sizeof failure);
   _exit(127);
+}
+
+[[noreturn]] void throw_failure(const StepFailure& failure, const WorkerSpec& spec) {
+  const std::string why = std::strerror(failure.error);
+  switch (failure.step) {
+    case Step::kStdout:
+      throw IoError(spec.files.stdout_file + ": cannot be a rank's stdout: " + why);
+    case Step::kStderr:
+      throw IoError(spec.files.stderr_file + ": cannot be a rank's stderr: " + why);
+    case Step::kProcessors:
+      throw IoError("a rank cannot be bound to the processors that --numa-binding gives it: " + why);
+    case Step::kProgram:
+      break;
+  }
+  throw InputMissing(spec.command.front() + ": cannot be run: " + why);
 }
 
 void redirect(const std::string& path, int pipe_end, int stream, int error_pipe) {
   if (path.empty() && pipe_end < 0) return;
   const int file = path.empty() ? pipe_end : open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0 || dup2(file, stream) < 0) give_up(error_pipe);
+  if (file < 0 || dup2(file, stream) < 0) give_up(error_pipe, stream == STDOUT_FILENO ? Step::kStdout : Step::kStderr);
 }
 
 void bind_to(const std::set<int>& processors, int error_pipe) {
@@ -38,7 +61,7 @@ void bind_to(const std::set<int>& processors, int error_pipe) {
   const size_t bytes = CPU_ALLOC_SIZE(count);
   CPU_ZERO_S(bytes, set);
   for (const int processor : processors) CPU_SET_S(static_cast<size_t>(processor), bytes, set);
-  if (sched_setaffinity(0, bytes, set) != 0) give_up(error_pipe);
+  if (sched_setaffinity(0, bytes, set) != 0) give_up(error_pipe, Step::kProcessors);
 }
 
 [[noreturn]] void become(const WorkerSpec& spec, char** arguments, const rlimit& descriptors, pid_t parent,
@@ -59,7 +82,7 @@ void bind_to(const std::set<int>& processors, int error_pipe) {
   for (const char* secret : {kTokenVariable, kTokenFileVariable}) unsetenv(secret);
   for (const auto& [name, value] : spec.environment) setenv(name.c_str(), value.c_str(), 1);
   execvp(arguments[0], arguments);
-  give_up(error_pipe);
+  give_up(error_pipe, Step::kProgram);
 }
 
 }  // namespace
@@ -84,13 +107,13 @@ void WorkerGroup::start(const WorkerSpec& spec, int64_t local_rank) {
   if (pid == 0) become(spec, arguments.data(), descriptors_, parent, error_pipe[1]);
   const int fork_error = errno;
   close(error_pipe[1]);
-  int error = 0;
-  const bool failed = pid < 0 || read(error_pipe[0], &error, sizeof error) == sizeof error;
+  StepFailure failure{};
+  const bool failed = pid < 0 || read(error_pipe[0], &failure, sizeof failure) == sizeof failure;
   close(error_pipe[0]);
   if (pid < 0) throw IoError(std::string("fork: ") + std::strerror(fork_error));
   if (failed) {
     waitpid(pid, nullptr, 0);
-    throw InputMissing(spec.command.front() + ": cannot be run: " + std::strerror(error));
+    throw_failure(failure, spec);
   }
   running_[pid] = local_rank;
   guard_.add(pid);
@@ -98,9 +121,7 @@ void WorkerGroup::start(const WorkerSpec& spec, int64_t local_rank) {
 
 void WorkerGroup::signal_all(int number) {
   sent_.insert(number);
-  for (const auto& [pid, rank] : running_) {
-    if (kill(-pid, number) != 0) kill(pid, number);  // before its setsid there is no group yet
-  }
+  for (const auto& [pid, rank] : running_) kill(-pid, number);  // start() has waited for its setsid
 }
 
 std::vector<WorkerExit> WorkerGroup::reap() {

@@ -44,7 +44,7 @@ class WorkerGroup {
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
-  /// Starts a rank. Throws InputMissing when its program cannot be run, IoError.
+  /// Starts a rank. Throws InputMissing when its program cannot be run, IoError when a step before that fails.
   void start(const WorkerSpec& spec, int64_t local_rank);
   [[nodiscard]] bool empty() const { return running_.empty(); }
   /// Sends a signal to every rank's processes.

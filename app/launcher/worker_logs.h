@@ -49,9 +49,6 @@ class WorkerLogs {
   [[nodiscard]] bool drained() const { return tails_.empty() && stdout_.waiting.empty() && stderr_.waiting.empty(); }
   void set_patience(double seconds) { patience_ = std::chrono::duration<double>(seconds); }
 
-  /// The job's directory, "" when there is none. It marks the job's processes, whose TORCHELASTIC_ERROR_FILE is in it.
-  [[nodiscard]] const std::string& directory() const { return directory_; }
-
  private:
   struct Tail {
     std::string path, prefix;  // no path: a pipe
