@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "app/fail_point.h"
+
 namespace bert {
 namespace {
 
@@ -25,7 +27,10 @@ LastCollective& collective() {
 
 }  // namespace
 
-void set_phase(const char* name) { current_phase = name; }
+void set_phase(const char* name) {
+  current_phase = name;
+  fail_point(name);
+}
 
 std::string phase() { return current_phase.load(); }
 

@@ -5,7 +5,8 @@
 
 namespace bert {
 
-/// What this process does now, in a word: "starting", "forward", "checkpoint". `name` must live as long as the process.
+/// What this process does now, in a word: "starting", "joining", "forward", "checkpoint". `name` must live as long as
+/// the process. A fail point of that name, too.
 void set_phase(const char* name);
 [[nodiscard]] std::string phase();
 

@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -43,32 +45,46 @@ Evaluation evaluate_pretraining(TrainingStep& step, std::shared_ptr<const Pretra
   config.repeat = false;
   PretrainingDataLoader loader(std::move(shards), config);
 
-  Evaluation result;
+  // A row for each batch, which one rank fills in: their sum over ranks is exact, and rows are added up in order.
+  enum Column : int64_t { kMlmLoss, kNspLoss, kMlmCorrect, kNspCorrect, kUnigram, kMasked, kSequences, kColumns };
+  const int64_t batches = (examples + kBatch - 1) / kBatch;
+  torch::Tensor table = torch::zeros({batches, kColumns}, torch::kDouble);
   const torch::NoGradGuard no_grad;
   step.model->eval();
-  while (result.examples < examples && !loader.exhausted()) {
+  for (int64_t i = 0; i < batches; ++i) {
     const PackedBatch host = loader.next();
+    if (i % step.world_size() != step.rank()) continue;
     const PackedBatch batch = to_device(host, step.device());
     const PretrainingOutput output = step.forward(batch);
     const PretrainingLoss loss = pretraining_loss(output, batch, vocab_size);
     const auto masked = static_cast<double>(batch.num_masked()), sequences = static_cast<double>(batch.num_sequences());
-    result.mlm_loss += loss.mlm.item<double>() * masked;
-    result.nsp_loss += loss.nsp.item<double>() * sequences;
-    result.mlm_accuracy += number_correct(output.mlm_logits, batch.masked_ids);
-    result.nsp_accuracy += number_correct(output.nsp_logits, batch.next_sentence_labels);
-    result.masked_tokens += batch.num_masked();
-    result.examples += batch.num_sequences();
+    double* row = table.mutable_data_ptr<double>() + i * kColumns;
+    row[kMlmLoss] = loss.mlm.item<double>() * masked;
+    row[kNspLoss] = loss.nsp.item<double>() * sequences;
+    row[kMlmCorrect] = number_correct(output.mlm_logits, batch.masked_ids);
+    row[kNspCorrect] = number_correct(output.nsp_logits, batch.next_sentence_labels);
+    row[kMasked] = masked;
+    row[kSequences] = sequences;
     const auto* ids = host.masked_ids.const_data_ptr<int64_t>();
-    for (int64_t i = 0; i < host.num_masked(); ++i) result.unigram_entropy += unigram.loss(ids[i]);
+    for (int64_t id = 0; id < host.num_masked(); ++id) row[kUnigram] += unigram.loss(ids[id]);
   }
   step.model->train();
-  const auto tokens = static_cast<double>(std::max<int64_t>(1, result.masked_tokens));
-  const auto sequences = static_cast<double>(std::max<int64_t>(1, result.examples));
-  result.mlm_loss /= tokens;
-  result.mlm_accuracy /= tokens;
-  result.nsp_loss /= sequences;
-  result.nsp_accuracy /= sequences;
-  result.unigram_entropy /= tokens;
+
+  table = step.sum_over_ranks(table);
+  std::array<double, kColumns> sums{};
+  for (int64_t i = 0; i < batches; ++i) {
+    for (int64_t column = 0; column < kColumns; ++column)
+      sums[static_cast<size_t>(column)] += table.const_data_ptr<double>()[i * kColumns + column];
+  }
+  const double tokens = std::max(1.0, sums[kMasked]), sequences = std::max(1.0, sums[kSequences]);
+  Evaluation result;
+  result.mlm_loss = sums[kMlmLoss] / tokens;
+  result.mlm_accuracy = sums[kMlmCorrect] / tokens;
+  result.nsp_loss = sums[kNspLoss] / sequences;
+  result.nsp_accuracy = sums[kNspCorrect] / sequences;
+  result.unigram_entropy = sums[kUnigram] / tokens;
+  result.examples = static_cast<int64_t>(sums[kSequences]);
+  result.masked_tokens = static_cast<int64_t>(sums[kMasked]);
   return result;
 }
 

@@ -11,8 +11,11 @@ void fail_point(const char* name) {
   if (wanted == nullptr) return;
   const size_t length = std::strlen(name);
   if (std::strncmp(wanted, name, length) != 0 || (wanted[length] != '\0' && wanted[length] != ':')) return;
+  char* end = nullptr;
+  const long count = wanted[length] == ':' ? std::strtol(wanted + length + 1, &end, 10) : 1;
+  const char* rank = std::getenv("RANK");
+  if (end != nullptr && *end == '@' && (rank == nullptr || std::strcmp(end + 1, rank) != 0)) return;
   static long reached = 0;  // of the one name that the variable holds
-  const long count = wanted[length] == ':' ? std::strtol(wanted + length + 1, nullptr, 10) : 1;
   if (++reached == count) std::raise(SIGKILL);
 }
 

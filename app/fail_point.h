@@ -2,9 +2,10 @@
 
 namespace bert {
 
-/// Kills the process (SIGKILL) when BERT_FAIL_POINT is `name` or `name:n` and this is the first or n-th time `name` is
-/// reached: how tests stop a run at one exact place. Names: checkpoint.write .fsync .manifest .rename .renamed .latest
-/// .prune, train.step.
+/// Kills the process (SIGKILL) when BERT_FAIL_POINT is `name`, `name:n` or `name:n@rank` and this is the first or n-th
+/// time `name` is reached, in the process whose RANK that is or in any: how tests stop a run at one exact place. Names:
+/// checkpoint.write .fsync .manifest .rename .renamed .latest .prune, train.step, and every phase of set_phase()
+/// (app/error_report.h).
 void fail_point(const char* name);
 
 }  // namespace bert

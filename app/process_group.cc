@@ -133,6 +133,7 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
   const std::string who = "rank " + std::to_string(rank) + " of " + std::to_string(size) +
                           (environment.source.empty() ? "" : " (" + environment.source + ")");
   const milliseconds timeout(1000 * options.timeout_seconds);
+  set_phase("joining");
   try {
     const auto store = c10::make_intrusive<c10d::PrefixStore>("bert/" + variable_or("TORCHELASTIC_RESTART_COUNT", "0"),
                                                               make_store(place, rank, size, timeout));

@@ -324,9 +324,10 @@ void Trainer::log() {
 void Trainer::evaluate() {
   const auto start = Clock::now();
   set_phase("evaluation");
-  const AveragedWeights averaged(*step_.optimizer);  // every rank takes part when they are sharded
-  if (!chief()) return;
+  const AveragedWeights averaged(*step_.optimizer);
   const Evaluation e = evaluate_pretraining(step_, validation_, *unigram_, config_.data.max_eval_examples);
+  interval_start_ += Clock::now() - start;  // not training time
+  if (!chief()) return;
   metrics_file_->write({{"step", applied_},
                         {"evaluation",
                          {{"mlm_loss", e.mlm_loss},
@@ -346,7 +347,6 @@ void Trainer::evaluate() {
   figures_["nsp_accuracy"] = e.nsp_accuracy;
   figures_["unigram_entropy"] = e.unigram_entropy;
   if (applied_ == 0 && config_.initial_checkpoint.empty()) figures_["mlm_loss_untrained"] = e.mlm_loss;
-  interval_start_ += Clock::now() - start;  // not training time
 }
 
 void Trainer::save() {

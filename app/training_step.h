@@ -69,6 +69,8 @@ class TrainingStep {
   void check_parameters() const;
 
   [[nodiscard]] c10::Device device() const { return device_; }
+  [[nodiscard]] int rank() const { return parallel_.rank(); }
+  [[nodiscard]] int world_size() const { return parallel_.world_size(); }
   /// What matrix products compute in.
   [[nodiscard]] c10::ScalarType compute_dtype() const;
 

@@ -66,8 +66,9 @@ struct Agent {
   Agent(EventLoop& loop, int64_t port, const std::string& token = kToken)
       : channel(loop, start_connect({"127.0.0.1", port}), SecureChannel::Role::kAgent, token,
                 {[this] { ready = true; }, [this](const Frame& frame) { frames.push_back(frame); },
-                 [this](const std::string& reason) { why = reason; }}) {}
+                 [this](const std::string& reason) { why = reason; }, [this](bool on) { congested.push_back(on); }}) {}
   bool ready = false;
+  std::vector<bool> congested;  // what was told, in turn
   std::vector<Frame> frames;
   std::string why;
   SecureChannel channel;
@@ -178,6 +179,27 @@ TEST_CASE("two sides with the token exchange frames of every size", "[unit]") {
   CHECK(host.gate.turned_away().empty());
   host.channels.clear();
   CHECK(run_until(loop, [&] { return !agent.why.empty(); }));
+}
+
+TEST_CASE("a channel says when too much waits to be sent, and when it has gone", "[unit]") {
+  EventLoop loop;
+  Host host(loop);
+  Agent agent(loop, host.port);
+  REQUIRE(run_until(loop, [&] { return agent.ready && !host.channels.empty(); }));
+  constexpr size_t kFrames = 100;
+  static_assert(kFrames * SecureChannel::kLargestPayload > SecureChannel::kHighWater);
+  for (size_t i = 0; i < kFrames; ++i) {
+    CHECK(agent.congested.empty() == (agent.channel.queued() <= SecureChannel::kHighWater));
+    agent.channel.send(7, static_cast<uint32_t>(i), std::string(SecureChannel::kLargestPayload, static_cast<char>(i)));
+  }
+  CHECK(agent.congested == std::vector<bool>{true});
+  REQUIRE(run_until(loop, [&] { return host.frames.size() == kFrames; }));
+  CHECK(agent.congested == std::vector<bool>{true, false});
+  CHECK(agent.channel.flushed());
+  for (size_t i = 0; i < kFrames; ++i) {
+    CHECK(host.frames[i].stream == i);
+    CHECK(host.frames[i].payload == std::string(SecureChannel::kLargestPayload, static_cast<char>(i)));
+  }
 }
 
 TEST_CASE("an agent with another token is refused and told so", "[unit]") {
@@ -358,6 +380,24 @@ TEST_CASE("a relay carries ranks' connections both ways, with bounded memory", "
   }));
   CHECK(got == sent);
   CHECK(wrong.empty());
+  // While the channel is behind nothing is read; afterwards all of it arrives.
+  at_rank->hold(true);
+  rank.send("held");
+  int ticks = 0;
+  REQUIRE(step([&] {
+    tick();
+    return ++ticks >= 20;
+  }));
+  std::array<char, 8> held{};
+  CHECK(recv(server.get(), held.data(), held.size(), 0) == -1);
+  at_rank->hold(false);
+  ssize_t arrived = 0;
+  REQUIRE(step([&] {
+    tick();
+    if (arrived <= 0) arrived = recv(server.get(), held.data(), held.size(), 0);
+    return arrived == 4;
+  }));
+  CHECK(std::string(held.data()) == "held");
   // Bytes that nobody reads stop at the window.
   size_t pushed = 0;
   const std::string block(64 << 10, 'b');

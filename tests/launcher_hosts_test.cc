@@ -2,16 +2,21 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
+#include <memory>
 #include <set>
 #include <sstream>
 
 #include "app/launcher/job_token.h"
 #include "app/launcher/socket.h"
+#include "tests/tiny_pretraining.h"
+// Last: it brings Catch2.
 #include "tests/launcher_testing.h"
 
 using namespace bert;
@@ -77,6 +82,49 @@ std::vector<std::string> agent(int host, std::vector<std::string> options, const
   return options;
 }
 
+/// From another host 1,000 connections a second for 30 s, of which every other one sends garbage; as many stay open and
+/// idle as the descriptor limit leaves.
+class Flood {
+ public:
+  explicit Flood(const std::function<void()>& enter) : pid_(fork()) {
+    if (pid_ != 0) return;
+    enter();
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    std::deque<Descriptor> idle;
+    const auto begin = std::chrono::steady_clock::now();
+    for (int64_t i = 0; i < 30'000; ++i) {
+      std::this_thread::sleep_until(begin + std::chrono::milliseconds(i));
+      Descriptor socket = start_connect({"10.77.0.1", 29400});
+      if (i % 2 == 0) send(socket.get(), "garbage", 7, MSG_NOSIGNAL);
+      idle.push_back(std::move(socket));
+      if (idle.size() + 64 > limit.rlim_cur) idle.pop_front();
+    }
+    _exit(0);
+  }
+  ~Flood() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Flood(const Flood&) = delete;
+  Flood& operator=(const Flood&) = delete;
+
+ private:
+  pid_t pid_;
+};
+
+/// A process's memory.
+int64_t resident_kib(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  for (std::string word; file >> word;) {
+    if (word != "VmRSS:") continue;
+    int64_t value = 0;
+    file >> value;
+    return value;
+  }
+  return 0;
+}
+
 struct Token {
   Token() { setenv(kTokenVariable, kSecret.c_str(), 1); }
   ~Token() { unsetenv(kTokenVariable); }
@@ -134,6 +182,27 @@ TEST_CASE("four hosts of two ranks form a job; the network sees one port on one 
   CHECK(errors.find("the last from 10.77.0.5:") != std::string::npos);
 }
 
+TEST_CASE("an agent tries every address of the host's name", "[distributed]") {
+  const Network network(3);
+  if (!network.works()) BERT_SKIP(kSkip);
+  const TemporaryDirectory directory;
+  // Of the name's two addresses the nearer one by its prefix, tried first, refuses connections.
+  std::ofstream(directory.path("hosts")) << "127.0.0.1 localhost\n10.77.0.3 thehost\n10.77.0.1 thehost\n";
+  const auto with_names = [&] {
+    network.enter(1)();
+    if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount(directory.path("hosts").c_str(), "/etc/hosts", nullptr, MS_BIND, nullptr) != 0) {
+      _exit(99);
+    }
+  };
+  const Token token;
+  const std::vector<std::string> two = {"--nnodes", "2"};
+  Launcher host(agent(0, two, "true"), network.enter(0));
+  Launcher other(agent(1, {"--nnodes", "2", "--rdzv-endpoint", "thehost:29400"}, "true"), with_names);
+  CHECK(other.wait() == 0);
+  CHECK(host.wait() == 0);
+}
+
 TEST_CASE("a link that goes down ends the job on both sides of it, with the lost host's name", "[distributed]") {
   const Network network(4);
   if (!network.works()) BERT_SKIP(kSkip);
@@ -161,23 +230,7 @@ TEST_CASE("a flood from another host does not keep a job from forming", "[slow]"
   const TemporaryDirectory directory;
   const Token token;
   Launcher first(agent(0, {"--nnodes", "2"}, "sleep 1"), network.enter(0));
-  // 1,000 connections a second for 30 s that send garbage, and as many idle ones as the descriptor limit leaves.
-  const pid_t flood = fork();
-  if (flood == 0) {
-    network.enter(4)();
-    rlimit limit{};
-    getrlimit(RLIMIT_NOFILE, &limit);
-    std::deque<Descriptor> idle;
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    for (int64_t i = 0; std::chrono::steady_clock::now() < end; ++i) {
-      Descriptor socket = start_connect({"10.77.0.1", 29400});
-      if (i % 2 == 0) send(socket.get(), "garbage", 7, MSG_NOSIGNAL);
-      idle.push_back(std::move(socket));
-      if (idle.size() + 64 > limit.rlim_cur) idle.pop_front();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    _exit(0);
-  }
+  const Flood flood(network.enter(4));
   std::this_thread::sleep_for(std::chrono::seconds(2));
   const auto start = std::chrono::steady_clock::now();
   Launcher second(agent(1, {"--nnodes", "2"}, "sleep 1"), network.enter(1));
@@ -185,6 +238,50 @@ TEST_CASE("a flood from another host does not keep a job from forming", "[slow]"
   CHECK(first.wait() == 0);
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(6));  // 1 s of work, at most 5 s late
   CHECK(first.err().find("turned away") != std::string::npos);
-  kill(flood, SIGKILL);
-  waitpid(flood, nullptr, 0);
+}
+
+TEST_CASE("training goes on in a flood, and the host's memory stays as it is", "[slow]") {
+  const Network network(5);
+  if (!network.works()) BERT_SKIP(kSkip);
+  if (!std::filesystem::exists(BERT_EXECUTABLE)) BERT_SKIP("bert is not built: it needs LibTorch");
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.max_steps = 2000;
+  config.checkpoint_every = 500;
+  config.evaluate_every = 500;
+  config.distributed.debug = true;  // every collective goes through the store, and so through the relay
+  const std::string file = directory.path("run.json");
+  std::ofstream(file) << to_json(config);
+  const Token token;
+  const auto start = [&](int host) {
+    return std::make_unique<Launcher>(
+        std::vector<std::string>{"--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                                 "10.77.0.1:29400", "--rdzv-id", "flood", BERT_EXECUTABLE, "pretrain", file},
+        [&network, host] {
+          network.enter(host)();
+          setenv("GLOO_SOCKET_IFNAME", "eth0", 1);  // Gloo's own connections
+        });
+  };
+  const auto first = start(0);
+  const auto second = start(1);
+  const std::string metrics = config.run_directory + "/metrics.jsonl";
+  REQUIRE(eventually([&] { return std::filesystem::exists(metrics) && std::filesystem::file_size(metrics) > 0; }));
+  const int64_t before = resident_kib(first->pid());
+  REQUIRE(before > 0);
+  int64_t most = before;
+  bool flooded = false;
+  {
+    const Flood flood(network.enter(4));
+    while (!first->ended()) {
+      most = std::max(most, resident_kib(first->pid()));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      flooded = flooded || first->err().find("turned away") != std::string::npos;
+    }
+  }
+  CHECK(first->wait() == 0);
+  CHECK(second->wait() == 0);
+  CHECK(flooded);
+  CHECK(json_of(config.run_directory + "/summary.json")["steps"] == config.max_steps);
+  WARN("the host has " << before << " KiB before the flood, at most " << most << " KiB in it");
+  CHECK(most <= before + (8 << 10));  // 256 handshakes with their buffers are less
 }

@@ -32,14 +32,16 @@ struct Case {
   std::string type = "lamb", precision = "fp64", compression = "none", average = "micro_batches";
   bool sharded = false;
   int64_t micro_batch_size = 1;
+  bool checkpointing = false;  // gradient_checkpointing
 
   [[nodiscard]] std::string text() const {
     return type + " " + precision + " " + compression + " " + average + " " + (sharded ? "1" : "0") + " " +
-           std::to_string(micro_batch_size);
+           std::to_string(micro_batch_size) + " " + (checkpointing ? "1" : "0");
   }
   static Case parse(const std::string& text) {
     Case c;
-    std::istringstream(text) >> c.type >> c.precision >> c.compression >> c.average >> c.sharded >> c.micro_batch_size;
+    std::istringstream(text) >> c.type >> c.precision >> c.compression >> c.average >> c.sharded >>
+        c.micro_batch_size >> c.checkpointing;
     return c;
   }
 };
@@ -66,6 +68,7 @@ PretrainConfig config_of(const Case& c, const std::string& train) {
   config.amp.growth_interval = 5;
   config.distributed.compression = c.compression;
   config.distributed.shard_optimizer_state = c.sharded;
+  config.gradient_checkpointing = c.checkpointing;
   return config;
 }
 
@@ -155,8 +158,21 @@ TEST_CASE("a rank of rank_equality_test", "[.rank]") {
 TEST_CASE("2, 3 and 4 ranks train as one does, to 1e-6 in double with dropout and accumulation",
           "[distributed][trainer]") {
   expect_equal({}, {2}, 1e-6);
-  expect_equal({.sharded = true}, {3}, 1e-6);
+  expect_equal({.sharded = true, .checkpointing = true}, {3}, 1e-6);
   expect_equal({.type = "adamw", .average = "masked_tokens", .sharded = true}, {4}, 1e-6);
+}
+
+TEST_CASE("2, 3 and 4 ranks train as one does, with every optimizer, average, sharding and checkpointing", "[slow]") {
+  for (const char* type : {"lamb", "adamw"}) {
+    for (const char* average : {"micro_batches", "masked_tokens"}) {
+      for (const bool sharded : {false, true}) {
+        for (const bool checkpointing : {false, true}) {
+          expect_equal({.type = type, .average = average, .sharded = sharded, .checkpointing = checkpointing},
+                       {2, 3, 4}, 1e-6);
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("Ranks with different numbers of micro-batches train as one does", "[distributed][trainer]") {
@@ -165,5 +181,6 @@ TEST_CASE("Ranks with different numbers of micro-batches train as one does", "[d
 
 TEST_CASE("Ranks train as one does to 1e-4 in fp32, and skip the same steps in fp16", "[distributed][trainer]") {
   expect_equal({.precision = "fp32"}, {2}, 1e-4);
-  expect_equal({.precision = "fp16", .sharded = true}, {2}, 1e-3);  // one rounding of a weight in fp16 is 5e-4
+  for (const bool sharded : {false, true})
+    expect_equal({.precision = "fp16", .sharded = sharded}, {3}, 1e-3);  // one rounding of a weight in fp16 is 5e-4
 }

@@ -240,6 +240,13 @@ TEST_CASE("Accumulated micro-batches give the step of the whole batch", "[traine
     weights.push_back(load_checkpoint(checkpoint_directory(config.run_directory, 3))
                           .model["bert.encoder.layer.0.output.dense.weight"]);
   }
+  // Of the two batches of held-out examples each rank has evaluated one.
+  CHECK(figures[0].count("mlm_loss") + figures[0].count("mlm_loss_untrained") == 2);
+  REQUIRE(figures[0].size() == figures[1].size());
+  for (const auto& [key, value] : figures[0]) {
+    CAPTURE(key);
+    CHECK(figures[1].at(key) == Approx(value).epsilon(1e-4));
+  }
   CHECK(torch::allclose(weights[0], weights[1], 1e-4, 2e-5));  // fp32 sums in another order, after three steps of Adam
 }
 
@@ -247,15 +254,26 @@ TEST_CASE("Two ranks train as one does", "[trainer][distributed]") {
   const TemporaryDirectory directory;
   const std::string name = "bert.encoder.layer.0.output.dense.weight";
   std::vector<torch::Tensor> weights;
+  std::vector<std::map<std::string, double>> figures;
   for (const int ranks : {1, 2}) {
     PretrainConfig config = tiny(directory, std::to_string(ranks));
+    config.evaluate_every = 3;
     config.stop_at_step = 3;
     REQUIRE(result_of(start(config, "", ranks)) == kOk);
-    weights.push_back(load_checkpoint(checkpoint_directory(config.run_directory, 3)).model[name]);
-    CHECK(load_checkpoint(checkpoint_directory(config.run_directory, 3)).state.consumed_samples == 24);
+    const Checkpoint third = load_checkpoint(checkpoint_directory(config.run_directory, 3));
+    weights.push_back(third.model[name]);
+    figures.push_back(third.state.metrics);
+    CHECK(third.state.consumed_samples == 24);
     config.stop_at_step = 5;
     REQUIRE(result_of(start(config, "", ranks)) == kOk);  // goes on from step 3
     CHECK(load_checkpoint(checkpoint_directory(config.run_directory, 5)).state.consumed_samples == 40);
+  }
+  // Of the two batches of held-out examples each rank has evaluated one.
+  CHECK(figures[0].count("mlm_loss") + figures[0].count("mlm_loss_untrained") == 2);
+  REQUIRE(figures[0].size() == figures[1].size());
+  for (const auto& [key, value] : figures[0]) {
+    CAPTURE(key);
+    CHECK(figures[1].at(key) == Approx(value).epsilon(1e-4));
   }
   CHECK(torch::allclose(weights[0], weights[1], 1e-4, 2e-5));  // fp32 sums in another order, after three steps of Adam
 }

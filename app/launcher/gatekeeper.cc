@@ -61,6 +61,7 @@ void Gatekeeper::start(Descriptor socket) {
     count(why, found->second.channel->peer());
     loop_.after(0, [this, id] { forget(id); });
   };
+  if (events_.congested) events.congested = [this, id](bool on) { events_.congested(id, on); };
   Pending& entry = pending_[id];
   entry.channel = std::make_unique<SecureChannel>(loop_, std::move(socket), SecureChannel::Role::kHost, token_, events);
   entry.address = address_of(entry.channel->peer());

@@ -25,6 +25,7 @@ class Gatekeeper {
     std::function<void(uint64_t)> admitted;  // it has passed: take() gives the channel
     std::function<void(uint64_t, const Frame&)> frame;
     std::function<void(uint64_t, const std::string& why)> closed;  // of an admitted one
+    std::function<void(uint64_t, bool on)> congested = {};         // SecureChannel::Events's; may be empty
   };
 
   Gatekeeper(EventLoop& loop, Descriptor listener, std::string token, Events events);

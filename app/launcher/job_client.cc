@@ -94,8 +94,9 @@ class JobClient : public JobLink {
       events.ready = [this] { join(); };
       events.frame = [this](const Frame& frame) { take(frame); };
       events.closed = [this](const std::string& why) { closed(why); };
-      channel_ =
-          std::make_unique<SecureChannel>(loop_, start_connect(endpoint_), SecureChannel::Role::kAgent, token_, events);
+      events.congested = [this](bool on) { relay_.hold(on); };
+      channel_ = std::make_unique<SecureChannel>(loop_, start_connect(endpoint_, attempt_++),
+                                                 SecureChannel::Role::kAgent, token_, events);
     } catch (const IoError& error) {
       closed(error.what());
     }
@@ -243,6 +244,7 @@ class JobClient : public JobLink {
   Descriptor listener_;
   std::optional<EventLoop::TimerId> retry_timer_, join_timer_, note_timer_, tick_timer_, barrier_timer_, accept_timer_;
   double retry_seconds_ = kFirstRetry_seconds;
+  size_t attempt_ = 0;
   Clock::time_point heard_, pinged_;
   std::string last_error_ = "no answer";
   bool joined_ = false, refused_ = false, stopped_ = false, ended_ = false;

@@ -46,7 +46,8 @@ class JobHost : public JobLink {
           loop, std::move(listener), token,
           Gatekeeper::Events{[this](uint64_t id) { admit(id); },
                              [this](uint64_t id, const Frame& frame) { take(static_cast<NodeId>(id), frame); },
-                             [this](uint64_t id, const std::string& why) { lose(static_cast<NodeId>(id), why); }});
+                             [this](uint64_t id, const std::string& why) { lose(static_cast<NodeId>(id), why); },
+                             [this](uint64_t id, bool on) { hold(static_cast<NodeId>(id), on); }});
       tick();
     }
     const NodeInfo own{config.rendezvous.local_addr, getpid(), config.rendezvous.node_rank, config.role,
@@ -180,6 +181,10 @@ class JobHost : public JobLink {
     } else {
       throw DataError("a message that only the host sends");
     }
+  }
+
+  void hold(NodeId id, bool on) {
+    if (const auto peer = peers_.find(id); peer != peers_.end()) peer->second.relay.hold(on);
   }
 
   void lose(NodeId id, const std::string& why) {

@@ -74,6 +74,7 @@ void SecureChannel::close(const std::string& why) {
   loop_.unwatch(socket_.get());
   socket_.reset();
   in_.clear(), out_.clear();
+  in_begin_ = out_begin_ = 0;
   events_.closed(why);
 }
 
@@ -89,14 +90,22 @@ void SecureChannel::handle(short events) {
 }
 
 void SecureChannel::flush() {
-  while (!out_.empty()) {
-    const ssize_t written = ::send(socket_.get(), out_.data(), out_.size(), MSG_NOSIGNAL);
+  while (queued() > 0) {
+    const ssize_t written = ::send(socket_.get(), out_.data() + out_begin_, queued(), MSG_NOSIGNAL);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0 && errno != EAGAIN) return close(std::strerror(errno));
     if (written < 0) break;
-    out_.erase(0, static_cast<size_t>(written));
+    out_begin_ += static_cast<size_t>(written);
   }
-  loop_.set_events(socket_.get(), static_cast<short>(out_.empty() ? POLLIN : POLLIN | POLLOUT));
+  if (2 * out_begin_ >= out_.size()) {  // seldom enough that moving the rest costs no more than having written it
+    out_.erase(0, out_begin_);
+    out_begin_ = 0;
+  }
+  loop_.set_events(socket_.get(), static_cast<short>(flushed() ? POLLIN : POLLIN | POLLOUT));
+  if (congested_ && queued() < kLowWater) {
+    congested_ = false;
+    if (events_.congested) events_.congested(false);
+  }
 }
 
 void SecureChannel::read_some() {
@@ -120,6 +129,8 @@ void SecureChannel::read_some() {
   }
   while (state_ == State::kReady && take_frame()) {
   }
+  in_.erase(0, in_begin_);
+  in_begin_ = 0;
 }
 
 void SecureChannel::advance_handshake() {
@@ -175,26 +186,27 @@ void SecureChannel::become_ready() {
 }
 
 bool SecureChannel::take_frame() {
-  if (in_.size() < kHeader) return false;
-  const size_t length = big_endian_32(in_);
+  const std::string_view in = std::string_view(in_).substr(in_begin_);
+  if (in.size() < kHeader) return false;
+  const size_t length = big_endian_32(in);
   if (length > kLargestPayload) {
     close("a frame of " + std::to_string(length) + " bytes; at most " + std::to_string(kLargestPayload) +
           " are allowed");
     return false;
   }
   const size_t whole = kHeader + length + kTag;
-  if (in_.size() < whole) return false;
-  const std::string_view body = std::string_view(in_).substr(0, kHeader + length);
-  if (!equal_secrets(std::string_view(in_).substr(body.size(), kTag), tag_of(receive_key_, received_, body))) {
+  if (in.size() < whole) return false;
+  const std::string_view body = in.substr(0, kHeader + length);
+  if (!equal_secrets(in.substr(body.size(), kTag), tag_of(receive_key_, received_, body))) {
     close("a frame with a wrong MAC");
     return false;
   }
   ++received_;
   Frame frame;
-  frame.type = static_cast<uint8_t>(in_[4]);
-  frame.stream = big_endian_32(std::string_view(in_).substr(8));
-  frame.payload = in_.substr(kHeader, length);
-  in_.erase(0, whole);
+  frame.type = static_cast<uint8_t>(in[4]);
+  frame.stream = big_endian_32(in.substr(8));
+  frame.payload = in.substr(kHeader, length);
+  in_begin_ += whole;
   events_.frame(frame);
   return true;
 }
@@ -208,6 +220,10 @@ void SecureChannel::send(uint8_t type, uint32_t stream, std::string_view payload
   frame.append(payload);
   out_.append(frame).append(tag_of(send_key_, sent_++, frame));
   loop_.set_events(socket_.get(), POLLIN | POLLOUT);
+  if (!congested_ && queued() > kHighWater) {
+    congested_ = true;
+    if (events_.congested) events_.congested(true);
+  }
 }
 
 }  // namespace bert

@@ -35,7 +35,11 @@ class SecureChannel {
     std::function<void()> ready;                         // the handshake has passed
     std::function<void(const Frame&)> frame;             // after `ready`
     std::function<void(const std::string& why)> closed;  // at most once, and nothing after it
+    // More than kHighWater bytes wait to be sent (true), or fewer than kLowWater again (false). May be empty. In the
+    // first case the owner may not send.
+    std::function<void(bool on)> congested = {};
   };
+  static constexpr size_t kHighWater = 4 << 20, kLowWater = 1 << 20;
   static constexpr size_t kLargestPayload = 64 << 10;
   static constexpr double kHandshake_seconds = 5;
 
@@ -52,7 +56,9 @@ class SecureChannel {
   [[nodiscard]] bool ready() const { return state_ == State::kReady; }
   [[nodiscard]] bool closed() const { return state_ == State::kClosed; }
   /// All that was queued has been given to the kernel.
-  [[nodiscard]] bool flushed() const { return out_.empty(); }
+  [[nodiscard]] bool flushed() const { return queued() == 0; }
+  /// Bytes that wait to be sent.
+  [[nodiscard]] size_t queued() const { return out_.size() - out_begin_; }
   /// The other side knew another token (agent's role).
   [[nodiscard]] bool refused() const { return refused_; }
   [[nodiscard]] const std::string& peer() const { return peer_; }
@@ -83,7 +89,8 @@ class SecureChannel {
   std::string send_key_, receive_key_;
   uint64_t sent_ = 0, received_ = 0;
   std::string in_, out_;
-  bool answered_ = false, refused_ = false;
+  size_t in_begin_ = 0, out_begin_ = 0;  // what precedes has been taken, or sent
+  bool answered_ = false, refused_ = false, congested_ = false;
 };
 
 }  // namespace bert

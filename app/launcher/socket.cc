@@ -215,16 +215,20 @@ int64_t port_of(int socket) {
   return std::stoll(port);
 }
 
-Descriptor start_connect(const Endpoint& endpoint) {
+Descriptor start_connect(const Endpoint& endpoint, size_t attempt) {
   const AddressList list = addresses_of(endpoint.host, endpoint.port, 0);
   if (list == nullptr) throw IoError(endpoint.host + ": no address is known for this name; check DNS or /etc/hosts");
+  std::vector<const addrinfo*> addresses;
+  for (const addrinfo* item = list.get(); item != nullptr; item = item->ai_next) addresses.push_back(item);
   int error = 0;
-  for (const addrinfo* item = list.get(); item != nullptr; item = item->ai_next) {
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const addrinfo* item = addresses[(attempt + i) % addresses.size()];
     Descriptor result(::socket(item->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!result) continue;
     const int on = 1;
-    setsockopt(result.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (connect(result.get(), item->ai_addr, item->ai_addrlen) == 0 || errno == EINPROGRESS) return result;
+    if (result) {
+      setsockopt(result.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      if (connect(result.get(), item->ai_addr, item->ai_addrlen) == 0 || errno == EINPROGRESS) return result;
+    }
     error = errno;
   }
   throw IoError(to_string(endpoint) + ": " + std::strerror(error));

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cerrno>
+#include <vector>
 
 #include "data/error.h"
 
@@ -41,7 +42,7 @@ void StoreRelay::add(uint32_t id, Descriptor socket, bool connecting) {
 void StoreRelay::update(uint32_t id, Stream& stream) {
   if (stream.local_end && stream.remote_end && stream.out.empty()) return drop(id, false);
   short events = 0;
-  if (!stream.connecting && !stream.local_end && stream.unacknowledged < kWindow) events |= POLLIN;
+  if (!stream.connecting && !stream.local_end && !held_ && stream.unacknowledged < kWindow) events |= POLLIN;
   if (stream.connecting || !stream.out.empty()) events |= POLLOUT;
   loop_.set_events(stream.socket.get(), events);
 }
@@ -56,6 +57,15 @@ void StoreRelay::drop(uint32_t id, bool tell) {
 
 void StoreRelay::close_all() {
   while (!streams_.empty()) drop(streams_.begin()->first, false);
+  held_ = false;
+}
+
+void StoreRelay::hold(bool on) {
+  held_ = on;
+  if (on) return;  // streams see it at their next event: this may be inside of one
+  std::vector<uint32_t> ids;
+  for (const auto& entry : streams_) ids.push_back(entry.first);
+  for (const uint32_t id : ids) update(id, streams_.at(id));
 }
 
 void StoreRelay::handle(uint32_t id, short events) {
@@ -69,7 +79,7 @@ void StoreRelay::handle(uint32_t id, short events) {
   const bool gone = (events & (POLLERR | POLLHUP)) != 0 && (events & POLLIN) == 0;
   if (gone) return drop(id, true);
   if ((events & POLLOUT) != 0 && !write_some(id, stream)) return;
-  if ((events & POLLIN) != 0 && !read_some(id, stream)) return;
+  if ((events & POLLIN) != 0 && !held_ && !read_some(id, stream)) return;
   update(id, stream);
 }
 

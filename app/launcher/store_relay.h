@@ -43,6 +43,8 @@ class StoreRelay {
   /// A frame of a stream. Returns "" or what is wrong with it: the channel is to be closed then.
   [[nodiscard]] std::string take(const Frame& frame);
   void close_all();
+  /// Reads nothing more from the ranks or the store while the channel is behind.
+  void hold(bool on);
   [[nodiscard]] size_t streams() const { return streams_.size(); }
 
  private:
@@ -65,6 +67,7 @@ class StoreRelay {
   Endpoint target_;
   std::map<uint32_t, Stream> streams_;
   uint32_t next_ = 1;
+  bool held_ = false;
 };
 
 }  // namespace bert

@@ -1,0 +1,81 @@
+// Deaths of a rank of `bert pretrain` in each of its phases: what is left of the others, and how soon they are gone.
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "app/config.h"
+#include "tests/tiny_pretraining.h"
+// Last: it brings Catch2.
+#include "tests/launcher_testing.h"
+
+using namespace bert;
+using namespace bert::testing;
+
+namespace {
+
+constexpr int kRanks = 3;
+
+/// Processes named "bert" whose parent is this one: the ranks of a bertrun.
+std::vector<pid_t> ranks_of(pid_t launcher) {
+  std::vector<pid_t> result;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const std::string pid = entry.path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream file(entry.path() / "stat");
+    std::string id, name, state;
+    pid_t parent = 0;
+    file >> id >> name >> state >> parent;
+    if (file && parent == launcher && name == "(bert)") result.push_back(std::stoi(pid));
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("100 deaths over the phases of a run: the others are gone within a second, nothing is damaged", "[slow]") {
+  using Clock = std::chrono::steady_clock;
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.global_batch_size = 12;  // a micro-batch for each rank
+  config.evaluate_every = 2;
+  config.checkpoint_every = 2;
+  config.max_steps = 1000;
+  const std::string file = directory.path("run.json");
+  std::ofstream(file) << to_json(config);
+  setenv("OMP_NUM_THREADS", "1", 1);
+  const std::vector<std::string> phases = {"joining", "forward",    "backward",   "reduction of gradients",
+                                           "update",  "evaluation", "checkpoint", "checkpoint.write"};
+  std::map<std::string, std::vector<double>> seconds;
+  std::vector<double> all;
+  for (int i = 0; i < 100; ++i) {
+    const std::string& phase = phases[static_cast<size_t>(i) % phases.size()];
+    const bool chief_only = phase == "checkpoint.write";
+    const int rank = chief_only ? 0 : i / static_cast<int>(phases.size()) % kRanks;
+    const int count = phase == "joining" ? 1 : 1 + i % 3;
+    CAPTURE(i, phase, rank, count);
+    Launcher launcher({"--standalone", "--nproc-per-node", std::to_string(kRanks), BERT_EXECUTABLE, "pretrain", file},
+                      [&] { setenv("BERT_FAIL_POINT", fmt::format("{}:{}@{}", phase, count, rank).c_str(), 1); });
+    std::vector<pid_t> pids;
+    while (pids.size() < kRanks && !launcher.ended()) pids = ranks_of(launcher.pid());
+    REQUIRE(pids.size() == kRanks);
+    while (std::all_of(pids.begin(), pids.end(), alive)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    const auto death = Clock::now();
+    while (std::any_of(pids.begin(), pids.end(), alive)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    const double took = std::chrono::duration<double>(Clock::now() - death).count();
+    seconds[phase].push_back(took);
+    all.push_back(took);
+    CHECK(launcher.wait() == 128 + SIGKILL);
+    CHECK(launcher.err().find(fmt::format("rank {} (local rank {}, ", rank, rank)) != std::string::npos);
+  }
+  for (auto& [phase, values] : seconds) {
+    std::sort(values.begin(), values.end());
+    WARN(phase << ": " << values[values.size() / 2] << " s (median), " << values.back() << " s (longest)");
+  }
+  std::sort(all.begin(), all.end());
+  CHECK(all[98] <= 1);
+  // What the dead have left is a run that goes on.
+  config.stop_at_step = 100;
+  std::ofstream(file) << to_json(config);
+  CHECK(run({"--standalone", "--nproc-per-node", std::to_string(kRanks), BERT_EXECUTABLE, "pretrain", file}) == kOk);
+}
