@@ -1,10 +1,12 @@
 #include "app/collective_monitor.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -25,6 +27,8 @@ constexpr milliseconds kLinger{150};    // rank 0 may hold the store: the others
 constexpr milliseconds kPatience{900};  // explain() gives up on the store then
 constexpr milliseconds kPoll{20};       // between two looks for a key
 
+std::string key_of(const std::string& kind, int rank) { return kind + "/" + std::to_string(rank); }
+
 /// What a rank says of itself.
 struct Line {
   uint64_t beat = 0, sequence = 0;
@@ -41,6 +45,28 @@ struct Line {
     std::getline(in, line.phase);
     std::getline(in, line.what);
     return line;
+  }
+};
+
+/// What the first rank found out that noticed a failure.
+struct Verdict {
+  int author = 0;
+  std::set<int> accused;  // ranks that are not in the collective
+  std::string text;
+
+  [[nodiscard]] std::string joined() const {
+    std::string result = std::to_string(author);
+    for (const int rank : accused) result += " " + std::to_string(rank);
+    return result + "\n" + text;
+  }
+  static Verdict parse(const std::string& joined) {
+    Verdict verdict;
+    const size_t end = joined.find('\n');
+    std::istringstream in(joined.substr(0, end));
+    in >> verdict.author;
+    for (int rank = 0; in >> rank;) verdict.accused.insert(rank);
+    verdict.text = joined.substr(end + 1);
+    return verdict;
   }
 };
 
@@ -64,13 +90,11 @@ struct CollectiveMonitor::State {
     std::optional<std::string> answer;
   };
 
-  [[nodiscard]] std::string key(const std::string& kind, int of) const { return kind + "/" + std::to_string(of); }
-
   std::vector<std::optional<Line>> read_lines() {
     std::vector<std::optional<Line>> lines(static_cast<size_t>(size));
     for (int r = 0; r < size; ++r) {
-      if (beats->check({key("beat", r)}))
-        lines[static_cast<size_t>(r)] = Line::parse(beats->get_to_str(key("beat", r)));
+      if (beats->check({key_of("beat", r)}))
+        lines[static_cast<size_t>(r)] = Line::parse(beats->get_to_str(key_of("beat", r)));
     }
     return lines;
   }
@@ -83,7 +107,18 @@ struct CollectiveMonitor::State {
       line.beat = ++own.beat;
     }
     line.phase = phase();
-    beats->set(key("beat", rank), line.text());
+    beats->set(key_of("beat", rank), line.text());
+  }
+
+  /// Reads what the others say before the collective that this rank has issued last is late.
+  void observe_early() {
+    {
+      const std::lock_guard lock(mutex);
+      if (own.sequence == 0 || Clock::now() - issued < timeout - kObservation - 2 * kBeat) return;
+      if (early && early->sequence == own.sequence) return;
+      early = Observation{own.sequence, Clock::now(), {}};
+    }
+    early->lines = read_lines();  // `early` is the thread's own
   }
 
   /// Reads twice what the others say and compares. In the thread.
@@ -94,15 +129,18 @@ struct CollectiveMonitor::State {
       here = own;
     }
     const std::string head = name_of(here) + " failed on rank " + std::to_string(rank);
-    const auto before = read_lines();
-    for (milliseconds passed{0}; passed < kObservation; passed += kExaminedBeat) {
-      std::this_thread::sleep_for(kExaminedBeat);
-      beat();  // others may be looking at this rank now
+    const bool observed = early && early->sequence == here.sequence;
+    const auto before = observed ? early->lines : read_lines();
+    const auto begin = observed ? early->time : Clock::now();
+    for (beat(); Clock::now() - begin < kObservation; beat()) {  // others may be looking at this rank now
+      std::this_thread::sleep_for(std::min<Clock::duration>(kExaminedBeat, kObservation - (Clock::now() - begin)));
     }
     if (beats->check({"verdict"})) {
-      const std::string verdict = beats->get_to_str("verdict");
-      if (!verdict.starts_with(std::to_string(rank) + "\n"))
-        return head + ": " + verdict.substr(verdict.find('\n') + 1);
+      const Verdict first = Verdict::parse(beats->get_to_str("verdict"));
+      if (first.accused.contains(rank))
+        return head + ": the others have waited for this rank longer than they may; rank " +
+               std::to_string(first.author) + " says: " + first.text + " (" + error + ")";
+      if (first.author != rank) return head + ": " + first.text;
     }
     const auto after = read_lines();
     std::vector<int> silent, behind;
@@ -134,7 +172,9 @@ struct CollectiveMonitor::State {
       verdict +=
           places + "\nCheck those ranks' logs and machines; distributed.timeout_seconds is how long the others wait";
     }
-    beats->compareSet("verdict", "", std::to_string(rank) + "\n" + verdict);
+    std::set<int> accused(silent.begin(), silent.end());
+    accused.insert(behind.begin(), behind.end());
+    beats->compareSet("verdict", "", Verdict{rank, accused, verdict}.joined());
     if (rank == 0) std::this_thread::sleep_for(kLinger);
     return head + ": " + verdict + ". (" + error + ")";
   }
@@ -155,6 +195,7 @@ struct CollectiveMonitor::State {
       while (!state->stopping) {
         lock.unlock();
         state->beat();
+        state->observe_early();
         if (const auto late = state->late_work()) late->on_timeout(state->examine("timed out"));
         lock.lock();
         if (state->question && !state->question->answer) {
@@ -181,9 +222,17 @@ struct CollectiveMonitor::State {
   const int rank, size;
   const milliseconds timeout;
 
+  struct Observation {
+    uint64_t sequence = 0;
+    Clock::time_point time;
+    std::vector<std::optional<Line>> lines;
+  };
+  std::optional<Observation> early;  // the thread's
+
   std::mutex mutex;
   std::condition_variable changed;
   Line own;
+  Clock::time_point issued;  // own.sequence
   std::deque<Watched> watched;
   std::optional<Question> question;
   bool stopping = false, ended = false;
@@ -211,19 +260,20 @@ void CollectiveMonitor::begin(const std::string& what) {
   const std::lock_guard lock(state_->mutex);
   ++state_->own.sequence;
   state_->own.what = what;
+  state_->issued = Clock::now();
 }
 
 void CollectiveMonitor::begin_together(const std::string& what) {
   begin(what);
   State& state = *state_;
   const std::string prefix = "collective/" + std::to_string(state.own.sequence);
-  state.store->set(state.key(prefix, state.rank), what);
+  state.store->set(key_of(prefix, state.rank), what);
   join_through_store(*state.store, prefix + "/join", state.rank, state.size, state.timeout,
                      "they have not issued " + name_of(state.own) + ", which rank " + std::to_string(state.rank) +
                          " waits in, phase " + phase());
-  const std::string first = state.store->get_to_str(state.key(prefix, 0));
+  const std::string first = state.store->get_to_str(key_of(prefix, 0));
   for (int r = 1; r < state.size; ++r) {
-    const std::string other = state.store->get_to_str(state.key(prefix, r));
+    const std::string other = state.store->get_to_str(key_of(prefix, r));
     if (other != first) {
       throw PeerError("collective " + std::to_string(state.own.sequence) + " differs between ranks: rank 0 issues " +
                       first + ", rank " + std::to_string(r) + " issues " + other +
@@ -232,8 +282,8 @@ void CollectiveMonitor::begin_together(const std::string& what) {
   }
   if (state.own.sequence > 1) {  // everybody has read it, having come here
     const std::string past = "collective/" + std::to_string(state.own.sequence - 1);
-    state.store->deleteKey(state.key(past, state.rank));
-    state.store->deleteKey(state.key(past + "/join", state.rank));
+    state.store->deleteKey(key_of(past, state.rank));
+    state.store->deleteKey(key_of(past + "/join", state.rank));
   }
 }
 
@@ -257,16 +307,15 @@ void CollectiveMonitor::watch(c10::intrusive_ptr<c10d::Work> work,
 
 void join_through_store(c10d::Store& store, const std::string& name, int rank, int size, milliseconds timeout,
                         const std::string& advice) {
-  const auto key = [&](int r) { return name + "/" + std::to_string(r); };
-  store.set(key(rank), std::string("1"));
+  store.set(key_of(name, rank), std::string("1"));
   std::vector<std::string> keys;
-  for (int r = 0; r < size; ++r) keys.push_back(key(r));
+  for (int r = 0; r < size; ++r) keys.push_back(key_of(name, r));
   const auto deadline = Clock::now() + timeout;
   while (!store.check(keys)) {
     if (Clock::now() > deadline) {
       std::vector<int> missing;
       for (int r = 0; r < size; ++r) {
-        if (!store.check({key(r)})) missing.push_back(r);
+        if (!store.check({key_of(name, r)})) missing.push_back(r);
       }
       if (missing.empty()) return;
       throw PeerError(describe_ranks(missing) + " of " + std::to_string(size) + " did not come within " +
@@ -275,6 +324,29 @@ void join_through_store(c10d::Store& store, const std::string& name, int rank, i
     }
     std::this_thread::sleep_for(kPoll);
   }
+}
+
+void wait_for_rank(c10d::Store& store, const std::string& name, int own_rank, int rank, milliseconds timeout) {
+  const std::string arrived = "arrived/" + name, heart = key_of("beat", rank);
+  if (own_rank == rank) return store.set(arrived, std::string("1"));
+  std::string last;
+  for (auto moved = Clock::now(); !store.check({arrived}); std::this_thread::sleep_for(kPoll)) {
+    if (store.check({heart})) {
+      std::string now = store.get_to_str(heart);
+      if (now != last) moved = Clock::now();
+      last = std::move(now);
+    }
+    if (Clock::now() - moved > timeout) {
+      throw PeerError("rank " + std::to_string(rank) + ", for whose " + name + " rank " + std::to_string(own_rank) +
+                      " waits, has not responded for " + std::to_string(timeout.count() / 1000) +
+                      " s (stopped, dead, or cut off): check its log and machine");
+    }
+  }
+}
+
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
 }
 
 std::string describe_ranks(const std::vector<int>& ranks) {

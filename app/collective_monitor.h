@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,7 +19,8 @@ namespace bert {
 /// and never in the training thread. When a collective fails, the rank reads the others' lines twice: a rank whose
 /// heartbeat stands still is stopped or dead; one that beats but has issued fewer collectives is busy elsewhere, and
 /// its phase says where. The first rank to find out leaves its finding in the store, since its own end must not make
-/// it a suspect of the others.
+/// it a suspect of the others. A collective that lasts until shortly before the timeout is observed from then on, so
+/// that the finding is there when the time is up.
 
 /// One per process group; every rank makes it, in the same order.
 class CollectiveMonitor {
@@ -54,6 +56,14 @@ class CollectiveMonitor {
 /// `advice` says what to check.
 void join_through_store(c10d::Store& store, const std::string& name, int rank, int size,
                         std::chrono::milliseconds timeout, const std::string& advice);
+
+/// Returns when `rank` has called it with the same name. Throws PeerError when its heartbeat stands still for
+/// `timeout`.
+void wait_for_rank(c10d::Store& store, const std::string& name, int own_rank, int rank,
+                   std::chrono::milliseconds timeout);
+
+/// The first line of an error, without the backtrace.
+std::string first_line(const std::exception& error);
 
 /// "rank 3", "ranks 1, 4 and 7", with a long list cut short.
 std::string describe_ranks(const std::vector<int>& ranks);

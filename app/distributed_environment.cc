@@ -42,16 +42,17 @@ DistributedEnvironment read(const Variables& names) {
   result.world_size = integer_variable(names.world_size, 1, 1, kMostRanks);
   result.rank = integer_variable(names.rank, 0, 0, result.world_size - 1);
   result.local_rank = integer_variable(names.local_rank, 0, 0, result.world_size - 1);
+  result.several_machines = integer_variable("LOCAL_WORLD_SIZE", result.world_size, 1, kMostRanks) < result.world_size;
   result.source = std::string(names.rank) + " and " + names.world_size;
-  result.master_addr = variable_or("MASTER_ADDR", "127.0.0.1");
-  result.master_port = integer_variable("MASTER_PORT", kDefaultPort, 1, kHighestPort);
+  read_master(result);
   return result;
 }
 
 DistributedEnvironment read_open_mpi() {
   DistributedEnvironment result = read({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"});
   const int64_t here = integer_variable("OMPI_COMM_WORLD_LOCAL_SIZE", result.world_size, 1, kMostRanks);
-  if (here < result.world_size && !is_set("MASTER_ADDR")) {
+  result.several_machines = here < result.world_size;
+  if (result.several_machines && !is_set("MASTER_ADDR")) {
     throw ConfigError(
         "Open MPI has started ranks on several machines and MASTER_ADDR is unset: give all ranks the "
         "address of rank 0's machine, mpirun -x MASTER_ADDR=HOST");
@@ -60,8 +61,8 @@ DistributedEnvironment read_open_mpi() {
 }
 
 DistributedEnvironment read_slurm() {
-  const char* tasks = is_set("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  DistributedEnvironment result = read({"SLURM_PROCID", tasks, "SLURM_LOCALID"});
+  DistributedEnvironment result = read({"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"});
+  result.several_machines = integer_variable("SLURM_STEP_NUM_NODES", 1, 1, kMostRanks) > 1;
   const char* nodes = is_set("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
   if (!is_set("MASTER_ADDR") && is_set(nodes)) result.master_addr = first_slurm_host(std::getenv(nodes));
   if (!is_set("MASTER_PORT")) {
@@ -79,11 +80,15 @@ DistributedEnvironment distributed_environment() {
                       " without RANK: start ranks with bertrun or torchrun");
   }
   if (is_set("OMPI_COMM_WORLD_RANK")) return read_open_mpi();
-  if (is_set("SLURM_PROCID")) return read_slurm();
+  if (is_set("SLURM_PROCID") && is_set("SLURM_STEP_NUM_TASKS")) return read_slurm();
   DistributedEnvironment alone;
-  alone.master_addr = "127.0.0.1";
-  alone.master_port = kDefaultPort;
+  read_master(alone);
   return alone;
+}
+
+void read_master(DistributedEnvironment& environment) {
+  environment.master_addr = variable_or("MASTER_ADDR", "127.0.0.1");
+  environment.master_port = integer_variable("MASTER_PORT", kDefaultPort, 1, kHighestPort);
 }
 
 std::string first_slurm_host(const std::string& node_list) {

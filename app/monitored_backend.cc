@@ -17,12 +17,6 @@ using c10d::Work;
 using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<Work>;
 
-/// The first line, without the backtrace.
-std::string first_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
-
 void end_process(const std::string& message) {
   write_error_file("PeerError", message, kPeerFailure);
   std::fprintf(stderr, "bert: %s\n", message.c_str());

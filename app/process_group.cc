@@ -14,16 +14,23 @@
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
+#include <future>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <set>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "app/collective_monitor.h"
 #include "app/config.h"
 #include "app/distributed_environment.h"
+#include "app/error_report.h"
 #include "app/exit_codes.h"
 #include "app/monitored_backend.h"
+#include "app/network_interfaces.h"
 
 namespace bert {
 namespace {
@@ -34,7 +41,29 @@ struct Place {
   std::string file;  // of file://; else
   std::string host;
   int64_t port = 0;
+
+  [[nodiscard]] std::string text() const { return file.empty() ? host + ":" + std::to_string(port) : file; }
 };
+
+/// Takes "?rank=0&world_size=2" off the end of an init_method, as torch reads it, into what is not set yet.
+std::string take_query(const std::string& method, int64_t& rank, int64_t& world_size) {
+  const size_t mark = method.find('?');
+  if (mark == std::string::npos) return method;
+  std::istringstream fields(method.substr(mark + 1));
+  for (std::string field; std::getline(fields, field, '&');) {
+    const size_t equals = field.find('=');
+    const std::string name = field.substr(0, equals);
+    int64_t value = -1;
+    const char* end = field.data() + field.size();
+    if (equals != std::string::npos) std::from_chars(field.data() + equals + 1, end, value);
+    if ((name != "rank" && name != "world_size") || value < 0) {
+      throw ConfigError("distributed.init_method \"" + method + "\": expected rank=N and world_size=N after the ?");
+    }
+    int64_t& target = name == "rank" ? rank : world_size;
+    if (target < 0) target = value;
+  }
+  return method.substr(0, mark);
+}
 
 Place parse_init_method(const std::string& text, const DistributedEnvironment& environment) {
   if (text == "env://") return {.file = "", .host = environment.master_addr, .port = environment.master_port};
@@ -45,6 +74,8 @@ Place parse_init_method(const std::string& text, const DistributedEnvironment& e
     const char* end = text.data() + text.size();
     const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, place.port);
     constexpr int64_t kHighestPort = 65535;
+    if (place.host.size() > 2 && place.host.front() == '[' && place.host.back() == ']')  // IPv6
+      place.host = place.host.substr(1, place.host.size() - 2);
     if (error == std::errc() && rest == end && !place.host.empty() && place.port >= 1 && place.port <= kHighestPort) {
       return place;
     }
@@ -67,20 +98,65 @@ c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int siz
   return c10::make_intrusive<c10d::TCPStore>(place.host, options);
 }
 
+using GlooDevices = std::vector<std::shared_ptr<gloo::transport::Device>>;
+
 /// Gloo's sockets: on the interfaces of GLOO_SOCKET_IFNAME (names with commas between), as in torch; else where the
-/// machine's name leads.
-std::vector<std::shared_ptr<gloo::transport::Device>> gloo_devices() {
-  std::vector<std::shared_ptr<gloo::transport::Device>> devices;
+/// machine's name leads. Where that is a loopback address, as Debian has it (127.0.1.1), and several machines take
+/// part, on the interface of the default route.
+GlooDevices gloo_devices(bool several_machines) {
+  GlooDevices devices;
   std::istringstream names(variable_or("GLOO_SOCKET_IFNAME", ""));
   for (std::string name; std::getline(names, name, ',');) {
     if (!name.empty()) devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
   }
-  if (devices.empty()) devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
-  return devices;
+  if (!devices.empty()) return devices;
+  const std::string routed = several_machines && own_name_is_loopback() ? default_route_interface() : "";
+  return {routed.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
+                         : c10d::ProcessGroupGloo::createDeviceForInterface(routed)};
+}
+
+/// Gloo's connections of every rank with every other. Throws PeerError after the timeout with the ranks that have not
+/// all of theirs.
+c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                               milliseconds timeout, bool several_machines) {
+  const GlooDevices devices = gloo_devices(several_machines);
+  const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  options->devices = devices;
+  // Its own attempts may add up to several timeouts, so it is left alone after one.
+  auto connected = std::make_shared<std::promise<c10::intrusive_ptr<c10d::Backend>>>();
+  auto result = connected->get_future();
+  std::thread([connected, store, rank, size, options] {
+    try {
+      connected->set_value(c10::make_intrusive<c10d::ProcessGroupGloo>(
+          c10::make_intrusive<c10d::PrefixStore>("gloo", store), rank, size, options));
+    } catch (...) {
+      connected->set_exception(std::current_exception());
+    }
+  }).detach();
+  std::string reason = "not all connections within " + std::to_string(timeout.count() / 1000) + " s";
+  try {
+    if (result.wait_for(timeout) == std::future_status::ready) {
+      auto backend = result.get();
+      store->set("connected/" + std::to_string(rank), std::string("1"));
+      return backend;
+    }
+  } catch (const std::exception& error) {
+    reason = first_line(error);
+  }
+  std::vector<int> others;
+  for (int r = 0; r < size; ++r) {
+    if (r != rank && !store->check({"connected/" + std::to_string(r)})) others.push_back(r);
+  }
+  throw PeerError("all " + std::to_string(size) + " ranks have come, but rank " + std::to_string(rank) +
+                  " has no data connections (Gloo)" + (others.empty() ? "" : ", nor have " + describe_ranks(others)) +
+                  ": it is to be reached at " + devices.front()->str() +
+                  "; check that the machines reach each other there on every port, or choose the interface with "
+                  "GLOO_SOCKET_IFNAME. (" +
+                  reason + ")");
 }
 
 /// Gloo, and NCCL where it is asked for, over `store`; every collective monitored.
-ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, bool several_machines,
                            const ProcessGroupOptions& options) {
   using Type = c10d::ProcessGroup::BackendType;
   const milliseconds timeout(1000 * options.timeout_seconds);
@@ -88,12 +164,8 @@ ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, int ran
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
   const auto monitor = std::make_shared<CollectiveMonitor>(store, rank, size, timeout);
 
-  const auto gloo_options = c10d::ProcessGroupGloo::Options::create(timeout);
-  gloo_options->devices = gloo_devices();
-  const auto gloo =
-      make_monitored_backend(c10::make_intrusive<c10d::ProcessGroupGloo>(
-                                 c10::make_intrusive<c10d::PrefixStore>("gloo", store), rank, size, gloo_options),
-                             monitor, {.debug = options.debug, .works_block = true});
+  const auto gloo = make_monitored_backend(connect_gloo(store, rank, size, timeout, several_machines), monitor,
+                                           {.debug = options.debug, .works_block = true});
   group->setDefaultBackend(nccl ? Type::NCCL : Type::GLOO);
   group->setBackend(at::kCPU, Type::GLOO, gloo);
   if (options.cuda && !nccl) group->setBackend(at::kCUDA, Type::GLOO, gloo);
@@ -117,9 +189,15 @@ ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, int ran
 
 ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
   DistributedEnvironment environment;
-  if (options.rank < 0 || options.world_size < 0) environment = distributed_environment();
-  if (options.rank >= 0) environment.rank = options.rank;
-  if (options.world_size >= 0) environment.world_size = options.world_size;
+  int64_t given_rank = options.rank, given_size = options.world_size;
+  const std::string method = take_query(options.init_method, given_rank, given_size);
+  if (given_rank < 0 || given_size < 0) {
+    environment = distributed_environment();
+  } else {
+    read_master(environment);
+  }
+  if (given_rank >= 0) environment.rank = given_rank;
+  if (given_size >= 0) environment.world_size = given_size;
   const auto rank = static_cast<int>(environment.rank), size = static_cast<int>(environment.world_size);
   if (size < 1 || rank >= size) {
     throw ConfigError("rank " + std::to_string(rank) + " of " + std::to_string(size) + " ranks cannot be");
@@ -128,40 +206,56 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
     throw ConfigError("distributed.backend \"" + options.backend + "\": expected auto, gloo or nccl");
   }
   if (size == 1) return nullptr;
-  const Place place = parse_init_method(options.init_method, environment);
-  const std::string where = place.file.empty() ? place.host + ":" + std::to_string(place.port) : place.file;
+  const Place place = parse_init_method(method, environment);
   const std::string who = "rank " + std::to_string(rank) + " of " + std::to_string(size) +
                           (environment.source.empty() ? "" : " (" + environment.source + ")");
   const milliseconds timeout(1000 * options.timeout_seconds);
   set_phase("joining");
+  c10::intrusive_ptr<c10d::Store> store;
   try {
-    const auto store = c10::make_intrusive<c10d::PrefixStore>("bert/" + variable_or("TORCHELASTIC_RESTART_COUNT", "0"),
-                                                              make_store(place, rank, size, timeout));
+    store = c10::make_intrusive<c10d::PrefixStore>("bert/" + variable_or("TORCHELASTIC_RESTART_COUNT", "0"),
+                                                   make_store(place, rank, size, timeout));
     join_through_store(
         *store, "join", rank, size, timeout,
-        who + " waited at " + where + "; are they all started, with the same address and number of ranks?");
-    return make_group(store, rank, size, options);
+        who + " waited at " + place.text() + "; are they all started, with the same address and number of ranks?");
   } catch (const c10::Error& error) {
-    throw PeerError(who + " could not join at " + where + " within " + std::to_string(options.timeout_seconds) +
-                    " s: is rank 0 started and reachable there, and the port free? (" +
-                    std::string(error.what_without_backtrace()).substr(0, 200) + ")");
+    throw PeerError(who + " could not join at " + place.text() + " within " + std::to_string(options.timeout_seconds) +
+                    " s: is rank 0 started and reachable there, and the port free? (" + first_line(error) + ")");
   }
+  const ProcessGroupPtr group = make_group(store, rank, size, environment.several_machines, options);
+  set_phase("starting");
+  return group;
 }
 
 ProcessGroupPtr new_group(const ProcessGroupPtr& group, const std::vector<int>& ranks,
                           const ProcessGroupOptions& options) {
-  static int groups = 0;  // the same on every rank, as all make the same groups
-  const std::string name = "group/" + std::to_string(groups++);
-  const std::set<int> distinct(ranks.begin(), ranks.end());
-  if (ranks.empty() || distinct.size() != ranks.size() || *distinct.begin() < 0 ||
-      *distinct.rbegin() >= get_world_size(group)) {
+  const std::set<int> members(ranks.begin(), ranks.end());
+  if (ranks.empty() || members.size() != ranks.size() || *members.begin() < 0 ||
+      *members.rbegin() >= get_world_size(group)) {
     throw ConfigError("new_group: " + describe_ranks(ranks) + " of " + std::to_string(get_world_size(group)) +
                       ": expected each once, from 0");
   }
-  const auto found = std::find(ranks.begin(), ranks.end(), get_rank(group));
-  if (found == ranks.end() || ranks.size() == 1) return nullptr;
+  // Counted for each parent, whose ranks all make the same groups. The weak pointer keeps its address from being used
+  // again.
+  struct Children {
+    c10::weak_intrusive_ptr<c10d::ProcessGroup> parent;
+    int count = 0;
+  };
+  static std::map<const c10d::ProcessGroup*, Children> groups;
+  const auto found = members.find(get_rank(group));
+  if (!group) return nullptr;
+  Children& children =
+      groups.try_emplace(group.get(), Children{c10::weak_intrusive_ptr<c10d::ProcessGroup>(group)}).first->second;
+  const std::string name = "group/" + std::to_string(children.count++);
+  if (found == members.end() || members.size() == 1) return nullptr;
   return make_group(c10::make_intrusive<c10d::PrefixStore>(name, group->getStore()),
-                    static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()), options);
+                    static_cast<int>(std::distance(members.begin(), found)), static_cast<int>(members.size()),
+                    distributed_environment().several_machines, options);
+}
+
+void wait_for_rank(const ProcessGroupPtr& group, int rank, const std::string& name, int64_t timeout_seconds) {
+  if (!group) return;
+  wait_for_rank(*group->getStore(), name, group->getRank(), rank, milliseconds(1000 * timeout_seconds));
 }
 
 int get_rank(const ProcessGroupPtr& group) { return group ? group->getRank() : 0; }

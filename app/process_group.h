@@ -16,9 +16,10 @@ using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 struct ProcessGroupOptions {
   std::string backend = "auto";        // gloo; nccl: GPU tensors over NCCL, CPU tensors over Gloo; auto: nccl with cuda
-  std::string init_method = "env://";  // MASTER_ADDR and MASTER_PORT; or tcp://HOST:PORT; or file:///PATH
-  int64_t rank = -1, world_size = -1;  // -1: from the environment (app/distributed_environment.h)
-  int64_t timeout_seconds = 600;       // of the rendezvous and of every collective
+  std::string init_method = "env://";  // MASTER_ADDR and MASTER_PORT; or tcp://HOST:PORT; or file:///PATH; any of them
+                                       // with ?rank=N&world_size=N behind
+  int64_t rank = -1, world_size = -1;  // -1: from init_method, else from the environment (distributed_environment.h)
+  int64_t timeout_seconds = 600;       // of the rendezvous, of connecting the ranks, and of every collective
   bool cuda = false;                   // there are GPU tensors
   bool debug = false;                  // compare every collective between ranks before it is issued
 };
@@ -29,9 +30,10 @@ struct ProcessGroupOptions {
 /// check. Collectives that fail throw PeerError: app/monitored_backend.h.
 ProcessGroupPtr init_process_group(const ProcessGroupOptions& options);
 
-/// A group of some of a group's ranks; every rank of `group` calls it, in the same order, with the same ranks. Returns
-/// nullptr to those that are not in it, and where one rank is alone in it. `options` as for the first group; where they
-/// meet does not matter. Throws ConfigError when a rank is named twice or is not there.
+/// A group of some of a group's ranks; every rank of `group` calls it, in the same order, with the same ranks. They are
+/// numbered in ascending order, however they are listed, as in torch. Returns nullptr to those that are not in it, and
+/// where one rank is alone in it. `options` as for the first group; where they meet does not matter. Throws ConfigError
+/// when a rank is named twice or is not there.
 ProcessGroupPtr new_group(const ProcessGroupPtr& group, const std::vector<int>& ranks,
                           const ProcessGroupOptions& options);
 
@@ -49,6 +51,11 @@ std::vector<at::Tensor> all_gather(const ProcessGroupPtr& group, const at::Tenso
 /// Rank r gets part r of the sum of all ranks' `input` [world_size * n, ...]: [n, ...].
 at::Tensor reduce_scatter(const ProcessGroupPtr& group, const at::Tensor& input,
                           c10d::ReduceOp op = c10d::ReduceOp::SUM);
+
+/// Returns when `rank` has called it with the same name, which nobody may use again. Unlike with a collective, it may
+/// take as long as it needs to get here: the others wait while its heartbeat goes on. Throws PeerError when that stands
+/// still for the timeout.
+void wait_for_rank(const ProcessGroupPtr& group, int rank, const std::string& name, int64_t timeout_seconds);
 
 /// A yes of any rank that all ranks learn of at the same call, without a wait: one call late.
 class AgreedFlag {

@@ -1,20 +1,33 @@
 #include "app/stop_signals.h"
 
 #include <atomic>
+#include <cstdint>
+#include <ctime>
 
 namespace bert {
 namespace {
 
-std::atomic<int> stop_signal{0};
-static_assert(std::atomic<int>::is_always_lock_free);
+constexpr int64_t kSameWish_ns = 2'000'000'000;
+
+std::atomic<int64_t> first_ns{0};  // of the monotonic clock; 0: none has come
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+void handle(int number) {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  const int64_t now = time.tv_sec * 1'000'000'000 + time.tv_nsec;
+  int64_t first = 0;
+  if (first_ns.compare_exchange_strong(first, now) || now - first < kSameWish_ns) return;
+  signal(number, SIG_DFL);
+  raise(number);
+}
 
 }  // namespace
 
 StopSignals::StopSignals() {
-  stop_signal = 0;
+  first_ns = 0;
   struct sigaction action {};
-  action.sa_handler = [](int number) { stop_signal = number; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  action.sa_handler = handle;
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
 }
 
@@ -22,6 +35,6 @@ StopSignals::~StopSignals() {
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
 }
 
-bool StopSignals::arrived() { return stop_signal != 0; }
+bool StopSignals::arrived() { return first_ns != 0; }
 
 }  // namespace bert

@@ -7,8 +7,9 @@
 
 namespace bert {
 
-/// While it lives, the first SIGTERM, SIGINT or SIGUSR1 sets arrived(); a second one of the same kind ends the process.
-/// One at a time.
+/// While it lives, SIGTERM, SIGINT or SIGUSR1 sets arrived(). Whoever wants the end sends another two seconds later or
+/// more, which ends the process: earlier ones are the same wish on another way, as when systemd or Slurm signals a
+/// launcher and its ranks, and the launcher passes it on. One object at a time.
 class StopSignals {
  public:
   StopSignals();

@@ -357,7 +357,12 @@ void Trainer::save() {
   step_.check_parameters();
   // Every rank takes part when the optimizer's state is sharded.
   Checkpoint checkpoint{.model = state_dict(*step_.model), .optimizer = step_.optimizer->state_dict(), .state = {}};
-  if (!chief()) return;
+  // A checkpoint may take longer to write than a collective may last; and a rank that stops says that it is written.
+  const auto written = [&] {
+    wait_for_rank(group_, 0, "checkpoint of step " + std::to_string(applied_), config_.distributed.timeout_seconds);
+    interval_start_ += Clock::now() - start;
+  };
+  if (!chief()) return written();
   const SamplerState sampler = loader_->state();
   CheckpointState& state = checkpoint.state;
   state.step = applied_;
@@ -370,7 +375,7 @@ void Trainer::save() {
   state.do_lower_case = config_.data.do_lower_case;
   state.metrics = figures_;
   save_checkpoint(config_.run_directory, checkpoint, config_.keep_checkpoints);
-  interval_start_ += Clock::now() - start;
+  written();
 }
 
 void Trainer::write_summary() {
@@ -410,6 +415,7 @@ int Trainer::run(bool allow_config_change) {
         newest_valid_checkpoint(config_.run_directory, [&](const std::string& message) { say(message); });
     newest = found ? found->step : -1;
   }
+  wait_for_rank(group_, 0, "look for a checkpoint", config_.distributed.timeout_seconds);
   newest = step_.sum_over_ranks(newest);
   if (newest >= 0) {
     resume(checkpoint_directory(config_.run_directory, newest), allow_config_change);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "app/json_config.h"
+#include "app/network_interfaces.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -17,10 +18,11 @@ using testing::Contains;
 class Variables {
  public:
   explicit Variables(const std::map<std::string, std::string>& values) {
-    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK",
-                             "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-                             "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
-                             "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST", "SLURM_JOB_ID"}) {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK",
+          "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_PROCID",
+          "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES", "LOCAL_WORLD_SIZE", "SLURM_LOCALID",
+          "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST", "SLURM_JOB_ID"}) {
       const char* value = std::getenv(name);
       before_[name] = value != nullptr ? std::optional<std::string>(value) : std::nullopt;
       unsetenv(name);
@@ -69,14 +71,13 @@ TEST_CASE("A rank comes from whichever launcher started the process", "[unit]") 
   expect({}, {0, 1, 0, "127.0.0.1", 29500});
   expect({{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "host"}, {"MASTER_PORT", "1234"}},
          {3, 4, 1, "host", 1234});
-  const std::map<std::string, std::string> slurm = {{"SLURM_PROCID", "5"},
-                                                    {"SLURM_NTASKS", "16"},
-                                                    {"SLURM_LOCALID", "1"},
-                                                    {"SLURM_JOB_NODELIST", "gpu[07-09,12]"},
-                                                    {"SLURM_JOB_ID", "123456"}};
+  const std::map<std::string, std::string> slurm = {
+      {"SLURM_PROCID", "5"},         {"SLURM_NTASKS", "24"}, {"SLURM_STEP_NUM_TASKS", "16"},
+      {"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_LOCALID", "1"}, {"SLURM_JOB_NODELIST", "gpu[07-09,12]"},
+      {"SLURM_JOB_ID", "123456"}};
   expect(slurm, {5, 16, 1, "gpu07", 23456});
   auto step = slurm;  // a step of a larger job
-  step.emplace("SLURM_STEP_NUM_TASKS", "8");
+  step.insert_or_assign("SLURM_STEP_NUM_TASKS", std::string("8"));
   step.emplace("SLURM_STEP_NODELIST", "gpu[08-09]");
   step.emplace("MASTER_PORT", "777");
   expect(step, {5, 8, 1, "gpu08", 777});
@@ -91,6 +92,21 @@ TEST_CASE("A rank comes from whichever launcher started the process", "[unit]") 
   torchrun.emplace("RANK", "0");
   torchrun.emplace("WORLD_SIZE", "2");
   expect(torchrun, {0, 2, 0, "127.0.0.1", 29500});
+  auto batch_script = slurm;  // without srun: nobody starts the other tasks
+  batch_script.erase("SLURM_STEP_NUM_TASKS");
+  expect(batch_script, {0, 1, 0, "127.0.0.1", 29500});
+}
+
+TEST_CASE("Whether several machines take part comes from the launcher", "[unit]") {
+  const auto several = [](const std::map<std::string, std::string>& variables) {
+    const Variables set(variables);
+    return distributed_environment().several_machines;
+  };
+  CHECK_FALSE(several({}));
+  CHECK_FALSE(several({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "4"}}));
+  CHECK(several({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}));
+  CHECK(several({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_NUM_NODES", "2"}}));
+  CHECK_FALSE(several({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_NUM_NODES", "1"}}));
 }
 
 TEST_CASE("Variables that do not fit together are refused", "[unit]") {
@@ -98,12 +114,23 @@ TEST_CASE("Variables that do not fit together are refused", "[unit]") {
   CHECK_THAT(error_of({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), Contains("RANK=4: expected an integer from 0 to 3"));
   CHECK_THAT(error_of({{"RANK", "x"}, {"WORLD_SIZE", "4"}}), Contains("RANK=x"));
   CHECK_THAT(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}), Contains("from 1 to 65535"));
-  CHECK_THAT(error_of({{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "2"}}), Contains("SLURM_PROCID=2"));
-  CHECK_THAT(error_of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_NODELIST", "[1-2"}}),
+  CHECK_THAT(error_of({{"SLURM_PROCID", "2"}, {"SLURM_STEP_NUM_TASKS", "2"}}), Contains("SLURM_PROCID=2"));
+  CHECK_THAT(error_of({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_JOB_NODELIST", "[1-2"}}),
              Contains("names no host; set MASTER_ADDR"));
   CHECK_THAT(
       error_of({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
       Contains("mpirun -x MASTER_ADDR=HOST"));
+}
+
+TEST_CASE("The interface of the default route is that with the smallest metric", "[unit]") {
+  const std::string heads = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n";
+  const std::string local = "docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
+  const std::string slow = "wlan0\t00000000\t0101A8C0\t0003\t0\t0\t600\t00000000\t0\t0\t0\n";
+  const std::string fast = "eth1\t00000000\t0101000A\t0003\t0\t0\t100\t00000000\t0\t0\t0\n";
+  CHECK(default_route_interface(heads + local + slow + fast) == "eth1");
+  CHECK(default_route_interface(heads + fast + slow) == "eth1");
+  CHECK(default_route_interface(heads + local).empty());
+  CHECK(default_route_interface("").empty());
 }
 
 TEST_CASE("The first host of a Slurm node list", "[unit]") {

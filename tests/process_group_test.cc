@@ -8,10 +8,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "app/error_report.h"
 #include "app/exit_codes.h"
 #include "app/json_config.h"
+#include "app/launcher/socket.h"
 #include "data/files.h"
 #include "tests/gloo_ranks.h"
 #include "tests/rank_processes.h"
@@ -29,6 +32,8 @@ using bert::testing::wait_for;
 namespace {
 
 std::vector<int> codes(int size, int code = 0) { return std::vector<int>(static_cast<size_t>(size), code); }
+
+bool has_ipv6() { return static_cast<bool>(try_listen_on({"::1", 0})); }
 
 at::Tensor numbers(std::vector<double> values) { return at::tensor(values, at::kDouble); }
 
@@ -66,11 +71,16 @@ TEST_CASE("a rank that does every collective", "[.rank]") {
   CHECK(alone == nullptr);
   CHECK((ends == nullptr) == (rank == 1));
   if (ends) {
-    CHECK(get_rank(ends) == (rank == 2 ? 0 : 1));  // the order of the list
+    CHECK(get_rank(ends) == (rank == 0 ? 0 : 1));  // ascending, as in torch
     tensor = numbers({1.0 * rank});
-    broadcast(ends, tensor, 0);
+    broadcast(ends, tensor, 1);
     CHECK(tensor.equal(numbers({2})));
+    // What a part of the ranks does among itself does not disturb the groups of all.
+    const ProcessGroupPtr again = new_group(ends, {0, 1}, {.timeout_seconds = 60});
+    CHECK(get_world_size(again) == 2);
   }
+  const ProcessGroupPtr pair = new_group(group, {0, 1}, {.timeout_seconds = 60});
+  CHECK((pair == nullptr) == (rank == 2));
   CHECK_THROWS_WITH(new_group(group, {0, 3}, {}), Contains("ranks 0 and 3 of 3"));
   CHECK_THROWS_WITH(new_group(group, {0, 0}, {}), Contains("expected each once"));
 
@@ -79,6 +89,9 @@ TEST_CASE("a rank that does every collective", "[.rank]") {
   for (int call = 0; call < 5; ++call) answers.push_back(flag.exchange(rank == 1 && call == 1));
   CHECK(answers == std::vector<bool>{false, false, true, true, true});  // one call late, then for good
   CHECK(last_collective().find("all_reduce of Long [1]") == 0);
+  // Whoever lives may take longer than the timeout.
+  if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(2200));
+  wait_for_rank(group, 2, "nap", 1);
   barrier(group);
 }
 
@@ -88,6 +101,8 @@ TEST_CASE("Collectives over three processes, wherever they meet", "[distributed]
   CHECK(run_ranks(name, 3, {{"INIT", "file://" + directory.path("store")}}) == codes(3));
   const std::string port = std::to_string(20000 + getpid() % 10000);
   CHECK(run_ranks(name, 3, {{"INIT", "env://"}, {"MASTER_PORT", port}}) == codes(3));
+  CHECK(run_ranks(name, 3, {{"INIT", "tcp://127.0.0.1:" + port + "?world_size=3"}}) == codes(3));
+  if (has_ipv6()) CHECK(run_ranks(name, 3, {{"INIT", "tcp://[::1]:" + port}}) == codes(3));
 }
 
 TEST_CASE("One process is a group without a store", "[distributed]") {
@@ -121,6 +136,10 @@ TEST_CASE("A group that cannot be is refused", "[distributed]") {
     CHECK_THAT(error({.init_method = method, .rank = 0, .world_size = 2}),
                Contains("expected env://, tcp://HOST:PORT or file:///PATH"));
   }
+  for (const char* method : {"env://?ranks=2", "tcp://host:12?rank=x", "file:///a?rank"}) {
+    CAPTURE(method);
+    CHECK_THAT(error({.init_method = method, .rank = 0, .world_size = 2}), Contains("world_size=N after the ?"));
+  }
   CHECK_THAT(error({.rank = 2, .world_size = 2}), Contains("rank 2 of 2"));
   CHECK_THAT(error({.backend = "mpi", .rank = 0, .world_size = 2}), Contains("expected auto, gloo or nccl"));
 }
@@ -138,6 +157,14 @@ TEST_CASE("A rank that does not come is named", "[distributed]") {
   CHECK_THAT(
       message({.init_method = "file://" + directory.path("store"), .rank = 1, .world_size = 4, .timeout_seconds = 1}),
       Contains("ranks 0, 2 and 3 of 4 did not come within 1 s: rank 1 of 4 waited at " + directory.path("store")));
+  // One that comes and then makes no connections.
+  const std::string half = directory.path("half");
+  c10d::PrefixStore("bert/0", c10::make_intrusive<c10d::FileStore>(half, 2)).set("join/1", std::string("1"));
+  const std::string unconnected =
+      message({.init_method = "file://" + half, .rank = 0, .world_size = 2, .timeout_seconds = 1});
+  CHECK_THAT(unconnected,
+             Contains("all 2 ranks have come, but rank 0 has no data connections (Gloo), nor have rank 1"));
+  CHECK_THAT(unconnected, Contains("GLOO_SOCKET_IFNAME"));
   // Nobody listens on port 1.
   CHECK_THAT(message({.init_method = "tcp://127.0.0.1:1", .rank = 1, .world_size = 2, .timeout_seconds = 1}),
              Contains("rank 1 of 2 could not join at 127.0.0.1:1 within 1 s: is rank 0 started"));
@@ -219,6 +246,7 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
       if (expected.how == "stopped") {
         CHECK(report["seconds"].get<double>() >= 1.9);
         CHECK(report["seconds"].get<double>() < 2 + 1 + 5);  // the promise, and 5 s for a machine that is busy
+        WARN("a collective of 2 s with a stopped rank ended after " << report["seconds"] << " s");
       }
       const auto file = nlohmann::json::parse(read_file(out + "-error-" + std::to_string(rank)));
       CHECK(file["message"]["message"] == "PeerError: " + report["message"].get<std::string>());

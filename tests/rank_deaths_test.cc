@@ -1,9 +1,11 @@
 // Deaths of a rank of `bert pretrain` in each of its phases: what is left of the others, and how soon they are gone.
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <filesystem>
 #include <map>
 
 #include "app/config.h"
+#include "tests/rank_processes.h"
 #include "tests/tiny_pretraining.h"
 // Last: it brings Catch2.
 #include "tests/launcher_testing.h"
@@ -14,22 +16,6 @@ using namespace bert::testing;
 namespace {
 
 constexpr int kRanks = 3;
-
-/// Processes named "bert" whose parent is this one: the ranks of a bertrun.
-std::vector<pid_t> ranks_of(pid_t launcher) {
-  std::vector<pid_t> result;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
-    const std::string pid = entry.path().filename();
-    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::ifstream file(entry.path() / "stat");
-    std::string id, name, state;
-    pid_t parent = 0;
-    file >> id >> name >> state >> parent;
-    if (file && parent == launcher && name == "(bert)") result.push_back(std::stoi(pid));
-  }
-  return result;
-}
 
 }  // namespace
 
@@ -57,7 +43,7 @@ TEST_CASE("100 deaths over the phases of a run: the others are gone within a sec
     Launcher launcher({"--standalone", "--nproc-per-node", std::to_string(kRanks), BERT_EXECUTABLE, "pretrain", file},
                       [&] { setenv("BERT_FAIL_POINT", fmt::format("{}:{}@{}", phase, count, rank).c_str(), 1); });
     std::vector<pid_t> pids;
-    while (pids.size() < kRanks && !launcher.ended()) pids = ranks_of(launcher.pid());
+    while (pids.size() < kRanks && !launcher.ended()) pids = children_named("bert", launcher.pid());
     REQUIRE(pids.size() == kRanks);
     while (std::all_of(pids.begin(), pids.end(), alive)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     const auto death = Clock::now();

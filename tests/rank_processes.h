@@ -58,6 +58,22 @@ inline std::vector<int> run_ranks(const std::string& name, int size, const Envir
 /// filter only excludes.
 inline bool is_rank() { return std::getenv("BERT_TEST_RANK") != nullptr; }
 
+/// Processes of that name whose parent is this one: the ranks of a bertrun.
+inline std::vector<pid_t> children_named(const std::string& name, pid_t parent) {
+  std::vector<pid_t> result;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const std::string pid = entry.path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream file(entry.path() / "stat");
+    std::string id, command, state;
+    pid_t of = 0;
+    file >> id >> command >> state >> of;
+    if (file && of == parent && command == "(" + name + ")") result.push_back(std::stoi(pid));
+  }
+  return result;
+}
+
 /// A variable that run_ranks has set.
 inline std::string variable(const char* name) {
   const char* value = std::getenv(name);
