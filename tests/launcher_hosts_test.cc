@@ -260,7 +260,8 @@ TEST_CASE("training goes on in a flood, and the host's memory stays as it is", "
         [&network, host] {
           network.enter(host)();
           setenv("GLOO_SOCKET_IFNAME", "eth0", 1);  // Gloo's own connections
-        });
+        },
+        BERTRUN_EXECUTABLE);
   };
   const auto first = start(0);
   const auto second = start(1);

@@ -25,11 +25,13 @@
 namespace bert::testing {
 
 /// A bertrun in a process of its own, so that signal masks and children stay out of the tests. Its stderr and stdout go
-/// to files. `first` is run in that process first.
+/// to files. `first` is run in that process first. `executable`: that bertrun in place of this program's own code;
+/// ranks of `bert` need it, as it finds the store that it serves them beside itself.
 class Launcher {
  public:
   explicit Launcher(
-      std::vector<std::string> arguments, const std::function<void()>& first = [] {}) {
+      std::vector<std::string> arguments, const std::function<void()>& first = [] {},
+      const std::string& executable = "") {
     arguments.insert(arguments.begin(), "bertrun");
     for (const char* name : {"stdout", "stderr"}) std::ofstream(directory_.path(name)).flush();
     pid_ = fork();
@@ -39,6 +41,11 @@ class Launcher {
       dup2(creat(directory_.path(name).c_str(), 0600), stream);
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
+    if (!executable.empty()) {
+      argv.push_back(nullptr);
+      execv(executable.c_str(), argv.data());
+      _exit(127);
+    }
     _exit(guarded("bertrun", [&] { return launch_command(static_cast<int>(argv.size()), argv.data()); }));
   }
   ~Launcher() {

@@ -40,8 +40,9 @@ TEST_CASE("100 deaths over the phases of a run: the others are gone within a sec
     const int rank = chief_only ? 0 : i / static_cast<int>(phases.size()) % kRanks;
     const int count = phase == "joining" ? 1 : 1 + i % 3;
     CAPTURE(i, phase, rank, count);
-    Launcher launcher({"--standalone", "--nproc-per-node", std::to_string(kRanks), BERT_EXECUTABLE, "pretrain", file},
-                      [&] { setenv("BERT_FAIL_POINT", fmt::format("{}:{}@{}", phase, count, rank).c_str(), 1); });
+    Launcher launcher(
+        {"--standalone", "--nproc-per-node", std::to_string(kRanks), BERT_EXECUTABLE, "pretrain", file},
+        [&] { setenv("BERT_FAIL_POINT", fmt::format("{}:{}@{}", phase, count, rank).c_str(), 1); }, BERTRUN_EXECUTABLE);
     std::vector<pid_t> pids;
     while (pids.size() < kRanks && !launcher.ended()) pids = children_named("bert", launcher.pid());
     REQUIRE(pids.size() == kRanks);
@@ -63,5 +64,8 @@ TEST_CASE("100 deaths over the phases of a run: the others are gone within a sec
   // What the dead have left is a run that goes on.
   config.stop_at_step = 100;
   std::ofstream(file) << to_json(config);
-  CHECK(run({"--standalone", "--nproc-per-node", std::to_string(kRanks), BERT_EXECUTABLE, "pretrain", file}) == kOk);
+  Launcher last(
+      {"--standalone", "--nproc-per-node", std::to_string(kRanks), BERT_EXECUTABLE, "pretrain", file}, [] {},
+      BERTRUN_EXECUTABLE);
+  CHECK(last.wait() == kOk);
 }
