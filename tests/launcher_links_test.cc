@@ -71,8 +71,8 @@ TEST_CASE("a node that was done takes part in the round after a restart to its e
   job.pass(0.1);
   job.host.link->failed(job.host.round, death(3));
   REQUIRE(job.until([&] { return job.host.is(JobOrder::kRestart) && job.other.is(JobOrder::kRestart); }));
-  job.host.link->stopped(job.host.round, 0);
-  job.other.link->stopped(job.other.round, 0);
+  job.host.link->stopped(job.host.round, {});
+  job.other.link->stopped(job.other.round, {});
   REQUIRE(job.until([&] { return job.host.is(JobOrder::kStart) && job.other.is(JobOrder::kStart); }));
   job.pass(0.6);  // beyond the time that a node which is done waits for the others
   CHECK(job.other.is(JobOrder::kStart));
@@ -81,7 +81,7 @@ TEST_CASE("a node that was done takes part in the round after a restart to its e
   job.other.link->succeeded(job.other.round);
   REQUIRE(job.until([&] { return job.other.is(JobOrder::kEnd); }));
   CHECK(job.other.orders.back().exit_code == kOk);
-  job.other.link->stopped(job.other.round, 0);
+  job.other.link->stopped(job.other.round, {});
   CHECK(job.until([&] { return job.other.link->finished(); }));
 }
 
@@ -90,10 +90,10 @@ TEST_CASE("the job's exit code reaches every node, and the host leaves last", "[
   job.other.link->interrupted(SIGTERM);
   REQUIRE(job.until([&] { return job.host.is(JobOrder::kEnd) && job.other.is(JobOrder::kEnd); }));
   CHECK(job.host.orders.back().exit_code == 128 + SIGTERM);
-  job.other.link->stopped(job.other.round, kPreempted);
+  job.other.link->stopped(job.other.round, {true, 0});
   job.pass(0.2);
   CHECK_FALSE(job.other.link->finished());
-  job.host.link->stopped(job.host.round, 128 + SIGTERM);
+  job.host.link->stopped(job.host.round, {});
   REQUIRE(job.until([&] { return job.host.is(JobOrder::kLeave) && job.other.is(JobOrder::kLeave); }));
   CHECK(job.host.orders.back().exit_code == kPreempted);
   CHECK(job.other.orders.back().exit_code == kPreempted);

@@ -139,6 +139,16 @@ TEST_CASE("all nodes have one exit code when the ranks of one of them save", "[u
   CHECK(second.wait() == kPreempted);
 }
 
+TEST_CASE("a node whose rank cannot save decides for all nodes", "[unit][distributed]") {
+  const Place place;
+  const std::string script = "test $RANK = 1 && { sleep 0.2; exit 75; }; sleep 1; exit 74";
+  Launcher first(node(place, 0, {"--nnodes", "2"}, script)), second(node(place, 1, {"--nnodes", "2"}, script));
+  CHECK(first.wait() == kIo);
+  CHECK(second.wait() == kIo);
+  CHECK(second.err().find("preempted with a checkpoint saved") != std::string::npos);
+  CHECK(first.err().find("failed with exit code 74") != std::string::npos);
+}
+
 TEST_CASE("a second signal ends a host that waits for another node", "[unit][distributed]") {
   const Place place;
   const std::string script = "echo $$ >>" + place.path("pids") + "; exec sleep 60";

@@ -30,7 +30,7 @@ struct Fixture {
   }
   /// What a node says is about the round that it was last to start.
   [[nodiscard]] int64_t round(Rendezvous::NodeId id) const { return rounds.contains(id) ? rounds.at(id) : -1; }
-  void stopped(Rendezvous::NodeId id, int exit_code = 0) { rendezvous.stopped(id, round(id), exit_code, now); }
+  void stopped(Rendezvous::NodeId id, const SaveResult& saved = {}) { rendezvous.stopped(id, round(id), saved, now); }
   void succeeded(Rendezvous::NodeId id) { rendezvous.succeeded(id, round(id)); }
   void failed(Rendezvous::NodeId id, const Failure& failure) { rendezvous.failed(id, round(id), failure, now); }
   void pass(int64_t seconds) {
@@ -249,7 +249,7 @@ TEST_CASE("what is told of another round is ignored", "[unit]") {
   CHECK(job.join(0).empty());
   CHECK(job.join(1).empty());
   job.failed(0, death(0, 3));
-  job.rendezvous.stopped(0, 1, 0, job.now);  // there is no round 1 yet
+  job.rendezvous.stopped(0, 1, {}, job.now);  // there is no round 1 yet
   job.stopped(1);
   CHECK(job.is(0, JobOrder::kRestart));
   job.stopped(0);
@@ -257,7 +257,7 @@ TEST_CASE("what is told of another round is ignored", "[unit]") {
   job.rendezvous.succeeded(0, 0);
   job.succeeded(1);
   job.rendezvous.failed(0, 0, death(0, 3), job.now);
-  job.rendezvous.stopped(0, 0, 0, job.now);
+  job.rendezvous.stopped(0, 0, {}, job.now);
   CHECK(job.is(0, JobOrder::kStart));
   job.succeeded(0);
   CHECK(job.orders.at(0).exit_code == kOk);
@@ -370,30 +370,47 @@ TEST_CASE("enough nodes start when the time to join is up, also before the last 
 
 TEST_CASE("all nodes leave with one exit code, when the last of them has stopped", "[unit]") {
   // A signal, and one node's ranks have saved: in whatever order the nodes tell.
-  for (const auto& codes : {std::pair{143, 75}, std::pair{75, 143}, std::pair{143, 143}}) {
-    CAPTURE(codes.first, codes.second);
+  struct Row {
+    SaveResult first, second;
+    int code;
+  };
+  const SaveResult saved{true, 0}, full{false, kIo}, both{true, kIo}, nothing;
+  for (const Row& row : {Row{nothing, saved, 75}, Row{saved, nothing, 75}, Row{nothing, nothing, 143},
+                         Row{saved, full, kIo}, Row{full, saved, kIo}, Row{nothing, both, kIo}, Row{full, full, 143}}) {
+    CAPTURE(row.first.saved, row.first.failed, row.second.saved, row.second.failed);
     Fixture job(nodes(2, 2));
     CHECK(job.join(0).empty());
     CHECK(job.join(1).empty());
     job.rendezvous.interrupted(1, SIGTERM);
-    job.stopped(0, codes.first);
+    CHECK_FALSE(job.rendezvous.preempted());
+    job.stopped(0, row.first);
     CHECK(job.is(0, JobOrder::kEnd));
-    job.stopped(1, codes.second);
+    job.stopped(1, row.second);
     for (const int id : {0, 1}) {
       REQUIRE(job.is(id, JobOrder::kLeave));
-      CHECK(job.orders.at(id).exit_code == std::min(codes.first, codes.second));
+      CHECK(job.orders.at(id).exit_code == row.code);
     }
   }
+  // Unasked for: one rank was preempted, and one of another node could not save.
+  Fixture preempted(nodes(2, 2), 1);
+  CHECK(preempted.join(0).empty());
+  CHECK(preempted.join(1).empty());
+  preempted.failed(1, death(2, kPreempted));
+  CHECK(preempted.rendezvous.preempted());
+  CHECK(preempted.orders.at(0).exit_code == kPreempted);
+  preempted.stopped(1, saved);
+  preempted.stopped(0, full);
+  CHECK(preempted.orders.at(1).exit_code == kIo);
   Fixture failed(nodes(1, 1));  // 75 is an answer to a signal only
   CHECK(failed.join(0).empty());
   failed.failed(0, death(0, 3));
-  failed.stopped(0, kPreempted);
+  failed.stopped(0, saved);
   CHECK(failed.orders.at(0).exit_code == 3);
   Fixture stuck(nodes(2, 2));
   CHECK(stuck.join(0).empty());
   CHECK(stuck.join(1).empty());
   stuck.rendezvous.interrupted(0, SIGTERM);
-  stuck.stopped(0, kPreempted);
+  stuck.stopped(0, saved);
   stuck.rendezvous.leave();  // the host waits no longer
   CHECK(stuck.is(1, JobOrder::kLeave));
   CHECK(stuck.orders.at(1).exit_code == kPreempted);
@@ -407,12 +424,14 @@ TEST_CASE("messages between agents survive the way there and back", "[unit]") {
   CHECK(join.node.node_rank == 3);
   CHECK(join.node.local_world_size == 8);
   Failure failure = death(5, 139);
+  failure.note = "rank 1 is stopped";
   failure.signal = SIGSEGV, failure.message = std::string(10'000, '\x01'), failure.phase = "save";
   const auto failed = std::get<FailedMessage>(back(FailedMessage{0, failure})).failure;
   CHECK(failed.rank == 5);
   CHECK(failed.exit_code == 139);
   CHECK(failed.signal == SIGSEGV);
   CHECK(failed.phase == "save");
+  CHECK(failed.note == "rank 1 is stopped");
   CHECK(failed.message.size() == 1024);
   CHECK(encode(FailedMessage{0, failure}).size() < 64 << 10);
   JobOrder order;
@@ -422,8 +441,8 @@ TEST_CASE("messages between agents survive the way there and back", "[unit]") {
   CHECK(ordered.kind == JobOrder::kRestart);
   CHECK(ordered.failed);
   CHECK(ordered.assignment == order.assignment);
-  CHECK(std::get<StoppedMessage>(back(StoppedMessage{4, 75})).round == 4);
-  CHECK(std::get<StoppedMessage>(back(StoppedMessage{4, 75})).exit_code == 75);
+  CHECK(std::get<StoppedMessage>(back(StoppedMessage{4, {}})).round == 4);
+  CHECK(std::get<StoppedMessage>(back(StoppedMessage{4, {true, 74}})).saved == SaveResult{true, 74});
   CHECK(std::get<SucceededMessage>(back(SucceededMessage{3})).round == 3);
   CHECK(std::get<FailedMessage>(back(FailedMessage{2, failure})).round == 2);
   CHECK(std::get<InterruptedMessage>(back(InterruptedMessage{15})).signal == 15);

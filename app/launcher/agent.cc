@@ -1,5 +1,6 @@
 #include "app/launcher/agent.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -19,6 +20,7 @@
 #include "app/launcher/job_token.h"
 #include "app/launcher/process_guard.h"
 #include "app/launcher/processors.h"
+#include "app/launcher/verdict.h"
 #include "app/launcher/worker_group.h"
 #include "app/launcher/worker_logs.h"
 #include "data/error.h"
@@ -26,8 +28,8 @@
 namespace bert {
 namespace {
 
-/// When a rank fails, others fail with it (a broken connection is an exit code of theirs). A death by a signal is the
-/// better culprit, and may be seen this much later.
+/// When a rank dies, others fail with it: their connections break, which is before the kernel tells of its death. The
+/// cause may be seen this much after them.
 constexpr double kSettle_seconds = 0.05;
 constexpr double kSecondSignal_seconds = 0.5;  // to SIGKILL, after a second signal to end
 constexpr double kPatience_seconds = 2;        // with a console that nobody reads, after the first
@@ -80,33 +82,37 @@ class Agent {
     loop_.watch(signals_.descriptor(), POLLIN, [this](short) { take_signals(); });
     const auto done = [this] { return ended_ && workers_.empty() && link_->finished() && logs_.drained(); };
     while (!done() && !(abandoned_ && workers_.empty())) loop_.run_once();
-    return result_;
+    return verdict_.result();
   }
 
  private:
   void obey(const JobOrder& order) {
     if (order.kind == JobOrder::kStart) return start(order.assignment);
     if (order.kind == JobOrder::kLeave) {
-      result_ = order.exit_code;
+      verdict_ = Verdict(order.exit_code);
       return;
     }
     if (!order.reason.empty()) say(order.reason);
     if (settle_timer_) loop_.cancel(*settle_timer_);
     settle_timer_.reset();
     if (order.kind == JobOrder::kRestart) {
+      if (order.failed) kill_suspended();
       stop(SIGTERM, order.failed ? config_.failure_grace_seconds : config_.shutdown_timeout_seconds);
       return;
     }
     ended_ = true;
-    result_ = order.exit_code;
-    ended_by_signal_ = order.signal != 0;
-    if (ended_by_signal_) {
+    saving_ = order.signal != 0 || order.exit_code == kPreempted;
+    verdict_ = Verdict(order.exit_code, saving_);
+    for (const Failure& failure : failures_) hear(failure);
+    if (order.signal != 0) {
       stop(order.signal, config_.shutdown_timeout_seconds);
-    } else if (order.exit_code == kPreempted) {
-      stop(0, config_.shutdown_timeout_seconds);  // the others are saving too
+    } else if (saving_) {
+      stop(0, config_.save_timeout_seconds);  // the others are saving too
     } else {
+      kill_suspended();
       stop(SIGTERM, config_.failure_grace_seconds);
     }
+    if (saving_) workers_.signal_all(SIGCONT);  // one that is stopped cannot save
   }
 
   void start(const Assignment& assignment) {
@@ -149,10 +155,24 @@ class Agent {
     workers_.begin_stop();
     if (signal != 0) workers_.signal_all(signal);
     if (kill_timer_) loop_.cancel(*kill_timer_);
-    kill_timer_ = loop_.after(seconds, [this] {
+    kill_timer_ = loop_.after(seconds, [this, seconds] {
       kill_timer_.reset();
+      if (!abandoned_) out_of_time_ = fmt::format("it was given {:g} s; --save-timeout gives more", seconds);
       workers_.signal_all(SIGKILL);
     });
+  }
+
+  /// Ranks that are stopped do not hear SIGTERM.
+  void kill_suspended() {
+    for (const RunningWorker& worker : workers_.suspended()) {
+      if (reported_round_ != assignment_.round) say(describe_suspended(worker) + "; killing it");
+      workers_.kill_one(worker.pid);
+    }
+  }
+
+  [[nodiscard]] std::string describe_suspended(const RunningWorker& worker) const {
+    return fmt::format("rank {} (host {}, pid {}) is stopped", assignment_.first_rank + worker.local_rank,
+                       config_.rendezvous.local_addr, worker.pid);
   }
 
   void workers_gone() {
@@ -160,7 +180,7 @@ class Agent {
     kill_timer_.reset();
     logs_.finish_attempt();
     if (!succeeded_) kill_marked(mark_);
-    link_->stopped(assignment_.round, result_);
+    link_->stopped(assignment_.round, verdict_.said());
   }
 
   void take_signals() {
@@ -173,6 +193,7 @@ class Agent {
         interrupted_ = true;
         logs_.set_patience(kPatience_seconds);
         link_->interrupted(number);
+        if (ended_ && saving_) say("ranks are still saving; one more signal ends them");
       } else {
         abandon(number);
       }
@@ -184,20 +205,23 @@ class Agent {
 
   /// A second signal: the ranks get it and half a second, and nobody else is waited for.
   void abandon(int signal) {
-    if (!ended_) result_ = 128 + signal;
+    if (!ended_) verdict_ = Verdict(128 + signal);
     ended_ = abandoned_ = true;
     if (!workers_.empty()) stop(signal, kSecondSignal_seconds);
   }
 
   void reap() {
     if (workers_.empty()) return;
+    std::vector<Failure> seen;
     for (const WorkerExit& exit : workers_.reap()) {
-      const int code = exit_code_of(exit.status);
-      // A rank that saved because of the signal says 75: that is the answer, not 128 + n.
-      if (ended_by_signal_ && code == kPreempted) result_ = kPreempted;
-      if (code == 0 || exit.stopped) continue;
-      failures_.push_back(
-          describe_exit(config_, assignment_, exit, error_files_[static_cast<size_t>(exit.local_rank)]));
+      if (exit_code_of(exit.status) == kOk || (exit.stopped && !saving_)) continue;
+      seen.push_back(describe_exit(config_, assignment_, exit, error_files_[static_cast<size_t>(exit.local_rank)]));
+      if (exit.stopped && seen.back().signal == SIGKILL) seen.back().note = out_of_time_;
+    }
+    std::sort(seen.begin(), seen.end(), likelier_cause);
+    for (const Failure& failure : seen) {
+      if (saving_) hear(failure);
+      failures_.push_back(failure);
     }
     if (stopping_) {
       if (workers_.empty()) workers_gone();
@@ -210,20 +234,33 @@ class Agent {
     }
   }
 
-  /// Reports the culprit: a death by signal at once, another failure when no such death follows.
-  void settle() {
-    if (reported_round_ == assignment_.round) return;
-    const auto by_signal =
-        std::find_if(failures_.begin(), failures_.end(), [](const Failure& failure) { return failure.signal != 0; });
-    if (by_signal != failures_.end()) return report(*by_signal);
-    if (settle_timer_) return;
-    settle_timer_ = loop_.after(kSettle_seconds, [this] { report(failures_.front()); });
+  /// While ranks are to save, each end of one is heard; the first that could not is named.
+  void hear(const Failure& failure) {
+    if (!verdict_.take(failure.exit_code)) return;
+    say(one_line(failure) + "; it was to save");
+    complete_error_file(failure);
   }
 
-  void report(const Failure& culprit) {
+  /// Reports the culprit: at once when nothing that follows can be likelier, else when no such thing has followed. Of
+  /// failures that are as likely it is the first.
+  void settle() {
+    if (reported_round_ == assignment_.round) return;
+    const auto culprit = [this] {
+      return *std::min_element(failures_.begin(), failures_.end(),
+                               [](const Failure& a, const Failure& b) { return cause_of(a) < cause_of(b); });
+    };
+    const Failure likeliest = culprit();
+    const bool crashed = cause_of(likeliest) == Cause::kOwn && likeliest.signal != 0 && likeliest.signal != SIGABRT;
+    if (cause_of(likeliest) < Cause::kOwn || crashed) return report(likeliest);
+    if (!settle_timer_) settle_timer_ = loop_.after(kSettle_seconds, [this, culprit] { report(culprit()); });
+  }
+
+  void report(Failure culprit) {
     if (settle_timer_) loop_.cancel(*settle_timer_);
     settle_timer_.reset();
     reported_round_ = assignment_.round;
+    for (const RunningWorker& worker : workers_.suspended())
+      culprit.note += (culprit.note.empty() ? "" : ", ") + describe_suspended(worker);
     complete_error_file(culprit);
     link_->failed(assignment_.round, culprit);
   }
@@ -243,9 +280,10 @@ class Agent {
   std::vector<Failure> failures_;
   std::optional<EventLoop::TimerId> kill_timer_, settle_timer_;
   int64_t reported_round_ = -1;
-  bool stopping_ = false, succeeded_ = false, ended_ = false, ended_by_signal_ = false, interrupted_ = false;
-  bool abandoned_ = false;
-  int result_ = kOk;
+  std::string out_of_time_;  // of a rank that was killed for it
+  bool stopping_ = false, succeeded_ = false, ended_ = false, interrupted_ = false, abandoned_ = false;
+  bool saving_ = false;  // the job ends, and ranks have a say in its exit code
+  Verdict verdict_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "app/bounded_json.h"
 #include "app/exit_codes.h"
@@ -52,7 +53,19 @@ std::string added(const Json& content, const char* key) {
   return extra != message->end() && extra->is_object() ? text_of(*extra, key) : "";
 }
 
+int64_t now_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')).substr(0, kLongestMessage); }
+
+/// Of the error file: ErrorHandler's extraInfo has it as text.
+int64_t time_of(const Json& content, int64_t otherwise) {
+  const std::string text = added(content, "timestamp");
+  char* end = nullptr;
+  const int64_t seconds = std::strtoll(text.c_str(), &end, 10);
+  return !text.empty() && *end == '\0' && seconds > 0 ? seconds : otherwise;
+}
 
 void write_quietly(const std::string& path, const std::string& text) {
   try {
@@ -81,10 +94,28 @@ Failure describe_exit(const LaunchConfig& config, const Assignment& assignment, 
   failure.signal = WIFSIGNALED(exit.status) ? WTERMSIG(exit.status) : 0;
   failure.error_file = error_file;
   const Json content = error_file_content(error_file);
+  failure.time = time_of(content, now_seconds());
   failure.message = message_of(content);
   failure.phase = added(content, "phase");
   failure.last_collective = added(content, "last_collective");
   return failure;
+}
+
+Cause cause_of(const Failure& failure) {
+  if (failure.exit_code == kPreempted) return Cause::kPreempted;
+  if (failure.signal == SIGKILL) return Cause::kKilled;
+  const bool of_peer =
+      failure.exit_code == kPeerFailure || failure.message.starts_with("PeerError:") ||
+      failure.message.find(" by peer") != std::string::npos;  // Gloo's and the kernel's closed or reset connection
+  return of_peer ? Cause::kConsequence : Cause::kOwn;
+}
+
+bool likelier_cause(const Failure& a, const Failure& b) {
+  const auto place = [](const Failure& failure) {
+    const bool by_signal = failure.signal != 0 && failure.signal != SIGABRT;
+    return std::make_tuple(cause_of(failure), failure.time, !by_signal, failure.rank);
+  };
+  return place(a) < place(b);
 }
 
 std::string one_line(const Failure& failure) {
@@ -103,19 +134,18 @@ std::string one_line(const Failure& failure) {
   if (!failure.last_collective.empty()) line += ", last collective " + first_line(failure.last_collective);
   if (!failure.message.empty()) line += ": " + first_line(failure.message);
   if (!failure.error_file.empty()) line += "; " + failure.error_file;
+  if (!failure.note.empty()) line += "; " + failure.note;
   return line;
 }
 
 void complete_error_file(const Failure& failure) {
   Json content = error_file_content(failure.error_file);
-  const int64_t now =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   if (!content.contains("message")) {
     const std::string message = failure.signal != 0
                                     ? "Signal " + std::to_string(failure.signal) + " (" + signal_name(failure.signal) +
                                           ") received by PID " + std::to_string(failure.pid)
                                     : "Exit code " + std::to_string(failure.exit_code);
-    content["message"] = {{"message", message}, {"extraInfo", {{"timestamp", std::to_string(now)}}}};
+    content["message"] = {{"message", message}, {"extraInfo", {{"timestamp", std::to_string(failure.time)}}}};
   }
   content["rank"] = failure.rank;
   content["local_rank"] = failure.local_rank;
@@ -123,7 +153,7 @@ void complete_error_file(const Failure& failure) {
   content["pid"] = failure.pid;
   content["exit_code"] = failure.exit_code;
   content["signal"] = failure.signal != 0 ? Json(signal_name(failure.signal)) : Json();
-  content["time"] = now;
+  content["time"] = failure.time;
   const std::string text = content.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   if (!failure.error_file.empty()) write_quietly(failure.error_file, text);
   const char* own = std::getenv("TORCHELASTIC_ERROR_FILE");

@@ -17,7 +17,9 @@ struct Failure {
   std::string host;
   int exit_code = 0;  // 128 + signal for a death by signal
   int signal = 0;
+  int64_t time = 0;  // seconds since 1970: the error file's, else when the death was seen; on its own node
   std::string message, phase, last_collective, error_file;
+  std::string note;  // what else the launcher knows
 };
 
 /// "SIGTERM"; "signal 77" for a number that has no name.
@@ -26,6 +28,17 @@ std::string signal_name(int number);
 /// Gathers what is known about an exit. A missing or unreadable error file is no error.
 Failure describe_exit(const LaunchConfig& config, const Assignment& assignment, const WorkerExit& exit,
                       const std::string& error_file);
+
+/// What a failure is to others that are seen within a moment, the likeliest cause first: preempted (75: the job ends
+/// whatever else has happened), killed from outside (SIGKILL), failed by itself, failed because another rank did (exit
+/// code 69, or an error that speaks of its peer).
+enum class Cause { kPreempted, kKilled, kOwn, kConsequence };
+Cause cause_of(const Failure& failure);
+
+/// Whether `a` is likelier to be the cause, of two deaths of which it is not known which was first: by cause_of, then
+/// the earlier one by the error files, as torchrun has it, then a signal, then the lower rank. SIGABRT is a program's
+/// own way to fail, as an exit code is.
+bool likelier_cause(const Failure& a, const Failure& b);
 
 /// "rank 1 (local rank 1, host h, pid 7) was killed by signal 9 (SIGKILL) in phase forward: ..."
 std::string one_line(const Failure& failure);

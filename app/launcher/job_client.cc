@@ -63,9 +63,9 @@ class JobClient : public JobLink {
     const bool rank_serves = config_.rendezvous.dynamic && unshared != nullptr && std::string(unshared) == "1";
     return {"127.0.0.1", port_of(listener_.get()), !rank_serves};
   }
-  void stopped(int64_t round, int exit_code) override {
+  void stopped(int64_t round, const SaveResult& saved) override {
     stopped_ = true;
-    tell(StoppedMessage{round, exit_code});
+    tell(StoppedMessage{round, saved});
   }
   void succeeded(int64_t round) override {
     tell(SucceededMessage{round});

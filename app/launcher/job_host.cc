@@ -68,9 +68,9 @@ class JobHost : public JobLink {
     for (auto& [id, peer] : peers_) peer.relay.set_target({address.host, address.port});
     return address;
   }
-  void stopped(int64_t round, int exit_code) override {
+  void stopped(int64_t round, const SaveResult& saved) override {
     if (!rendezvous_.ended()) store_.stop();  // other nodes may still save at the job's end
-    rendezvous_.stopped(kSelf, round, exit_code, EventLoop::Clock::now());
+    rendezvous_.stopped(kSelf, round, saved, EventLoop::Clock::now());
     if (rendezvous_.ended()) wait_for_others();
   }
   void succeeded(int64_t round) override { rendezvous_.succeeded(kSelf, round); }
@@ -105,8 +105,9 @@ class JobHost : public JobLink {
   }
 
   /// That a node has to stop its ranks: until SIGKILL, and then some.
-  static double stop_seconds(const LaunchConfig& config) {
-    return std::max(config.shutdown_timeout_seconds, config.failure_grace_seconds) + config.rendezvous.close_timeout;
+  static double stop_seconds(const LaunchConfig& config, bool preempted = false) {
+    const double stop = std::max(config.shutdown_timeout_seconds, config.failure_grace_seconds);
+    return std::max(stop, preempted ? config.save_timeout_seconds : 0) + config.rendezvous.close_timeout;
   }
 
   void send(NodeId id, const JobOrder& order) {
@@ -171,7 +172,7 @@ class JobHost : public JobLink {
     }
     if (!peer.joined) throw DataError("a message before joining");
     if (const auto* stopped = std::get_if<StoppedMessage>(&message)) {
-      rendezvous_.stopped(id, stopped->round, stopped->exit_code, now);
+      rendezvous_.stopped(id, stopped->round, stopped->saved, now);
     } else if (const auto* succeeded = std::get_if<SucceededMessage>(&message)) {
       rendezvous_.succeeded(id, succeeded->round);
     } else if (const auto* failed = std::get_if<FailedMessage>(&message)) {
@@ -228,7 +229,7 @@ class JobHost : public JobLink {
   void wait_for_others() {
     if (waits_) return;
     waits_ = true;
-    loop_.after(stop_seconds(config_), [this] {
+    loop_.after(stop_seconds(config_, rendezvous_.preempted()), [this] {
       if (!rendezvous_.finished()) {
         say("not waiting any longer for " + rendezvous_.unfinished_nodes() + "; check those machines");
       }

@@ -20,9 +20,9 @@ class JobLink {
 
   /// The store that this node's ranks are to use in a round that is about to start.
   virtual StoreAddress open_round(const Assignment& assignment) = 0;
-  /// The ranks that this node ran in `round` are gone; their store may go. `exit_code` is this node's result, if the
-  /// job has ended: the job's own comes with kLeave.
-  virtual void stopped(int64_t round, int exit_code) = 0;
+  /// The ranks that this node ran in `round` are gone; their store may go. `saved` is what they said at the job's end,
+  /// whose exit code comes with kLeave.
+  virtual void stopped(int64_t round, const SaveResult& saved) = 0;
   virtual void succeeded(int64_t round) = 0;
   virtual void failed(int64_t round, const Failure& failure) = 0;
   virtual void interrupted(int signal) = 0;

@@ -16,7 +16,9 @@ constexpr const char* kWhere = "message of an agent";
 std::string shortened(const std::string& text) { return text.substr(0, kLongestText); }
 
 int64_t number(const Json& object, const char* key) { return integer_member(object, key, kWhere); }
-int exit_code(const Json& object) { return static_cast<int>(number(object, "exit_code") & 0xff); }
+int exit_code(const Json& object, const char* key = "exit_code") {
+  return static_cast<int>(number(object, key) & 0xff);
+}
 
 /// One of Linux' standard signals, or `low` = 0 for none: it is sent to processes and printed by name.
 int signal_number(const Json& object, int low) {
@@ -55,7 +57,8 @@ Json to_json(const Failure& failure) {
           {"message", shortened(failure.message)},
           {"phase", shortened(failure.phase)},
           {"last_collective", shortened(failure.last_collective)},
-          {"error_file", shortened(failure.error_file)}};
+          {"error_file", shortened(failure.error_file)},
+          {"note", shortened(failure.note)}};
 }
 
 Failure failure_of(const Json& object) {
@@ -68,7 +71,8 @@ Failure failure_of(const Json& object) {
           .message = text(object, "message"),
           .phase = text(object, "phase"),
           .last_collective = text(object, "last_collective"),
-          .error_file = text(object, "error_file")};
+          .error_file = text(object, "error_file"),
+          .note = text(object, "note")};
 }
 
 Json to_json(const JobOrder& order) {
@@ -117,7 +121,10 @@ struct Encoder {
             {"node", to_json(message.node)}};
   }
   Json operator()(const StoppedMessage& message) const {
-    return {{"type", "stopped"}, {"round", message.round}, {"exit_code", message.exit_code}};
+    return {{"type", "stopped"},
+            {"round", message.round},
+            {"saved", message.saved.saved},
+            {"failed", message.saved.failed}};
   }
   Json operator()(const SucceededMessage& message) const { return {{"type", "succeeded"}, {"round", message.round}}; }
   Json operator()(const FailedMessage& message) const {
@@ -145,7 +152,10 @@ JobMessage decode(const std::string& encoded) {
   if (type == "join")
     return JoinMessage{text(object, "id"), number(object, "min_nodes"), number(object, "max_nodes"),
                        node_of(part("node"))};
-  if (type == "stopped") return StoppedMessage{number(object, "round"), exit_code(object)};
+  if (type == "stopped") {
+    return StoppedMessage{number(object, "round"),
+                          {boolean_member(object, "saved", kWhere), exit_code(object, "failed")}};
+  }
   if (type == "succeeded") return SucceededMessage{number(object, "round")};
   if (type == "failed") return FailedMessage{number(object, "round"), failure_of(part("failure"))};
   if (type == "interrupted") return InterruptedMessage{signal_number(object, 1)};

@@ -18,7 +18,7 @@ struct JoinMessage {
 /// What an agent says of its ranks is about one round.
 struct StoppedMessage {
   int64_t round = 0;
-  int exit_code = 0;
+  SaveResult saved;
 };
 struct SucceededMessage {
   int64_t round = 0;

@@ -29,11 +29,16 @@
 // endpoint it must be given: without one the launcher refuses (77) and says how to make one. It is in no command line,
 // no log, and not in the environment of the ranks.
 //
-// Failures. The first rank that dies decides: its exit code (128 + n for signal n) is that of bertrun on every node,
-// one line names it everywhere, and its error.json has what is known (failure.h). The others get SIGTERM and 0.7 s
-// later SIGKILL, or what TORCH_ELASTIC_SHUTDOWN_TIMEOUT says; after a signal to bertrun they have 30 s, as under
-// torchrun, and a second signal is the end. SIGUSR1 and SIGUSR2 are passed on. Exit code 75 (preempted, a checkpoint is
-// saved) gives the others 30 s to save too, and is never restarted. With --max-restarts all nodes restart together.
+// Failures. The first rank that fails by itself decides (Cause in failure.h): its exit code (128 + n for signal n) is
+// that of bertrun on every node, one line names it everywhere, and its error.json has what is known. The others get
+// SIGTERM and 0.7 s later SIGKILL, or what TORCH_ELASTIC_SHUTDOWN_TIMEOUT says; one that is stopped (SIGSTOP) is named
+// and gets SIGKILL at once. With --max-restarts all nodes restart together.
+//
+// Saving. SIGTERM and its like are passed to all ranks, which then have 30 s, as under torchrun; SIGUSR1 and SIGUSR2
+// are passed on and nothing else. A rank that says 75 (preempted, a checkpoint is saved) ends the job, without a
+// restart; the others are left alone to save too, for 300 s. --save-timeout sets both times; then comes SIGKILL. A
+// second signal ends all at once. 75 is the job's code only when every rank could save (verdict.h).
+//
 // Ranks lead sessions of their own and die with bertrun (PR_SET_PDEATHSIG); a small guard process kills what they have
 // started (process_guard.h).
 //

@@ -323,6 +323,22 @@ std::vector<std::string> command_of(const LaunchOptions& options, std::vector<st
   return command;
 }
 
+double seconds_of(const std::string& name, const std::string& text) {
+  const auto seconds = number_of<double>(text);
+  if (!seconds || !(*seconds >= 0 && *seconds < 1e9)) throw UsageError(name + text + ": expected seconds");
+  return *seconds;
+}
+
+void set_timeouts(const LaunchOptions& options, LaunchConfig& config) {
+  if (const char* text = std::getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")) {
+    config.shutdown_timeout_seconds = config.failure_grace_seconds =
+        seconds_of("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=", text);
+    config.save_timeout_seconds = std::max(config.save_timeout_seconds, config.shutdown_timeout_seconds);
+  }
+  if (!options.save_timeout.empty())
+    config.shutdown_timeout_seconds = config.save_timeout_seconds = seconds_of("--save-timeout ", options.save_timeout);
+}
+
 void print_notes(const LaunchOptions& options) {
   const auto note = [](const char* text) { std::fprintf(stderr, "bertrun: note: %s has no meaning here\n", text); };
   const LaunchOptions defaults;
@@ -409,12 +425,7 @@ std::optional<LaunchConfig> parse_launch_command(int argc, char** argv) {
   config.ending_signals = signals_of(options.signals_to_handle);
   config.signals_to_handle = options.signals_to_handle;
   config.virtual_local_rank = options.virtual_local_rank;
-  if (const char* text = std::getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")) {
-    const auto seconds = number_of<double>(text);
-    if (!seconds || !(*seconds >= 0 && *seconds < 1e9))
-      throw UsageError(std::string("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=") + text + ": expected seconds");
-    config.shutdown_timeout_seconds = config.failure_grace_seconds = *seconds;
-  }
+  set_timeouts(options, config);
   config.command = command_of(options, std::move(command));
   print_notes(options);
   if (config.nproc_per_node > 1 && std::getenv("OMP_NUM_THREADS") == nullptr) {

@@ -28,6 +28,7 @@ struct LaunchOptions {
   std::string local_addr, logs_specs, numa_binding;
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
   bool virtual_local_rank = false;
+  std::string save_timeout;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -62,6 +63,7 @@ struct LaunchOptions {
     visit("numa_binding", self.numa_binding, "bind ranks to processors: node, socket, exclusive or core-complex");
     visit("signals_to_handle", self.signals_to_handle, "signals that end the job after the ranks have got them");
     visit("virtual_local_rank", self.virtual_local_rank, "every rank has LOCAL_RANK 0 and sees one GPU");
+    visit("save_timeout", self.save_timeout, "seconds to save in after a signal (30) or another rank's 75 (300)");
   }
 };
 
@@ -109,6 +111,7 @@ struct LaunchConfig {
   std::string signals_to_handle;    // as given: TORCHELASTIC_SIGNALS_TO_HANDLE
   bool virtual_local_rank = false;
   double shutdown_timeout_seconds = 30;  // between a forwarded signal and SIGKILL
+  double save_timeout_seconds = 300;     // between a rank's 75 and SIGKILL to those that are still saving
   double failure_grace_seconds = 0.7;    // between SIGTERM and SIGKILL when a rank has died
   double exit_barrier_seconds = 300;     // that a node which is done waits for the others; torchrun's
   std::vector<std::string> command;      // program and arguments as they are executed, before ${local_rank}

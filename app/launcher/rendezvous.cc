@@ -156,7 +156,7 @@ void Rendezvous::form_again(Time now) {
   tick(now);
 }
 
-void Rendezvous::stopped(NodeId id, int64_t round, int exit_code, Time now) {
+void Rendezvous::stopped(NodeId id, int64_t round, const SaveResult& saved, Time now) {
   const auto found = nodes_.find(id);
   if (found == nodes_.end() || found->second.round != round) return;
   Node& node = found->second;
@@ -164,8 +164,7 @@ void Rendezvous::stopped(NodeId id, int64_t round, int exit_code, Time now) {
   node.stopped = true;
   if (state_ == State::kRestarting) form_again(now);
   if (state_ != State::kEnded) return;
-  // Ranks that saved because of the signal say 75: that is the answer, not 128 + n.
-  if (by_signal_ && exit_code == kPreempted && !left_) exit_code_ = kPreempted;
+  verdict_.take(saved);
   if (all_stopped()) leave();
 }
 
@@ -224,7 +223,8 @@ void Rendezvous::lost(NodeId id, const std::string& why, Time now) {
 void Rendezvous::end(int exit_code, const std::string& reason, int signal) {
   if (state_ == State::kEnded) return;
   state_ = State::kEnded;
-  exit_code_ = exit_code, by_signal_ = signal != 0;
+  verdict_ = Verdict(exit_code, signal != 0 || exit_code == kPreempted);
+  preempted_ = signal == 0 && exit_code == kPreempted;
   JobOrder order;
   order.kind = JobOrder::kEnd;
   order.reason = reason;
@@ -245,7 +245,7 @@ void Rendezvous::leave() {
   left_ = true;
   JobOrder order;
   order.kind = JobOrder::kLeave;
-  order.exit_code = exit_code_;
+  order.exit_code = verdict_.result();
   for (const auto& [id, node] : nodes_) send_(id, order);
 }
 

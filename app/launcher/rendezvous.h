@@ -12,6 +12,7 @@
 
 #include "app/launcher/failure.h"
 #include "app/launcher/options.h"
+#include "app/launcher/verdict.h"
 
 namespace bert {
 
@@ -38,7 +39,7 @@ struct JobOrder {
 /// Rules: torchrun's, with these differences. A failure restarts all nodes together and TORCHELASTIC_RESTART_COUNT is
 /// the same on all; a restart with the same nodes does not wait for --rdzv-conf last_call_timeout; the first failure
 /// that cannot be restarted, a signal, or a lost node ends all nodes; exit code 75, and a rank that cannot be started,
-/// are never restarted.
+/// are never restarted; what ranks say when they are to save counts (verdict.h).
 class Rendezvous {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -57,9 +58,9 @@ class Rendezvous {
   /// A node joins. Returns why it is refused, or "".
   [[nodiscard]] std::string join(NodeId id, const NodeInfo& info, Time now);
   /// The ranks that the node ran in `round` are all gone, as kRestart or kEnd ordered; without such an order the node
-  /// is lost. After kEnd `exit_code` is the node's own result. What is told of another round than the node's last is
-  /// ignored, here and below.
-  void stopped(NodeId id, int64_t round, int exit_code, Time now);
+  /// is lost. `saved` is what they said after kEnd. What is told of another round than the node's last is ignored, here
+  /// and below.
+  void stopped(NodeId id, int64_t round, const SaveResult& saved, Time now);
   void succeeded(NodeId id, int64_t round);
   void failed(NodeId id, int64_t round, const Failure& failure, Time now);
   void interrupted(NodeId id, int signal);
@@ -76,6 +77,8 @@ class Rendezvous {
   /// The job has ended, every node has stopped or is gone, and all that are left have been told to leave.
   [[nodiscard]] bool finished() const { return left_; }
   [[nodiscard]] bool ended() const { return state_ == State::kEnded; }
+  /// The job has ended because a rank said 75, unasked: the others are still saving.
+  [[nodiscard]] bool preempted() const { return preempted_; }
   /// Nodes that have not stopped yet, for a message.
   [[nodiscard]] std::string unfinished_nodes() const;
   /// Who is there and who is missing while a round forms, else "".
@@ -109,8 +112,8 @@ class Rendezvous {
   int64_t round_ = 0, restarts_ = 0;
   Time join_deadline_, stop_deadline_;
   std::optional<Time> last_call_;  // when a round with at least MIN nodes is complete
-  int exit_code_ = 0;              // of the job, from its end on
-  bool by_signal_ = false, left_ = false;
+  Verdict verdict_;                // from the job's end on
+  bool preempted_ = false, left_ = false;
 };
 
 }  // namespace bert

@@ -54,8 +54,8 @@ Descriptor try_listen_on(const Endpoint& endpoint);
 int64_t port_of(int socket);
 
 /// Starts a connection, non-blocking: the socket becomes writable when it stands or has failed (connection_error).
-/// Of a name's several addresses the first is tried at attempt 0, the next at attempt 1, and so on around. Throws IoError
-/// when the name has no address.
+/// Of a name's several addresses the first is tried at attempt 0, the next at attempt 1, and so on around. Throws
+/// IoError when the name has no address.
 Descriptor start_connect(const Endpoint& endpoint, size_t attempt = 0);
 
 /// The error of a connection that became writable; 0 when it stands.

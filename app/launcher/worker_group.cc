@@ -124,6 +124,21 @@ void WorkerGroup::signal_all(int number) {
   for (const auto& [pid, rank] : running_) kill(-pid, number);  // start() has waited for its setsid
 }
 
+std::vector<RunningWorker> WorkerGroup::suspended() const {
+  std::vector<RunningWorker> result;
+  for (const auto& [pid, rank] : running_) {
+    siginfo_t stopped{};
+    if (waitid(P_PID, static_cast<id_t>(pid), &stopped, WSTOPPED | WNOHANG | WNOWAIT) == 0 && stopped.si_pid == pid)
+      result.push_back({rank, pid});
+  }
+  return result;
+}
+
+void WorkerGroup::kill_one(pid_t pid) {
+  sent_.insert(SIGKILL);
+  kill(-pid, SIGKILL);
+}
+
 std::vector<WorkerExit> WorkerGroup::reap() {
   std::vector<WorkerExit> result;
   for (auto at = running_.begin(); at != running_.end();) {

@@ -31,6 +31,12 @@ struct WorkerExit {
   bool stopped = false;  // by a signal that we sent
 };
 
+/// A rank that runs, or is stopped.
+struct RunningWorker {
+  int64_t local_rank = 0;
+  pid_t pid = 0;
+};
+
 /// 0, the exit code, or 128 + n for signal n.
 int exit_code_of(int status);
 
@@ -49,6 +55,10 @@ class WorkerGroup {
   [[nodiscard]] bool empty() const { return running_.empty(); }
   /// Sends a signal to every rank's processes.
   void signal_all(int number);
+  /// Ranks that a signal has stopped (SIGSTOP): no other signal than SIGKILL and SIGCONT reaches them.
+  [[nodiscard]] std::vector<RunningWorker> suspended() const;
+  /// SIGKILL to one rank's processes.
+  void kill_one(pid_t pid);
   /// Those that have ended since the last call; in a stopped group their leftover processes are killed with them.
   std::vector<WorkerExit> reap();
   /// From now on ranks that end by a signal of ours are `stopped`, and their leftovers are killed.
