@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "app/fail_point.h"
+#include "app/rank_state.h"
 
 namespace bert {
 namespace {
@@ -29,6 +30,7 @@ LastCollective& collective() {
 
 void set_phase(const char* name) {
   current_phase = name;
+  publish_phase(name);
   fail_point(name);
 }
 
@@ -36,6 +38,7 @@ std::string phase() { return current_phase.load(); }
 
 void set_last_collective(std::string text) {
   const std::lock_guard lock(collective().mutex);
+  publish_last_collective(text);
   collective().text = std::move(text);
 }
 

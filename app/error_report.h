@@ -6,7 +6,7 @@
 namespace bert {
 
 /// What this process does now, in a word: "starting", "joining", "forward", "checkpoint". `name` must live as long as
-/// the process. A fail point of that name, too.
+/// the process. A fail point of that name, too. bertrun hears of it (app/rank_state.h), as of the last collective.
 void set_phase(const char* name);
 [[nodiscard]] std::string phase();
 

@@ -1,8 +1,10 @@
 // How bertrun's jobs end: whose exit code is the job's, who is named, what becomes of ranks that save or are stopped.
 #include <algorithm>
 
+#include "app/error_report.h"
 #include "app/launcher/failure.h"
 #include "app/launcher/verdict.h"
+#include "app/rank_state.h"
 #include "tests/launcher_testing.h"
 
 using namespace bert;
@@ -209,4 +211,64 @@ TEST_CASE("a rank that is stopped goes on when it is to save", "[unit]") {
   launcher.signal(SIGTERM);
   CHECK(eventually([&] { return launcher.ended(); }));
   CHECK(launcher.wait() == kPreempted);
+}
+
+TEST_CASE("of a rank that is killed the phase and the last collective are told, without log files too", "[unit]") {
+  const TemporaryDirectory directory;
+  const std::string own = directory.path("own.json");
+  // As app/error_report.cc does it: by mapping the file that the variable names.
+  const std::string writes =
+      "printf 'forward\\0' 1<>$BERTRUN_STATE; "
+      "{ dd bs=64 seek=1 conv=notrunc of=$BERTRUN_STATE 2>/dev/null <<X\nall_reduce 12\nX\n}; "
+      "kill -9 $$";
+  Launcher launcher(shell({"--log-dir", directory.path("logs")}, writes));
+  CHECK(launcher.wait() == 128 + SIGKILL);
+  CAPTURE(launcher.err());
+  CHECK(launcher.err().find("(SIGKILL), in phase forward, last collective all_reduce 12; ") != std::string::npos);
+  const auto error = json_of(only_file(directory.path("logs"), "0/error.json"));
+  CHECK(error.at("phase") == "forward");
+  CHECK(error.at("last_collective") == "all_reduce 12\n");
+  setenv("TORCHELASTIC_ERROR_FILE", own.c_str(), 1);
+  Launcher without_files(shell({"--log-dir", "/dev/null"}, writes));
+  unsetenv("TORCHELASTIC_ERROR_FILE");
+  CHECK(without_files.wait() == 128 + SIGKILL);
+  CHECK(json_of(own).at("phase") == "forward");
+}
+
+TEST_CASE("a rank publishes into what its launcher gave it, and into nothing else", "[unit]") {
+  const TemporaryDirectory directory;
+  const auto in_child = [](const std::string& path, const std::function<void()>& body) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      setenv(kRankStateVariable, path.c_str(), 1);
+      body();
+      _exit(0);
+    }
+    waitpid(pid, nullptr, 0);
+  };
+  const Descriptor state(make_rank_state());
+  REQUIRE(state);
+  const std::string path = "/proc/self/fd/" + std::to_string(state.get());
+  CHECK(read_rank_state(state.get()).phase.empty());
+  in_child(path, [] {
+    set_phase("a longer phase");
+    set_phase("update");
+    set_last_collective("all_reduce of Float [7]");
+    raise(SIGKILL);
+  });
+  CHECK(read_rank_state(state.get()).phase == "update");
+  CHECK(read_rank_state(state.get()).last_collective == "all_reduce of Float [7]");
+  in_child(path, [] {
+    publish_phase(std::string(1000, 'p'));
+    publish_last_collective(std::string(1000, 'c'));
+  });
+  CHECK(read_rank_state(state.get()).phase == std::string(63, 'p'));
+  CHECK(read_rank_state(state.get()).last_collective == std::string(447, 'c'));
+  // A file with a name, even one of the same size, stays as it is; no file is made.
+  std::ofstream(directory.path("file")) << std::string(512, 'f');
+  in_child(directory.path("file"), [] { set_phase("update"); });
+  CHECK(read_file(directory.path("file")) == std::string(512, 'f'));
+  in_child(directory.path("absent"), [] { set_phase("update"); });
+  CHECK_FALSE(exists(directory.path("absent")));
+  CHECK(read_rank_state(-1).phase.empty());
 }

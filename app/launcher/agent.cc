@@ -23,6 +23,7 @@
 #include "app/launcher/verdict.h"
 #include "app/launcher/worker_group.h"
 #include "app/launcher/worker_logs.h"
+#include "app/rank_state.h"
 #include "data/error.h"
 
 namespace bert {
@@ -119,7 +120,7 @@ class Agent {
     if (ended_) return;
     assignment_ = assignment;
     failures_.clear();
-    error_files_.clear();
+    traces_.clear();
     stopping_ = succeeded_ = false;
     int64_t rank = 0;
     try {
@@ -128,7 +129,8 @@ class Agent {
       for (; rank < config_.nproc_per_node; ++rank) {
         WorkerSpec spec;
         spec.files = files[static_cast<size_t>(rank)];
-        error_files_.push_back(spec.files.error_file);
+        traces_.push_back({spec.files.error_file, Descriptor(make_rank_state())});
+        spec.state = traces_.back().state.get();
         spec.command = worker_command(config_, rank);
         spec.environment = worker_environment(config_, assignment, store, rank, spec.files.error_file);
         spec.environment[kMarkVariable] = mark_;
@@ -215,7 +217,7 @@ class Agent {
     std::vector<Failure> seen;
     for (const WorkerExit& exit : workers_.reap()) {
       if (exit_code_of(exit.status) == kOk || (exit.stopped && !saving_)) continue;
-      seen.push_back(describe_exit(config_, assignment_, exit, error_files_[static_cast<size_t>(exit.local_rank)]));
+      seen.push_back(describe_exit(config_, assignment_, exit, traces_[static_cast<size_t>(exit.local_rank)]));
       if (exit.stopped && seen.back().signal == SIGKILL) seen.back().note = out_of_time_;
     }
     std::sort(seen.begin(), seen.end(), likelier_cause);
@@ -276,7 +278,7 @@ class Agent {
   std::unique_ptr<JobLink> link_;
   MachineTopology topology_;
   Assignment assignment_{.round = -1};
-  std::vector<std::string> error_files_;
+  std::vector<RankTraces> traces_;  // by local rank
   std::vector<Failure> failures_;
   std::optional<EventLoop::TimerId> kill_timer_, settle_timer_;
   int64_t reported_round_ = -1;

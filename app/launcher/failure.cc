@@ -11,6 +11,7 @@
 
 #include "app/bounded_json.h"
 #include "app/exit_codes.h"
+#include "app/rank_state.h"
 #include "data/files.h"
 
 namespace bert {
@@ -84,7 +85,7 @@ std::string signal_name(int number) {
 }
 
 Failure describe_exit(const LaunchConfig& config, const Assignment& assignment, const WorkerExit& exit,
-                      const std::string& error_file) {
+                      const RankTraces& traces) {
   Failure failure;
   failure.rank = assignment.first_rank + exit.local_rank;
   failure.local_rank = exit.local_rank;
@@ -92,12 +93,15 @@ Failure describe_exit(const LaunchConfig& config, const Assignment& assignment, 
   failure.host = config.rendezvous.local_addr;
   failure.exit_code = exit_code_of(exit.status);
   failure.signal = WIFSIGNALED(exit.status) ? WTERMSIG(exit.status) : 0;
-  failure.error_file = error_file;
-  const Json content = error_file_content(error_file);
+  failure.error_file = traces.error_file;
+  const Json content = error_file_content(traces.error_file);
   failure.time = time_of(content, now_seconds());
   failure.message = message_of(content);
   failure.phase = added(content, "phase");
   failure.last_collective = added(content, "last_collective");
+  const RankState state = read_rank_state(traces.state.get());
+  if (failure.phase.empty()) failure.phase = state.phase;
+  if (failure.last_collective.empty()) failure.last_collective = state.last_collective;
   return failure;
 }
 
@@ -154,6 +158,8 @@ void complete_error_file(const Failure& failure) {
   content["exit_code"] = failure.exit_code;
   content["signal"] = failure.signal != 0 ? Json(signal_name(failure.signal)) : Json();
   content["time"] = failure.time;
+  content["phase"] = failure.phase;
+  content["last_collective"] = failure.last_collective;
   const std::string text = content.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   if (!failure.error_file.empty()) write_quietly(failure.error_file, text);
   const char* own = std::getenv("TORCHELASTIC_ERROR_FILE");

@@ -4,14 +4,15 @@
 #include <cstdint>
 #include <string>
 
+#include "app/launcher/socket.h"
 #include "app/launcher/worker_environment.h"
 #include "app/launcher/worker_group.h"
 
 namespace bert {
 
 /// `phase` and `last_collective` are what the rank itself wrote as members of these names into TORCHELASTIC_ERROR_FILE,
-/// at the top or in the message's extraInfo; `message` is its exception, in the form of torch.distributed.elastic's
-/// ErrorHandler or as a string.
+/// at the top or in the message's extraInfo, else what it had published when it died; `message` is its exception, in
+/// the form of torch.distributed.elastic's ErrorHandler or as a string.
 struct Failure {
   int64_t rank = 0, local_rank = 0, pid = 0;  // pid 0: it could not be started
   std::string host;
@@ -25,9 +26,15 @@ struct Failure {
 /// "SIGTERM"; "signal 77" for a number that has no name.
 std::string signal_name(int number);
 
+/// What a rank leaves behind.
+struct RankTraces {
+  std::string error_file;
+  Descriptor state;  // app/rank_state.h
+};
+
 /// Gathers what is known about an exit. A missing or unreadable error file is no error.
 Failure describe_exit(const LaunchConfig& config, const Assignment& assignment, const WorkerExit& exit,
-                      const std::string& error_file);
+                      const RankTraces& traces);
 
 /// What a failure is to others that are seen within a moment, the likeliest cause first: preempted (75: the job ends
 /// whatever else has happened), killed from outside (SIGKILL), failed by itself, failed because another rank did (exit
@@ -44,8 +51,9 @@ bool likelier_cause(const Failure& a, const Failure& b);
 std::string one_line(const Failure& failure);
 
 /// Writes or completes the failed rank's error file: its own members stay, and rank, local_rank, host, pid, exit_code,
-/// signal and time are added; where the rank wrote no message, one in ErrorHandler's form. Also copies it to this
-/// process' own TORCHELASTIC_ERROR_FILE, as torchrun does. Failures to write are ignored: the job's end matters more.
+/// signal, time, phase and last_collective are added; where the rank wrote no message, one in ErrorHandler's form. Also
+/// copies it to this process' own TORCHELASTIC_ERROR_FILE, as torchrun does. Failures to write are ignored: the job's
+/// end matters more.
 void complete_error_file(const Failure& failure);
 
 }  // namespace bert

@@ -46,7 +46,8 @@
 // be abbreviated; TORCHELASTIC_RESTART_COUNT is the same on all nodes; etcd is not spoken; a signal that ends the job
 // gives 128 + n or the ranks' 75, on all nodes; SIGKILL in --signals-to-handle is an error; --monitor-interval is about
 // logs alone, since a rank's end is seen at once, and at least 1 ms; a newcomer does not restart a node that is done;
-// each rank has a variable BERTRUN_JOB; in a program's arguments only ${local_rank} is replaced, a shell's $$ stays.
+// each rank has the variables BERTRUN_JOB and BERTRUN_STATE (app/rank_state.h); in a program's arguments only
+// ${local_rank} is replaced, a shell's $$ stays.
 #pragma once
 
 namespace bert {

@@ -13,6 +13,7 @@
 
 #include "app/exit_codes.h"
 #include "app/launcher/job_token.h"
+#include "app/rank_state.h"
 #include "data/error.h"
 
 namespace bert {
@@ -80,6 +81,9 @@ void bind_to(const std::set<int>& processors, int error_pipe) {
   bind_to(spec.processors, error_pipe);
   setrlimit(RLIMIT_NOFILE, &descriptors);
   for (const char* secret : {kTokenVariable, kTokenFileVariable}) unsetenv(secret);
+  unsetenv(kRankStateVariable);  // another bertrun's
+  if (spec.state >= 0 && fcntl(spec.state, F_SETFD, 0) == 0)
+    setenv(kRankStateVariable, ("/proc/self/fd/" + std::to_string(spec.state)).c_str(), 1);
   for (const auto& [name, value] : spec.environment) setenv(name.c_str(), value.c_str(), 1);
   execvp(arguments[0], arguments);
   give_up(error_pipe, Step::kProgram);

@@ -20,6 +20,7 @@ struct WorkerSpec {
   std::vector<std::string> command;
   std::map<std::string, std::string> environment;
   WorkerFiles files;
+  int state = -1;            // make_rank_state's, which the rank inherits
   std::set<int> processors;  // empty = as the launcher
 };
 
