@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "cuda_ext/multi_tensor.h"
@@ -335,22 +334,20 @@ std::vector<ops::OptimizerTensors> unflatten(const Tensors& in, bool copies) {
 /// An update with the norm of the gradients, which clipping needs. Returns that norm.
 KernelCase update(const std::string& name, UpdateRule rule, const KernelShape& s, double bytes) {
   struct State {
-    std::optional<ops::OptimizerStep> step;  // made in the first call, as a run does
+    ops::OptimizerStep step;
     ops::StepTensors scalars;
   };
-  const auto op = [=, state = std::make_shared<State>()](const Tensors& in) {
-    const auto groups = unflatten(in, low_precision(s));
-    if (!state->step || !state->step->holds(groups)) {
-      state->step.emplace(rule, groups);
-      const auto options = at::device(s.device);
-      state->scalars = {.lr = at::full({}, 1e-6, options),
-                        .inv_scale = {},
-                        .found_inf = {},
-                        .step = at::zeros({}, options.dtype(at::kLong)),
-                        .grad_norm = at::zeros({}, options),
-                        .skipped = at::zeros({}, options)};
-    }
-    state->step->run(
+  const auto options = at::device(s.device);
+  const auto state = std::make_shared<State>(State{.step = ops::OptimizerStep(rule),
+                                                   .scalars = {.lr = at::full({}, 1e-6, options),
+                                                               .inv_scale = {},
+                                                               .found_inf = {},
+                                                               .step = at::zeros({}, options.dtype(at::kLong)),
+                                                               .grad_norm = at::zeros({}, options),
+                                                               .skipped = at::zeros({}, options)}});
+  const auto op = [=](const Tensors& in) {
+    state->step.run(
+        unflatten(in, low_precision(s)),
         {{.beta1 = 0.9, .beta2 = 0.999, .beta3 = 0.1, .eps = 1e-6, .weight_decay = 0.01, .max_grad_norm = 1.0}},
         state->scalars);
     return state->scalars.grad_norm;
@@ -374,12 +371,11 @@ KernelCase adamw(const KernelShape& s) {
   return update("adamw", UpdateRule::kAdamw, s, 4 + 16 + 12 + (low_precision(s) ? 2 : 0));
 }
 
-/// An operation of a TensorList over gradients, and the same without a list.
-KernelCase over_list(const std::string& name, const std::function<Tensor(ops::TensorList&)>& operation,
+/// An operation of MultiTensor over gradients, and the same by ATen.
+KernelCase over_list(const std::string& name, const std::function<Tensor(ops::MultiTensor&, const Tensors&)>& operation,
                      KernelCase::Op aten, const KernelShape& s, double bytes) {
-  const auto op = [=, list = std::make_shared<std::optional<ops::TensorList>>()](const Tensors& in) {
-    if (!*list || !(*list)->holds(in)) list->emplace(in);
-    return operation(**list);
+  const auto op = [=, multi = std::make_shared<ops::MultiTensor>()](const Tensors& in) {
+    return operation(*multi, in);
   };
   return {.name = name,
           .inputs = [s] { return gradients(s); },
@@ -391,15 +387,15 @@ KernelCase over_list(const std::string& name, const std::function<Tensor(ops::Te
 
 KernelCase l2_norm(const KernelShape& s) {
   return over_list(
-      "l2_norm", [](ops::TensorList& list) { return list.norm(); }, reference::norm, s, 4);
+      "l2_norm", [](ops::MultiTensor& multi, const Tensors& in) { return multi.norm(in); }, reference::norm, s, 4);
 }
 
 KernelCase unscale(const KernelShape& s) {
   const Tensor inv_scale = at::full({}, 0.5, at::device(s.device)), found_inf = at::zeros({}, at::device(s.device));
   return over_list(
       "unscale",
-      [=](ops::TensorList& list) {
-        list.unscale_(inv_scale, found_inf);
+      [=](ops::MultiTensor& multi, const Tensors& in) {
+        multi.unscale_(in, inv_scale, found_inf);
         return found_inf;
       },
       [=](const Tensors& in) {

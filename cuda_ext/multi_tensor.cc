@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <utility>
+#include <initializer_list>
+#include <string>
 
 #include "cuda_ext/multi_tensor_backend.h"
 #include "cuda_ext/multi_tensor_cpu.h"
@@ -14,24 +16,23 @@ namespace bert::ops {
 namespace {
 
 /// The lists by ATen's operators, in any dtype, layout and place.
-class AtenList : public TensorList::Backend {
+class AtenList : public MultiTensor::Backend {
  public:
-  explicit AtenList(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {}
+  at::Tensor norm(const std::vector<at::Tensor>& tensors) override { return norms(tensors).norm(); }
 
-  const at::Tensor& norm() override { return norm_ = norms().norm(); }
-
-  const at::Tensor& norms() override {
+  at::Tensor norms(const std::vector<at::Tensor>& tensors) override {
     std::vector<at::Tensor> norms;
-    norms.reserve(tensors_.size());
-    for (const at::Tensor& tensor : tensors_) {
+    norms.reserve(tensors.size());
+    for (const at::Tensor& tensor : tensors) {
       const at::ScalarType accumulate = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
       norms.push_back(at::norm(tensor, 2, accumulate).to(at::kDouble));
     }
-    return norms_ = at::stack(norms);
+    return at::stack(norms);
   }
 
-  void unscale_(const at::Tensor& inv_scale, const at::Tensor& found_inf) override {
-    for (const at::Tensor& tensor : tensors_) {
+  void unscale_(const std::vector<at::Tensor>& tensors, const at::Tensor& inv_scale,
+                const at::Tensor& found_inf) override {
+    for (const at::Tensor& tensor : tensors) {
       if (tensor.scalar_type() == at::kDouble) {  // the operator below has no fp64 on the CPU
         found_inf.masked_fill_(tensor.isfinite().all().logical_not(), 1.0);
         tensor.mul_(inv_scale);
@@ -40,29 +41,25 @@ class AtenList : public TensorList::Backend {
       }
     }
   }
-
- private:
-  std::vector<at::Tensor> tensors_;
-  at::Tensor norm_, norms_;
 };
 
 /// Steps by ATen's operators. 0-dimensional fp64 scalars do not promote fp32 tensors.
 class AtenStep : public OptimizerStep::Backend {
  public:
-  AtenStep(UpdateRule rule, const std::vector<OptimizerTensors>& groups)
-      : rule_(rule), groups_(groups), grads_(all_grads(groups)) {}
+  explicit AtenStep(UpdateRule rule) : rule_(rule) {}
 
-  void run(const std::vector<UpdateOptions>& options, const StepTensors& scalars) override {
+  void run(const std::vector<OptimizerTensors>& groups, const std::vector<UpdateOptions>& options,
+           const StepTensors& scalars) override {
     const auto number = scalars.grad_norm.options().dtype(at::kDouble);
     const at::Tensor inv_scale = scalars.inv_scale.defined() ? scalars.inv_scale.to(at::kDouble) : at::ones({}, number);
-    const at::Tensor norm = grads_.norm() * inv_scale;
+    const at::Tensor norm = AtenList().norm(all_grads(groups)) * inv_scale;
     scalars.grad_norm.copy_(norm);
     at::Tensor skip = scalars.grad_norm.isfinite().logical_not_();
     if (scalars.found_inf.defined()) skip = skip.logical_or(scalars.found_inf.ne(0));
     scalars.skipped.copy_(skip);
     scalars.step.add_(skip.logical_not());
     const at::Tensor steps = scalars.step.to(at::kDouble);
-    for (size_t g = 0; g < groups_.size(); ++g) {
+    for (size_t g = 0; g < groups.size(); ++g) {
       const UpdateOptions& o = options[g];
       const at::Tensor lr = scalars.lr.defined() ? scalars.lr.to(at::kDouble) : at::full({}, o.lr, number);
       Numbers numbers{.lr = lr * o.lr_scale,
@@ -74,7 +71,7 @@ class AtenStep : public OptimizerStep::Backend {
         numbers.correction1 = 1.0 - at::pow(o.beta1, steps);
         numbers.correction2 = 1.0 - at::pow(o.beta2, steps);
       }
-      for (size_t i = 0; i < groups_[g].params.size(); ++i) update(groups_[g], i, o, numbers);
+      for (size_t i = 0; i < groups[g].params.size(); ++i) update(groups[g], i, o, numbers);
     }
   }
 
@@ -83,12 +80,6 @@ class AtenStep : public OptimizerStep::Backend {
     at::Tensor lr, multiplier, correction1, correction2;  // fp64 scalars
     at::Tensor skip;                                      // bool scalar
   };
-
-  static std::vector<at::Tensor> all_grads(const std::vector<OptimizerTensors>& groups) {
-    std::vector<at::Tensor> grads;
-    for (const OptimizerTensors& group : groups) grads.insert(grads.end(), group.grads.begin(), group.grads.end());
-    return grads;
-  }
 
   /// clip_coefficient() of a tensor.
   [[nodiscard]] at::Tensor clip(const at::Tensor& norm, const UpdateOptions& o) const {
@@ -129,8 +120,6 @@ class AtenStep : public OptimizerStep::Backend {
   }
 
   UpdateRule rule_;
-  std::vector<OptimizerTensors> groups_;
-  AtenList grads_;
 };
 
 /// Calls visit(tensor) for every tensor of every group, undefined copies too.
@@ -143,11 +132,68 @@ void for_each_tensor(const std::vector<OptimizerTensors>& groups, const Visit& v
   }
 }
 
-const void* place_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
+TensorTraits traits_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {.numel = tensor.numel(),
+          .dtype = tensor.scalar_type(),
+          .device = tensor.device(),
+          .dense = tensor.layout() == at::kStrided && tensor.is_contiguous()};
+}
 
-bool same_tensors(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const at::Tensor& x, const at::Tensor& y) { return x.is_same(y); });
+/// Backends read scalars where they lie: what they could not read is refused here.
+void check_scalar(const char* where, const char* name, const at::Tensor& scalar,
+                  std::initializer_list<at::ScalarType> dtypes, at::Device device) {
+  const auto expected = [&] {
+    std::string words;
+    for (const at::ScalarType dtype : dtypes) words += c10::str(words.empty() ? "" : " or ", dtype);
+    return c10::str(", expected a 0-dimensional tensor of ", words, " on ", device, ", the device of the tensors");
+  };
+  TORCH_CHECK_VALUE(scalar.defined(), where, ": ", name, " is undefined", expected());
+  const bool right_dtype = std::find(dtypes.begin(), dtypes.end(), scalar.scalar_type()) != dtypes.end();
+  TORCH_CHECK_VALUE(right_dtype && scalar.dim() == 0 && scalar.device() == device && scalar.layout() == at::kStrided,
+                    where, ": ", name, " is ", scalar.scalar_type(), " ", scalar.sizes(), " on ", scalar.device(),
+                    expected());
+}
+
+void check_scalars(const StepTensors& scalars, at::Device device) {
+  const auto check = [&](const char* name, const at::Tensor& scalar, std::initializer_list<at::ScalarType> dtypes) {
+    check_scalar("OptimizerStep::run", name, scalar, dtypes, device);
+  };
+  if (scalars.lr.defined()) check("lr", scalars.lr, {at::kFloat, at::kDouble});
+  if (scalars.inv_scale.defined()) check("inv_scale", scalars.inv_scale, {at::kFloat, at::kDouble});
+  if (scalars.found_inf.defined()) check("found_inf", scalars.found_inf, {at::kFloat});
+  check("step", scalars.step, {at::kLong});
+  check("grad_norm", scalars.grad_norm, {at::kFloat});
+  check("skipped", scalars.skipped, {at::kFloat});
+}
+
+/// The first parameter, whose device is that of all.
+const at::Tensor& first_param(const std::vector<OptimizerTensors>& groups) {
+  for (const OptimizerTensors& group : groups) {
+    if (!group.params.empty()) return group.params.front();
+  }
+  C10_THROW_ERROR(ValueError, "OptimizerStep::run: the groups have no tensors");
+}
+
+void check_groups(const std::vector<OptimizerTensors>& groups) {
+  const at::Device device = first_param(groups).device();
+  for (const OptimizerTensors& group : groups) {
+    const size_t size = group.params.size();
+    TORCH_CHECK_VALUE(group.copies.size() == size && group.grads.size() == size && group.exp_avg.size() == size &&
+                          group.exp_avg_sq.size() == size,
+                      "OptimizerStep::run: a group of ", size, " params has ", group.copies.size(), " copies, ",
+                      group.grads.size(), " grads, ", group.exp_avg.size(), " exp_avg and ", group.exp_avg_sq.size(),
+                      " exp_avg_sq, expected as many of each");
+    for (size_t i = 0; i < size; ++i) {
+      const at::Tensor &param = group.params[i], &copy = group.copies[i];
+      for (const at::Tensor* other : {&group.grads[i], &group.exp_avg[i], &group.exp_avg_sq[i], &copy}) {
+        if (other == &copy && !copy.defined()) continue;
+        TORCH_CHECK_VALUE(other->sizes() == param.sizes() && other->device() == device,
+                          "OptimizerStep::run: with a param of ", param.sizes(), " on ", device,
+                          " comes a gradient, moment or copy of ", other->sizes(), " on ", other->device());
+      }
+    }
+  }
 }
 
 /// Tells autograd that the loops wrote to the tensors, as an in-place operator would.
@@ -182,98 +228,102 @@ bool dense_fp32(const std::vector<OptimizerTensors>& groups, at::DeviceType devi
   });
 }
 
-TensorList::TensorList(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
-  TORCH_CHECK_VALUE(!tensors_.empty(), "TensorList: the list of tensors is empty");
-  for (const at::Tensor& tensor : tensors_) {
-    TORCH_CHECK_VALUE(tensor.is_floating_point() && tensor.device() == tensors_.front().device(), "TensorList: got ",
+std::vector<at::Tensor> all_grads(const std::vector<OptimizerTensors>& groups) {
+  std::vector<at::Tensor> grads;
+  for (const OptimizerTensors& group : groups) grads.insert(grads.end(), group.grads.begin(), group.grads.end());
+  return grads;
+}
+
+MultiTensor::MultiTensor() = default;
+MultiTensor::~MultiTensor() = default;
+MultiTensor::MultiTensor(MultiTensor&&) noexcept = default;
+MultiTensor& MultiTensor::operator=(MultiTensor&&) noexcept = default;
+
+MultiTensor::Backend& MultiTensor::backend_for(const std::vector<at::Tensor>& tensors) {
+  if (backend_ &&
+      std::equal(tensors.begin(), tensors.end(), traits_.begin(), traits_.end(),
+                 [](const at::Tensor& tensor, const TensorTraits& traits) { return traits_of(tensor) == traits; })) {
+    return *backend_;
+  }
+  backend_.reset();
+  traits_.clear();
+  TORCH_CHECK_VALUE(!tensors.empty(), "MultiTensor: the list of tensors is empty");
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK_VALUE(tensor.is_floating_point() && tensor.device() == tensors.front().device(), "MultiTensor: got ",
                       tensor.scalar_type(), " on ", tensor.device(), ", expected floating point on ",
-                      tensors_.front().device(), ", the first tensor's device");
-    places_.push_back(place_of(tensor));
+                      tensors.front().device(), ", the first tensor's device");
+    traits_.push_back(traits_of(tensor));
   }
-  const bool low_or_fp32 = std::all_of(tensors_.begin(), tensors_.end(),
-                                       [](const at::Tensor& tensor) { return tensor.element_size() <= 4; });
-  if (cpu::takes(tensors_)) {
-    backend_ = cpu::make_list(tensors_);
-  } else if (cuda_multi_tensor().list != nullptr && low_or_fp32 && dense(tensors_, at::kCUDA)) {
-    backend_ = cuda_multi_tensor().list(tensors_);
+  const bool low_or_fp32 =
+      std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.element_size() <= 4; });
+  if (cpu::takes(tensors)) {
+    backend_ = cpu::make_list(tensors);
+  } else if (cuda_multi_tensor().list != nullptr && low_or_fp32 && dense(tensors, at::kCUDA)) {
+    backend_ = cuda_multi_tensor().list(tensors);
   } else {
-    backend_ = std::make_unique<AtenList>(tensors_);
+    backend_ = std::make_unique<AtenList>();
   }
+  return *backend_;
 }
 
-TensorList::~TensorList() = default;
-TensorList::TensorList(TensorList&&) noexcept = default;
-TensorList& TensorList::operator=(TensorList&&) noexcept = default;
-
-bool TensorList::holds(const std::vector<at::Tensor>& tensors) const {
-  return same_tensors(tensors, tensors_) &&
-         std::equal(tensors_.begin(), tensors_.end(), places_.begin(),
-                    [](const at::Tensor& tensor, const void* place) { return place_of(tensor) == place; });
-}
-
-const at::Tensor& TensorList::norm() {
+at::Tensor MultiTensor::norm(const std::vector<at::Tensor>& tensors) {
   const at::NoGradGuard no_grad;
-  return backend_->norm();
+  return backend_for(tensors).norm(tensors);
 }
 
-const at::Tensor& TensorList::norms() {
+at::Tensor MultiTensor::norms(const std::vector<at::Tensor>& tensors) {
   const at::NoGradGuard no_grad;
-  return backend_->norms();
+  return backend_for(tensors).norms(tensors);
 }
 
-void TensorList::unscale_(const at::Tensor& inv_scale, const at::Tensor& found_inf) {
+void MultiTensor::unscale_(const std::vector<at::Tensor>& tensors, const at::Tensor& inv_scale,
+                           const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
-  backend_->unscale_(inv_scale, found_inf);
-  bump_versions(tensors_);
+  Backend& backend = backend_for(tensors);
+  check_scalar("MultiTensor::unscale_", "inv_scale", inv_scale, {at::kFloat}, tensors.front().device());
+  check_scalar("MultiTensor::unscale_", "found_inf", found_inf, {at::kFloat}, tensors.front().device());
+  backend.unscale_(tensors, inv_scale, found_inf);
+  bump_versions(tensors);
 }
 
-OptimizerStep::OptimizerStep(UpdateRule rule, std::vector<OptimizerTensors> groups)
-    : rule_(rule), groups_(std::move(groups)) {
-  for (const OptimizerTensors& group : groups_) {
-    const size_t size = group.params.size();
-    TORCH_CHECK_VALUE(group.copies.size() == size && group.grads.size() == size && group.exp_avg.size() == size &&
-                          group.exp_avg_sq.size() == size,
-                      "OptimizerStep: a group of ", size, " params has ", group.copies.size(), " copies, ",
-                      group.grads.size(), " grads, ", group.exp_avg.size(), " exp_avg and ", group.exp_avg_sq.size(),
-                      " exp_avg_sq, expected as many of each");
-    for (size_t i = 0; i < size; ++i) {
-      TORCH_CHECK_VALUE(group.params[i].sizes() == group.grads[i].sizes(), "OptimizerStep: a param of ",
-                        group.params[i].sizes(), " has a gradient of ", group.grads[i].sizes());
-    }
-  }
-  for_each_tensor(groups_, [&](const at::Tensor& tensor) { places_.push_back(place_of(tensor)); });
-  if (dense_fp32(groups_, at::kCPU)) {
-    backend_ = cpu::make_step(rule, groups_);
-  } else if (cuda_multi_tensor().step != nullptr && dense_fp32(groups_, at::kCUDA)) {
-    backend_ = cuda_multi_tensor().step(rule, groups_);
-  } else {
-    backend_ = std::make_unique<AtenStep>(rule, groups_);
-  }
-}
-
+OptimizerStep::OptimizerStep(UpdateRule rule) : rule_(rule) {}
 OptimizerStep::~OptimizerStep() = default;
 OptimizerStep::OptimizerStep(OptimizerStep&&) noexcept = default;
 OptimizerStep& OptimizerStep::operator=(OptimizerStep&&) noexcept = default;
 
-bool OptimizerStep::holds(const std::vector<OptimizerTensors>& groups) const {
-  const auto same = [](const OptimizerTensors& a, const OptimizerTensors& b) {
-    return same_tensors(a.params, b.params) && same_tensors(a.copies, b.copies) && same_tensors(a.grads, b.grads) &&
-           same_tensors(a.exp_avg, b.exp_avg) && same_tensors(a.exp_avg_sq, b.exp_avg_sq);
-  };
-  if (!std::equal(groups.begin(), groups.end(), groups_.begin(), groups_.end(), same)) return false;
-  bool unmoved = true;
-  auto place = places_.begin();
-  for_each_tensor(groups_, [&](const at::Tensor& tensor) { unmoved = place_of(tensor) == *place++ && unmoved; });
-  return unmoved;
+OptimizerStep::Backend& OptimizerStep::backend_for(const std::vector<OptimizerTensors>& groups) {
+  const auto same_size = [](const OptimizerTensors& group, size_t size) { return group.params.size() == size; };
+  bool same = backend_ && std::equal(groups.begin(), groups.end(), group_sizes_.begin(), group_sizes_.end(), same_size);
+  if (same) {
+    auto traits = traits_.begin();
+    for_each_tensor(groups, [&](const at::Tensor& tensor) { same = traits_of(tensor) == *traits++ && same; });
+  }
+  if (same) return *backend_;
+  backend_.reset();
+  traits_.clear();
+  group_sizes_.clear();
+  for (const OptimizerTensors& group : groups) group_sizes_.push_back(group.params.size());
+  for_each_tensor(groups, [&](const at::Tensor& tensor) { traits_.push_back(traits_of(tensor)); });
+  if (dense_fp32(groups, at::kCPU)) {
+    backend_ = cpu::make_step(rule_, groups);
+  } else if (cuda_multi_tensor().step != nullptr && dense_fp32(groups, at::kCUDA)) {
+    backend_ = cuda_multi_tensor().step(rule_, groups);
+  } else {
+    backend_ = std::make_unique<AtenStep>(rule_);
+  }
+  return *backend_;
 }
 
-void OptimizerStep::run(const std::vector<UpdateOptions>& options, const StepTensors& scalars) {
-  TORCH_CHECK_VALUE(options.size() == groups_.size(), "OptimizerStep::run: got options for ", options.size(),
-                    " groups, expected ", groups_.size());
+void OptimizerStep::run(const std::vector<OptimizerTensors>& groups, const std::vector<UpdateOptions>& options,
+                        const StepTensors& scalars) {
+  TORCH_CHECK_VALUE(options.size() == groups.size(), "OptimizerStep::run: got options for ", options.size(),
+                    " groups, expected ", groups.size());
+  check_groups(groups);
+  check_scalars(scalars, first_param(groups).device());
   const at::NoGradGuard no_grad;
-  if (reference::replaces(OpGroup::kOptimizer)) return reference::step(rule_, groups_, options, scalars);
-  backend_->run(options, scalars);
-  for (const OptimizerTensors& group : groups_) {
+  if (reference::replaces(OpGroup::kOptimizer)) return reference::step(rule_, groups, options, scalars);
+  backend_for(groups).run(groups, options, scalars);
+  for (const OptimizerTensors& group : groups) {
     bump_versions(group.params);
     bump_versions(group.copies);
   }

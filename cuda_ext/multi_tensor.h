@@ -1,7 +1,13 @@
 // The optimizer's arithmetic over lists of tensors: norm, unscaling, LAMB, AdamW. All scalars are tensors on the
-// tensors' device, so a step needs no host synchronisation. What a list needs besides its tensors (chunks, device
-// tables, workspaces) is made once, when the list is: calls allocate nothing. fp32 on the CPU takes the vector loops of
+// tensors' device, so a step needs no host synchronisation. fp32 on the CPU takes the vector loops of
 // cpu_simd_optim.inc, on CUDA the kernels of multi_tensor_*.cu; anything else takes ATen operators.
+//
+// Note [Tensors that move]
+// Every call is given its tensors, and none is kept afterwards: gradients that are set to none between steps give their
+// memory back. What a list needs besides its tensors (chunks, device tables, workspaces) is made in the first call and
+// serves as long as number, sizes and dtypes stay. Where only addresses changed, new ones go to the device from pinned
+// memory, in the order of the stream and without a wait; where none did, a call copies and allocates nothing. A CUDA
+// graph holds the addresses of its capture: take one step over the same tensors before it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,34 +24,42 @@ namespace bert::ops {
 // beta2) (g^2 - v). 0.999 rounded to fp32 is off by 1.3e-8, every step in the same direction: after 100 steps v would
 // be wrong by 1e-6. 1 - 0.999 rounded is off by 5e-11.
 
-/// A list of tensors on one device for norms and unscaling.
-class TensorList {
- public:
-  /// Dense tensors of floating types. They are held; their memory must stay where it is (see holds()).
-  explicit TensorList(std::vector<at::Tensor> tensors);
-  ~TensorList();
-  TensorList(TensorList&&) noexcept;
-  TensorList& operator=(TensorList&&) noexcept;
+/// What tables and workspaces are made for, of one tensor.
+struct TensorTraits {
+  int64_t numel = -1;  // -1: undefined
+  at::ScalarType dtype = at::ScalarType::Undefined;
+  at::Device device = at::kCPU;
+  bool dense = false;  // strided and contiguous
 
-  /// Whether the list is of these tensors and their memory has not moved since. Compares on the host.
-  [[nodiscard]] bool holds(const std::vector<at::Tensor>& tensors) const;
+  bool operator==(const TensorTraits&) const = default;
+};
+
+/// Norms and unscaling of lists of tensors: dense ones of floating types, at least one, on one device. Throws
+/// c10::Error otherwise.
+class MultiTensor {
+ public:
+  MultiTensor();
+  ~MultiTensor();
+  MultiTensor(MultiTensor&&) noexcept;
+  MultiTensor& operator=(MultiTensor&&) noexcept;
 
   /// The l2 norm of all elements, an fp64 scalar that the next call overwrites. Its order depends on neither
   /// threads nor instruction set, nor on the model of the GPU. inf or NaN exactly when an element is (CPU, fp32;
   /// elsewhere also when the square of an element overflows).
-  [[nodiscard]] const at::Tensor& norm();
+  [[nodiscard]] at::Tensor norm(const std::vector<at::Tensor>& tensors);
   /// The l2 norms of the tensors, fp64 [n], which the next call overwrites.
-  [[nodiscard]] const at::Tensor& norms();
+  [[nodiscard]] at::Tensor norms(const std::vector<at::Tensor>& tensors);
 
-  /// tensors *= inv_scale in place; found_inf (fp32 scalar) becomes 1 when an element is inf or NaN, else keeps its
-  /// value. inv_scale: fp32 scalar.
-  void unscale_(const at::Tensor& inv_scale, const at::Tensor& found_inf);
+  /// tensors *= inv_scale in place; found_inf becomes 1 when an element is inf or NaN, else keeps its value. Both fp32,
+  /// 0-dimensional, on the tensors' device; throws c10::Error otherwise.
+  void unscale_(const std::vector<at::Tensor>& tensors, const at::Tensor& inv_scale, const at::Tensor& found_inf);
 
   class Backend;
 
  private:
-  std::vector<at::Tensor> tensors_;
-  std::vector<const void*> places_;
+  Backend& backend_for(const std::vector<at::Tensor>& tensors);
+
+  std::vector<TensorTraits> traits_;  // what backend_ was made for
   std::unique_ptr<Backend> backend_;
 };
 
@@ -59,7 +73,7 @@ struct OptimizerTensors {
   std::vector<at::Tensor> exp_avg_sq;  // dtype of params
 };
 
-/// What a step reads and what it says: 0-dimensional, on the device of the tensors.
+/// What a step reads and what it says: 0-dimensional, on the device of the tensors (c10::Error otherwise).
 struct StepTensors {
   at::Tensor lr;         // fp32 or fp64; undefined: UpdateOptions::lr of each group
   at::Tensor inv_scale;  // fp32 or fp64: gradients are multiplied by it; undefined: 1
@@ -81,24 +95,25 @@ struct StepTensors {
 /// Sources: You et al. 2020, in the form of NVIDIA's BERT (recipe: NVLAMB); Loshchilov and Hutter 2019.
 class OptimizerStep {
  public:
-  OptimizerStep(UpdateRule rule, std::vector<OptimizerTensors> groups);
+  explicit OptimizerStep(UpdateRule rule);
   ~OptimizerStep();
   OptimizerStep(OptimizerStep&&) noexcept;
   OptimizerStep& operator=(OptimizerStep&&) noexcept;
 
-  /// Whether the steps are over these tensors and their memory has not moved since. Compares on the host.
-  [[nodiscard]] bool holds(const std::vector<OptimizerTensors>& groups) const;
-
   /// One step; options: one entry per group. On CUDA at most three launches; a copy to the device when options differ
-  /// from the last call's.
-  void run(const std::vector<UpdateOptions>& options, const StepTensors& scalars);
+  /// from the last call's. Throws c10::Error, before anything changes, when groups, options or scalars do not belong
+  /// together.
+  void run(const std::vector<OptimizerTensors>& groups, const std::vector<UpdateOptions>& options,
+           const StepTensors& scalars);
 
   class Backend;
 
  private:
+  Backend& backend_for(const std::vector<OptimizerTensors>& groups);
+
   UpdateRule rule_;
-  std::vector<OptimizerTensors> groups_;
-  std::vector<const void*> places_;
+  std::vector<TensorTraits> traits_;  // what backend_ was made for, in the order of for_each_tensor()
+  std::vector<size_t> group_sizes_;   // likewise
   std::unique_ptr<Backend> backend_;
 };
 

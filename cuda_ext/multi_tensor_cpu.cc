@@ -30,41 +30,45 @@ void for_each_task(size_t count, const Task& task) {
   });
 }
 
+template <class T>
+int64_t count(const std::vector<T>& values) {
+  return static_cast<int64_t>(values.size());
+}
+
 double number(const at::Tensor& scalar) {
   return scalar.scalar_type() == at::kDouble ? *scalar.const_data_ptr<double>() : *scalar.const_data_ptr<float>();
 }
 
 double number_or(const at::Tensor& scalar, double otherwise) { return scalar.defined() ? number(scalar) : otherwise; }
 
-class CpuList : public TensorList::Backend {
+class CpuList : public MultiTensor::Backend {
  public:
   CpuList(const std::vector<at::Tensor>& tensors, const OptimKernels& kernels)
-      : kernels_(kernels),
-        norm_(at::empty({}, at::kDouble)),
-        norms_(at::empty({static_cast<int64_t>(tensors.size())}, at::kDouble)) {
-    for (const at::Tensor& tensor : tensors) {
-      append_chunks(static_cast<int64_t>(data_.size()), tensor.numel(), kChunkElements, chunks_);
-      data_.push_back(tensor.mutable_data_ptr<float>());
+      : kernels_(kernels), norm_(at::empty({}, at::kDouble)), norms_(at::empty({count(tensors)}, at::kDouble)) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      append_chunks(static_cast<int64_t>(i), tensors[i].numel(), kChunkElements, chunks_);
     }
+    data_.resize(tensors.size());
     sums_.resize(chunks_.size());
     finite_.resize(chunks_.size());
   }
 
   /// The sum of the squares of all elements.
-  double sum_of_squares() {
+  double sum_of_squares(const std::vector<at::Tensor>& tensors) {
+    place(tensors);
     for_each_task(chunks_.size(), [&](size_t c) { sums_[c] = kernels_.sum_of_squares(at(c), chunks_[c].size); });
     double total = 0.0;
     for (const double sum : sums_) total += sum;
     return total;
   }
 
-  const at::Tensor& norm() override {
-    *norm_.mutable_data_ptr<double>() = std::sqrt(sum_of_squares());
+  at::Tensor norm(const std::vector<at::Tensor>& tensors) override {
+    *norm_.mutable_data_ptr<double>() = std::sqrt(sum_of_squares(tensors));
     return norm_;
   }
 
-  const at::Tensor& norms() override {
-    sum_of_squares();
+  at::Tensor norms(const std::vector<at::Tensor>& tensors) override {
+    sum_of_squares(tensors);
     const std::span<double> norms(norms_.mutable_data_ptr<double>(), data_.size());
     add_by_tensor(norms);
     for (double& norm : norms) norm = std::sqrt(norm);
@@ -77,7 +81,9 @@ class CpuList : public TensorList::Backend {
     for (size_t c = 0; c < chunks_.size(); ++c) squares[static_cast<size_t>(chunks_[c].tensor)] += sums_[c];
   }
 
-  void unscale_(const at::Tensor& inv_scale, const at::Tensor& found_inf) override {
+  void unscale_(const std::vector<at::Tensor>& tensors, const at::Tensor& inv_scale,
+                const at::Tensor& found_inf) override {
+    place(tensors);
     const auto factor = static_cast<float>(number(inv_scale));
     for_each_task(chunks_.size(),
                   [&](size_t c) { finite_[c] = kernels_.scale(at(c), chunks_[c].size, factor) ? 1 : 0; });
@@ -85,6 +91,9 @@ class CpuList : public TensorList::Backend {
   }
 
  private:
+  void place(const std::vector<at::Tensor>& tensors) {
+    for (size_t i = 0; i < tensors.size(); ++i) data_[i] = tensors[i].mutable_data_ptr<float>();
+  }
   [[nodiscard]] float* at(size_t c) const { return data_[static_cast<size_t>(chunks_[c].tensor)] + chunks_[c].begin; }
 
   const OptimKernels& kernels_;
@@ -100,7 +109,11 @@ class CpuStep : public OptimizerStep::Backend {
   CpuStep(UpdateRule rule, const std::vector<OptimizerTensors>& groups, const OptimKernels& kernels)
       : rule_(rule), kernels_(kernels), grads_(all_grads(groups), kernels), scalars_(groups.size()) {
     for (size_t g = 0; g < groups.size(); ++g) {
-      for (size_t i = 0; i < groups[g].params.size(); ++i) append(groups[g], g, i);
+      for (const at::Tensor& param : groups[g].params) {
+        OptimEntry& entry =
+            entries_.emplace_back(OptimEntry{.group = static_cast<int32_t>(g), .first_chunk = count(chunks_)});
+        entry.chunks = append_chunks(count(entries_) - 1, param.numel(), kChunkElements, chunks_);
+      }
     }
     norms_.resize(chunks_.size());
     rates_.resize(entries_.size());
@@ -110,8 +123,11 @@ class CpuStep : public OptimizerStep::Backend {
     if (rule == UpdateRule::kLamb) schedule_lamb();
   }
 
-  void run(const std::vector<UpdateOptions>& options, const StepTensors& scalars) override {
-    const double inv_scale = number_or(scalars.inv_scale, 1.0), norm = std::sqrt(grads_.sum_of_squares()) * inv_scale;
+  void run(const std::vector<OptimizerTensors>& groups, const std::vector<UpdateOptions>& options,
+           const StepTensors& scalars) override {
+    place(groups);
+    const double inv_scale = number_or(scalars.inv_scale, 1.0),
+                 norm = std::sqrt(grads_.sum_of_squares(all_grads(groups))) * inv_scale;
     const auto grad_norm = static_cast<float>(norm);
     const bool skip = !std::isfinite(grad_norm) || number_or(scalars.found_inf, 0.0) != 0.0;
     *scalars.grad_norm.mutable_data_ptr<float>() = grad_norm;
@@ -141,26 +157,20 @@ class CpuStep : public OptimizerStep::Backend {
   };
   static constexpr int64_t kRateKnown = -1;
 
-  static std::vector<at::Tensor> all_grads(const std::vector<OptimizerTensors>& groups) {
-    std::vector<at::Tensor> grads;
-    for (const OptimizerTensors& group : groups) grads.insert(grads.end(), group.grads.begin(), group.grads.end());
-    return grads;
-  }
-
-  void append(const OptimizerTensors& group, size_t g, size_t i) {
-    OptimEntry entry{.param = group.params[i].mutable_data_ptr<float>(),
-                     .exp_avg = group.exp_avg[i].mutable_data_ptr<float>(),
-                     .exp_avg_sq = group.exp_avg_sq[i].mutable_data_ptr<float>(),
-                     .grad = group.grads[i].const_data_ptr<float>(),
-                     .group = static_cast<int32_t>(g),
-                     .first_chunk = static_cast<int64_t>(chunks_.size())};
-    if (const at::Tensor& copy = group.copies[i]; copy.defined()) {
-      entry.copy = copy.mutable_data_ptr();
-      entry.copy_type = copy.scalar_type() == at::kHalf ? CopyType::kHalf : CopyType::kBFloat16;
+  void place(const std::vector<OptimizerTensors>& groups) {
+    auto entry = entries_.begin();
+    for (const OptimizerTensors& group : groups) {
+      for (size_t i = 0; i < group.params.size(); ++i, ++entry) {
+        entry->param = group.params[i].mutable_data_ptr<float>();
+        entry->exp_avg = group.exp_avg[i].mutable_data_ptr<float>();
+        entry->exp_avg_sq = group.exp_avg_sq[i].mutable_data_ptr<float>();
+        entry->grad = group.grads[i].const_data_ptr<float>();
+        if (const at::Tensor& copy = group.copies[i]; copy.defined()) {
+          entry->copy = copy.mutable_data_ptr();
+          entry->copy_type = copy.scalar_type() == at::kHalf ? CopyType::kHalf : CopyType::kBFloat16;
+        }
+      }
     }
-    entry.chunks =
-        append_chunks(static_cast<int64_t>(entries_.size()), group.params[i].numel(), kChunkElements, chunks_);
-    entries_.push_back(entry);
   }
 
   /// The moments of a batch of tensors come before the updates of the batch before it.
@@ -258,7 +268,7 @@ bool takes(const std::vector<at::Tensor>& tensors) {
          });
 }
 
-std::unique_ptr<TensorList::Backend> make_list(const std::vector<at::Tensor>& tensors, const OptimKernels& kernels) {
+std::unique_ptr<MultiTensor::Backend> make_list(const std::vector<at::Tensor>& tensors, const OptimKernels& kernels) {
   return std::make_unique<CpuList>(tensors, kernels);
 }
 

@@ -17,8 +17,8 @@ namespace bert::ops::cpu {
 /// Whether all tensors are fp32, dense, contiguous and on the CPU.
 [[nodiscard]] bool takes(const std::vector<at::Tensor>& tensors);
 
-/// The implementations for tensors that takes() and dense_fp32() accept.
-[[nodiscard]] std::unique_ptr<TensorList::Backend> make_list(
+/// The implementations for tensors that takes() and dense_fp32() accept, and for others of their traits.
+[[nodiscard]] std::unique_ptr<MultiTensor::Backend> make_list(
     const std::vector<at::Tensor>& tensors, const OptimKernels& kernels = optim_kernels(cpu_capability()));
 [[nodiscard]] std::unique_ptr<OptimizerStep::Backend> make_step(
     UpdateRule rule, const std::vector<OptimizerTensors>& groups,

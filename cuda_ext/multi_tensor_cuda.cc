@@ -1,12 +1,14 @@
-// The CUDA side of multi_tensor.h: builds the tables of multi_tensor_launchers.h in device memory, once for a list of
-// tensors, and launches. A step copies nothing to the device and allocates nothing, so that a graph can capture it;
-// only options that changed are copied again.
+// The CUDA side of multi_tensor.h: keeps the tables of multi_tensor_launchers.h in device memory and launches. A step
+// over the tensors and options of the one before copies nothing to the device and allocates nothing, so that a graph
+// can capture it; what changed is copied again (Note [Tensors that move]).
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 
 #include <cstring>
+#include <utility>
 
 #include "cuda_ext/launch.h"
 #include "cuda_ext/multi_tensor_backend.h"
@@ -16,10 +18,10 @@ namespace bert::cuda {
 namespace {
 
 using at::Tensor;
+using ops::MultiTensor;
 using ops::OptimizerStep;
 using ops::OptimizerTensors;
 using ops::StepTensors;
-using ops::TensorList;
 
 constexpr uintptr_t kWidth = 4;  // elements of a vector
 
@@ -36,126 +38,168 @@ T* pointer(const Tensor& bytes) {
   return static_cast<T*>(bytes.mutable_data_ptr());
 }
 
-/// Plain structs as bytes in device memory.
+/// Plain structs and their copy in device memory. A copy to the device waits for nothing: it runs in the order of the
+/// stream, and torch gives its pinned block to others only after it.
 template <class T>
-Tensor upload(const std::vector<T>& values, const Tensor& like) {
-  const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
-  const Tensor host = at::empty({bytes}, at::kByte);
-  if (bytes > 0) std::memcpy(host.mutable_data_ptr(), values.data(), static_cast<size_t>(bytes));
-  return host.to(like.device());
-}
+class Mirror {
+ public:
+  Mirror(std::vector<T> values, const Tensor& like)
+      : values_(std::move(values)),
+        on_device_(at::empty({static_cast<int64_t>(values_.size() * sizeof(T))}, like.options().dtype(at::kByte))) {
+    upload();
+  }
+
+  /// `values`: as many as before.
+  void assign(std::vector<T> values) {
+    if (values == values_) return;
+    TORCH_CHECK(c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None,
+                "optimizer: tensors or options are not those of the step before, and a CUDA graph is being captured. "
+                "Take one step with them before the capture.");
+    values_ = std::move(values);
+    upload();
+  }
+
+  [[nodiscard]] const std::vector<T>& values() const { return values_; }
+  [[nodiscard]] const T* on_device() const { return static_cast<const T*>(on_device_.const_data_ptr()); }
+
+ private:
+  void upload() {
+    if (values_.empty()) return;
+    const Tensor pinned = at::empty(on_device_.sizes(), at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+    std::memcpy(pinned.mutable_data_ptr(), values_.data(), on_device_.nbytes());
+    on_device_.copy_(pinned, /*non_blocking=*/true);
+  }
+
+  std::vector<T> values_;
+  Tensor on_device_;
+};
 
 /// The table of a list and the memory between its blocks.
 class Table {
  public:
-  explicit Table(const std::vector<Tensor>& tensors) {
+  explicit Table(const std::vector<Tensor>& tensors) : Table(tensors, split(tensors)) {}
+
+  /// For the tensors where they are now.
+  void place(const std::vector<Tensor>& tensors) { entries_.assign(entries_of(tensors, entries_.values())); }
+
+  [[nodiscard]] const std::vector<ListEntry>& entries() const { return entries_.values(); }
+
+  kernels::TensorTable table;
+  kernels::NormWorkspace workspace;
+
+ private:
+  /// How a list is cut.
+  struct Split {
+    std::vector<ListEntry> entries;  // without places
     std::vector<ChunkEntry> chunks;
-    for (const Tensor& tensor : tensors) {
-      ListEntry entry{.data = tensor.mutable_data_ptr(),
-                      .type = type_of(tensor),
-                      .aligned = aligned(tensor.const_data_ptr(), tensor.element_size()),
-                      .first_chunk = static_cast<int64_t>(chunks.size())};
-      entry.chunks = append_chunks(static_cast<int64_t>(entries.size()), tensor.numel(), kernels::kOptimChunk, chunks);
-      entries.push_back(entry);
-    }
-    const Tensor& like = tensors.front();
-    entries_ = upload(entries, like);
-    chunks_ = upload(chunks, like);
-    chunk_sums_ = bytes_like(like, chunks.size() * sizeof(double));
-    tensor_sums_ = bytes_like(like, entries.size() * sizeof(double));
-    tickets_ = bytes_like(like, (entries.size() + 1) * sizeof(unsigned));
-    table = {.tensors = static_cast<int64_t>(entries.size()),
-             .chunks = static_cast<int64_t>(chunks.size()),
-             .entries = pointer<ListEntry>(entries_),
-             .chunk = pointer<ChunkEntry>(chunks_)};
+  };
+
+  Table(const std::vector<Tensor>& tensors, const Split& split)
+      : entries_(entries_of(tensors, split.entries), tensors.front()),
+        chunks_(split.chunks, tensors.front()),
+        chunk_sums_(bytes_like(tensors.front(), split.chunks.size() * sizeof(double))),
+        tensor_sums_(bytes_like(tensors.front(), tensors.size() * sizeof(double))),
+        tickets_(bytes_like(tensors.front(), (tensors.size() + 1) * sizeof(unsigned))) {
+    table = {.tensors = static_cast<int64_t>(tensors.size()),
+             .chunks = static_cast<int64_t>(split.chunks.size()),
+             .entries = entries_.on_device(),
+             .chunk = chunks_.on_device()};
     workspace = {.chunk_sums = pointer<double>(chunk_sums_),
                  .tensor_sums = pointer<double>(tensor_sums_),
                  .tickets = pointer<unsigned>(tickets_)};
   }
 
-  std::vector<ListEntry> entries;
-  kernels::TensorTable table;
-  kernels::NormWorkspace workspace;
+  static Split split(const std::vector<Tensor>& tensors) {
+    Split result;
+    for (const Tensor& tensor : tensors) {
+      const auto number = static_cast<int64_t>(result.entries.size());
+      ListEntry entry{.first_chunk = static_cast<int64_t>(result.chunks.size())};
+      entry.chunks = append_chunks(number, tensor.numel(), kernels::kOptimChunk, result.chunks);
+      result.entries.push_back(entry);
+    }
+    return result;
+  }
 
- private:
+  static std::vector<ListEntry> entries_of(const std::vector<Tensor>& tensors, std::vector<ListEntry> entries) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      entries[i].data = tensors[i].mutable_data_ptr();
+      entries[i].type = type_of(tensors[i]);
+      entries[i].aligned = aligned(tensors[i].const_data_ptr(), tensors[i].element_size());
+    }
+    return entries;
+  }
+
   static ElementType type_of(const Tensor& tensor) {
     if (tensor.scalar_type() == at::kHalf) return ElementType::kHalf;
     return tensor.scalar_type() == at::kBFloat16 ? ElementType::kBFloat16 : ElementType::kFloat;
   }
 
-  Tensor entries_, chunks_, chunk_sums_, tensor_sums_, tickets_;
+  Mirror<ListEntry> entries_;
+  Mirror<ChunkEntry> chunks_;
+  Tensor chunk_sums_, tensor_sums_, tickets_;
 };
 
-class CudaList : public TensorList::Backend {
+class CudaList : public MultiTensor::Backend {
  public:
   explicit CudaList(const std::vector<Tensor>& tensors)
-      : device_(tensors.front().device()),
-        table_(tensors),
+      : table_(tensors),
         norm_(at::empty({}, tensors.front().options().dtype(at::kDouble))),
         norms_(at::empty({static_cast<int64_t>(tensors.size())}, norm_.options())) {}
 
-  const Tensor& norm() override { return compute(), norm_; }
-  const Tensor& norms() override { return compute(), norms_; }
+  Tensor norm(const std::vector<Tensor>& tensors) override { return compute(tensors), norm_; }
+  Tensor norms(const std::vector<Tensor>& tensors) override { return compute(tensors), norms_; }
 
-  void unscale_(const Tensor& inv_scale, const Tensor& found_inf) override {
-    const c10::cuda::CUDAGuard guard(device_);
+  void unscale_(const std::vector<Tensor>& tensors, const Tensor& inv_scale, const Tensor& found_inf) override {
+    const c10::cuda::CUDAGuard guard(norm_.device());
+    table_.place(tensors);
     kernels::multi_tensor_unscale(table_.table, inv_scale.const_data_ptr<float>(), found_inf.mutable_data_ptr<float>(),
                                   stream_of(norm_));
   }
 
  private:
-  void compute() {
-    const c10::cuda::CUDAGuard guard(device_);
+  void compute(const std::vector<Tensor>& tensors) {
+    const c10::cuda::CUDAGuard guard(norm_.device());
+    table_.place(tensors);
     kernels::multi_tensor_norm(table_.table, table_.workspace, norm_.mutable_data_ptr<double>(),
                                norms_.mutable_data_ptr<double>(), stream_of(norm_));
   }
 
-  at::Device device_;
   Table table_;
   Tensor norm_, norms_;
 };
 
 kernels::ScalarInput input(const Tensor& scalar) {
   if (!scalar.defined()) return {};
-  const bool is_double = scalar.scalar_type() == at::kDouble;
-  TORCH_CHECK_VALUE(scalar.is_cuda() && (is_double || scalar.scalar_type() == at::kFloat),
-                    "OptimizerStep::run: got a scalar of ", scalar.scalar_type(), " on ", scalar.device(),
-                    ", expected fp32 or fp64 on the device of the parameters");
-  return {.data = scalar.const_data_ptr(), .is_double = is_double};
+  return {.data = scalar.const_data_ptr(), .is_double = scalar.scalar_type() == at::kDouble};
 }
 
 class CudaStep : public OptimizerStep::Backend {
  public:
   CudaStep(UpdateRule rule, const std::vector<OptimizerTensors>& groups)
-      : grads_(all_grads(groups)), like_(first_grad(groups)) {
-    std::vector<OptimEntry> entries;
-    for (size_t g = 0; g < groups.size(); ++g) {
-      for (size_t i = 0; i < groups[g].params.size(); ++i) {
-        entries.push_back(entry_of(groups[g], g, i, grads_.entries[entries.size()]));
-      }
-    }
-    entries_ = upload(entries, like_);
-    options_ = bytes_like(like_, groups.size() * sizeof(UpdateOptions));
-    scalars_ = bytes_like(like_, groups.size() * sizeof(OptimScalars));
-    update_sums_ = bytes_like(like_, 2 * static_cast<size_t>(grads_.table.chunks) * sizeof(double));
-    rates_ = bytes_like(like_, entries.size() * sizeof(float));
+      : grads_(all_grads(groups)),
+        entries_(entries_of(groups), all_grads(groups).front()),
+        options_(std::vector<UpdateOptions>(groups.size()), all_grads(groups).front()) {
+    const Tensor like = all_grads(groups).front();
+    scalars_ = bytes_like(like, groups.size() * sizeof(OptimScalars));
+    update_sums_ = bytes_like(like, 2 * static_cast<size_t>(grads_.table.chunks) * sizeof(double));
+    rates_ = bytes_like(like, entries_.values().size() * sizeof(float));
     table_ = {.rule = rule,
               .groups = static_cast<int64_t>(groups.size()),
               .grads = grads_.table,
               .norms = grads_.workspace,
-              .entries = pointer<OptimEntry>(entries_),
-              .options = pointer<UpdateOptions>(options_),
+              .entries = entries_.on_device(),
+              .options = options_.on_device(),
               .scalars = pointer<OptimScalars>(scalars_),
               .update_sums = pointer<double>(update_sums_),
               .rates = pointer<float>(rates_)};
   }
 
-  void run(const std::vector<UpdateOptions>& options, const StepTensors& scalars) override {
-    const c10::cuda::CUDAGuard guard(like_.device());
-    if (options != uploaded_) {
-      options_.copy_(upload(options, like_));
-      uploaded_ = options;
-    }
+  void run(const std::vector<OptimizerTensors>& groups, const std::vector<UpdateOptions>& options,
+           const StepTensors& scalars) override {
+    const c10::cuda::CUDAGuard guard(rates_.device());
+    grads_.place(all_grads(groups));
+    entries_.assign(entries_of(groups));
+    options_.assign(options);
     kernels::optimizer_step(table_,
                             {.lr = input(scalars.lr),
                              .inv_scale = input(scalars.inv_scale),
@@ -163,16 +207,19 @@ class CudaStep : public OptimizerStep::Backend {
                              .step = scalars.step.mutable_data_ptr<int64_t>(),
                              .grad_norm = scalars.grad_norm.mutable_data_ptr<float>(),
                              .skipped = scalars.skipped.mutable_data_ptr<float>()},
-                            stream_of(like_));
+                            stream_of(rates_));
   }
 
  private:
-  static std::vector<Tensor> all_grads(const std::vector<OptimizerTensors>& groups) {
-    std::vector<Tensor> grads;
-    for (const OptimizerTensors& group : groups) grads.insert(grads.end(), group.grads.begin(), group.grads.end());
-    return grads;
+  [[nodiscard]] std::vector<OptimEntry> entries_of(const std::vector<OptimizerTensors>& groups) const {
+    std::vector<OptimEntry> entries;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      for (size_t i = 0; i < groups[g].params.size(); ++i) {
+        entries.push_back(entry_of(groups[g], g, i, grads_.entries()[entries.size()]));
+      }
+    }
+    return entries;
   }
-  static Tensor first_grad(const std::vector<OptimizerTensors>& groups) { return all_grads(groups).front(); }
 
   static OptimEntry entry_of(const OptimizerTensors& group, size_t g, size_t i, const ListEntry& list_entry) {
     OptimEntry entry{.param = group.params[i].mutable_data_ptr<float>(),
@@ -193,20 +240,23 @@ class CudaStep : public OptimizerStep::Backend {
   }
 
   Table grads_;
-  Tensor like_;
-  Tensor entries_, options_, scalars_, update_sums_, rates_;
-  std::vector<UpdateOptions> uploaded_;
+  Mirror<OptimEntry> entries_;
+  Mirror<UpdateOptions> options_;
+  Tensor scalars_, update_sums_, rates_;
   kernels::OptimTable table_;
 };
 
 const bool kRegistered = [] {
   ops::cuda_multi_tensor() = {
-      .list = [](const std::vector<Tensor>& tensors) -> std::unique_ptr<TensorList::Backend> {
+      .list = [](const std::vector<Tensor>& tensors) -> std::unique_ptr<MultiTensor::Backend> {
         const c10::cuda::CUDAGuard guard(tensors.front().device());
         return std::make_unique<CudaList>(tensors);
       },
-      .step = [](UpdateRule rule, const std::vector<OptimizerTensors>& groups)
-          -> std::unique_ptr<OptimizerStep::Backend> { return std::make_unique<CudaStep>(rule, groups); },
+      .step = [](UpdateRule rule,
+                 const std::vector<OptimizerTensors>& groups) -> std::unique_ptr<OptimizerStep::Backend> {
+        const c10::cuda::CUDAGuard guard(all_grads(groups).front().device());
+        return std::make_unique<CudaStep>(rule, groups);
+      },
       .learning_rate =
           [](const LrSchedule& schedule, const Tensor& applied_steps, const Tensor& rate) {
             const c10::cuda::CUDAGuard guard(rate.device());

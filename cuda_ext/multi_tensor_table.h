@@ -20,6 +20,8 @@ struct ListEntry {
   ElementType type = ElementType::kFloat;
   bool aligned = false;  // vectors of four elements may be loaded
   int64_t first_chunk = 0, chunks = 0;
+
+  bool operator==(const ListEntry&) const = default;
 };
 
 /// A parameter with its gradient, its moments and its low-precision copy (or null).
@@ -31,6 +33,8 @@ struct OptimEntry {
   bool aligned = false;
   int32_t group = 0;
   int64_t first_chunk = 0, chunks = 0;
+
+  bool operator==(const OptimEntry&) const = default;
 };
 
 /// The elements [begin, begin + size) of a tensor.

@@ -107,8 +107,7 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   record.found_inf = record.unscaled_found_inf.zero_();
   const std::vector<at::Tensor> gradients = gradients_of(optimizer);
   if (!gradients.empty()) {
-    if (!record.gradients || !record.gradients->holds(gradients)) record.gradients.emplace(gradients);
-    record.gradients->unscale_(inv_scale_, record.found_inf);
+    record.gradients.unscale_(gradients, inv_scale_, record.found_inf);
   }
   record.stage = Stage::kUnscaled;
 }

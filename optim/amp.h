@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -114,9 +113,9 @@ class GradScaler {
   enum class Stage : int8_t { kReady, kUnscaled, kStepped };
   struct OptimizerRecord {
     Stage stage = Stage::kReady;
-    at::Tensor found_inf;                      // of this step, undefined before
-    at::Tensor unscaled_found_inf;             // what unscale_() found
-    std::optional<ops::TensorList> gradients;  // what unscale_() went over last
+    at::Tensor found_inf;           // of this step, undefined before
+    at::Tensor unscaled_found_inf;  // what unscale_() found
+    ops::MultiTensor gradients;     // for unscale_()
   };
 
   OptimizerRecord& begin_step(torch::optim::Optimizer& optimizer);

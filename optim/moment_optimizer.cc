@@ -68,6 +68,7 @@ MomentOptimizer::MomentOptimizer(const std::string& type, const std::vector<Name
     : BertOptimizer(torch_groups(groups, with_type(config, type)),
                     std::make_unique<GroupOptions>(with_type(config, type))),
       rule_(type == "lamb" ? UpdateRule::kLamb : UpdateRule::kAdamw),
+      update_(rule_),
       ema_decay_(config.ema_decay) {
   const at::NoGradGuard no_grad;
   for (const NamedParameterGroup& group : groups) {
@@ -103,13 +104,13 @@ torch::Tensor MomentOptimizer::step(LossClosure closure) {
 void MomentOptimizer::apply(const StepInputs& inputs) {
   const std::vector<ops::OptimizerTensors> groups = collect();
   if (std::all_of(groups.begin(), groups.end(), [](const auto& group) { return group.params.empty(); })) return;
-  if (!update_ || !update_->holds(groups)) update_.emplace(rule_, groups);
-  update_->run(update_options(), {.lr = inputs.lr,
-                                  .inv_scale = inputs.inv_scale,
-                                  .found_inf = inputs.found_inf,
-                                  .step = step_,
-                                  .grad_norm = grad_norm_,
-                                  .skipped = found_inf_});
+  update_.run(groups, update_options(),
+              {.lr = inputs.lr,
+               .inv_scale = inputs.inv_scale,
+               .found_inf = inputs.found_inf,
+               .step = step_,
+               .grad_norm = grad_norm_,
+               .skipped = found_inf_});
   if (ema_decay_ > 0.0) update_averages();
 }
 

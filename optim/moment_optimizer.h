@@ -58,7 +58,7 @@ class MomentOptimizer : public BertOptimizer {
 
   UpdateRule rule_;
   std::vector<std::vector<ParameterState>> states_;  // [group][parameter]
-  std::optional<ops::OptimizerStep> update_;         // over what collect() gave last
+  ops::OptimizerStep update_;
   torch::Tensor step_, grad_norm_, found_inf_;
   double ema_decay_;
   torch::Tensor ema_weight_;  // of the new weights in the averages, fp32 or fp64 scalar

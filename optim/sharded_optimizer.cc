@@ -167,9 +167,8 @@ class ShardedOptimizer : public BertOptimizer {
                   "sharded optimizer: a parameter has no gradient; DataParallel gives zeros");
       gradients.push_back(parameter.grad());
     }
-    if (!gradients_ || !gradients_->holds(gradients)) gradients_.emplace(gradients);
     figures_.zero_();
-    figures_.index_copy_(0, places_, gradients_->norms());
+    figures_.index_copy_(0, places_, norms_.norms(gradients));
     if (found_inf.defined()) figures_.select(0, figures_.numel() - 1).copy_(found_inf);
     std::vector<at::Tensor> tensors{figures_};
     group_->allreduce(tensors)->wait();
@@ -213,7 +212,7 @@ class ShardedOptimizer : public BertOptimizer {
   std::unique_ptr<BertOptimizer> own_, layout_;      // of this rank's parameters; of all, without memory
   std::vector<std::vector<at::Tensor>> tensors_of_;  // by owner
   std::vector<at::Tensor> own_parameters_;           // in the order of the whole optimizer
-  std::optional<ops::TensorList> gradients_;         // theirs
+  ops::MultiTensor norms_;                           // of their gradients
   at::Tensor places_;                                // int64: theirs in figures_
   at::Tensor figures_;                               // fp64: norms of all gradients, then the sum of found_inf
   at::Tensor grad_norm_;

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -58,12 +59,13 @@ const UpdateOptions& options_of(UpdateRule rule) { return rule == UpdateRule::kL
 constexpr UpdateRule kRules[] = {UpdateRule::kLamb, UpdateRule::kAdamw};
 
 void run(UpdateRule rule, const OptimizerTensors& tensors, const UpdateOptions& options) {
-  ops::OptimizerStep(rule, {tensors}).run({options}, scalars());
+  ops::OptimizerStep(rule).run({tensors}, {options}, scalars());
 }
 
 /// With the loops of one instruction set.
 void run(UpdateRule rule, const OptimizerTensors& tensors, CpuCapability capability) {
-  ops::cpu::make_step(rule, {tensors}, ops::cpu::optim_kernels(capability))->run({options_of(rule)}, scalars());
+  ops::cpu::make_step(rule, {tensors}, ops::cpu::optim_kernels(capability))
+      ->run({tensors}, {options_of(rule)}, scalars());
 }
 
 std::vector<CpuCapability> capabilities() {
@@ -113,7 +115,7 @@ TEST_CASE("Every instruction set and number of threads gives the same bits", "[o
     for (const UpdateRule rule : kRules) {
       const OptimizerTensors first = random_tensors(copy_dtype);
       run(rule, first, CpuCapability::kPlain);
-      const double norm = ops::TensorList(first.params).norm().item<double>();
+      const double norm = ops::MultiTensor().norm(first.params).item<double>();
       for (const int count : {1, 2, 3}) {
         at::set_num_threads(count);
         for (const CpuCapability capability : capabilities()) {
@@ -121,7 +123,8 @@ TEST_CASE("Every instruction set and number of threads gives the same bits", "[o
           const OptimizerTensors again = random_tensors(copy_dtype);
           run(rule, again, capability);
           check_same(again, first);
-          CHECK(ops::cpu::make_list(first.params, ops::cpu::optim_kernels(capability))->norm().item<double>() == norm);
+          const auto list = ops::cpu::make_list(first.params, ops::cpu::optim_kernels(capability));
+          CHECK(list->norm(first.params).item<double>() == norm);
         }
       }
       at::set_num_threads(threads);
@@ -175,45 +178,123 @@ TEST_CASE("Lists: the loops equal ATen in fp64, empty tensors included", "[optim
   std::vector<Tensor> tensors = random_tensors().grads, doubles;
   tensors.push_back(at::empty({0}));
   for (const Tensor& tensor : tensors) doubles.push_back(tensor.to(at::kDouble));
-  ops::TensorList list(tensors), reference(doubles);
-  CHECK(list.norm().item<double>() == testing::Approx(reference.norm().item<double>()).epsilon(1e-12));
-  CHECK(at::allclose(list.norms(), reference.norms(), 1e-12, 0.0));
+  ops::MultiTensor loops, reference;
+  CHECK(loops.norm(tensors).item<double>() == testing::Approx(reference.norm(doubles).item<double>()).epsilon(1e-12));
+  CHECK(at::allclose(loops.norms(tensors), reference.norms(doubles), 1e-12, 0.0));
   const Tensor found_inf = at::zeros({});
-  list.unscale_(at::scalar_tensor(0.5F), found_inf);
-  reference.unscale_(at::scalar_tensor(0.5F), found_inf);
+  loops.unscale_(tensors, at::scalar_tensor(0.5F), found_inf);
+  reference.unscale_(doubles, at::scalar_tensor(0.5F), found_inf);
   for (size_t i = 0; i < tensors.size(); ++i) CHECK(tensors[i].to(at::kDouble).equal(doubles[i]));
   CHECK(found_inf.item<float>() == 0.0F);
 }
 
-TEST_CASE("Lists and steps know when their tensors have moved", "[optim]") {
-  std::vector<Tensor> tensors{at::ones({3}), at::ones({4})};
-  const ops::TensorList list(tensors);
-  CHECK(list.holds(tensors));
-  CHECK_FALSE(list.holds({tensors[0]}));
-  CHECK_FALSE(list.holds({tensors[0], tensors[1].clone()}));
-  tensors[1].set_data(at::ones({4}));
-  CHECK_FALSE(list.holds(tensors));
+TEST_CASE("One object serves tensors that move, grow, shrink and change their dtype", "[optim]") {
+  ops::MultiTensor multi;
+  for (const auto dtype : {at::kFloat, at::kFloat, at::kDouble, at::kHalf, at::kFloat}) {
+    for (const int64_t sizes : {3, 5, 5, 2}) {
+      std::vector<Tensor> tensors;
+      for (int64_t i = 1; i <= sizes; ++i) tensors.push_back(at::full({i}, 2.0, dtype));
+      CHECK(multi.norm(tensors).item<double>() == testing::Approx(2.0 * std::sqrt(sizes * (sizes + 1) / 2)));
+      CHECK(multi.norms(tensors)[sizes - 1].item<double>() == testing::Approx(2.0 * std::sqrt(sizes)));
+      const Tensor found_inf = at::zeros({});
+      multi.unscale_(tensors, at::scalar_tensor(0.25F), found_inf);
+      CHECK(tensors.back().equal(at::full({sizes}, 0.5, dtype)));
+    }
+  }
 
-  OptimizerTensors group = random_tensors(at::kHalf);
-  const ops::OptimizerStep step(UpdateRule::kLamb, {group});
-  CHECK(step.holds({group}));
-  CHECK_FALSE(step.holds({group, group}));
-  group.copies[2].set_data(group.copies[2].clone());
-  CHECK_FALSE(step.holds({group}));
+  for (const UpdateRule rule : kRules) {
+    ops::OptimizerStep moving(rule);
+    for (const auto copy_dtype : {at::kFloat, at::kHalf, at::kBFloat16, at::kFloat}) {
+      for (int step = 0; step < 2; ++step) {
+        const OptimizerTensors got = random_tensors(copy_dtype), want = random_tensors(copy_dtype);
+        moving.run({got}, {options_of(rule)}, scalars());
+        run(rule, want, options_of(rule));
+        check_same(got, want);
+      }
+    }
+    const OptimizerTensors got = random_tensors(), want = random_tensors();
+    moving.run({got, {}}, {options_of(rule), options_of(rule)}, scalars());
+    run(rule, want, options_of(rule));
+    check_same(got, want);
+  }
+}
+
+TEST_CASE("Lists and steps keep none of their tensors", "[optim]") {
+  for (const auto dtype : {at::kFloat, at::kDouble}) {
+    ops::MultiTensor multi;
+    ops::OptimizerStep step(UpdateRule::kLamb);
+    OptimizerTensors group = random_tensors();
+    if (dtype == at::kDouble) group = in_double(group);
+    multi.unscale_(group.grads, at::ones({}), at::zeros({}));
+    step.run({group}, {kLamb}, scalars());
+    for (const auto* list : {&group.params, &group.grads, &group.exp_avg, &group.exp_avg_sq}) {
+      for (const Tensor& tensor : *list) CHECK(tensor.use_count() == 1);
+    }
+  }
 }
 
 TEST_CASE("Lists and steps refuse what does not belong together", "[optim]") {
-  CHECK_THROWS_WITH(ops::TensorList({}), testing::Contains("empty"));
-  CHECK_THROWS_WITH(ops::TensorList({at::ones({2}, at::kLong)}), testing::Contains("got Long"));
+  CHECK_THROWS_WITH(ops::MultiTensor().norm({}), testing::Contains("empty"));
+  CHECK_THROWS_WITH(ops::MultiTensor().norm({at::ones({2}, at::kLong)}), testing::Contains("got Long"));
+  const auto refused = [](const std::vector<OptimizerTensors>& groups, const char* message) {
+    CHECK_THROWS_WITH(
+        ops::OptimizerStep(UpdateRule::kLamb).run(groups, std::vector<UpdateOptions>(groups.size(), kLamb), scalars()),
+        testing::Contains(message));
+  };
   OptimizerTensors group = random_tensors();
   group.grads.pop_back();
-  CHECK_THROWS_WITH(ops::OptimizerStep(UpdateRule::kLamb, {group}), testing::Contains("a group of 9 params has"));
+  refused({group}, "a group of 9 params has");
   group = random_tensors();
   group.grads[1] = at::ones({6});
-  CHECK_THROWS_WITH(ops::OptimizerStep(UpdateRule::kLamb, {group}),
-                    testing::Contains("a param of [7] has a gradient of [6]"));
-  ops::OptimizerStep step(UpdateRule::kLamb, {random_tensors()});
-  CHECK_THROWS_WITH(step.run({}, scalars()), testing::Contains("options for 0 groups, expected 1"));
+  refused({group}, "with a param of [7] on cpu comes a gradient, moment or copy of [6] on cpu");
+  group = random_tensors();
+  group.exp_avg[2] = at::ones({8}, at::kMeta);
+  refused({group}, "with a param of [8] on cpu comes a gradient, moment or copy of [8] on meta");
+  refused({{}}, "no tensors");
+  ops::OptimizerStep step(UpdateRule::kLamb);
+  CHECK_THROWS_WITH(step.run({random_tensors()}, {}, scalars()), testing::Contains("options for 0 groups, expected 1"));
+
+  ops::MultiTensor multi;  // what was refused is not taken for what came before
+  CHECK(multi.norm({at::ones({4})}).item<double>() == 2.0);
+  CHECK_THROWS_WITH(multi.norm({at::ones({4}), at::ones({2}, at::kLong)}), testing::Contains("got Long"));
+  CHECK(multi.norm({at::ones({4})}).item<double>() == 2.0);
+}
+
+TEST_CASE("Scalars of another device, dtype or shape are refused by name", "[optim]") {
+  const std::vector<Tensor> tensors{at::ones({3})};
+  ops::MultiTensor multi;
+  for (const Tensor& wrong : {at::ones({}, at::kMeta), at::ones({}, at::kDouble), at::ones({2}), Tensor()}) {
+    INFO((wrong.defined() ? wrong.toString() : "undefined"));
+    CHECK_THROWS_WITH(
+        multi.unscale_(tensors, wrong, at::zeros({})),
+        testing::Contains("MultiTensor::unscale_: inv_scale is ") &&
+            testing::Contains("expected a 0-dimensional tensor of Float on cpu, the device of the tensors"));
+    CHECK_THROWS_WITH(multi.unscale_(tensors, at::ones({}), wrong), testing::Contains("found_inf is "));
+  }
+  CHECK_THROWS_WITH(multi.unscale_(tensors, at::ones({2}), at::zeros({})), testing::Contains("inv_scale is Float [2]"));
+  CHECK(tensors[0].equal(at::ones({3})));
+
+  const OptimizerTensors group = random_tensors(), before = random_tensors();
+  for (Tensor StepTensors::*member : {&StepTensors::lr, &StepTensors::inv_scale, &StepTensors::found_inf,
+                                      &StepTensors::step, &StepTensors::grad_norm, &StepTensors::skipped}) {
+    const Tensor right = scalars().*member;
+    for (const Tensor& wrong :
+         {right.to(at::kMeta), right.to(at::kInt), right.expand({2}).clone(), right.reshape({1})}) {
+      StepTensors step = scalars();
+      step.*member = wrong;
+      CHECK_THROWS_WITH(ops::OptimizerStep(UpdateRule::kLamb).run({group}, {kLamb}, step),
+                        testing::Contains("OptimizerStep::run: ") && testing::Contains("expected a 0-dimensional"));
+    }
+  }
+  StepTensors step = scalars();
+  step.step = Tensor();
+  CHECK_THROWS_WITH(ops::OptimizerStep(UpdateRule::kLamb).run({group}, {kLamb}, step),
+                    testing::Contains("step is undefined, expected a 0-dimensional tensor of Long on cpu"));
+  step = scalars();
+  step.lr = at::ones({}, at::kMeta);
+  CHECK_THROWS_WITH(ops::OptimizerStep(UpdateRule::kLamb).run({group}, {kLamb}, step),
+                    testing::Contains("lr is Float [] on meta, expected a 0-dimensional tensor of Float or Double"));
+  check_same(group, before);
 }
 
 TEST_CASE("A skipped step leaves every bit, in fp32 and in ATen's path", "[optim]") {
@@ -229,7 +310,7 @@ TEST_CASE("A skipped step leaves every bit, in fp32 and in ATen's path", "[optim
       for (const UpdateRule rule : kRules) {
         StepTensors step = scalars();
         if (found) step.found_inf.fill_(1.0);
-        ops::OptimizerStep(rule, {tensors}).run({options_of(rule)}, step);
+        ops::OptimizerStep(rule).run({tensors}, {options_of(rule)}, step);
         check_same(tensors, before);
         CHECK(step.skipped.item<float>() == 1.0F);
         CHECK(step.step.item<int64_t>() == 2);
@@ -260,7 +341,8 @@ TEST_CASE("Low-precision copies are rounded as ATen rounds", "[optim]") {
                                .exp_avg_sq = {at::zeros_like(values)}};
       UpdateOptions still = kAdamw;
       still.weight_decay = 0.0;
-      ops::cpu::make_step(UpdateRule::kAdamw, {tensors}, ops::cpu::optim_kernels(capability))->run({still}, scalars());
+      ops::cpu::make_step(UpdateRule::kAdamw, {tensors}, ops::cpu::optim_kernels(capability))
+          ->run({tensors}, {still}, scalars());
       const Tensor got = tensors.copies[0], want = tensors.params[0].to(dtype);
       const Tensor equal =
           got.view(at::kShort).eq(want.view(at::kShort)).logical_or_(got.isnan().logical_and(want.isnan()));
@@ -274,10 +356,10 @@ TEST_CASE("The norm sees one inf or NaN anywhere, and large finite values do not
     for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       Tensor tensor = at::zeros({100003});
       tensor[position].fill_(value);
-      CHECK_FALSE(ops::TensorList({tensor}).norm().isfinite().item<bool>());
+      CHECK_FALSE(ops::MultiTensor().norm({tensor}).isfinite().item<bool>());
     }
   }
-  CHECK(ops::TensorList({at::full({4}, 3e38F)}).norm().item<double>() == testing::Approx(6e38).epsilon(1e-6));
+  CHECK(ops::MultiTensor().norm({at::full({4}, 3e38F)}).item<double>() == testing::Approx(6e38).epsilon(1e-6));
 }
 
 }  // namespace bert

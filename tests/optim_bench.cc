@@ -53,12 +53,12 @@ struct Parameters {
 constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-6, kDecay = 0.01, kLr = 1e-4, kCorrection = 0.5;
 
 std::function<void()> bert_step(UpdateRule rule, const Parameters& p) {
-  const auto step = std::make_shared<ops::OptimizerStep>(
-      rule, std::vector<ops::OptimizerTensors>{{.params = p.params,
-                                                .copies = std::vector<Tensor>(p.params.size()),
-                                                .grads = p.grads,
-                                                .exp_avg = p.exp_avg,
-                                                .exp_avg_sq = p.exp_avg_sq}});
+  const auto step = std::make_shared<ops::OptimizerStep>(rule);
+  const std::vector<ops::OptimizerTensors> groups{{.params = p.params,
+                                                   .copies = std::vector<Tensor>(p.params.size()),
+                                                   .grads = p.grads,
+                                                   .exp_avg = p.exp_avg,
+                                                   .exp_avg_sq = p.exp_avg_sq}};
   const ops::StepTensors scalars{.lr = at::scalar_tensor(kLr),
                                  .inv_scale = {},
                                  .found_inf = {},
@@ -72,7 +72,7 @@ std::function<void()> bert_step(UpdateRule rule, const Parameters& p) {
                               .weight_decay = kDecay,
                               .max_grad_norm = 1.0,
                               .trust_ratio = rule == UpdateRule::kLamb};
-  return [=] { step->run({options}, scalars); };
+  return [=] { step->run(groups, {options}, scalars); };
 }
 
 /// The optimizer itself, over the same memory.
@@ -152,15 +152,16 @@ void register_optimizer_benchmarks() {
     };
   });
   add("norm/bert", 4.0, [](const Parameters& p) {
-    return [list = std::make_shared<ops::TensorList>(p.grads)] { benchmark::DoNotOptimize(list->norm()); };
+    return [&p, multi = std::make_shared<ops::MultiTensor>()] { benchmark::DoNotOptimize(multi->norm(p.grads)); };
   });
   add("norm/aten", 4.0, [](const Parameters& p) {
     return [&p] { benchmark::DoNotOptimize(at::stack(at::_foreach_norm(p.grads)).norm()); };
   });
   const Tensor one = at::ones({});
   add("unscale/bert", 8.0, [one](const Parameters& p) {
-    return
-        [list = std::make_shared<ops::TensorList>(p.grads), one, found = at::zeros({})] { list->unscale_(one, found); };
+    return [&p, multi = std::make_shared<ops::MultiTensor>(), one, found = at::zeros({})] {
+      multi->unscale_(p.grads, one, found);
+    };
   });
   add("unscale/aten", 8.0, [one](const Parameters& p) {
     return [&p, one, found = at::zeros({})]() mutable {

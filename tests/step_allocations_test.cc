@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "optim/amp.h"
 #include "optim/data_parallel.h"
@@ -87,6 +89,45 @@ TEST_CASE("From the third on, an optimizer step allocates no tensor and does not
           CHECK(counts.synchronisations == 0);
         }
         CHECK(optimizer->applied_steps().item<int64_t>() == 4);
+      }
+    }
+  }
+}
+
+TEST_CASE("Gradients that are set to none cost a step no memory and no wait, and give theirs back", "[optim]") {
+  for (const char* type : {"lamb", "adamw"}) {
+    for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+      for (const bool unscale_first : {false, true}) {
+        INFO(type << " " << dtype << (unscale_first ? ", unscaled first" : ""));
+        const Tensor start = at::randn({40, 1000}).to(dtype);
+        Tensor renewed = start.clone().requires_grad_(), kept = start.clone().requires_grad_();
+        kept.mutable_grad() = at::zeros_like(start);
+        const auto a = make_optimizer({.type = type}, {{"a.weight", renewed}}),
+                   b = make_optimizer({.type = type}, {{"a.weight", kept}});
+        GradScaler a_scaler({.init_scale = 1024.0}, at::kCPU), b_scaler({.init_scale = 1024.0}, at::kCPU);
+        const Tensor lr = at::full({}, 1e-2F);
+        std::vector<Tensor> others;  // earlier ones: a new gradient does not get an old one's place
+        for (int i = 0; i < 5; ++i) {
+          renewed.mutable_grad() = at::full_like(start, 0.25 * i);
+          kept.mutable_grad().fill_(0.25 * i);
+          const Counts counts = counts_of([&] {
+            for (const auto& [optimizer, scaler] : {std::pair{a.get(), &a_scaler}, {b.get(), &b_scaler}}) {
+              if (unscale_first) scaler->unscale_(*optimizer);
+              scaler->step(*optimizer, lr);
+              scaler->update();
+            }
+          });
+          if (i >= 2) CHECK(counts.allocations == 0);
+          CHECK(counts.synchronisations == 0);
+          CHECK(renewed.equal(kept));
+          const Tensor gradient = renewed.grad();
+          a->zero_grad();
+          CHECK_FALSE(renewed.grad().defined());
+          CHECK(gradient.use_count() == 1);  // nobody else keeps it
+          CHECK(gradient.storage().use_count() == 1);
+          others.push_back(gradient);
+        }
+        for (const auto& item : a->state_dict()) CHECK(item.value().equal(b->state_dict()[item.key()]));
       }
     }
   }
