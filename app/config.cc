@@ -50,6 +50,16 @@ void check(const PretrainConfig& config, ConfigReport& report) {
                fmt::format("want at most amp.init_scale {}, got {}", config.amp.init_scale, config.amp.min_scale),
                {"/amp/init_scale"});
   }
+  if (config.amp.dynamic && config.amp.growth_factor <= 1.0) {
+    report.add("/amp/growth_factor",
+               fmt::format("want above 1 where amp.dynamic is true, got {}", config.amp.growth_factor),
+               {"/amp/dynamic"});
+  }
+  if (config.amp.dynamic && config.amp.backoff_factor >= 1.0) {
+    report.add("/amp/backoff_factor",
+               fmt::format("want below 1 where amp.dynamic is true, got {}", config.amp.backoff_factor),
+               {"/amp/dynamic"});
+  }
   if (config.evaluate_every > 0 && config.data.validation.empty()) {
     report.add("/evaluate_every",
                fmt::format("want data.validation to evaluate on, or 0 here, got {}", config.evaluate_every),

@@ -7,7 +7,7 @@ set(BERT_PUBLIC_HEADERS
   data/dataloader.h data/error.h data/pretraining_data.h data/shard.h data/tokenizer.h
   model/bert.h model/recompute.h model/state_dict.h model/torchscript.h
   optim/adam.h optim/amp.h optim/data_parallel.h optim/lamb.h optim/lr_schedule.h optim/optimizer.h
-  optim/optimizer_state.h)
+  optim/optimizer_state.h optim/sharded_optimizer.h)
 
 # In the tree a header is "optim/amp.h"; a program of others may have such a file of its own, so theirs is "bert/optim/amp.h".
 install(CODE "

@@ -6,6 +6,9 @@
 #include <c10/util/StringUtil.h>
 
 #include <array>
+#include <initializer_list>
+#include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,6 +30,35 @@ std::vector<at::Tensor> gradients_of(const torch::optim::Optimizer& optimizer) {
     }
   }
   return gradients;
+}
+
+/// "highest", "high" or "medium", as at::globalContext() takes it.
+std::string matmul_precision() {
+  const at::Float32MatmulPrecision precision = at::globalContext().float32MatmulPrecision();
+  if (precision == at::Float32MatmulPrecision::HIGHEST) return "highest";
+  return precision == at::Float32MatmulPrecision::HIGH ? "high" : "medium";
+}
+
+constexpr const char* kNoInfChecks =
+    "GradScaler::step: no inf checks were recorded for this optimizer, as none of its parameters has a gradient. Call "
+    "backward before, or leave out the step.";
+
+/// The first entry that has one of these names, if there is one.
+std::optional<double> number_of(const StateDict& state, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const at::Tensor* value = state.find(name);
+    if (value == nullptr) continue;
+    TORCH_CHECK_VALUE(value->defined() && value->dim() == 0, "GradScaler: \"", name,
+                      "\" in the state is no scalar; nothing was loaded");
+    return value->item<double>();
+  }
+  return std::nullopt;
+}
+
+void check_entry(const char* name, const std::optional<double>& value, double low, double high) {
+  TORCH_CHECK_VALUE(value, "GradScaler: the state has no \"", name, "\"; nothing was loaded");
+  TORCH_CHECK_VALUE(*value >= low && *value <= high, "GradScaler: \"", name, "\" in the state is ", *value,
+                    ", expected ", low, " to ", high, "; nothing was loaded");
 }
 
 }  // namespace
@@ -57,6 +89,10 @@ AutocastGuard::AutocastGuard(at::DeviceType device_type, Precision precision)
     : device_type_(device_type),
       previous_enabled_(at::autocast::is_autocast_enabled(device_type)),
       previous_dtype_(at::autocast::get_autocast_dtype(device_type)) {
+  if (precision == Precision::kFp32 || precision == Precision::kTf32) {
+    previous_matmul_precision_ = matmul_precision();
+    set_matmul_precision(precision);
+  }
   const bool enabled = precision == Precision::kBf16 || precision == Precision::kFp16;
   if (enabled) set_dtype(precision == Precision::kBf16 ? at::kBFloat16 : at::kHalf);
   at::autocast::set_autocast_enabled(device_type, enabled);
@@ -67,6 +103,7 @@ AutocastGuard::~AutocastGuard() {
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_type_, previous_enabled_);
   set_dtype(previous_dtype_);
+  if (!previous_matmul_precision_.empty()) at::globalContext().setFloat32MatmulPrecision(previous_matmul_precision_);
 }
 
 void AutocastGuard::set_dtype(at::ScalarType dtype) const {
@@ -103,11 +140,11 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
               "GradScaler::unscale_ was called twice for one optimizer since the last update()");
   TORCH_CHECK(record.stage != Stage::kStepped, "GradScaler::unscale_ was called after step(); call it before");
   const at::NoGradGuard no_grad;
-  if (!record.unscaled_found_inf.defined()) record.unscaled_found_inf = at::empty_like(scale_);
-  record.found_inf = record.unscaled_found_inf.zero_();
   const std::vector<at::Tensor> gradients = gradients_of(optimizer);
   if (!gradients.empty()) {
-    record.gradients.unscale_(gradients, inv_scale_, record.found_inf);
+    if (!record.unscaled_found_inf.defined()) record.unscaled_found_inf = at::empty_like(scale_);
+    record.gradients.unscale_(gradients, inv_scale_, record.unscaled_found_inf.zero_());
+    record.found_inf = record.unscaled_found_inf;
   }
   record.stage = Stage::kUnscaled;
 }
@@ -120,8 +157,10 @@ void GradScaler::step(BertOptimizer& optimizer, const at::Tensor& lr) {
   }
   OptimizerRecord& record = begin_step(optimizer);
   if (record.stage == Stage::kUnscaled) {
+    TORCH_CHECK(record.found_inf.defined(), kNoInfChecks);
     optimizer.apply({.lr = lr, .inv_scale = {}, .found_inf = record.found_inf});
   } else {
+    TORCH_CHECK(!gradients_of(optimizer).empty(), kNoInfChecks);
     optimizer.apply({.lr = lr, .inv_scale = inv_scale_, .found_inf = {}});
     record.found_inf = optimizer.found_inf();  // stays until its next step, which is after update()
   }
@@ -135,6 +174,7 @@ void GradScaler::step(torch::optim::Optimizer& optimizer) {
   }
   OptimizerRecord& record = begin_step(optimizer);
   if (record.stage == Stage::kReady) unscale_(optimizer);
+  TORCH_CHECK(record.found_inf.defined(), kNoInfChecks);
   if (record.found_inf.item<float>() == 0.0F) optimizer.step();
   record.stage = Stage::kStepped;
 }
@@ -186,19 +226,37 @@ void GradScaler::reset() {
 
 StateDict GradScaler::state_dict() const {
   StateDict state;
+  if (!enabled_) return state;
   state.insert("scale", scale_);
   state.insert("growth_tracker", growth_tracker_);
   return state;
 }
 
 void GradScaler::load_state_dict(const StateDict& state) {
-  const at::NoGradGuard no_grad;
-  for (const auto& item : state_dict()) {
-    const at::Tensor* value = state.find(item.key());
-    TORCH_CHECK_VALUE(value != nullptr && value->dim() == 0, "GradScaler: the state has no scalar \"", item.key(),
-                      "\"");
-    if (config_.dynamic || item.key() != "scale") item.value().copy_(*value);
+  if (!enabled_) return;
+  TORCH_CHECK_VALUE(!state.is_empty(),
+                    "GradScaler: the state is empty; it may be that of a scaler that was not enabled");
+  const std::optional<double> scale = number_of(state, {"scale"}),
+                              tracker = number_of(state, {"growth_tracker", "_growth_tracker"}),
+                              growth_factor = number_of(state, {"growth_factor"}),
+                              backoff_factor = number_of(state, {"backoff_factor"}),
+                              growth_interval = number_of(state, {"growth_interval"});
+  check_entry("scale", scale, std::numeric_limits<float>::min(), std::numeric_limits<float>::max());
+  check_entry("growth_tracker", tracker, 0.0, std::numeric_limits<int32_t>::max());
+  AmpConfig config = config_;
+  if (config_.dynamic) {
+    if (growth_factor) config.growth_factor = *growth_factor;
+    if (backoff_factor) config.backoff_factor = *backoff_factor;
+    if (growth_interval) {
+      check_entry("growth_interval", growth_interval, 1.0, std::numeric_limits<int32_t>::max());
+      config.growth_interval = static_cast<int64_t>(*growth_interval);
+    }
+    validate(config);
   }
+  const at::NoGradGuard no_grad;
+  if (config_.dynamic) scale_.fill_(*scale);
+  config_ = config;
+  growth_tracker_.fill_(static_cast<int64_t>(*tracker));
   reset();
 }
 

@@ -25,13 +25,14 @@ enum class Precision : int8_t { kFp32, kTf32, kBf16, kFp16, kBf16Weights, kFp16W
 /// Whether gradients can underflow without a loss scale: fp16 and fp16-weights.
 [[nodiscard]] bool needs_loss_scale(Precision precision);
 
-/// TF32 in fp32 GEMMs on CUDA, for tf32, and only there. A setting of the whole process: backward runs outside of any
-/// scope.
+/// TF32 in fp32 GEMMs on CUDA for tf32, full fp32 for the others. A setting of the whole process, which lasts.
 void set_matmul_precision(Precision precision);
 
-/// Autocast to bf16 or fp16 for Precision kBf16 or kFp16 in its scope, and no autocast for the others; what was set
-/// before comes back at its end. Casts of weights are cached within the outermost scope. Forward and loss belong
-/// inside, backward outside.
+/// Autocast to bf16 or fp16 for Precision kBf16 or kFp16 in its scope, and no autocast for the others; kTf32 and kFp32
+/// also set the precision of fp32 GEMMs, in the whole process, as set_matmul_precision() does. What was set before
+/// comes back at its end. Casts of weights are cached within the outermost scope. Forward and loss belong inside,
+/// backward outside: its products have the precision that is set there, so for TF32 in them too call
+/// set_matmul_precision(Precision::kTf32) once.
 class AutocastGuard {
  public:
   AutocastGuard(at::DeviceType device_type, Precision precision);
@@ -45,6 +46,7 @@ class AutocastGuard {
   at::DeviceType device_type_;
   bool previous_enabled_;
   at::ScalarType previous_dtype_;
+  std::string previous_matmul_precision_;  // "" where it was left
 };
 
 /// Dynamic loss scaling: PyTorch's torch.amp.GradScaler, transition by transition, with its defaults in AmpConfig.
@@ -79,10 +81,11 @@ class GradScaler {
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss) const;
 
   /// Divides the optimizer's gradients by the scale in place and records inf and NaN. Throws when called twice before
-  /// update(), or after step().
+  /// update(), or after step(). Without any gradient there is nothing to record, and step() throws.
   void unscale_(torch::optim::Optimizer& optimizer);
 
-  /// Steps unless a gradient is inf or NaN. Throws when called twice before update().
+  /// Steps unless a gradient is inf or NaN. Throws when called twice before update(), or when no parameter of the
+  /// optimizer has a gradient.
   void step(BertOptimizer& optimizer, const at::Tensor& lr = {});
   void step(torch::optim::Optimizer& optimizer);
 
@@ -104,9 +107,13 @@ class GradScaler {
   [[nodiscard]] at::Tensor consecutive_skips() const { return consecutive_skips_; }  // fp32 scalar
   [[nodiscard]] at::Tensor inv_scale() const { return inv_scale_; }                  // fp32 scalar, 1 when not enabled
 
-  /// "scale" and "growth_tracker"; factors and interval are configuration. The tensors are the live ones.
+  /// "scale" and "growth_tracker", the live tensors; factors and interval are configuration. Empty when not enabled.
   [[nodiscard]] StateDict state_dict() const;
-  /// Throws c10::Error when an entry is missing.
+  /// Takes "scale" and "growth_tracker", or the entries of torch's state as scalars: "_growth_tracker" for
+  /// "growth_tracker", and "growth_factor", "backoff_factor" and "growth_interval", which then take the place of the
+  /// configuration's. Nothing when not enabled. Throws c10::Error, before anything changes, when "scale" or the tracker
+  /// is missing, or a value is no scalar or out of its range (scale finite and above 0, tracker not negative, the
+  /// others as in AmpConfig). Synchronises.
   void load_state_dict(const StateDict& state);
 
  private:

@@ -52,6 +52,10 @@ void validate(const ScheduleConfig& config) { check_ranges("schedule", config); 
 
 void validate(const AmpConfig& config) {
   check_ranges("amp", config);
+  TORCH_CHECK_VALUE(!config.dynamic || config.growth_factor > 1.0, "amp.growth_factor is ", config.growth_factor,
+                    ", expected above 1 where amp.dynamic is true");
+  TORCH_CHECK_VALUE(!config.dynamic || config.backoff_factor < 1.0, "amp.backoff_factor is ", config.backoff_factor,
+                    ", expected below 1 where amp.dynamic is true");
   TORCH_CHECK_VALUE(config.min_scale <= config.init_scale, "amp.min_scale is ", config.min_scale,
                     ", expected at most init_scale ", config.init_scale);
 }

@@ -94,9 +94,10 @@ struct AmpConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit("dynamic", self.dynamic, "the loss scale follows overflows; false: it stays at init_scale");
     visit("init_scale", self.init_scale, "first loss scale (fp16)", 1.0, 4294967296.0);
-    visit("growth_factor", self.growth_factor, "the scale grows by this after growth_interval clean steps", 1.0,
-          1024.0);
-    visit("backoff_factor", self.backoff_factor, "the scale shrinks by this after an overflow", 0.0009765625, 1.0);
+    visit("growth_factor", self.growth_factor,
+          "the scale grows by this after growth_interval clean steps; above 1 where dynamic", 1.0, 1024.0);
+    visit("backoff_factor", self.backoff_factor, "the scale shrinks by this after an overflow; below 1 where dynamic",
+          0.0009765625, 1.0);
     visit("growth_interval", self.growth_interval, "clean steps before the scale grows", 1, 1000000000);
     visit("min_scale", self.min_scale, "a run whose loss scale falls below this stops; 0 = never", 0.0, 4294967296.0);
     visit("max_consecutive_skips", self.max_consecutive_skips,
@@ -105,7 +106,8 @@ struct AmpConfig {
 };
 
 /// Throws c10::Error naming the option, its value and its range (NaN is in no range), or the accepted words; also when
-/// a bound is above its opposite: min_trust_ratio, min_scale.
+/// a bound is above its opposite (min_trust_ratio, min_scale), and where a dynamic loss scale would not move
+/// (growth_factor or backoff_factor 1).
 void validate(const OptimizerConfig& config);
 void validate(const ScheduleConfig& config);
 void validate(const AmpConfig& config);

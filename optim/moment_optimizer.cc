@@ -31,6 +31,9 @@ void check_parameters(const std::vector<NamedParameterGroup>& groups) {
                         " is computed from other tensors; only leaves can be optimized");
       TORCH_CHECK_VALUE(tensor.is_floating_point(), "optimizer: ", name, " is ", tensor.scalar_type(),
                         ", expected floating point");
+      TORCH_CHECK_VALUE(tensor.layout() == at::kStrided && tensor.is_contiguous(), "optimizer: ", name,
+                        " is not contiguous: sizes ", tensor.sizes(), ", strides ", tensor.strides(),
+                        ". Make the parameter of tensor.contiguous().");
       if (first == nullptr) first = &tensor;
       TORCH_CHECK_VALUE(tensor.device() == first->device(), "optimizer: ", name, " is on ", tensor.device(),
                         ", the others are on ", first->device(), ". Move the model before the optimizer is made.");
@@ -103,7 +106,11 @@ torch::Tensor MomentOptimizer::step(LossClosure closure) {
 
 void MomentOptimizer::apply(const StepInputs& inputs) {
   const std::vector<ops::OptimizerTensors> groups = collect();
-  if (std::all_of(groups.begin(), groups.end(), [](const auto& group) { return group.params.empty(); })) return;
+  if (std::all_of(groups.begin(), groups.end(), [](const auto& group) { return group.params.empty(); })) {
+    grad_norm_.zero_();
+    found_inf_.zero_();
+    return;
+  }
   update_.run(groups, update_options(),
               {.lr = inputs.lr,
                .inv_scale = inputs.inv_scale,
@@ -142,6 +149,7 @@ std::vector<UpdateOptions> MomentOptimizer::update_options() const {
   for (const torch::optim::OptimizerParamGroup& group : param_groups_) {
     const auto& group_options = static_cast<const GroupOptions&>(group.options());
     const OptimizerConfig& config = group_options.config;
+    validate(config);  // a rate may have been set since the last step
     const bool bert_adam = config.type == "bert_adam";
     options.push_back({.lr = config.lr,
                        .beta1 = config.beta1,
@@ -214,6 +222,11 @@ void MomentOptimizer::load_state_dict(const StateDict& state) {
       problems += "\n  missing: " + item.key();
     } else if (given->sizes() != item.value().sizes()) {
       problems += c10::str("\n  reshaped: ", item.key(), ": expected ", item.value().sizes(), ", got ", given->sizes());
+    } else if (given->scalar_type() != item.value().scalar_type()) {
+      problems += c10::str("\n  of another dtype: ", item.key(), ": expected ", item.value().scalar_type(), ", got ",
+                           given->scalar_type());
+    } else if (item.key() == "step" && !given->is_meta() && given->item<int64_t>() < 0) {
+      problems += c10::str("\n  negative: step: ", given->item<int64_t>());
     }
   }
   for (const auto& item : state) {

@@ -49,12 +49,14 @@ struct StepInputs {
 ///
 /// Note [Parameters without a gradient]
 /// A parameter whose .grad is undefined is left out of the step and of the norm, as in PyTorch. A gradient of zeros is
-/// not the same: moments decay and weight decay applies.
+/// not the same: moments decay and weight decay applies. Where no parameter has one, the step does nothing: grad_norm()
+/// and found_inf() are 0.
 class BertOptimizer : public torch::optim::Optimizer {
  public:
   using torch::optim::Optimizer::Optimizer;
   /// Applies one update: unscale, clip by the global norm, moments, decay, trust ratio. Sets grad_norm() (of unscaled
-  /// gradients).
+  /// gradients). Throws c10::Error, before anything changes, when a group's options are out of range by now (set_lr()
+  /// does not look), or an input is no scalar of its dtype on the parameters' device.
   virtual void apply(const StepInputs& inputs) = 0;
   [[nodiscard]] virtual torch::Tensor grad_norm() const = 0;  // fp32 scalar on the device, before clipping
   [[nodiscard]] virtual torch::Tensor found_inf()
@@ -65,8 +67,8 @@ class BertOptimizer : public torch::optim::Optimizer {
   /// of every fp16 or bf16 parameter, and "ema.<name>" with ema_decay. The tensors are the live ones: copy them before
   /// the next step if they must not change.
   [[nodiscard]] virtual StateDict state_dict() const = 0;
-  /// Copies `state` in, in any order. Throws c10::Error with the list of missing, extra and reshaped entries, before
-  /// anything changes.
+  /// Copies `state` in, in any order. Throws c10::Error with the list of entries that are missing, extra, reshaped or
+  /// of another dtype, and for a negative step, before anything changes.
   virtual void load_state_dict(const StateDict& state) = 0;
   /// Phase 1 -> 2: moments stay, the step starts again at 0.
   virtual void reset_step() = 0;

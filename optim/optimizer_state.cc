@@ -34,7 +34,7 @@ class Fitting {
       all = false;
     }
     for (const auto& [name, value] : initial) {
-      result_.state.insert(name, all ? source_[name] : value);
+      result_.state.insert(name, all ? source_[name].to(value.scalar_type()) : value);
       if (all) result_.loaded.push_back(name);
     }
   }

@@ -44,9 +44,9 @@ struct FittedState {
 };
 
 /// Loading in part: takes from `state` (BertOptimizer::state_dict() of another run) every entry that the optimizer of
-/// `config` has for `parameters` with the same name and shape. Where there is none, moments are zeros, masters and
-/// averages are the parameters as they are now, and the step is 0. The two moments of a parameter are taken together or
-/// not at all.
+/// `config` has for `parameters` with the same name and shape, in the optimizer's dtype. Where there is none, moments
+/// are zeros, masters and averages are the parameters as they are now, and the step is 0. The two moments of a
+/// parameter are taken together or not at all.
 ///   optimizer.load_state_dict(fit_state(config, parameters, state).state);
 [[nodiscard]] FittedState fit_state(const OptimizerConfig& config, const std::vector<NamedParameter>& parameters,
                                     const StateDict& state);

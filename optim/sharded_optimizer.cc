@@ -81,14 +81,15 @@ class ShardedOptimizer : public BertOptimizer {
       const at::AutoGradMode with_grad(true);
       loss = closure();
     }
-    const double lr = param_groups_.front().options().get_lr();
-    apply({.lr = at::full({}, lr, figures_.options()), .inv_scale = {}, .found_inf = {}});
+    apply({});
     return loss;
   }
 
   void apply(const StepInputs& inputs) override {
-    TORCH_CHECK_VALUE(inputs.lr.defined(), "optimizer: StepInputs::lr is undefined");
     const at::NoGradGuard no_grad;
+    for (size_t g = 0; g < param_groups_.size(); ++g) {  // one rate may have been set since the last step
+      own_->param_groups()[g].options().set_lr(param_groups_[g].options().get_lr());
+    }
     gather_norms(inputs.found_inf);
     const at::Tensor inv_scale =
         inputs.inv_scale.defined() ? inputs.inv_scale.to(at::kDouble) : at::ones({}, figures_.options());

@@ -9,6 +9,10 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "optim/adam.h"
 #include "optim/lamb.h"
@@ -24,67 +28,154 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 Tensor scalar(double value) { return at::scalar_tensor(value, at::kFloat); }
 
-AmpConfig config_of(const json& run) {
-  return {.init_scale = run["init_scale"],
-          .growth_factor = run["growth_factor"],
-          .backoff_factor = run["backoff_factor"],
-          .growth_interval = run["growth_interval"]};
+/// grad_scaler.py says what a pattern is.
+struct Pattern {
+  AmpConfig config;
+  size_t optimizers;
+  std::string events, stepped;
+  std::vector<float> scales;
+  std::vector<int> trackers;
+};
+
+std::vector<Pattern> patterns() {
+  const json golden = json::parse(std::ifstream(testing::golden("grad_scaler.json")));
+  const std::string alphabet = golden["alphabet"];
+  const auto scales = golden["scales"].get<std::vector<float>>();
+  std::vector<Pattern> result;
+  for (const json& run : golden["patterns"]) {
+    const json& config = golden["configs"][run[0].get<size_t>()];
+    Pattern& pattern = result.emplace_back(Pattern{.config = {.init_scale = config["init_scale"],
+                                                              .growth_factor = config["growth_factor"],
+                                                              .backoff_factor = config["backoff_factor"],
+                                                              .growth_interval = config["growth_interval"]},
+                                                   .optimizers = run[1],
+                                                   .events = run[2],
+                                                   .stepped = run[3],
+                                                   .scales = {},
+                                                   .trackers = {}});
+    const auto digit = [&](const json& digits, size_t at) { return alphabet.find(digits.get<std::string>()[at]); };
+    for (size_t event = 0; event < pattern.stepped.size(); ++event) {
+      pattern.scales.push_back(scales[64 * digit(run[4], 2 * event) + digit(run[4], 2 * event + 1)]);
+      pattern.trackers.push_back(static_cast<int>(digit(run[5], event)));
+    }
+  }
+  return result;
 }
 
-/// Steps `optimizer` through the pattern with a gradient of scale or inf; the first event at which the scaler differs,
-/// or -1.
-template <class Step>
-int64_t first_difference(const json& run, const AmpConfig& config, Tensor& parameter, const Step& step) {
+bool is_in(const char* letters, char letter) { return std::string(letters).find(letter) != std::string::npos; }
+
+/// One parameter and its optimizer: torch's SGD, or ours.
+class Side {
+ public:
+  explicit Side(bool ours) {
+    if (ours) {
+      adamw_.emplace(std::vector<Tensor>{parameter}, OptimizerConfig{.lr = 1e-3, .weight_decay = 0.0});
+    } else {
+      sgd_.emplace(std::vector<Tensor>{parameter}, 1.0);
+    }
+  }
+
+  void take(char letter, GradScaler& scaler) {
+    if (is_in("iIj", letter)) parameter.mutable_grad()[1].fill_(kInf);
+    if (is_in("nN", letter)) parameter.mutable_grad()[1].fill_(std::numeric_limits<float>::quiet_NaN());
+    if (is_in("FINuj", letter)) {
+      adamw_ ? scaler.unscale_(*adamw_) : scaler.unscale_(*sgd_);
+    }
+    if (is_in("fFiInN", letter)) {
+      adamw_ ? scaler.step(*adamw_) : scaler.step(*sgd_);
+    }
+  }
+
+  Tensor parameter = at::zeros({2}).requires_grad_();
+
+ private:
+  std::optional<torch::optim::SGD> sgd_;
+  std::optional<AdamW> adamw_;
+};
+
+/// The first event at which the scaler differs from the pattern, or -1. is_ours(i): of the i-th optimizer.
+template <class IsOurs>
+int64_t first_difference(const Pattern& pattern, const AmpConfig& config, const IsOurs& is_ours) {
   GradScaler scaler(config, at::kCPU);
-  const std::string pattern = run["pattern"], stepped = run["stepped"];
-  for (size_t event = 0; event < pattern.size(); ++event) {
-    const Tensor before = parameter.detach().clone();
-    parameter.mutable_grad() = Tensor();
-    scaler.scale(parameter.sum()).backward();
-    if (pattern[event] == '1') parameter.mutable_grad().fill_(kInf);
-    step(scaler);
+  std::vector<Side> sides;
+  for (size_t i = 0; i < pattern.optimizers; ++i) sides.emplace_back(is_ours(i));
+  for (size_t event = 0; event < pattern.stepped.size(); ++event) {
+    int stepped = 0;
+    std::vector<Tensor> before;
+    for (size_t i = 0; i < sides.size(); ++i) {
+      Tensor& parameter = sides[i].parameter;
+      before.push_back(parameter.detach().clone());
+      parameter.mutable_grad() = Tensor();
+      scaler.scale(parameter.sum()).backward();
+    }
+    for (size_t i = 0; i < sides.size(); ++i) sides[i].take(pattern.events[event * sides.size() + i], scaler);
     scaler.update();
-    if (parameter.equal(before) != (stepped[event] == '0') ||
-        scaler.current_scale().item<float>() != run["scales"][event].get<float>() ||
-        scaler.growth_tracker().item<int>() != run["trackers"][event].get<int>()) {
+    for (size_t i = 0; i < sides.size(); ++i) stepped |= sides[i].parameter.equal(before[i]) ? 0 : 1 << i;
+    if (stepped != pattern.stepped[event] - '0' || scaler.current_scale().item<float>() != pattern.scales[event] ||
+        scaler.growth_tracker().item<int>() != pattern.trackers[event]) {
       return static_cast<int64_t>(event);
     }
   }
   return -1;
 }
 
+constexpr auto kTorchs = [](size_t) { return false; };
+constexpr auto kOurs = [](size_t) { return true; };
+constexpr auto kMixed = [](size_t i) { return i % 2 == 0; };
+
 }  // namespace
 
 TEST_CASE("GradScaler goes through torch.amp.GradScaler's scales, counters and skips", "[optim][golden]") {
-  const json golden = json::parse(std::ifstream(testing::golden("grad_scaler.json")));
-  for (const json& run : golden["cases"]) {
-    Tensor p = at::zeros({1}).requires_grad_();
-    torch::optim::SGD sgd({p}, 1.0);
-    CHECK(first_difference(run, config_of(run), p, [&](GradScaler& scaler) { scaler.step(sgd); }) == -1);
-    AdamW adamw({p}, {.type = "adamw", .lr = 1e-3, .weight_decay = 0.0});
-    CHECK(first_difference(run, config_of(run), p, [&](GradScaler& scaler) { scaler.step(adamw, scalar(1e-3)); }) ==
-          -1);
-    CHECK(first_difference(run, config_of(run), p, [&](GradScaler& scaler) {
-            scaler.unscale_(adamw);
-            scaler.step(adamw, scalar(1e-3));
-          }) == -1);
+  const std::vector<Pattern> all = patterns();
+  CHECK(all.size() == 1003);
+  for (const Pattern& pattern : all) {
+    INFO(pattern.events);
+    CHECK(first_difference(pattern, pattern.config, kTorchs) == -1);
+    CHECK(first_difference(pattern, pattern.config, kOurs) == -1);
+    if (pattern.optimizers > 1) CHECK(first_difference(pattern, pattern.config, kMixed) == -1);
   }
 }
 
+TEST_CASE("The scaler's golden notices a changed constant", "[optim][golden]") {
+  const std::vector<Pattern> all = patterns();
+  const auto differences = [&](const auto& change) {
+    int64_t count = 0;
+    for (const Pattern& pattern : all) {
+      AmpConfig config = pattern.config;
+      change(config);
+      count += first_difference(pattern, config, kOurs) >= 0 ? 1 : 0;
+    }
+    return count;
+  };
+  CHECK(differences([](AmpConfig&) {}) == 0);
+  CHECK(differences([](AmpConfig& config) { config.growth_interval += 1; }) > 100);
+  CHECK(differences([](AmpConfig& config) { config.growth_factor *= 1.01; }) > 100);
+  CHECK(differences([](AmpConfig& config) { config.backoff_factor *= 0.99; }) > 100);
+  int64_t unnoticed = 0;  // the last optimizer's inf
+  for (Pattern pattern : all) {
+    if (pattern.optimizers == 1) continue;
+    for (size_t at = pattern.optimizers - 1; at < pattern.events.size(); at += pattern.optimizers) {
+      char& letter = pattern.events[at];
+      if (is_in("iInNj", letter)) letter = letter == 'j' ? 'u' : 'f';
+    }
+    unnoticed += first_difference(pattern, pattern.config, kOurs) < 0 ? 1 : 0;
+  }
+  CHECK(unnoticed < 600);
+}
+
 TEST_CASE("A scaler that is saved and loaded at every event goes on through the same values", "[optim][golden]") {
-  const json golden = json::parse(std::ifstream(testing::golden("grad_scaler.json")));
-  for (const json& run : golden["cases"]) {
-    const std::string pattern = run["pattern"];
-    GradScaler scaler(config_of(run), at::kCPU);
+  for (const Pattern& pattern : patterns()) {
+    if (pattern.optimizers > 1) continue;
+    GradScaler scaler(pattern.config, at::kCPU);
     int64_t different = 0;
-    for (size_t event = 0; event < pattern.size(); ++event) {
-      GradScaler next(config_of(run), at::kCPU);
+    for (size_t event = 0; event < pattern.events.size(); ++event) {
+      GradScaler next(pattern.config, at::kCPU);
       next.load_state_dict(scaler.state_dict());
-      next.record(scalar(pattern[event] == '1' ? 1.0 : 0.0));
+      next.record(scalar(is_in("iInNj", pattern.events[event]) ? 1.0 : 0.0));
       next.update();
       scaler.load_state_dict(next.state_dict());
-      different += scaler.current_scale().item<float>() != run["scales"][event].get<float>() ||
-                   scaler.growth_tracker().item<int>() != run["trackers"][event].get<int>();
+      different += scaler.current_scale().item<float>() != pattern.scales[event] ||
+                   scaler.growth_tracker().item<int>() != pattern.trackers[event];
     }
     CHECK(different == 0);
   }
@@ -100,16 +191,6 @@ TEST_CASE("A step without a rate takes that of each group", "[optim]") {
   scaler.update();
   CHECK(a.equal(b));
   CHECK_FALSE(a.equal(at::ones({2})));
-}
-
-TEST_CASE("The scaler's golden notices a changed constant", "[optim][golden]") {
-  const json golden = json::parse(std::ifstream(testing::golden("grad_scaler.json")));
-  const json& run = golden["cases"][0];
-  Tensor p = at::zeros({1}).requires_grad_();
-  torch::optim::SGD sgd({p}, 1.0);
-  AmpConfig config = config_of(run);
-  config.growth_interval += 1;
-  CHECK(first_difference(run, config, p, [&](GradScaler& scaler) { scaler.step(sgd); }) >= 0);
 }
 
 TEST_CASE("Growth counts clean steps, whatever the scale", "[optim]") {
@@ -141,8 +222,9 @@ TEST_CASE("A scale does not grow to inf, and a static one does not move", "[opti
     large.update();
   }
   CHECK(large.current_scale().item<double>() == std::ldexp(1.0, 122));
-  for (const AmpConfig& config : {AmpConfig{.dynamic = false, .init_scale = 128.0, .growth_interval = 1},
-                                  AmpConfig{.init_scale = 128.0, .growth_factor = 1.0, .backoff_factor = 1.0}}) {
+  for (const AmpConfig& config :
+       {AmpConfig{.dynamic = false, .init_scale = 128.0, .growth_interval = 1},
+        AmpConfig{.dynamic = false, .init_scale = 128.0, .growth_factor = 1.0, .backoff_factor = 1.0}}) {
     GradScaler fixed(config, at::kCPU);
     for (const float found_inf : {1.0F, 0.0F, 0.0F}) {
       fixed.record(scalar(found_inf));
@@ -227,11 +309,38 @@ TEST_CASE("GradScaler refuses events out of order", "[optim]") {
   scaler.step(optimizer, scalar(1e-3));
   CHECK_THROWS_WITH(GradScaler({.init_scale = -1.0}, at::kCPU), testing::Contains("amp.init_scale is -1"));
   CHECK_THROWS_WITH(GradScaler({.backoff_factor = 1.5}, at::kCPU), testing::Contains("amp.backoff_factor is 1.5"));
+  CHECK_THROWS_WITH(GradScaler({.growth_factor = 1.0}, at::kCPU),
+                    testing::Contains("amp.growth_factor is 1, expected above 1 where amp.dynamic is true"));
+  CHECK_THROWS_WITH(GradScaler({.backoff_factor = 1.0}, at::kCPU),
+                    testing::Contains("amp.backoff_factor is 1, expected below 1 where amp.dynamic is true"));
   CHECK_THROWS_WITH(GradScaler({.growth_interval = 0}, at::kCPU), testing::Contains("amp.growth_interval is 0"));
   CHECK_THROWS_WITH(GradScaler({.init_scale = 4.0, .min_scale = 8.0}, at::kCPU),
                     testing::Contains("amp.min_scale is 8, expected at most init_scale 4"));
   CHECK_THROWS_WITH(GradScaler({.max_consecutive_skips = -1}, at::kCPU),
                     testing::Contains("amp.max_consecutive_skips is -1"));
+}
+
+TEST_CASE("A step for which nothing was checked is refused", "[optim]") {
+  Tensor p = at::ones({1}).requires_grad_(), q = at::ones({1}).requires_grad_();
+  Lamb lamb({p});
+  torch::optim::SGD sgd({p}, 1.0), other({q}, 1.0);
+  for (const bool unscale_first : {false, true}) {
+    GradScaler scaler({}, at::kCPU);
+    p.mutable_grad() = Tensor();
+    if (unscale_first) {
+      scaler.unscale_(lamb);
+      scaler.unscale_(sgd);
+    }
+    CHECK_THROWS_WITH(scaler.step(lamb), testing::Contains("no inf checks were recorded for this optimizer"));
+    CHECK_THROWS_WITH(scaler.step(sgd), testing::Contains("no inf checks were recorded for this optimizer"));
+    CHECK_THROWS_WITH(scaler.update(), testing::Contains("without a step"));
+    q.mutable_grad() = at::ones({1});  // that of another optimizer moves the scale
+    scaler.step(other);
+    scaler.update();
+    CHECK(scaler.growth_tracker().item<int>() == 1);
+    p.mutable_grad() = at::ones({1});
+    CHECK_NOTHROW(scaler.step(lamb));
+  }
 }
 
 TEST_CASE("Several optimizers share one scale", "[optim]") {
@@ -255,13 +364,81 @@ TEST_CASE("The scaler's state survives saving, and a disabled scaler changes not
   other.load_state_dict(scaler.state_dict());
   CHECK(other.current_scale().item<float>() == 1024.0F);
   CHECK(other.growth_tracker().item<int>() == 1);
-  CHECK_THROWS_WITH(other.load_state_dict(StateDict()), testing::Contains("scale"));
 
   GradScaler off({}, at::kCPU, false);
   const Tensor loss = at::ones({});
   CHECK(off.scale(loss).is_same(loss));
+  CHECK(off.state_dict().is_empty());
+  off.load_state_dict(scaler.state_dict());
+  CHECK(off.current_scale().item<float>() == 1.0F);
+  CHECK(off.growth_tracker().item<int>() == 0);
   CHECK(off.inv_scale().item<float>() == 1.0F);
   off.update();
+  CHECK_THROWS_WITH(other.load_state_dict(off.state_dict()), testing::Contains("a scaler that was not enabled"));
+}
+
+TEST_CASE("A scaler's state that is not one is refused as a whole", "[optim]") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto state_of = [](const Tensor& scale, const Tensor& tracker, const char* tracker_name = "growth_tracker") {
+    StateDict state;
+    if (scale.defined()) state.insert("scale", scale);
+    if (tracker.defined()) state.insert(tracker_name, tracker);
+    return state;
+  };
+  const Tensor scale = scalar(8.0), tracker = at::scalar_tensor(3, at::kInt);
+  GradScaler scaler({.init_scale = 4.0}, at::kCPU);
+  const auto refused = [&](const StateDict& state, const char* message) {
+    CHECK_THROWS_WITH(scaler.load_state_dict(state), testing::Contains(message));
+    CHECK(scaler.current_scale().item<float>() == 4.0F);
+    CHECK(scaler.inv_scale().item<float>() == 0.25F);
+    CHECK(scaler.growth_tracker().item<int>() == 0);
+  };
+  refused(StateDict(), "the state is empty");
+  refused(state_of({}, tracker), "the state has no \"scale\"");
+  refused(state_of(scale, {}), "the state has no \"growth_tracker\"");
+  refused(state_of(at::full({1}, 8.0F), tracker), "\"scale\" in the state is no scalar");
+  refused(state_of(scale, at::zeros({2}, at::kInt)), "\"growth_tracker\" in the state is no scalar");
+  refused(state_of(scalar(nan), tracker), "\"scale\" in the state is nan, expected");
+  refused(state_of(scalar(kInf), tracker), "\"scale\" in the state is inf, expected");
+  refused(state_of(scalar(0.0), tracker), "\"scale\" in the state is 0, expected");
+  refused(state_of(scalar(-8.0), tracker), "\"scale\" in the state is -8, expected");
+  refused(state_of(at::scalar_tensor(1e300, at::kDouble), tracker), "\"scale\" in the state is 1e+300, expected");
+  refused(state_of(scale, at::scalar_tensor(-1, at::kInt)), "\"growth_tracker\" in the state is -1, expected 0 to");
+  const auto with = [&](const char* name, double value) {
+    StateDict state = state_of(scale, tracker);
+    state.insert(name, at::scalar_tensor(value, at::kDouble));
+    return state;
+  };
+  refused(with("growth_factor", 1.0), "amp.growth_factor is 1");
+  refused(with("growth_factor", nan), "amp.growth_factor is nan");
+  refused(with("backoff_factor", 2.0), "amp.backoff_factor is 2");
+  refused(with("growth_interval", 0.0), "\"growth_interval\" in the state is 0, expected 1 to");
+  scaler.load_state_dict(state_of(scale, tracker));
+  CHECK(scaler.inv_scale().item<float>() == 0.125F);
+}
+
+TEST_CASE("A state of torch.amp.GradScaler goes on with its factors and interval", "[optim]") {
+  StateDict state;  // the entries of its state_dict()
+  state.insert("scale", at::scalar_tensor(12.0, at::kDouble));
+  state.insert("growth_factor", at::scalar_tensor(3.0, at::kDouble));
+  state.insert("backoff_factor", at::scalar_tensor(0.25, at::kDouble));
+  state.insert("growth_interval", at::scalar_tensor(5, at::kLong));
+  state.insert("_growth_tracker", at::scalar_tensor(4, at::kLong));
+  GradScaler scaler({}, at::kCPU);
+  scaler.load_state_dict(state);
+  CHECK(scaler.growth_tracker().item<int>() == 4);
+  CHECK(scaler.inv_scale().item<float>() == 1.0F / 12.0F);
+  for (const auto& [found_inf, scale] : {std::pair{0.0, 36.0F}, {1.0, 9.0F}}) {
+    scaler.record(scalar(found_inf));
+    scaler.update();
+    CHECK(scaler.current_scale().item<float>() == scale);
+    CHECK(scaler.growth_tracker().item<int>() == 0);
+  }
+  GradScaler fixed({.dynamic = false, .init_scale = 128.0}, at::kCPU);
+  fixed.load_state_dict(state);
+  fixed.record(scalar(0.0));
+  fixed.update();
+  CHECK(fixed.current_scale().item<float>() == 128.0F);
 }
 
 TEST_CASE("unscale_ finds inf and NaN in any floating type", "[optim]") {
@@ -300,6 +477,34 @@ TEST_CASE("AutocastGuard sets, nests and puts back", "[optim]") {
   }
   CHECK(dtype() == at::kFloat);
   CHECK_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+}
+
+TEST_CASE("AutocastGuard sets the precision of fp32 products for tf32 and fp32, and puts it back", "[optim]") {
+  const auto matmul = [] { return at::globalContext().float32MatmulPrecision(); };
+  const auto before = matmul();
+  for (const auto& [word, outside] :
+       {std::pair{"medium", at::Float32MatmulPrecision::MEDIUM}, {"highest", at::Float32MatmulPrecision::HIGHEST}}) {
+    at::globalContext().setFloat32MatmulPrecision(word);
+    {
+      const AutocastGuard tf32(at::kCPU, Precision::kTf32);
+      CHECK(matmul() == at::Float32MatmulPrecision::HIGH);
+      CHECK_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+      {
+        const AutocastGuard fp32(at::kCPU, Precision::kFp32);
+        CHECK(matmul() == at::Float32MatmulPrecision::HIGHEST);
+        const AutocastGuard bf16(at::kCPU, Precision::kBf16);
+        CHECK(matmul() == at::Float32MatmulPrecision::HIGHEST);
+      }
+      CHECK(matmul() == at::Float32MatmulPrecision::HIGH);
+    }
+    CHECK(matmul() == outside);
+    const AutocastGuard fp16(at::kCPU, Precision::kFp16);
+    CHECK(matmul() == outside);
+  }
+  set_matmul_precision(Precision::kTf32);
+  CHECK(matmul() == at::Float32MatmulPrecision::HIGH);
+  set_matmul_precision(Precision::kFp32);
+  CHECK(matmul() == before);
 }
 
 TEST_CASE("Precisions have names, a dtype of the weights, and need a scale or not", "[optim]") {

@@ -78,6 +78,24 @@ TEST_CASE("A state that does not fit is refused with the list, and nothing is lo
   CHECK(same_bits(optimizer->state_dict(), before));
 }
 
+TEST_CASE("A state of another dtype or with a negative step is refused, and fitting converts it", "[optim]") {
+  std::vector<NamedParameter> parameters = small_parameters();
+  const auto optimizer = make_optimizer({}, parameters);
+  const StateDict before = copy_of(optimizer->state_dict());
+  StateDict wrong = copy_of(before);
+  wrong["exp_avg.a.weight"] = at::ones({4}, at::kHalf);
+  wrong["step"] = at::scalar_tensor(-2, at::kLong);
+  CHECK_THROWS_WITH(
+      optimizer->load_state_dict(wrong),
+      Contains("negative: step: -2") && Contains("of another dtype: exp_avg.a.weight: expected Float, got Half"));
+  CHECK(same_bits(optimizer->state_dict(), before));
+  wrong["step"] = at::scalar_tensor(2.0, at::kFloat);
+  CHECK_THROWS_WITH(optimizer->load_state_dict(wrong), Contains("of another dtype: step: expected Long, got Float"));
+  optimizer->load_state_dict(fit_state({}, parameters, wrong).state);
+  CHECK(optimizer->applied_steps().item<int64_t>() == 2);
+  CHECK(optimizer->state_dict()["exp_avg.a.weight"].equal(at::ones({4})));
+}
+
 TEST_CASE("Phase 1 to 2 keeps the moments and starts the step again", "[optim]") {
   std::vector<NamedParameter> parameters = small_parameters();
   const auto optimizer = make_optimizer({}, parameters);

@@ -107,15 +107,42 @@ TEST_CASE("The optimizer goldens notice a changed constant", "[optim][golden]") 
   }));
 }
 
-TEST_CASE("Lamb's first step equals the published numbers", "[optim]") {
-  std::vector<NamedParameter> parameters = small_parameters();
-  const auto optimizer = make_optimizer({}, parameters);
-  set_small_gradients(parameters);
-  optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
-  const Tensor want = at::tensor({0.992994769F, -2.006797188F, 0.506901239F, 0.243046736F});
-  CHECK(at::allclose(parameters[0].tensor, want, 1e-6, 0.0));
-  CHECK(at::allclose(parameters[1].tensor, at::tensor({0.094000120F, -0.094000012F}), 1e-6, 0.0));
-  CHECK(optimizer->grad_norm().item<float>() == testing::Approx(0.743303437).epsilon(1e-6));
+TEST_CASE("Lamb's first three steps equal the published numbers", "[optim]") {
+  // NVIDIA's recipe with decay 0.01 on the first tensor, computed in double: parameters after the step, norm before
+  // clipping.
+  struct Step {
+    std::vector<float> weight_grad, bias_grad, weight, bias;
+    double grad_norm;
+  };
+  const std::vector<Step> steps{{.weight_grad = {0.1F, 0.2F, -0.3F, 0.4F},
+                                 .bias_grad = {0.05F, -0.5F},
+                                 .weight = {0.992994769F, -2.006797188F, 0.506901239F, 0.243046736F},
+                                 .bias = {0.094000120F, -0.094000012F},
+                                 .grad_norm = 0.743303437},
+                                {.weight_grad = {-2.0F, 1.0F, 0.5F, -1.0F},
+                                 .bias_grad = {3.0F, 0.25F},
+                                 .weight = {0.999829623F, -2.018103122F, 0.510592971F, 0.241126758F},
+                                 .bias = {0.089283248F, -0.090578299F},
+                                 .grad_norm = 3.913118961},
+                                {.weight_grad = {0.0F, 1e-3F, -1e-3F, 2e-3F},
+                                 .bias_grad = {0.0F, 0.0F},
+                                 .weight = {1.006689095F, -2.029466945F, 0.514328542F, 0.239141421F},
+                                 .bias = {0.085637094F, -0.087933306F},
+                                 .grad_norm = 0.002449490}};
+  for (const bool use_nvlamb : {false, true}) {
+    std::vector<NamedParameter> parameters = small_parameters();
+    const auto optimizer = make_optimizer({.use_nvlamb = use_nvlamb}, parameters);
+    for (const Step& step : steps) {
+      parameters[0].tensor.mutable_grad() = at::tensor(step.weight_grad);
+      parameters[1].tensor.mutable_grad() = at::tensor(step.bias_grad);
+      optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
+      CHECK(at::allclose(parameters[0].tensor, at::tensor(step.weight), 1e-6, 0.0));
+      if (!use_nvlamb) CHECK(at::allclose(parameters[1].tensor, at::tensor(step.bias), 1e-6, 0.0));
+      CHECK(optimizer->grad_norm().item<double>() == testing::Approx(step.grad_norm).epsilon(1e-6));
+    }
+    const Tensor with_ratio = at::tensor({0.098038612F, -0.098412413F});  // the bias, whose decay is 0
+    CHECK(at::allclose(parameters[1].tensor, with_ratio, 1e-6, 0.0) == use_nvlamb);
+  }
 }
 
 TEST_CASE("A gradient that is not finite changes no bit", "[optim]") {
@@ -248,6 +275,20 @@ TEST_CASE("A parameter without a gradient is left out", "[optim]") {
   CHECK(optimizer->grad_norm().item<double>() == testing::Approx(std::sqrt(0.05 * 0.05 + 0.25)).epsilon(1e-6));
 }
 
+TEST_CASE("A step in which no parameter has a gradient does nothing, and says so", "[optim]") {
+  std::vector<NamedParameter> parameters = small_parameters();
+  const auto optimizer = make_optimizer({.ema_decay = 0.9}, parameters);
+  set_small_gradients(parameters, INFINITY);
+  optimizer->step();
+  CHECK(optimizer->found_inf().item<float>() == 1.0F);
+  optimizer->zero_grad();
+  const StateDict before = copy_of(optimizer->state_dict());
+  optimizer->step();
+  CHECK(optimizer->found_inf().item<float>() == 0.0F);
+  CHECK(optimizer->grad_norm().item<float>() == 0.0F);
+  CHECK(same_bits(optimizer->state_dict(), before));
+}
+
 TEST_CASE("Decay follows names, and the groups are reported", "[optim]") {
   CHECK(decays("bert.encoder.layer.0.attention.self.query.weight"));
   CHECK(decays("bert.embeddings.word_embeddings.weight"));
@@ -302,6 +343,21 @@ TEST_CASE("Parameters that would be updated wrongly are refused", "[optim]") {
                     testing::Contains("two parameters are named a.weight"));
   CHECK_THROWS_WITH(make_optimizer({}, {{"x", parameters[0].tensor * 2}}), testing::Contains("only leaves"));
   CHECK_THROWS_WITH(make_optimizer({}, {}), testing::Contains("no parameters"));
+  CHECK_THROWS_WITH(
+      make_optimizer({}, {{"turned", at::ones({2, 3}).t().requires_grad_()}}),
+      testing::Contains("turned is not contiguous: sizes [3, 2], strides [1, 3]. Make the parameter of "));
+}
+
+TEST_CASE("A rate out of range that was set later is refused by the step", "[optim]") {
+  for (const double rate : {std::numeric_limits<double>::quiet_NaN(), -1e-3, 11.0}) {
+    std::vector<NamedParameter> parameters = small_parameters();
+    const auto optimizer = make_optimizer({}, parameters);
+    set_small_gradients(parameters);
+    optimizer->param_groups()[1].options().set_lr(rate);
+    CHECK_THROWS_WITH(optimizer->step(), testing::Contains("optimizer.lr is ") && testing::Contains("expected 0 to"));
+    CHECK(optimizer->applied_steps().item<int64_t>() == 0);
+    CHECK(parameters[0].tensor.equal(small_parameters()[0].tensor));
+  }
 }
 
 TEST_CASE("Hyper-parameters out of range are refused with value and range", "[optim]") {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "optim/data_parallel.h"
+#include "optim/moment_optimizer.h"
 #include "tests/gloo_ranks.h"
 #include "tests/testing.h"
 
@@ -173,6 +174,33 @@ TEST_CASE("A sharded state goes on with other ranks, or without sharding", "[opt
   for (const Outcome& outcome : sharded) CHECK(same(outcome.parameters, whole[0].parameters));
   CHECK(whole[0].applied_steps == 6);
   CHECK(sharded[1].applied_steps == 6);
+}
+
+TEST_CASE("step() of sharded state takes each group's rate as it is now", "[optim][distributed]") {
+  const auto stepped = [](bool sharded) {
+    std::vector<std::vector<Tensor>> result(2);
+    on_ranks(2, [&](int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+      const std::vector<NamedParameter> parameters = make_parameters(at::kFloat);
+      const auto optimizer = sharded ? make_sharded_optimizer(group, {}, parameters, assign_owners(parameters, 2))
+                                     : make_optimizer({}, parameters);
+      for (const auto& [name, tensor] : parameters) tensor.mutable_grad() = tensor.detach().cos();
+      for (auto& parameter_group : optimizer->param_groups()) {
+        auto& options = static_cast<GroupOptions&>(parameter_group.options());
+        options.set_lr(options.config.weight_decay > 0.0 ? 1e-2 : 3e-3);
+      }
+      optimizer->step();
+      for (const auto& [name, tensor] : parameters) result[static_cast<size_t>(rank)].push_back(tensor.detach());
+    });
+    return result;
+  };
+  const auto whole = stepped(false), sharded = stepped(true);
+  CHECK(same(sharded[0], whole[0]));
+  CHECK(same(sharded[1], whole[0]));
+  CHECK_FALSE(same(whole[0], [] {
+    std::vector<Tensor> start;
+    for (const auto& [name, tensor] : make_parameters(at::kFloat)) start.push_back(tensor.detach());
+    return start;
+  }()));
 }
 
 TEST_CASE("A sharded state that does not fit is refused with the list", "[optim][distributed]") {
