@@ -328,7 +328,8 @@ std::vector<ops::OptimizerTensors> unflatten(const Tensors& in, bool copies) {
            .copies = copies ? part(4) : Tensors(static_cast<size_t>(n)),
            .grads = part(1),
            .exp_avg = part(2),
-           .exp_avg_sq = part(3)}};
+           .exp_avg_sq = part(3),
+           .ema = Tensors(static_cast<size_t>(n))}};
 }
 
 /// An update with the norm of the gradients, which clipping needs. Returns that norm.

@@ -6,12 +6,13 @@ namespace bert {
 
 enum class CopyType : signed char { kNone, kHalf, kBFloat16 };
 
-/// A run of elements of one parameter, fp32, and the low-precision parameter that receives the rounded result (or
-/// nullptr).
+/// A run of elements of one parameter, fp32, its moving average (or nullptr), and the low-precision parameter that
+/// receives the rounded result (or nullptr).
 struct OptimChunk {
   float* param;
   float* exp_avg;
   float* exp_avg_sq;
+  float* ema;
   const float* grad;
   void* copy;
   CopyType copy_type;
@@ -24,6 +25,7 @@ struct OptimScalars {
   float multiplier, inv_correction1, inv_correction2;  // reciprocals: divisions would bound the kernels, not memory
   float one_minus_beta1, one_minus_beta2, beta3, weight_decay;
   float eps, eps_inside;  // outside and inside the square root; one of them is 0
+  float ema_share;        // of the new parameter in its moving average
   bool decoupled;
 };
 

@@ -66,6 +66,7 @@ class AtenStep : public OptimizerStep::Backend {
                       .multiplier = o.clip_per_tensor ? inv_scale : inv_scale * clip(norm, o),
                       .correction1 = at::ones({}, number),
                       .correction2 = at::ones({}, number),
+                      .ema_share = steps.reciprocal().clamp_min(1.0 - o.ema_decay),
                       .skip = skip};
       if (o.bias_correction) {
         numbers.correction1 = 1.0 - at::pow(o.beta1, steps);
@@ -77,8 +78,8 @@ class AtenStep : public OptimizerStep::Backend {
 
  private:
   struct Numbers {
-    at::Tensor lr, multiplier, correction1, correction2;  // fp64 scalars
-    at::Tensor skip;                                      // bool scalar
+    at::Tensor lr, multiplier, correction1, correction2, ema_share;  // fp64 scalars
+    at::Tensor skip;                                                 // bool scalar
   };
 
   /// clip_coefficient() of a tensor.
@@ -115,6 +116,9 @@ class AtenStep : public OptimizerStep::Backend {
     }
     write(param, param - step * rate, n.skip);
     if (tensors.copies[i].defined()) write(tensors.copies[i], param.to(tensors.copies[i].scalar_type()), n.skip);
+    if (const at::Tensor& ema = tensors.ema[i]; ema.defined()) {
+      write(ema, at::lerp(ema, param, n.ema_share.to(ema.scalar_type())), n.skip);
+    }
     write(tensors.exp_avg[i], exp_avg, n.skip);
     write(tensors.exp_avg_sq[i], exp_avg_sq, n.skip);
   }
@@ -122,11 +126,12 @@ class AtenStep : public OptimizerStep::Backend {
   UpdateRule rule_;
 };
 
-/// Calls visit(tensor) for every tensor of every group, undefined copies too.
+/// Calls visit(tensor) for every tensor of every group, undefined copies and averages too.
 template <class Visit>
 void for_each_tensor(const std::vector<OptimizerTensors>& groups, const Visit& visit) {
   for (const OptimizerTensors& group : groups) {
-    for (const auto* list : {&group.params, &group.copies, &group.grads, &group.exp_avg, &group.exp_avg_sq}) {
+    for (const auto* list :
+         {&group.params, &group.copies, &group.grads, &group.exp_avg, &group.exp_avg_sq, &group.ema}) {
       for (const at::Tensor& tensor : *list) visit(tensor);
     }
   }
@@ -180,17 +185,17 @@ void check_groups(const std::vector<OptimizerTensors>& groups) {
   for (const OptimizerTensors& group : groups) {
     const size_t size = group.params.size();
     TORCH_CHECK_VALUE(group.copies.size() == size && group.grads.size() == size && group.exp_avg.size() == size &&
-                          group.exp_avg_sq.size() == size,
+                          group.exp_avg_sq.size() == size && group.ema.size() == size,
                       "OptimizerStep::run: a group of ", size, " params has ", group.copies.size(), " copies, ",
-                      group.grads.size(), " grads, ", group.exp_avg.size(), " exp_avg and ", group.exp_avg_sq.size(),
-                      " exp_avg_sq, expected as many of each");
+                      group.grads.size(), " grads, ", group.exp_avg.size(), " exp_avg, ", group.exp_avg_sq.size(),
+                      " exp_avg_sq and ", group.ema.size(), " ema, expected as many of each");
     for (size_t i = 0; i < size; ++i) {
-      const at::Tensor &param = group.params[i], &copy = group.copies[i];
-      for (const at::Tensor* other : {&group.grads[i], &group.exp_avg[i], &group.exp_avg_sq[i], &copy}) {
-        if (other == &copy && !copy.defined()) continue;
+      const at::Tensor &param = group.params[i], &copy = group.copies[i], &ema = group.ema[i];
+      for (const at::Tensor* other : {&group.grads[i], &group.exp_avg[i], &group.exp_avg_sq[i], &copy, &ema}) {
+        if ((other == &copy || other == &ema) && !other->defined()) continue;
         TORCH_CHECK_VALUE(other->sizes() == param.sizes() && other->device() == device,
                           "OptimizerStep::run: with a param of ", param.sizes(), " on ", device,
-                          " comes a gradient, moment or copy of ", other->sizes(), " on ", other->device());
+                          " comes a gradient, moment, copy or average of ", other->sizes(), " on ", other->device());
       }
     }
   }
@@ -217,14 +222,19 @@ bool dense(const std::vector<at::Tensor>& tensors, at::DeviceType device) {
 }
 
 bool dense_fp32(const std::vector<OptimizerTensors>& groups, at::DeviceType device) {
-  const auto is_fp32 = [](const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat; };
+  const auto all = [](const std::vector<at::Tensor>& list, const auto& fits) {
+    return std::all_of(list.begin(), list.end(), fits);
+  };
+  const auto fp32 = [device](const at::Tensor& tensor) {
+    return dense({tensor}, device) && tensor.scalar_type() == at::kFloat;
+  };
+  const auto fp32_or_none = [&](const at::Tensor& tensor) { return !tensor.defined() || fp32(tensor); };
+  const auto half_or_none = [device](const at::Tensor& tensor) {
+    return !tensor.defined() || (dense({tensor}, device) && tensor.element_size() == 2);
+  };
   return std::all_of(groups.begin(), groups.end(), [&](const OptimizerTensors& group) {
-    for (const auto* list : {&group.params, &group.grads, &group.exp_avg, &group.exp_avg_sq}) {
-      if (!dense(*list, device) || !std::all_of(list->begin(), list->end(), is_fp32)) return false;
-    }
-    return std::all_of(group.copies.begin(), group.copies.end(), [&](const at::Tensor& copy) {
-      return !copy.defined() || (dense({copy}, device) && copy.element_size() == 2);
-    });
+    return all(group.params, fp32) && all(group.grads, fp32) && all(group.exp_avg, fp32) &&
+           all(group.exp_avg_sq, fp32) && all(group.ema, fp32_or_none) && all(group.copies, half_or_none);
   });
 }
 

@@ -71,6 +71,7 @@ struct OptimizerTensors {
   std::vector<at::Tensor> grads;       // dtype of params
   std::vector<at::Tensor> exp_avg;     // dtype of params
   std::vector<at::Tensor> exp_avg_sq;  // dtype of params
+  std::vector<at::Tensor> ema;         // dtype of params: their moving averages; undefined where there is none
 };
 
 /// What a step reads and what it says: 0-dimensional, on the device of the tensors (c10::Error otherwise).
@@ -90,8 +91,9 @@ struct StepTensors {
 /// decoupled off adds weight_decay p to g instead of u, eps_inside_sqrt divides by sqrt(v / (1 - beta2^t) + eps),
 /// clip_per_tensor clips each tensor by its own norm. LAMB then p -= lr (|p| / |u|) u with norms per tensor, the ratio
 /// within its bounds and 1 where one norm is 0. AdamW p -= lr u, rounded once: p (1 - lr weight_decay) would lose the
-/// last bits of the decay at every step. Copies are the rounded p. The gradients are not written. When N is not finite
-/// or found_inf is set, parameters, copies, moments and step keep every bit.
+/// last bits of the decay at every step. Copies are the rounded p. With s = max(1 / t, 1 - ema_decay), averages become
+/// (1 - s) ema + s p. The gradients are not written. When N is not finite or found_inf is set, parameters, copies,
+/// moments, averages and step keep every bit.
 /// Sources: You et al. 2020, in the form of NVIDIA's BERT (recipe: NVLAMB); Loshchilov and Hutter 2019.
 class OptimizerStep {
  public:

@@ -164,6 +164,7 @@ class CpuStep : public OptimizerStep::Backend {
         entry->param = group.params[i].mutable_data_ptr<float>();
         entry->exp_avg = group.exp_avg[i].mutable_data_ptr<float>();
         entry->exp_avg_sq = group.exp_avg_sq[i].mutable_data_ptr<float>();
+        entry->ema = group.ema[i].defined() ? group.ema[i].mutable_data_ptr<float>() : nullptr;
         entry->grad = group.grads[i].const_data_ptr<float>();
         if (const at::Tensor& copy = group.copies[i]; copy.defined()) {
           entry->copy = copy.mutable_data_ptr();
@@ -235,6 +236,7 @@ class CpuStep : public OptimizerStep::Backend {
     return {.param = entry.param + chunk.begin,
             .exp_avg = entry.exp_avg + chunk.begin,
             .exp_avg_sq = entry.exp_avg_sq + chunk.begin,
+            .ema = entry.ema == nullptr ? nullptr : entry.ema + chunk.begin,
             .grad = entry.grad + chunk.begin,
             .copy = entry.copy == nullptr ? nullptr : static_cast<uint16_t*>(entry.copy) + chunk.begin,
             .copy_type = entry.copy_type,

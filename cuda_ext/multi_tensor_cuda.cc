@@ -231,6 +231,10 @@ class CudaStep : public OptimizerStep::Backend {
                      .chunks = list_entry.chunks};
     entry.aligned = list_entry.aligned && aligned(entry.param, sizeof(float)) &&
                     aligned(entry.exp_avg, sizeof(float)) && aligned(entry.exp_avg_sq, sizeof(float));
+    if (const Tensor& ema = group.ema[i]; ema.defined()) {
+      entry.ema = ema.mutable_data_ptr<float>();
+      entry.aligned = entry.aligned && aligned(entry.ema, sizeof(float));
+    }
     if (const Tensor& copy = group.copies[i]; copy.defined()) {
       entry.copy = copy.mutable_data_ptr();
       entry.copy_type = copy.scalar_type() == at::kHalf ? CopyType::kHalf : CopyType::kBFloat16;

@@ -5,13 +5,14 @@
 //                        out every group's numbers (rate, clipping, corrections), so that the host knows none of them
 //   lamb_moments_kernel  m and v, and the squares of p and of the update u, by chunk; the last block of a tensor turns
 //                        their sums into lr |p| / |u|
-//   lamb_apply_kernel    p and its copy; u once more from m and v: as many bytes as to write u and read it, and no
+//   lamb_apply_kernel    p, its moving average and its copy; u once more from m and v: as many bytes as to write u and
+//   read it, and no
 //                        memory for it
-//   adamw_kernel         AdamW has no norms of tensors: moments, p and its copy at once
+//   adamw_kernel         AdamW has no norms of tensors: moments, p, its moving average and its copy at once
 //
 // A block is a chunk of 16,384 elements. Bytes per parameter with a 2-byte copy: LAMB 42 (moments 24: read g p m v,
 // write m v; apply 18: read p m v, write p and copy), AdamW 30 (read g p m v, write p m v and copy); the norm 4 more in
-// both.
+// both, a moving average 8 (read and written).
 //
 // Versions
 // 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
@@ -74,6 +75,20 @@ __device__ __forceinline__ OptimScalars scalars_of(const OptimTable& table, cons
   s.multiplier =
       tensor_multiplier(table.rule, table.options[entry.group], s.multiplier, table.norms.tensor_sums[tensor]);
   return s;
+}
+
+/// ema = (1 - share) ema + share param, from the nearer end, as cpu_simd_optim.inc does.
+template <int N>
+__device__ __forceinline__ void update_average(const OptimEntry& entry, int64_t element, const Vector<float, N>& param,
+                                               float share) {
+  if (entry.ema == nullptr) return;
+  auto ema = load<N>(static_cast<const float*>(entry.ema) + element);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const float difference = param.value[i] - ema.value[i];
+    ema.value[i] = share < 0.5F ? ema.value[i] + share * difference : param.value[i] - (1.0F - share) * difference;
+  }
+  store(entry.ema + element, ema);
 }
 
 template <int N>
@@ -148,6 +163,7 @@ __global__ void __launch_bounds__(kOptimThreads, kApplyBlocks)
       p.value[i] -= step_size * adam_direction(m.value[i], v.value[i], s) + decay * p.value[i];
     }
     store(entry.param + element, p);
+    update_average(entry, element, p, s.ema_share);
     store_copy(entry, element, p);
   });
 }
@@ -174,6 +190,7 @@ __global__ void __launch_bounds__(kOptimThreads, kBlocks) adamw_kernel(OptimTabl
     store(entry.exp_avg + element, m);
     store(entry.exp_avg_sq + element, v);
     store(entry.param + element, p);
+    update_average(entry, element, p, s.ema_share);
     store_copy(entry, element, p);
   });
 }

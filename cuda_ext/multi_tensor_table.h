@@ -24,9 +24,9 @@ struct ListEntry {
   bool operator==(const ListEntry&) const = default;
 };
 
-/// A parameter with its gradient, its moments and its low-precision copy (or null).
+/// A parameter with its gradient, its moments, its moving average (or null) and its low-precision copy (or null).
 struct OptimEntry {
-  float *param = nullptr, *exp_avg = nullptr, *exp_avg_sq = nullptr;
+  float *param = nullptr, *exp_avg = nullptr, *exp_avg_sq = nullptr, *ema = nullptr;
   const float* grad = nullptr;
   void* copy = nullptr;
   CopyType copy_type = CopyType::kNone;
@@ -65,6 +65,7 @@ struct UpdateOptions {
   double max_grad_norm = 0.0;                           // 0: no clipping
   double min_trust_ratio = 0.0, max_trust_ratio = 0.0;  // LAMB: bounds of the ratio; max 0: none
   double lr_scale = 1.0;                                // the rate is multiplied by it
+  double ema_decay = 0.0;  // of the moving averages, where there are any; they begin as the mean of all parameters
   bool bias_correction = true;
   bool decoupled = true;         // decay added to the update (true) or to the gradient before the moments (false)
   bool trust_ratio = true;       // LAMB; false: the ratio is 1
@@ -96,6 +97,12 @@ BERT_HOST_DEVICE double bias_correction(double beta, int64_t step) {
   return -expm1(static_cast<double>(step) * log(beta));
 }
 
+/// The share of the new parameters in their moving average.
+BERT_HOST_DEVICE double ema_share(double ema_decay, int64_t step) {
+  const double mean = 1.0 / static_cast<double>(step), share = 1.0 - ema_decay;
+  return mean > share ? mean : share;
+}
+
 /// The numbers of a step for the loops. norm: of the unscaled gradients; step: 1 in the first one.
 BERT_HOST_DEVICE OptimScalars optim_scalars(UpdateRule rule, const UpdateOptions& options, double lr, double inv_scale,
                                             double norm, int64_t step) {
@@ -111,6 +118,7 @@ BERT_HOST_DEVICE OptimScalars optim_scalars(UpdateRule rule, const UpdateOptions
   s.eps = options.eps_inside_sqrt ? 0.0F : static_cast<float>(options.eps);
   s.eps_inside = options.eps_inside_sqrt ? static_cast<float>(options.eps) : 0.0F;
   s.weight_decay = static_cast<float>(options.weight_decay);
+  s.ema_share = static_cast<float>(ema_share(options.ema_decay, step));
   s.decoupled = options.decoupled;
   return s;
 }

@@ -151,6 +151,9 @@ void step(UpdateRule rule, const std::vector<ops::OptimizerTensors>& groups, con
         rate = rate * at::where(usable, param_norm / update_norm, at::ones_like(param_norm));
       }
       param.sub_(update.mul_(rate));
+      if (const Tensor& ema = groups[g].ema[i]; ema.defined()) {
+        ema.lerp_(param, steps.reciprocal().clamp_min_(1.0 - o.ema_decay).to(ema.scalar_type()));
+      }
       if (groups[g].copies[i].defined()) groups[g].copies[i].copy_(param);
     }
   }

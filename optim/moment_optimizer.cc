@@ -91,7 +91,6 @@ MomentOptimizer::MomentOptimizer(const std::string& type, const std::vector<Name
   step_ = at::zeros({}, options.dtype(at::kLong));
   grad_norm_ = at::zeros({}, options.dtype(at::kFloat));
   found_inf_ = at::zeros({}, options.dtype(at::kFloat));
-  ema_weight_ = at::zeros({}, options);
 }
 
 torch::Tensor MomentOptimizer::step(LossClosure closure) {
@@ -118,17 +117,20 @@ void MomentOptimizer::apply(const StepInputs& inputs) {
                .step = step_,
                .grad_norm = grad_norm_,
                .skipped = found_inf_});
-  if (ema_decay_ > 0.0) update_averages();
+  if (ema_decay_ > 0.0) average_what_was_left_out();
 }
 
-void MomentOptimizer::update_averages() {
+void MomentOptimizer::average_what_was_left_out() {
   const at::NoGradGuard no_grad;
-  ema_weight_.copy_(step_).reciprocal_().clamp_min_(1.0 - ema_decay_);
-  ema_weight_.masked_fill_(found_inf_.ne(0), 0.0);  // step_ is 0 where the first step was skipped
+  torch::Tensor share;
   for (const auto& states : states_) {
     for (const ParameterState& state : states) {
+      if (state.param.grad().defined()) continue;
+      if (!share.defined()) {  // 0 in a skipped step, after which step_ may be 0
+        share = step_.to(at::kDouble).reciprocal_().clamp_min_(1.0 - ema_decay_).masked_fill_(found_inf_.ne(0), 0.0);
+      }
       torch::Tensor(state.ema).lerp_(state.master.defined() ? state.master : state.param,
-                                     ema_weight_.to(state.ema.scalar_type()));
+                                     share.to(state.ema.scalar_type()));
     }
   }
 }
@@ -161,6 +163,7 @@ std::vector<UpdateOptions> MomentOptimizer::update_options() const {
                        .min_trust_ratio = config.min_trust_ratio,
                        .max_trust_ratio = config.max_trust_ratio,
                        .lr_scale = group_options.lr_scale,
+                       .ema_decay = config.ema_decay,
                        .bias_correction = config.bias_correction && !bert_adam,
                        .decoupled = lamb ? config.decoupled_weight_decay : config.type != "adam",
                        .trust_ratio = lamb && (config.use_nvlamb || config.weight_decay != 0.0),
@@ -193,6 +196,7 @@ std::vector<ops::OptimizerTensors> MomentOptimizer::collect() {
       }
       groups[g].exp_avg.push_back(state.exp_avg);
       groups[g].exp_avg_sq.push_back(state.exp_avg_sq);
+      groups[g].ema.push_back(state.ema);
     }
   }
   return groups;

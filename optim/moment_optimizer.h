@@ -54,14 +54,14 @@ class MomentOptimizer : public BertOptimizer {
 
   [[nodiscard]] std::vector<ops::OptimizerTensors> collect();
   [[nodiscard]] std::vector<UpdateOptions> update_options() const;
-  void update_averages();
+  /// Weights that had no gradient are part of the averages all the same.
+  void average_what_was_left_out();
 
   UpdateRule rule_;
   std::vector<std::vector<ParameterState>> states_;  // [group][parameter]
   ops::OptimizerStep update_;
   torch::Tensor step_, grad_norm_, found_inf_;
   double ema_decay_;
-  torch::Tensor ema_weight_;  // of the new weights in the averages, fp32 or fp64 scalar
 };
 
 /// {{{"0", parameters[0]}, {"1", parameters[1]}, ...}}: for parameters whose names do not matter.

@@ -20,7 +20,7 @@ namespace bert {
 ///   ema (ema_decay > 0)       4            4      8
 ///
 /// The same for lamb, adamw, adam and bert_adam. Beside these: each gradient's place in the buffer is rounded up to 64
-/// bytes; the optimizer has four scalars (20 bytes); low-precision gradients outside of DataParallel's buffer are
+/// bytes; the optimizer has three scalars (16 bytes); low-precision gradients outside of DataParallel's buffer are
 /// converted, which takes 4 more bytes each; fp64 takes temporary tensors in a step, the others none.
 struct TrainingBytes {
   int64_t weight = 0, gradient = 0;

@@ -321,6 +321,7 @@ TEST_CASE("The optimizers on CUDA take the steps that they take on the CPU", "[c
         }
         OptimizerConfig config;
         config.type = type;
+        config.ema_decay = 0.6;
         const auto optimizer = make_optimizer(config, parameters);
         for (uint64_t step = 0; step < 4; ++step) {
           for (size_t i = 0; i < shapes.size(); ++i) {
@@ -341,6 +342,45 @@ TEST_CASE("The optimizers on CUDA take the steps that they take on the CPU", "[c
       for (const auto& item : states[0]) {
         INFO(item.key());
         CHECK(mismatch(states[1][item.key()], item.value(), item.value().scalar_type(), 4.0) == "");  // norms, products
+      }
+    }
+  }
+}
+
+TEST_CASE("New gradients at every step cost no wait for the device, and no memory after the third", "[cuda]") {
+  BERT_DEVICE_OR_SKIP(device);
+  for (const char* type : {"lamb", "adamw"}) {
+    for (const bool unscale_first : {false, true}) {
+      INFO(type << (unscale_first ? ", unscaled first" : ""));
+      std::vector<NamedParameter> parameters;
+      for (int64_t i = 0; i < 3; ++i) {
+        const Tensor value = randn({70 + i, 33}, static_cast<uint64_t>(i)).to(at::kFloat);
+        parameters.push_back({std::to_string(i) + ".weight", value.to(device).requires_grad_(true)});
+      }
+      std::vector<Tensors> gradients(6);
+      for (Tensors& of_step : gradients) {
+        for (const NamedParameter& parameter : parameters) of_step.push_back(at::ones_like(parameter.tensor));
+      }
+      const auto optimizer = make_optimizer({.type = type, .ema_decay = 0.9}, parameters);
+      GradScaler scaler({.init_scale = 4.0}, device);
+      const Tensor lr = at::full({}, 1e-3, at::TensorOptions(device));
+      const auto step = [&](size_t number) {
+        for (size_t i = 0; i < parameters.size(); ++i) parameters[i].tensor.mutable_grad() = gradients[number][i];
+        if (unscale_first) scaler.unscale_(*optimizer);
+        scaler.step(*optimizer, lr);
+        scaler.update();
+        optimizer->zero_grad();
+      };
+      for (size_t number = 0; number < 3; ++number) step(number);
+      const int64_t allocations = compat::device_allocations(device);
+      {
+        const compat::ForbidSynchronization forbid;
+        for (size_t number = 3; number < 6; ++number) CHECK_NOTHROW(step(number));
+      }
+      CHECK(compat::device_allocations(device) == allocations);
+      CHECK(optimizer->applied_steps().item<int64_t>() == 6);
+      for (const Tensors& of_step : gradients) {
+        for (const Tensor& gradient : of_step) CHECK(gradient.use_count() == 1);
       }
     }
   }

@@ -195,7 +195,7 @@ TEST_CASE("Unscaling leaves a found_inf of another list", "[cuda_emulator]") {
 
 /// One tensor of the scalar twin.
 struct Twin {
-  std::vector<double> param, grad, exp_avg, exp_avg_sq;
+  std::vector<double> param, grad, exp_avg, exp_avg_sq, ema;
 };
 
 /// The formulas of multi_tensor.h, in double.
@@ -220,19 +220,24 @@ void twin_step(UpdateRule rule, const UpdateOptions& o, double lr, double multip
     const double ratio = std::sqrt(param_squares / update_squares);
     rate *= std::min(std::max(ratio, o.min_trust_ratio), o.max_trust_ratio > 0.0 ? o.max_trust_ratio : ratio);
   }
-  for (size_t i = 0; i < t.param.size(); ++i) t.param[i] -= rate * update[i];
+  const double share = std::max(1.0 / static_cast<double>(step), 1.0 - o.ema_decay);
+  for (size_t i = 0; i < t.param.size(); ++i) {
+    t.param[i] -= rate * update[i];
+    t.ema[i] += share * (t.param[i] - t.ema[i]);
+  }
 }
 
 std::vector<double> as_double(const std::vector<float>& values) { return {values.begin(), values.end()}; }
 
-/// An optimizer's device memory, with copies of type C (float: none). Tensor i belongs to group i % groups.
+/// An optimizer's device memory, with copies of type C (float: none). Tensor i belongs to group i % groups; the first
+/// two of three have a moving average.
 template <class C>
 struct Optimizer {
   using Values = std::vector<std::vector<float>>;
   UpdateRule rule;
   std::vector<UpdateOptions> options;
-  Values param_values, grad_values, exp_avg_values, exp_avg_sq_values;
-  DeviceTensors<float> params, grads, exp_avg, exp_avg_sq;
+  Values param_values, grad_values, exp_avg_values, exp_avg_sq_values, ema_values;
+  DeviceTensors<float> params, grads, exp_avg, exp_avg_sq, ema;
   DeviceTensors<C> copies;
   List<float> list;
   std::unique_ptr<DeviceBuffer<OptimEntry>> entries;
@@ -253,10 +258,12 @@ struct Optimizer {
         grad_values(random_tensors<float>(sizes, 32)),
         exp_avg_values(random_tensors<float>(sizes, 33)),
         exp_avg_sq_values(random_tensors<float>(sizes, 34, 2.0)),
+        ema_values(random_tensors<float>(sizes, 36)),
         params(param_values),
         grads(grad_values, shifted),
         exp_avg(exp_avg_values),
         exp_avg_sq(exp_avg_sq_values),
+        ema(ema_values),
         copies(random_tensors<C>(sizes, 35), shifted),
         list(grads),
         device_options(options),
@@ -268,6 +275,7 @@ struct Optimizer {
       all.push_back({.param = params.data(i),
                      .exp_avg = exp_avg.data(i),
                      .exp_avg_sq = exp_avg_sq.data(i),
+                     .ema = averaged(i) ? ema.data(i) : nullptr,
                      .grad = grads.data(i),
                      .copy = kCopyType<C> == CopyType::kNone ? nullptr : copies.data(i),
                      .copy_type = kCopyType<C>,
@@ -283,11 +291,13 @@ struct Optimizer {
     found_inf.data()[0] = 0.0F;
     reset();
   }
+  static bool averaged(size_t tensor) { return tensor % 3 != 2; }
   void reset() const {
     params.assign(param_values);
     grads.assign(grad_values);
     exp_avg.assign(exp_avg_values);
     exp_avg_sq.assign(exp_avg_sq_values);
+    ema.assign(ema_values);
     step.data()[0] = 2;
   }
   void run(bool double_lr = false) const {
@@ -313,11 +323,12 @@ struct Optimizer {
                    nullptr);
   }
   [[nodiscard]] std::string state() const {
-    return params.bytes() + exp_avg.bytes() + exp_avg_sq.bytes() + copies.bytes() +
+    return params.bytes() + exp_avg.bytes() + exp_avg_sq.bytes() + ema.bytes() + copies.bytes() +
            std::string(reinterpret_cast<const char*>(step.data()), sizeof(int64_t));
   }
   [[nodiscard]] bool intact() const {
-    return params.intact() && grads.intact() && exp_avg.intact() && exp_avg_sq.intact() && copies.intact();
+    return params.intact() && grads.intact() && exp_avg.intact() && exp_avg_sq.intact() && ema.intact() &&
+           copies.intact();
   }
 };
 
@@ -328,7 +339,8 @@ UpdateOptions options_of(double weight_decay) {
           .beta3 = 0.1,
           .eps = 1e-6,
           .weight_decay = weight_decay,
-          .max_grad_norm = 1.0};
+          .max_grad_norm = 1.0,
+          .ema_decay = 0.9};
 }
 
 template <class C>
@@ -359,13 +371,14 @@ void check_step(UpdateRule rule, const std::vector<size_t>& sizes, const std::ve
   const double norm = 0.25 * std::sqrt(squares);
   CHECK(optimizer.grad_norm[0] == testing::Approx(norm).epsilon(1e-6));
   const auto params = optimizer.params.values(), exp_avg = optimizer.exp_avg.values(),
-             exp_avg_sq = optimizer.exp_avg_sq.values();
+             exp_avg_sq = optimizer.exp_avg_sq.values(), ema = optimizer.ema.values();
   const auto copies = optimizer.copies.values();
   for (size_t i = 0; i < sizes.size(); ++i) {
     CAPTURE(i, sizes[i], shifted);
     const UpdateOptions& o = options[i % options.size()];
     Twin twin{as_double(optimizer.param_values[i]), as_double(optimizer.grad_values[i]),
-              as_double(optimizer.exp_avg_values[i]), as_double(optimizer.exp_avg_sq_values[i])};
+              as_double(optimizer.exp_avg_values[i]), as_double(optimizer.exp_avg_sq_values[i]),
+              as_double(optimizer.ema_values[i])};
     double multiplier = 0.25, clipped_norm = norm;
     if (o.clip_per_tensor) {
       double own_squares = 0.0;
@@ -380,6 +393,11 @@ void check_step(UpdateRule rule, const std::vector<size_t>& sizes, const std::ve
     check_close("param", params[i], twin.param);
     check_close("exp_avg", exp_avg[i], twin.exp_avg);
     check_close("exp_avg_sq", exp_avg_sq[i], twin.exp_avg_sq);
+    if (optimizer.averaged(i)) {
+      check_close("ema", ema[i], twin.ema);
+    } else {
+      CHECK(ema[i] == optimizer.ema_values[i]);
+    }
     if constexpr (kCopyType<C> != CopyType::kNone) {
       for (size_t at = 0; at < sizes[i]; ++at) {
         if (to_float(copies[i][at]) != to_float(from_float<C>(params[i][at])))
@@ -412,6 +430,7 @@ TEST_CASE("The optimizer's kernels follow each group's options", "[cuda_emulator
   options[7].lr_scale = 0.5;
   options[7].max_trust_ratio = 0.5;
   options[0].min_trust_ratio = 2.0;
+  options[0].ema_decay = 0.4;  // the other side of a half
   check_step<float>(UpdateRule::kLamb, kSizes, options, false);
   check_step<float>(UpdateRule::kLamb, kSizes, options, false, /*own_lr=*/true);
   options[4].beta3 = 0.1;

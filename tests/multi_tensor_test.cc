@@ -29,6 +29,7 @@ OptimizerTensors random_tensors(at::ScalarType copy_dtype = at::kFloat) {
     tensors.grads.push_back(at::randn({size}));
     tensors.exp_avg.push_back(at::randn({size}));
     tensors.exp_avg_sq.push_back(at::rand({size}));
+    tensors.ema.push_back(size % 2 == 0 ? Tensor() : at::randn({size}));
     tensors.copies.push_back(copy_dtype == at::kFloat ? Tensor() : at::zeros({size}, copy_dtype));
   }
   return tensors;
@@ -44,8 +45,14 @@ StepTensors scalars() {
           .skipped = at::zeros({})};
 }
 
-constexpr UpdateOptions kLamb{
-    .lr = 1.0, .beta1 = 0.9, .beta2 = 0.999, .beta3 = 0.1, .eps = 1e-6, .weight_decay = 0.01, .max_grad_norm = 100.0};
+constexpr UpdateOptions kLamb{.lr = 1.0,
+                              .beta1 = 0.9,
+                              .beta2 = 0.999,
+                              .beta3 = 0.1,
+                              .eps = 1e-6,
+                              .weight_decay = 0.01,
+                              .max_grad_norm = 100.0,
+                              .ema_decay = 0.9};
 constexpr UpdateOptions kAdamw{.lr = 1.0,
                                .beta1 = 0.9,
                                .beta2 = 0.999,
@@ -53,6 +60,7 @@ constexpr UpdateOptions kAdamw{.lr = 1.0,
                                .eps = 1e-8,
                                .weight_decay = 0.01,
                                .max_grad_norm = 100.0,
+                               .ema_decay = 0.9,
                                .trust_ratio = false};
 
 const UpdateOptions& options_of(UpdateRule rule) { return rule == UpdateRule::kLamb ? kLamb : kAdamw; }
@@ -87,13 +95,16 @@ void check_same(const OptimizerTensors& a, const OptimizerTensors& b) {
   CHECK(same(a.exp_avg, b.exp_avg));
   CHECK(same(a.exp_avg_sq, b.exp_avg_sq));
   CHECK(same(a.copies, b.copies));
+  CHECK(same(a.ema, b.ema));
 }
 
 /// The fp64 tensors take the ATen path, in fp64.
 OptimizerTensors in_double(const OptimizerTensors& tensors) {
   OptimizerTensors result = tensors;
-  for (auto* list : {&result.params, &result.grads, &result.exp_avg, &result.exp_avg_sq}) {
-    for (Tensor& tensor : *list) tensor = tensor.to(at::kDouble);
+  for (auto* list : {&result.params, &result.grads, &result.exp_avg, &result.exp_avg_sq, &result.ema}) {
+    for (Tensor& tensor : *list) {
+      if (tensor.defined()) tensor = tensor.to(at::kDouble);
+    }
   }
   return result;
 }
@@ -104,6 +115,7 @@ void check_close(const OptimizerTensors& got, const OptimizerTensors& want) {
     CHECK(at::allclose(got.params[i].to(at::kDouble), want.params[i], 1e-6, 1e-6));
     CHECK(at::allclose(got.exp_avg[i].to(at::kDouble), want.exp_avg[i], 1e-6, 1e-7));
     CHECK(at::allclose(got.exp_avg_sq[i].to(at::kDouble), want.exp_avg_sq[i], 1e-6, 1e-7));
+    if (got.ema[i].defined()) CHECK(at::allclose(got.ema[i].to(at::kDouble), want.ema[i], 1e-6, 1e-6));
   }
 }
 
@@ -155,13 +167,14 @@ TEST_CASE("The vector loops equal ATen in fp64", "[optim]") {
 
 TEST_CASE("The vector loops equal ATen in fp64 with the options of the published variants", "[optim]") {
   for (const UpdateRule rule : kRules) {
-    std::vector<UpdateOptions> variants(5, options_of(rule));
+    std::vector<UpdateOptions> variants(6, options_of(rule));
     variants[0].eps_inside_sqrt = true;
     variants[0].eps = 0.01;
     variants[1].clip_per_tensor = true;
     variants[2].lr_scale = 0.25;
     variants[3].min_trust_ratio = 2.0;
     variants[4].max_trust_ratio = 0.1;
+    variants[5].ema_decay = 0.2;
     for (const UpdateOptions& options : variants) {
       const OptimizerTensors got = random_tensors(), want = in_double(got), plain = random_tensors();
       run(rule, want, options);
@@ -169,7 +182,9 @@ TEST_CASE("The vector loops equal ATen in fp64 with the options of the published
       check_close(got, want);
       run(rule, plain, options_of(rule));
       const bool bound = options.min_trust_ratio > 0.0 || options.max_trust_ratio > 0.0;
-      CHECK(same(plain.params, got.params) == (bound && rule == UpdateRule::kAdamw));  // the option has an effect
+      const bool same_params = options.ema_decay == 0.2 || (bound && rule == UpdateRule::kAdamw);
+      CHECK(same(plain.params, got.params) == same_params);  // the option has an effect
+      CHECK(same(plain.ema, got.ema) == (bound && rule == UpdateRule::kAdamw));
     }
   }
 }
@@ -227,8 +242,8 @@ TEST_CASE("Lists and steps keep none of their tensors", "[optim]") {
     if (dtype == at::kDouble) group = in_double(group);
     multi.unscale_(group.grads, at::ones({}), at::zeros({}));
     step.run({group}, {kLamb}, scalars());
-    for (const auto* list : {&group.params, &group.grads, &group.exp_avg, &group.exp_avg_sq}) {
-      for (const Tensor& tensor : *list) CHECK(tensor.use_count() == 1);
+    for (const auto* list : {&group.params, &group.grads, &group.exp_avg, &group.exp_avg_sq, &group.ema}) {
+      for (const Tensor& tensor : *list) CHECK((!tensor.defined() || tensor.use_count() == 1));
     }
   }
 }
@@ -246,10 +261,10 @@ TEST_CASE("Lists and steps refuse what does not belong together", "[optim]") {
   refused({group}, "a group of 9 params has");
   group = random_tensors();
   group.grads[1] = at::ones({6});
-  refused({group}, "with a param of [7] on cpu comes a gradient, moment or copy of [6] on cpu");
+  refused({group}, "with a param of [7] on cpu comes a gradient, moment, copy or average of [6] on cpu");
   group = random_tensors();
   group.exp_avg[2] = at::ones({8}, at::kMeta);
-  refused({group}, "with a param of [8] on cpu comes a gradient, moment or copy of [8] on meta");
+  refused({group}, "with a param of [8] on cpu comes a gradient, moment, copy or average of [8] on meta");
   refused({{}}, "no tensors");
   ops::OptimizerStep step(UpdateRule::kLamb);
   CHECK_THROWS_WITH(step.run({random_tensors()}, {}, scalars()), testing::Contains("options for 0 groups, expected 1"));
@@ -304,8 +319,10 @@ TEST_CASE("A skipped step leaves every bit, in fp32 and in ATen's path", "[optim
       if (as_double) tensors = in_double(tensors);
       if (!found) tensors.grads[3].fill_(std::numeric_limits<double>::quiet_NaN());
       OptimizerTensors before = tensors;
-      for (auto* list : {&before.params, &before.exp_avg, &before.exp_avg_sq, &before.copies}) {
-        for (Tensor& tensor : *list) tensor = tensor.clone();
+      for (auto* list : {&before.params, &before.exp_avg, &before.exp_avg_sq, &before.copies, &before.ema}) {
+        for (Tensor& tensor : *list) {
+          if (tensor.defined()) tensor = tensor.clone();
+        }
       }
       for (const UpdateRule rule : kRules) {
         StepTensors step = scalars();
@@ -338,7 +355,8 @@ TEST_CASE("Low-precision copies are rounded as ATen rounds", "[optim]") {
                                .copies = {at::zeros({values.numel()}, dtype)},
                                .grads = {at::zeros_like(values)},
                                .exp_avg = {at::zeros_like(values)},
-                               .exp_avg_sq = {at::zeros_like(values)}};
+                               .exp_avg_sq = {at::zeros_like(values)},
+                               .ema = {Tensor()}};
       UpdateOptions still = kAdamw;
       still.weight_decay = 0.0;
       ops::cpu::make_step(UpdateRule::kAdamw, {tensors}, ops::cpu::optim_kernels(capability))
