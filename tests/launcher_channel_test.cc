@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -77,9 +78,13 @@ struct Agent {
 /// A plain blocking client.
 class Client {
  public:
-  explicit Client(int64_t port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  /// `source` is the client's own address.
+  explicit Client(int64_t port, const char* source = "127.0.0.1")
+      : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    address.sin_addr.s_addr = inet_addr(source);
+    REQUIRE(bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
     address.sin_port = htons(static_cast<uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
@@ -432,6 +437,31 @@ TEST_CASE("a relay carries ranks' connections both ways, with bounded memory", "
   CHECK(at_rank->take({kOpenFrame, 1, ""}).find("towards the agent") != std::string::npos);
 }
 
+TEST_CASE("of addresses that crowd the gate alike the one that has waited longest goes", "[unit]") {
+  EventLoop loop;
+  Host host(loop);
+  std::deque<Client> clients;
+  clients.emplace_back(host.port, "127.9.9.9");
+  for (size_t i = 1; i <= Gatekeeper::kMostPending; ++i) {
+    clients.emplace_back(host.port, fmt::format("127.1.{}.1", i % 256).c_str());
+    REQUIRE(run_until(loop, [&] { return host.gate.pending() + (clients.front().ended() ? 1 : 0) == i + 1; }));
+  }
+  CHECK(clients.front().ended());
+  for (size_t i = 1; i < clients.size(); ++i) CHECK_FALSE(clients[i].ended());
+  CHECK(host.gate.take(4711) == nullptr);  // one that is not there any more
+}
+
+TEST_CASE("a port that is reserved goes to who asks for it, and to nobody else", "[unit]") {
+  const Descriptor reserved = reserve_port("127.0.0.1");
+  const int64_t port = port_of(reserved.get());
+  std::vector<Descriptor> others;
+  for (int i = 0; i < 100; ++i) {
+    others.push_back(listen_on({"127.0.0.1", 0}));
+    CHECK(port_of(others.back().get()) != port);
+  }
+  CHECK_NOTHROW(listen_on({"127.0.0.1", port}));
+}
+
 TEST_CASE("a token comes from the environment, a private file, or the user's runtime directory", "[unit]") {
   const TemporaryDirectory directory;
   setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1);
@@ -439,11 +469,11 @@ TEST_CASE("a token comes from the environment, a private file, or the user's run
   remote.host = "192.0.2.1";
   const std::string digits(64, 'A');
   setenv(kTokenVariable, digits.c_str(), 1);
-  CHECK(job_token(remote) == std::string(32, '\xaa'));
+  CHECK(JobToken(remote).bytes() == std::string(32, '\xaa'));
   CHECK(std::getenv(kTokenVariable) == nullptr);  // ranks must not get it
   for (const char* bad : {"1234", "zz", ""}) {
     setenv(kTokenVariable, bad, 1);
-    CHECK_THROWS(job_token(remote));
+    CHECK_THROWS(JobToken(remote));
   }
   const std::string path = directory.path("token");
   {
@@ -453,32 +483,51 @@ TEST_CASE("a token comes from the environment, a private file, or the user's run
   }
   chmod(path.c_str(), 0600);
   setenv(kTokenFileVariable, path.c_str(), 1);
-  CHECK(job_token(remote) == std::string(32, '\xaa'));
+  CHECK(JobToken(remote).bytes() == std::string(32, '\xaa'));
   std::filesystem::create_symlink(path, directory.path("link"));
   setenv(kTokenFileVariable, directory.path("link").c_str(), 1);
-  CHECK_THROWS_WITH(job_token(remote), bert::testing::Contains("is a symbolic link"));
+  CHECK_THROWS_WITH(JobToken(remote), bert::testing::Contains("is a symbolic link"));
   setenv(kTokenFileVariable, directory.path().c_str(), 1);
-  CHECK_THROWS_WITH(job_token(remote), bert::testing::Contains("is not a regular file"));
+  CHECK_THROWS_WITH(JobToken(remote), bert::testing::Contains("is not a regular file"));
   chmod(path.c_str(), 0640);
   setenv(kTokenFileVariable, path.c_str(), 1);
-  CHECK_THROWS_AS(job_token(remote), RefusedError);
-  CHECK_THROWS_WITH(job_token(remote), bert::testing::Contains("BERTRUN_TOKEN_FILE"));
+  CHECK_THROWS_AS(JobToken(remote), RefusedError);
+  CHECK_THROWS_WITH(JobToken(remote), bert::testing::Contains("BERTRUN_TOKEN_FILE"));
   // On loopback the first makes one, and all others of this id and port get it.
-  const std::string made = job_token(local);
-  CHECK(made.size() == 32);
-  CHECK(job_token(local) == made);
-  RendezvousConfig other = local;
-  other.id = "another job";
-  CHECK(job_token(other) != made);
+  std::string made;
+  {
+    const JobToken first(local), second(local);
+    made = first.bytes();
+    CHECK(made.size() == 32);
+    CHECK(second.bytes() == made);
+    RendezvousConfig other = local;
+    other.id = "another job";
+    CHECK(JobToken(other).bytes() != made);
+    CHECK(JobToken(local).bytes() == made);  // and again, now that one agent has gone
+  }
+  // With the last agent the file goes. A file that one has left which was killed is not used again.
+  CHECK(std::filesystem::is_empty(directory.path("bertrun")));
+  const pid_t agent = fork();
+  if (agent == 0) {
+    const JobToken left(local);
+    _exit(0);
+  }
+  waitpid(agent, nullptr, 0);
+  REQUIRE(std::distance(std::filesystem::directory_iterator(directory.path("bertrun")), {}) == 1);
+  const std::string file = std::filesystem::directory_iterator(directory.path("bertrun"))->path();
+  const std::string left = read_file(file);
+  const JobToken next(local);
+  CHECK(read_file(file) != left);
+  CHECK(to_hexadecimal(next.bytes()) == read_file(file));
   struct stat state {};
   for (const auto& entry : std::filesystem::recursive_directory_iterator(directory.path("bertrun"))) {
     REQUIRE(stat(entry.path().c_str(), &state) == 0);
     CHECK((state.st_mode & 077) == 0);
   }
   chmod(directory.path("bertrun").c_str(), 0755);
-  CHECK_THROWS_AS(job_token(local), RefusedError);
+  CHECK_THROWS_AS(JobToken(local), RefusedError);
   setenv("XDG_RUNTIME_DIR", directory.path("absent").c_str(), 1);  // as after su, or in a batch job: then it is /tmp
-  CHECK(job_token(local).size() == 32);
+  CHECK(JobToken(local).bytes().size() == 32);
   unsetenv("XDG_RUNTIME_DIR");
 }
 

@@ -275,6 +275,7 @@ TEST_CASE("a port that is taken is named with its owner", "[unit]") {
   Launcher launcher(node(place, 0, {"--nnodes", "2"}, "exit 0"));
   CHECK(launcher.wait() == kIo);
   CHECK(launcher.err().find("by pid " + std::to_string(getpid())) != std::string::npos);
+  CHECK(launcher.err().find("its own --node-rank, or all of them --rdzv-backend c10d") != std::string::npos);
 }
 
 TEST_CASE("the token is in no command line and no environment of a rank", "[unit][distributed]") {

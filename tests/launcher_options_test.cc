@@ -10,7 +10,7 @@
 #include "app/launcher/socket.h"
 #include "data/error.h"
 #include "data/files.h"
-#include "tests/testing.h"
+#include "tests/launcher_testing.h"
 
 using namespace bert;
 using bert::testing::TemporaryDirectory;
@@ -185,6 +185,48 @@ TEST_CASE("rendezvous options", "[unit]") {
   CHECK_THROWS_WITH(parse({"--rdzv-backend", "etcd-v2", "x"}), bert::testing::Contains("expected static or c10d"));
 }
 
+TEST_CASE("an option that has no effect is accepted with a note", "[unit]") {
+  struct Row {
+    std::vector<std::string> options;
+    std::string note;
+  };
+  const std::vector<Row> rows = {
+      {{"--standalone", "--rdzv-id", "x"}, "--rdzv-id is not used: --standalone"},
+      {{"--standalone", "--rdzv_endpoint=h:1"}, "--rdzv-endpoint is not used: --standalone"},
+      {{"--standalone", "--rdzv-backend", "static"}, "--rdzv-backend is not used: --standalone"},
+      {{"--standalone", "--master-port", "29500"}, "--master-port is not used: it is for --rdzv-backend static"},
+      {{"--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--node-rank", "0"}, "--node-rank is not used"},
+      {{"--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--master-addr", "h"}, "--master-addr is not used"},
+      {{"--rdzv-endpoint", "localhost:29511", "--master-addr", "h"}, "--rdzv-endpoint comes before it"},
+      {{"--standalone", "--rdzv-conf", "timeout=9"}, "--rdzv-conf timeout is not used: c10d has join_timeout"},
+      {{"--rdzv-conf", "last_call_timeout=9"}, "--rdzv-conf last_call_timeout is not used"},
+      {{"--rdzv-conf", "is_host=1"}, "--rdzv-conf is_host is not used"},
+      {{"--duplicate-stdout-filters", "a"}, "--duplicate-stdout-filters is not used: it is about what --tee copies"},
+      {{"--tee", "1", "--duplicate-stderr-filters", "a"}, "--duplicate-stderr-filters is not used"},
+      {{"--log-line-prefix-template", "a"}, "--log-line-prefix-template is not used"},
+      {{"--log-dir", "/dev/null", "-r", "3"}, "with --log-dir /dev/null all output goes to the console"},
+      // And what has an effect, without.
+      {{"--standalone", "--rdzv-backend", "c10d"}, ""},
+      {{"--node-rank", "0", "--master-addr", "localhost", "--master-port", "29512", "--rdzv-conf", "timeout=9"}, ""},
+      {{"--tee", "0:3", "--duplicate-stdout-filters", "a", "--duplicate-stderr-filters", "b"}, ""},
+      {{"--tee", "2", "--log-line-prefix-template", "a", "--local-ranks-filter", "0"}, ""},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.options);
+    std::vector<std::string> arguments = row.options;
+    arguments.insert(arguments.end(), {"sh", "-c", "exit 0"});
+    bert::testing::Launcher launcher(arguments);
+    CHECK(launcher.wait() == 0);
+    CAPTURE(launcher.err());
+    if (row.note.empty()) CHECK(launcher.err().empty());
+    CHECK(launcher.err().find(row.note) != std::string::npos);
+  }
+  const Variable rank("PET_NODE_RANK", "0");
+  bert::testing::Launcher launcher({"--standalone", "sh", "-c", "exit 0"});
+  CHECK(launcher.wait() == 0);
+  CHECK(launcher.err().find("--node-rank is not used") != std::string::npos);
+}
+
 TEST_CASE("the program: python for a .py file or a module, else what is beside bertrun or in PATH", "[unit]") {
   using Words = std::vector<std::string>;
   CHECK(parse({"a/b.py", "--c"}).command == Words{"python3", "-u", "a/b.py", "--c"});
@@ -250,7 +292,15 @@ TEST_CASE("signals, restarts and the shutdown time", "[unit]") {
     const Variable seconds("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "0.5");
     CHECK(parse({"x"}).shutdown_timeout_seconds == 0.5);
     CHECK(parse({"x"}).failure_grace_seconds == 0.5);
+    CHECK(parse({"x"}).save_timeout_seconds == 300);
+    const Variable longer("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "900");
+    CHECK(parse({"x"}).save_timeout_seconds == 900);
+    CHECK(parse({"--save-timeout", "20", "x"}).save_timeout_seconds == 20);
+    CHECK(parse({"--save-timeout", "20", "x"}).shutdown_timeout_seconds == 20);
+    CHECK(parse({"--save-timeout", "20", "x"}).failure_grace_seconds == 900);
   }
+  for (const char* bad : {"soon", "-1", "nan", "5s"}) CHECK_THROWS_AS(parse({"--save-timeout", bad, "x"}), UsageError);
+  {}
   const Variable wrong("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "soon");
   CHECK_THROWS_AS(parse({"x"}), UsageError);
 }

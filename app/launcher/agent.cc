@@ -60,10 +60,10 @@ class Signals {
 };
 
 /// Also a job of one node takes it out of the environment.
-std::string take_token(const RendezvousConfig& rendezvous) {
-  if (rendezvous.max_nodes > 1) return job_token(rendezvous);
+JobToken take_token(const RendezvousConfig& rendezvous) {
+  if (rendezvous.max_nodes > 1) return JobToken(rendezvous);
   forget_token();
-  return "";
+  return JobToken();
 }
 
 class Agent {
@@ -75,7 +75,7 @@ class Agent {
         logs_(loop_, config),
         guard_(mark_),
         workers_(guard_),
-        link_(make_job_link(loop_, config, token_, [this](const JobOrder& order) { obey(order); })) {
+        link_(make_job_link(loop_, config, token_.bytes(), [this](const JobOrder& order) { obey(order); })) {
     if (!config.numa_binding.empty()) topology_ = machine_topology();
   }
 
@@ -270,7 +270,7 @@ class Agent {
   const LaunchConfig& config_;
   Signals signals_;
   EventLoop loop_;
-  const std::string token_;  // taken before the guard is forked: it is in no process' environment then
+  const JobToken token_;  // taken before the guard is forked: it is in no process' environment then
   const std::string mark_ = make_mark();
   WorkerLogs logs_;
   ProcessGuard guard_;

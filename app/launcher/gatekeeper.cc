@@ -71,9 +71,10 @@ void Gatekeeper::start(Descriptor socket) {
 void Gatekeeper::make_room() {
   const auto most = std::max_element(pending_of_address_.begin(), pending_of_address_.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
-  const std::string address = most->first;
-  const auto oldest = std::find_if(pending_.begin(), pending_.end(),
-                                   [&](const auto& entry) { return entry.second.address == address; });
+  const auto oldest = std::find_if(pending_.begin(), pending_.end(), [&](const auto& entry) {
+    return !entry.second.passed && pending_of_address_.at(entry.second.address) == most->second;
+  });
+  if (oldest == pending_.end()) return;  // those that have passed are about to be taken
   if (!oldest->second.channel->closed()) count("too many at once", oldest->second.channel->peer());
   forget(oldest->first);
 }
@@ -87,7 +88,9 @@ void Gatekeeper::forget(uint64_t connection) {
 }
 
 std::unique_ptr<SecureChannel> Gatekeeper::take(uint64_t connection) {
-  std::unique_ptr<SecureChannel> channel = std::move(pending_.at(connection).channel);
+  const auto found = pending_.find(connection);
+  if (found == pending_.end()) return nullptr;
+  std::unique_ptr<SecureChannel> channel = std::move(found->second.channel);
   forget(connection);
   return channel;
 }

@@ -15,7 +15,8 @@
 namespace bert {
 
 /// Accepts connections and runs their handshakes. Those under way are at most kMostPending; one more makes the oldest
-/// of the address that has most of them go, so that an address which floods crowds out itself. Whoever is turned away
+/// of the address that has most of them go, so that an address which floods crowds out itself; of addresses that have
+/// as many, the one that has waited longest. Whoever is turned away
 /// is counted by reason; a line about it appears at most every ten seconds and at the end.
 class Gatekeeper {
  public:
@@ -33,7 +34,8 @@ class Gatekeeper {
   Gatekeeper(const Gatekeeper&) = delete;
   Gatekeeper& operator=(const Gatekeeper&) = delete;
 
-  /// Hands over an admitted connection's channel, whose frames and end go on being reported under its number.
+  /// Hands over an admitted connection's channel, whose frames and end go on being reported under its number. Null when
+  /// there is no such connection any more.
   std::unique_ptr<SecureChannel> take(uint64_t connection);
   /// Counts something else that was turned away.
   void count(const std::string& reason, const std::string& peer);

@@ -282,7 +282,10 @@ std::unique_ptr<JobLink> make_job_link(EventLoop& loop, const LaunchConfig& conf
   warn_of_own_name(rendezvous);
   if (!rendezvous.dynamic) {
     if (rendezvous.node_rank != 0) return make_job_client(loop, config, token, std::move(on_order));
-    return make_job_host(loop, config, token, listen_on(endpoint), std::move(on_order));
+    const char* advice =
+        "if another machine 0 of this job runs here, give this one its own --node-rank, or all of them --rdzv-backend "
+        "c10d, which numbers them itself; for another job, name another port (--master-port)";
+    return make_job_host(loop, config, token, listen_on(endpoint, advice), std::move(on_order));
   }
   if (!rendezvous.is_host.value_or(is_this_machine(rendezvous.host)))
     return make_job_client(loop, config, token, std::move(on_order));

@@ -61,7 +61,8 @@ class JobHost : public JobLink {
     StoreAddress address{store_.endpoint().host, store_.endpoint().port, true};
     if (rank_serves_store(config_.rendezvous)) {
       address.agent_store = false;
-      address.port = port_of(listen_on({"127.0.0.1", 0}).get());  // free again: rank 0 takes it
+      reserved_ = reserve_port(address.host);  // for rank 0
+      address.port = port_of(reserved_.get());
     } else {
       store_.start_round(assignment.world_size);
     }
@@ -124,7 +125,9 @@ class JobHost : public JobLink {
   void admit(uint64_t id) {
     // Taken out of the gate later: the channel is in a call.
     loop_.after(0, [this, id] {
-      Peer& peer = peers_.try_emplace(static_cast<NodeId>(id), loop_, gate_->take(id)).first->second;
+      std::unique_ptr<SecureChannel> channel = gate_->take(id);
+      if (!channel) return;
+      Peer& peer = peers_.try_emplace(static_cast<NodeId>(id), loop_, std::move(channel)).first->second;
       if (peer.channel->closed()) return lose(static_cast<NodeId>(id), "closed");
       peer.relay.set_target({store_.endpoint().host, store_.endpoint().port});
       const double silence =
@@ -242,6 +245,7 @@ class JobHost : public JobLink {
   const LaunchConfig& config_;
   const OnOrder on_order_;
   StoreServer store_;
+  Descriptor reserved_;  // the port of a store that rank 0 serves
   Rendezvous rendezvous_;
   std::unique_ptr<Gatekeeper> gate_;
   std::map<NodeId, Peer> peers_;

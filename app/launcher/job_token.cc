@@ -1,6 +1,7 @@
 #include "app/launcher/job_token.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,7 +14,6 @@
 
 #include "app/exit_codes.h"
 #include "app/launcher/random.h"
-#include "app/launcher/socket.h"
 #include "app/sha256.h"
 #include "data/error.h"
 
@@ -60,10 +60,9 @@ Descriptor open_private(const std::string& path, mode_t type) {
   return file;
 }
 
-std::string token_in(const std::string& path) {
-  const Descriptor file = open_private(path, S_IFREG);
+std::string token_in(const Descriptor& file, const std::string& path) {
   std::array<char, 4096> content{};
-  const ssize_t got = read(file.get(), content.data(), content.size());
+  const ssize_t got = pread(file.get(), content.data(), content.size(), 0);
   if (got < 0) throw IoError(path + ": " + std::strerror(errno));
   return from_hexadecimal({content.data(), static_cast<size_t>(got)}, path);
 }
@@ -87,18 +86,48 @@ std::string runtime_file(const RendezvousConfig& config) {
   return runtime_directory() + "/" + sha256(std::to_string(config.port) + "/" + config.id).substr(0, 32) + ".token";
 }
 
-/// The file's content; makes the file when it is not there. Whoever comes second gets the first one's.
-std::string shared_token(const std::string& path) {
+/// A new file with a token, locked before anybody can see it; none when there is a file already.
+Descriptor make_shared_file(const std::string& path) {
   const std::string temporary = path + "." + to_hexadecimal(random_bytes(8));
-  const Descriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  Descriptor file(open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file) throw IoError(temporary + ": cannot be made: " + std::strerror(errno));
   const std::string digits = to_hexadecimal(random_bytes(kTokenBytes));
-  const bool written = write(file.get(), digits.data(), digits.size()) == static_cast<ssize_t>(digits.size());
+  const bool written = flock(file.get(), LOCK_SH) == 0 &&
+                       pwrite(file.get(), digits.data(), digits.size(), 0) == static_cast<ssize_t>(digits.size());
   const bool placed = written && link(temporary.c_str(), path.c_str()) == 0;
   const int error = errno;
   unlink(temporary.c_str());
-  if (!placed && error != EEXIST) throw IoError(path + ": cannot be made: " + std::strerror(error));
-  return token_in(path);
+  if (placed) return file;
+  if (error != EEXIST) throw IoError(path + ": cannot be made: " + std::strerror(error));
+  return Descriptor();
+}
+
+/// Whether the path still leads to the file that was opened.
+bool is_at(const Descriptor& file, const std::string& path) {
+  struct stat opened {
+  }, there{};
+  return fstat(file.get(), &opened) == 0 && lstat(path.c_str(), &there) == 0 && opened.st_ino == there.st_ino &&
+         opened.st_dev == there.st_dev;
+}
+
+/// Removes a file that no other agent has locked. With the exclusive lock nobody else can come to rely on it.
+bool remove_if_unused(const Descriptor& file, const std::string& path) {
+  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) return false;
+  if (is_at(file, path)) unlink(path.c_str());
+  return true;
+}
+
+/// The file that this job's agents share, locked: the first one makes it.
+Descriptor shared_file(const std::string& path) {
+  for (;;) {
+    if (Descriptor made = make_shared_file(path)) return made;
+    try {
+      Descriptor file = open_private(path, S_IFREG);
+      if (remove_if_unused(file, path)) continue;  // of a job that was killed
+      if (flock(file.get(), LOCK_SH) == 0 && is_at(file, path)) return file;
+    } catch (const InputMissing&) {  // its last agent has just gone
+    }
+  }
 }
 
 /// Overwrites the value before it is taken out: /proc/<pid>/environ shows the bytes that the process was started with.
@@ -114,19 +143,30 @@ void forget_token() {
   forget(kTokenFileVariable);
 }
 
-std::string job_token(const RendezvousConfig& config) {
+JobToken::JobToken(const RendezvousConfig& config) {
   const char* value = std::getenv(kTokenVariable);
   const char* file = std::getenv(kTokenFileVariable);
   const std::string given = value != nullptr ? value : "", path = file != nullptr ? file : "";
   forget_token();
-  if (!given.empty()) return from_hexadecimal(given, kTokenVariable);
-  if (!path.empty()) return token_in(path);
-  if (is_loopback(config.host)) return shared_token(runtime_file(config));
+  if (!given.empty()) {
+    bytes_ = from_hexadecimal(given, kTokenVariable);
+  } else if (!path.empty()) {
+    bytes_ = token_in(open_private(path, S_IFREG), path);
+  } else if (is_loopback(config.host)) {
+    path_ = runtime_file(config);
+    file_ = shared_file(path_);
+    bytes_ = token_in(file_, path_);
+  }
+  if (!bytes_.empty()) return;
   throw RefusedError(
       "the machines of a job must share a secret before they meet on a network: make one with\n"
       "  (umask 077; openssl rand -hex 32 > bertrun.token)\n"
       "copy the file to every machine (or keep it in a home directory that they share), and start every bertrun with "
       "BERTRUN_TOKEN_FILE=bertrun.token, or with its content in BERTRUN_TOKEN");
+}
+
+JobToken::~JobToken() {
+  if (file_) remove_if_unused(file_, path_);
 }
 
 std::string hmac_sha256(std::string_view key, std::string_view text) {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "app/launcher/options.h"
+#include "app/launcher/socket.h"
 
 namespace bert {
 
@@ -16,10 +17,24 @@ void forget_token();
 
 /// The job's token, 32 bytes: from BERTRUN_TOKEN; from the file that BERTRUN_TOKEN_FILE names; or, when the endpoint is
 /// a loopback address, from a file in the user's runtime directory ($XDG_RUNTIME_DIR where that is a directory, else
-/// /tmp/bertrun-<uid>), named after port and rendezvous id and made by whichever agent comes first (it stays: removing
-/// it would race with the next job of that name). Forgets the variables. Throws RefusedError when there is none, or
-/// when others can read or replace the file; DataError when it is no token; InputMissing, IoError.
-std::string job_token(const RendezvousConfig& config);
+/// /tmp/bertrun-<uid>), named after port and rendezvous id and made by whichever agent comes first. Every agent locks
+/// that file as long as it lives: the last one removes it, and a file that nobody has locked is another job's of the
+/// past, and is made anew.
+class JobToken {
+ public:
+  JobToken() = default;  // of a job that needs none
+  /// Forgets the variables. Throws RefusedError when there is none, or when others can read or replace the file;
+  /// DataError when it is no token; InputMissing, IoError.
+  explicit JobToken(const RendezvousConfig& config);
+  ~JobToken();
+  JobToken(JobToken&&) = default;
+  JobToken& operator=(JobToken&&) = delete;
+  [[nodiscard]] const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_, path_;
+  Descriptor file_;  // locked; none when the token was given
+};
 
 /// HMAC-SHA256, 32 bytes. Source: RFC 2104.
 std::string hmac_sha256(std::string_view key, std::string_view text);

@@ -25,9 +25,9 @@
 // of the store can be read on the wire, as under torchrun.
 //
 // The token (job_token.h) is 256 bits, from BERTRUN_TOKEN, from the file that BERTRUN_TOKEN_FILE names, or, when the
-// endpoint is a loopback address, from a file in the user's runtime directory that the first agent makes. For another
-// endpoint it must be given: without one the launcher refuses (77) and says how to make one. It is in no command line,
-// no log, and not in the environment of the ranks.
+// endpoint is a loopback address, from a file in the user's runtime directory that the first agent makes and the last
+// one removes. For another endpoint it must be given: without one the launcher refuses (77) and says how to make one.
+// It is in no command line, no log, and not in the environment of the ranks.
 //
 // Failures. The first rank that fails by itself decides (Cause in failure.h): its exit code (128 + n for signal n) is
 // that of bertrun on every node, one line names it everywhere, and its error.json has what is known. The others get

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 
 #include "app/command_line.h"
 #include "app/launcher/processors.h"
@@ -20,6 +21,8 @@ namespace bert {
 namespace {
 
 constexpr int64_t kC10dPort = 29400;  // torchrun's for --rdzv-backend c10d
+
+void note(const std::string& text) { std::fprintf(stderr, "bertrun: note: %s\n", text.c_str()); }
 
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts(1);
@@ -223,7 +226,7 @@ std::vector<int> signals_of(const std::string& text) {
     if (found != 0) {
       result.push_back(found);
     } else {
-      std::fprintf(stderr, "bertrun: note: --signals-to-handle: there is no signal \"%s\" here\n", name.c_str());
+      note("--signals-to-handle: there is no signal \"" + name + "\" here");
     }
   }
   return result;
@@ -235,9 +238,12 @@ void set_rendezvous_option(const std::string& key, const std::string& value, Ren
   if (key == "join_timeout") {
     rendezvous.join_timeout = seconds();
   } else if (key == "timeout") {  // torchrun: of the static rendezvous
-    if (!rendezvous.dynamic) rendezvous.join_timeout = seconds();
+    const double value_seconds = seconds();
+    if (!rendezvous.dynamic) rendezvous.join_timeout = value_seconds;
+    if (rendezvous.dynamic) note("--rdzv-conf timeout is not used: c10d has join_timeout");
   } else if (key == "last_call_timeout") {
     rendezvous.last_call_timeout = seconds();
+    if (!rendezvous.dynamic) note("--rdzv-conf last_call_timeout is not used: it is c10d's");
   } else if (key == "close_timeout") {
     rendezvous.close_timeout = seconds();
   } else if (key == "keep_alive_interval") {
@@ -250,10 +256,11 @@ void set_rendezvous_option(const std::string& key, const std::string& value, Ren
     if (!yes.contains(value) && !no.contains(value))
       throw UsageError("--rdzv-conf is_host=" + value + ": expected true or false");
     rendezvous.is_host = yes.contains(value);
+    if (!rendezvous.dynamic) note("--rdzv-conf is_host is not used: it is c10d's; the host is --node-rank 0");
   } else if (key == "store_type") {
     if (value != "tcp") throw UsageError("--rdzv-conf store_type=" + value + ": only tcp is served here");
   } else {
-    std::fprintf(stderr, "bertrun: note: --rdzv-conf %s has no meaning here\n", key.c_str());
+    note("--rdzv-conf " + key + " has no meaning here");
   }
 }
 
@@ -339,14 +346,62 @@ void set_timeouts(const LaunchOptions& options, LaunchConfig& config) {
     config.shutdown_timeout_seconds = config.save_timeout_seconds = seconds_of("--save-timeout ", options.save_timeout);
 }
 
-void print_notes(const LaunchOptions& options) {
-  const auto note = [](const char* text) { std::fprintf(stderr, "bertrun: note: %s has no meaning here\n", text); };
+/// What was given, on the command line or in a PET_ variable.
+using Given = std::function<bool(const std::string& name)>;
+
+/// Options of the rendezvous that another one overrides, or that only the other kind has.
+void note_unused_rendezvous(const LaunchOptions& options, const Given& given) {
+  const bool of_c10d = options.standalone || options.rdzv_backend == "c10d";
+  for (const char* name : {"rdzv_backend", "rdzv_endpoint", "rdzv_id"}) {
+    const bool same = name == std::string("rdzv_backend") && options.rdzv_backend == "c10d";
+    if (options.standalone && given(name) && !same)
+      note("--" + dashed(name) + " is not used: --standalone chooses c10d, a free port of localhost and an id itself");
+  }
+  for (const char* name : {"node_rank", "master_addr", "master_port"}) {
+    if (of_c10d && given(name)) {
+      note("--" + dashed(name) + " is not used: it is for --rdzv-backend static; c10d meets at --rdzv-endpoint and " +
+           "numbers the machines itself");
+    } else if (!of_c10d && !options.rdzv_endpoint.empty() && given(name) && name != std::string("node_rank")) {
+      note("--" + dashed(name) + " is not used: --rdzv-endpoint comes before it");
+    }
+  }
+}
+
+/// Options about lines of --tee, where there are none.
+void note_unused_logs(const LaunchOptions& options, const LogConfig& logs) {
+  const auto teed = [&](StreamSet stream) {
+    return (logs.tee.all & stream) != 0 || std::any_of(logs.tee.of_rank.begin(), logs.tee.of_rank.end(),
+                                                       [&](const auto& entry) { return (entry.second & stream) != 0; });
+  };
+  if (logs.directory == "/dev/null") {
+    if (options.redirects != "0" || options.tee != "0")
+      note("--redirects and --tee are not used: with --log-dir /dev/null all output goes to the console");
+    return;
+  }
+  const auto unused = [](const std::string& option, const std::string& stream) {
+    note(option + " is not used: it is about what --tee copies, and --tee copies no " + stream);
+  };
+  if (!logs.stdout_filters.empty() && !teed(kStdout)) unused("--duplicate-stdout-filters", "stdout");
+  if (!logs.stderr_filters.empty() && !teed(kStderr)) unused("--duplicate-stderr-filters", "stderr");
+  if (!options.log_line_prefix_template.empty() && !teed(kStdout | kStderr))
+    unused("--log-line-prefix-template", "stream");
+}
+
+void print_notes(const LaunchOptions& options, const LaunchConfig& config, const Given& given) {
+  const auto meaningless = [](const std::string& name) { note(name + " has no meaning here"); };
   const LaunchOptions defaults;
-  if (options.start_method != defaults.start_method) note("--start-method");
-  if (options.event_log_handler != defaults.event_log_handler) note("--event-log-handler");
-  if (options.logs_specs != defaults.logs_specs) note("--logs-specs");
+  if (options.start_method != defaults.start_method) meaningless("--start-method");
+  if (options.event_log_handler != defaults.event_log_handler) meaningless("--event-log-handler");
+  if (options.logs_specs != defaults.logs_specs) meaningless("--logs-specs");
   for (const char* variable : {"TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_HEALTH_CHECK_PORT"}) {
-    if (std::getenv(variable) != nullptr) note(variable);
+    if (std::getenv(variable) != nullptr) meaningless(variable);
+  }
+  note_unused_rendezvous(options, given);
+  note_unused_logs(options, config.logs);
+  if (config.nproc_per_node > 1 && std::getenv("OMP_NUM_THREADS") == nullptr) {
+    note(
+        "OMP_NUM_THREADS is not set; it is 1 for each rank, so that they do not overload this machine. Set it to what "
+        "suits the program");
   }
 }
 
@@ -427,12 +482,10 @@ std::optional<LaunchConfig> parse_launch_command(int argc, char** argv) {
   config.virtual_local_rank = options.virtual_local_rank;
   set_timeouts(options, config);
   config.command = command_of(options, std::move(command));
-  print_notes(options);
-  if (config.nproc_per_node > 1 && std::getenv("OMP_NUM_THREADS") == nullptr) {
-    std::fprintf(stderr,
-                 "bertrun: note: OMP_NUM_THREADS is not set; it is 1 for each rank, so that they do not overload this "
-                 "machine. Set it to what suits the program\n");
-  }
+  print_notes(options, config, [&](const std::string& name) {
+    std::string variable;
+    return app.count("--" + dashed(name)) > 0 || EnvironmentReader::variable(name, variable).has_value();
+  });
   return config;
 }
 

@@ -73,7 +73,7 @@ std::set<std::string> own_addresses() {
   return result;
 }
 
-Descriptor listen_or_error(const Endpoint& endpoint, int& error) {
+Descriptor bind_or_error(const Endpoint& endpoint, bool listens, int& error) {
   const AddressList list = addresses_of(endpoint.host, endpoint.port, AI_PASSIVE);
   error = EADDRNOTAVAIL;
   for (const addrinfo* item = list.get(); item != nullptr; item = item->ai_next) {
@@ -81,7 +81,7 @@ Descriptor listen_or_error(const Endpoint& endpoint, int& error) {
     const int on = 1;
     if (socket_descriptor && setsockopt(socket_descriptor.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
         bind(socket_descriptor.get(), item->ai_addr, item->ai_addrlen) == 0 &&
-        listen(socket_descriptor.get(), SOMAXCONN) == 0) {
+        (!listens || listen(socket_descriptor.get(), SOMAXCONN) == 0)) {
       return socket_descriptor;
     }
     error = errno;
@@ -187,14 +187,14 @@ void Descriptor::reset() {
   value_ = -1;
 }
 
-Descriptor listen_on(const Endpoint& endpoint) {
+Descriptor listen_on(const Endpoint& endpoint, const std::string& advice) {
   int error = 0;
-  Descriptor result = listen_or_error(endpoint, error);
+  Descriptor result = bind_or_error(endpoint, true, error);
   if (result) return result;
   std::string message = "cannot listen on " + to_string(endpoint) + ": " + std::strerror(error);
   if (error == EADDRINUSE) {
     const std::string owner = owner_of_port(endpoint.port);
-    message += (owner.empty() ? "" : ", by " + owner) + "; name another port, or use --standalone on one machine";
+    message += (owner.empty() ? "" : ", by " + owner) + "; " + advice;
   } else {
     message += "; is " + endpoint.host + " an address of this machine?";
   }
@@ -203,7 +203,14 @@ Descriptor listen_on(const Endpoint& endpoint) {
 
 Descriptor try_listen_on(const Endpoint& endpoint) {
   int error = 0;
-  return listen_or_error(endpoint, error);
+  return bind_or_error(endpoint, true, error);
+}
+
+Descriptor reserve_port(const std::string& host) {
+  int error = 0;
+  Descriptor result = bind_or_error({host, 0}, false, error);
+  if (!result) throw IoError("cannot bind a port of " + host + ": " + std::strerror(error));
+  return result;
 }
 
 int64_t port_of(int socket) {

@@ -44,8 +44,12 @@ class Descriptor {
 };
 
 /// A listening socket on exactly this endpoint (port 0: any). Throws IoError; when the port is taken the message names
-/// the process that holds it, where it can be found out.
-Descriptor listen_on(const Endpoint& endpoint);
+/// the process that holds it, where it can be found out, and ends with what to do about it.
+Descriptor listen_on(const Endpoint& endpoint,
+                     const std::string& advice = "name another port, or use --standalone on one machine");
+
+/// A port that nobody else is given, but that a process which asks for it (with SO_REUSEADDR, as servers do) can have.
+Descriptor reserve_port(const std::string& host);
 
 /// The same, or nothing when the port is taken.
 Descriptor try_listen_on(const Endpoint& endpoint);
