@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "app/kernel_benchmark.h"
 #include "app/precision_curves.h"
 #include "app/step_benchmark.h"
+#include "app/threads.h"
 #include "app/trainer.h"
 #include "data/error.h"
 #include "data/files.h"
@@ -47,14 +49,25 @@ std::vector<int64_t> read_lengths(const BenchmarkOptions& options, int64_t limit
   } else {
     std::ifstream file(options.lengths);
     if (!file) throw InputMissing(options.lengths + ": cannot be read; --lengths takes a file with one number a line");
-    for (int64_t length = 0; file >> length;) result.push_back(length);
-    if (!file.eof() || result.empty())
-      throw DataError(options.lengths + ": expected one length a line, got something else in line " +
-                      std::to_string(result.size() + 1));
+    int64_t number = 0;
+    for (std::string line; std::getline(file, line);) {
+      ++number;
+      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+      int64_t length = 0;
+      std::istringstream words(line);
+      std::string rest;
+      if (!(words >> length) || words >> rest || length < 1 || length > limit) {
+        throw DataError(fmt::format("{}: line {}: want one length from 1 to {} (max_position_embeddings), got {}",
+                                    options.lengths, number, limit, line));
+      }
+      result.push_back(length);
+    }
+    if (result.empty()) throw DataError(options.lengths + ": has no length; want one on each line");
   }
-  const auto [shortest, longest] = std::minmax_element(result.begin(), result.end());
-  if (*shortest < 1 || *longest > limit)
-    throw UsageError("lengths must be from 1 to max_position_embeddings = " + std::to_string(limit));
+  if (options.lengths.empty() && options.length > limit) {
+    throw UsageError(
+        fmt::format("--length {}: the model takes at most {} (max_position_embeddings)", options.length, limit));
+  }
   return result;
 }
 
@@ -293,28 +306,50 @@ bool compare(const BenchmarkOptions& options, Json& report) {
   return options.fail_below <= 0 || slower.empty();
 }
 
-void add_common_options(CLI::App& verb, BenchmarkOptions& options, const char* precisions) {
-  verb.add_option("--config", options.config, "configuration; its model and optimizer are used (default: BERT-base)");
-  verb.add_option("--device", options.device, "auto, cpu or cuda");
-  verb.add_option("--precision", options.precision, precisions);
+void add_machine_options(CLI::App& verb, BenchmarkOptions& options) {
+  verb.add_option("--device", options.device, "where to run; auto is cuda where there is a GPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
   verb.add_option("--threads", options.threads, "processor threads (default: all, or OMP_NUM_THREADS)")
-      ->check(CLI::PositiveNumber);
+      ->check(number_in<int64_t>(1, kMaxThreads));
+}
+
+void add_common_options(CLI::App& verb, BenchmarkOptions& options, const std::vector<std::string>& precisions,
+                        const char* precision_help) {
+  verb.add_option("--config", options.config, "configuration; its model and optimizer are used (default: BERT-base)");
+  add_machine_options(verb, options);
+  verb.add_option("--precision", options.precision, precision_help)->check(CLI::IsMember(precisions));
   verb.add_flag("--json", options.json, "one JSON object on the last line");
   CLI::Option* compare =
       verb.add_option("--compare", options.compare, "what --json printed before: shows what became slower or faster");
+  constexpr double kLeast = 0.001, kMost = 1000;
   verb.add_option("--fail-below", options.fail_below,
                   "with --compare: end with 1 when a figure's speed is below this part of the old one")
       ->needs(compare)
-      ->check(CLI::PositiveNumber);
+      ->check(number_in(kLeast, kMost));
 }
 
-void add_step_options(CLI::App& verb, BenchmarkOptions& options, const char* precisions) {
-  add_common_options(verb, options, precisions);
-  verb.add_option("--batch", options.batch, "sequences")->check(CLI::PositiveNumber);
-  verb.add_option("--length", options.length, "tokens of every sequence")->check(CLI::PositiveNumber);
+void add_shape_options(CLI::App& verb, BenchmarkOptions& options) {
+  constexpr int64_t kLongest = 1 << 20;  // the model has a limit of its own
+  verb.add_option("--batch", options.batch, "sequences, of each rank where there are several")
+      ->check(number_in<int64_t>(1, kManySequences))
+      ->capture_default_str();
+  verb.add_option("--length", options.length, "tokens of every sequence")
+      ->check(number_in<int64_t>(1, kLongest))
+      ->capture_default_str();
+  verb.add_option("--steps", options.steps, "what is timed")
+      ->check(number_in<int64_t>(1, kManyTimes))
+      ->capture_default_str();
+  verb.add_option("--warmup", options.warmup, "steps before them")
+      ->check(number_in<int64_t>(0, kManyTimes))
+      ->capture_default_str();
+}
+
+void add_step_options(CLI::App& verb, BenchmarkOptions& options, const std::vector<std::string>& precisions,
+                      const char* precision_help) {
+  add_common_options(verb, options, precisions, precision_help);
+  add_shape_options(verb, options);
   verb.add_option("--lengths", options.lengths, "file with one length a line, used in turn instead of --length");
-  verb.add_option("--steps", options.steps, "timed steps")->check(CLI::PositiveNumber);
-  verb.add_option("--warmup", options.warmup, "steps before them")->check(CLI::NonNegativeNumber);
 }
 
 }  // namespace
@@ -326,29 +361,35 @@ int benchmark_command(int argc, char** argv) {
                "bert benchmark");
   app.require_subcommand(1);
   app.footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
-  constexpr auto kPrecisions = "fp32, tf32, bf16, fp16, bf16-weights, fp16-weights (default: fp32)";
+  const std::vector<std::string> precisions_of_training = {"fp32", "tf32",         "bf16",
+                                                           "fp16", "bf16-weights", "fp16-weights"};
+  constexpr auto kPrecisionHelp = "of the products (default: fp32)";
 
   CLI::App* step = app.add_subcommand("step", "Forward, backward and update, on random tokens without padding");
-  add_step_options(*step, options, kPrecisions);
+  add_step_options(*step, options, precisions_of_training, kPrecisionHelp);
   step->footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
 
   CLI::App* inference = app.add_subcommand("inference", "Encoder and pooler, on random tokens without padding");
-  add_step_options(*inference, options, kPrecisions);
+  add_step_options(*inference, options, precisions_of_training, kPrecisionHelp);
   inference->footer("Example: bert benchmark inference --batch 1 --length 128 --precision bf16");
 
   CLI::App* kernels = app.add_subcommand(
       "kernels",
       "Every operator, forward and backward: bytes per second beside a copy's, FLOP/s beside a product's, and how many "
       "times as fast as the plain ATen expression");
-  add_common_options(*kernels, options, "fp32, bf16 or fp16 (default: fp32 on the CPU, bf16 on a GPU)");
-  kernels->get_option("--precision")->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  constexpr int64_t kMostTokens = 1 << 24, kWidest = 1 << 16;
+  add_common_options(*kernels, options, {"fp32", "bf16", "fp16"},
+                     "of the inputs (default: fp32 on the CPU, bf16 on a GPU)");
   kernels->add_option("--tokens", options.tokens, "T (default: 4096 on the CPU, 32768 on a GPU)")
-      ->check(CLI::PositiveNumber);
+      ->check(number_in<int64_t>(1, kMostTokens));
   kernels->add_option("--hidden", options.hidden, "H, without --config (default: 768 on the CPU, 1024 on a GPU)")
-      ->check(CLI::PositiveNumber)
+      ->check(number_in<int64_t>(1, kWidest))
       ->excludes("--config");
   kernels->add_option("--filter", options.filter, "only operators whose name contains this");
-  kernels->add_option("--seconds", options.seconds, "timed work of each operator")->check(CLI::PositiveNumber);
+  constexpr double kShortest = 0.001, kLongest = 3600;
+  kernels->add_option("--seconds", options.seconds, "timed work of each operator")
+      ->check(number_in(kShortest, kLongest))
+      ->capture_default_str();
   kernels->footer("Example: bert benchmark kernels --filter layer_norm --precision bf16");
 
   CLI::App* ablation = app.add_subcommand(
@@ -356,9 +397,9 @@ int benchmark_command(int argc, char** argv) {
       "A training step as plain ATen, then with one optimisation after another: precision, fused linear, LayerNorm, "
       "GELU, softmax and dropout, attention, optimizer, the head on masked rows only, packing instead of padding, a "
       "larger batch");
-  add_step_options(*ablation, options, "what the first stage switches to: tf32, bf16 or fp16 (default: bf16)");
+  add_step_options(*ablation, options, precisions_of_training, "what the first stage switches to (default: bf16)");
   ablation->add_option("--larger-batch", options.larger_batch, "sequences of the last stage (default: 4 times --batch)")
-      ->check(CLI::PositiveNumber);
+      ->check(number_in<int64_t>(1, kManySequences));
   ablation->footer("Example: bert benchmark ablation --batch 4 --lengths lengths.txt --steps 5");
 
   CLI::App* precisions = app.add_subcommand(
@@ -371,26 +412,23 @@ int benchmark_command(int argc, char** argv) {
       ->add_option("--precisions", options.precisions,
                    "the first is what the others are compared with (default: fp32,bf16,fp16,bf16-weights,fp16-weights)")
       ->delimiter(',')
-      ->check(CLI::IsMember({"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"}));
-  precisions->add_option("--steps", precision_steps, "optimizer steps of each run (default: 500)")
-      ->check(CLI::PositiveNumber);
-  precisions->add_option("--device", options.device, "auto, cpu or cuda");
-  precisions->add_option("--threads", options.threads, "processor threads (default: all, or OMP_NUM_THREADS)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::IsMember(precisions_of_training));
+  precisions->add_option("--steps", precision_steps, "optimizer steps of each run")
+      ->check(number_in<int64_t>(1, kManyTimes))
+      ->capture_default_str();
+  add_machine_options(*precisions, options);
   precisions->add_flag("--json", options.json, "one JSON object on the last line");
   precisions->footer("Example: bert benchmark precisions --config configs/quickstart.json --output curves");
+
   CLI::App* communication = app.add_subcommand(
       "communication",
       "The reduction of gradients between ranks: its bandwidth beside one all_reduce, and what backward does not hide");
-  add_common_options(*communication, options, kPrecisions);
-  communication->add_option("--batch", options.batch, "sequences of a rank")->check(CLI::PositiveNumber);
-  communication->add_option("--length", options.length, "tokens of every sequence")->check(CLI::PositiveNumber);
-  communication->add_option("--steps", options.steps, "timed reductions and steps")->check(CLI::PositiveNumber);
-  communication->add_option("--warmup", options.warmup, "before them")->check(CLI::NonNegativeNumber);
+  add_common_options(*communication, options, precisions_of_training, kPrecisionHelp);
+  add_shape_options(*communication, options);
   communication->footer("Example: bertrun --nproc-per-node 2 bert benchmark communication --batch 2 --steps 5");
 
   if (!parse_command_line(app, argc, argv)) return kOk;
-  if (options.threads > 0) torch::set_num_threads(static_cast<int>(options.threads));
+  use_threads(options.threads);
   const std::string mode = app.get_subcommands().front()->get_name();
   if (mode == "precisions") options.steps = precision_steps;
   Json report = mode == "kernels"         ? run_kernels(options)

@@ -97,13 +97,14 @@ std::vector<ComparedFigure> compare_reports(const Json& before, const Json& now)
 Json read_report(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw InputMissing(path + ": cannot be read; --compare takes what --json printed");
-  std::string last;
-  for (std::string line; std::getline(file, line);) {
+  std::string whole, last;
+  for (std::string line; std::getline(file, line); whole += line + "\n") {
     if (line.find_first_not_of(" \t\r") != std::string::npos) last = line;
   }
-  const Json report = parse_bounded_json(last, path);
+  // What --json printed ends with the report on one line; what somebody formatted is the report as a whole.
+  const Json report = parse_bounded_json(last.starts_with('{') ? last : whole, path);
   if (!report.is_object() || !report.contains("benchmark"))
-    throw DataError(path + ": its last line is no report of `bert benchmark --json`");
+    throw DataError(path + ": neither it nor its last line is a report of `bert benchmark --json`");
   return report;
 }
 

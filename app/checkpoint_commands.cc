@@ -27,6 +27,9 @@ int64_t total_bytes(const Manifest& manifest) {
 
 void list(const std::string& run_directory) {
   if (!fs::is_directory(run_directory)) throw InputMissing(run_directory + ": no such run directory");
+  if (!fs::is_directory(run_directory + "/checkpoints") && !fs::exists(run_directory + "/config.json")) {
+    throw InputMissing(run_directory + ": is no run directory: it has neither checkpoints/ nor config.json");
+  }
   for (const CheckpointEntry& entry : list_checkpoints(run_directory)) {
     nlohmann::ordered_json line = {{"step", entry.step}, {"path", entry.directory}};
     try {
@@ -45,6 +48,7 @@ void verify(const std::string& path) {
   if (!fs::exists(path + "/" + kManifestFile) && fs::is_directory(path + "/checkpoints")) {  // a whole run
     directories.clear();
     for (const CheckpointEntry& entry : list_checkpoints(path)) directories.push_back(entry.directory);
+    if (directories.empty()) throw InputMissing(path + ": the run has no checkpoint yet");
   }
   for (const std::string& directory : directories) {
     const Manifest manifest = verify_checkpoint(directory);
@@ -78,17 +82,23 @@ int64_t diff_files(const std::string& a_path, const std::string& b_path) {
   return differing;
 }
 
+/// `path` itself, or the file `name` in it when it is a directory.
+std::string file_of(const std::string& path, const std::string& name) {
+  if (!fs::is_directory(path)) return path;
+  const std::string file = path + "/" + name;
+  if (fs::exists(file)) return file;
+  throw InputMissing(path + ": is no checkpoint directory: it has no " + name + "; name one like runs/first/latest");
+}
+
+/// Two checkpoints in all of their tensors; a checkpoint and a file in those of one kind.
 void diff(const std::string& a, const std::string& b) {
-  int64_t differing = 0;
-  if (!fs::is_directory(a) && !fs::is_directory(b)) {
-    differing = diff_files(a, b);
-  } else {
-    for (const std::string file : {kModelFile, kOptimizerFile}) {
-      const std::string a_file = a + "/" + file, b_file = b + "/" + file;
-      if (file == kOptimizerFile && (!fs::exists(a_file) || !fs::exists(b_file))) continue;
-      differing += diff_files(a_file, b_file);
-    }
-  }
+  const bool both_directories = fs::is_directory(a) && fs::is_directory(b);
+  const auto is_optimizer = [](const std::string& path) { return fs::path(path).filename() == kOptimizerFile; };
+  const std::string first = is_optimizer(a) || is_optimizer(b) ? kOptimizerFile : kModelFile;
+  int64_t differing = diff_files(file_of(a, first), file_of(b, first));
+  const std::string a_optimizer = a + "/" + kOptimizerFile, b_optimizer = b + "/" + kOptimizerFile;
+  if (both_directories && fs::exists(a_optimizer) && fs::exists(b_optimizer))
+    differing += diff_files(a_optimizer, b_optimizer);
   fmt::print("{{\"differing_tensors\": {}}}\n", differing);
 }
 

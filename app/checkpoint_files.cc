@@ -173,6 +173,11 @@ std::vector<CheckpointEntry> list_checkpoints(const std::string& run_directory) 
 
 Manifest verify_checkpoint(const std::string& directory) {
   if (!fs::is_directory(directory)) throw InputMissing(directory + ": no such checkpoint directory");
+  if (!fs::exists(directory + "/" + kManifestFile)) {
+    throw InputMissing(
+        fmt::format("{}: is no checkpoint: it has no {}; name a run directory or one of its checkpoints/", directory,
+                    kManifestFile));
+  }
   const Manifest manifest = read_manifest(directory);
   for (const auto& item : fs::directory_iterator(directory)) {
     const std::string name = item.path().filename().string();

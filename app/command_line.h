@@ -1,26 +1,44 @@
-// Command lines of the verbs: CLI11 with our exit codes, and no unknown flag ignored.
+// Command lines of the verbs: CLI11 with our exit codes, no unknown flag ignored, and every argument taken as it is.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
-#include <iostream>
+#include <cmath>
+#include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "app/exit_codes.h"
 
 namespace bert {
 
 /// Parses argv (argv[0] is the verb). Returns false when --help was asked for and printed: the verb then ends with 0.
-/// Throws UsageError.
-inline bool parse_command_line(CLI::App& app, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-    return true;
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return false;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + "; see " + app.get_name() + " --help");
-  }
+/// Throws UsageError, also for a value that is empty and for a subcommand that does not exist.
+bool parse_command_line(CLI::App& app, int argc, char** argv);
+
+/// "no verb 'lits'; did you mean 'list'? ..." for the word that stands where one of `known` was expected. `what` is
+/// what such a word is called, `program` what --help belongs to; an empty `word` stands for none.
+std::string unknown_word(const std::string& what, const std::string& word, const std::vector<std::string>& known,
+                         const std::string& program);
+
+/// A check that an option's value is a number in [low, high], both included. NaN and what is no number are outside.
+template <class Number>
+CLI::Validator number_in(Number low, Number high) {
+  const std::string range = fmt::format("from {} to {}", low, high);
+  return {[=](std::string& text) {
+            Number value{};
+            const bool inside = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
+            return inside ? std::string() : fmt::format("want a number {}, got {}", range, text);
+          },
+          range};
 }
+
+/// Most sequences, tokens and steps that an option may ask for: more is a mistake, not a wish.
+inline constexpr int64_t kManyTimes = 1'000'000'000, kManySequences = 1 << 20;
+
+/// Most processor threads that an option may ask for.
+inline constexpr int64_t kMaxThreads = 1024;
 
 }  // namespace bert

@@ -1,7 +1,6 @@
 #include "app/data_commands.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -10,7 +9,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -19,37 +17,19 @@
 #include <vector>
 
 #include "app/command_line.h"
+#include "app/percentage.h"
+#include "app/standard_input.h"
 #include "data/error.h"
 #include "data/pretraining_data.h"
 #include "data/sentence_splitter.h"
 #include "data/shard.h"
 #include "data/tokenizer.h"
+#include "data/unicode.h"
 
 namespace bert {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// "reading: 42 %" on stderr: rewritten in place on a terminal, otherwise one line at the end of each phase.
-class Percentage {
- public:
-  void update(const char* phase, double share) {
-    const int percent = static_cast<int>(100 * share);
-    if (phase == phase_ && percent == percent_) return;
-    phase_ = phase;
-    percent_ = percent;
-    if (terminal_) {
-      std::fprintf(stderr, "\r%s: %d %%%s", phase, percent, percent == 100 ? "\n" : " ");
-    } else if (percent == 100) {
-      std::fprintf(stderr, "%s: done\n", phase);
-    }
-  }
-
- private:
-  const bool terminal_ = isatty(STDERR_FILENO) != 0;
-  std::string_view phase_;
-  int percent_ = -1;
-};
 
 /// Adds one option per field of a configuration struct: max_seq_length becomes --max-seq-length.
 class OptionAdder {
@@ -59,11 +39,9 @@ class OptionAdder {
   void operator()(const char* name, bool& value, const char* help) {
     app_.add_flag(flag(name), value, help)->capture_default_str();
   }
-  template <class T, class Bound>
-  void operator()(const char* name, T& value, const char* help, Bound low, Bound high) {
-    app_.add_option(flag(name), value, help)
-        ->check(CLI::Range(static_cast<T>(low), static_cast<T>(high)))
-        ->capture_default_str();
+  template <class T>
+  void operator()(const char* name, T& value, const char* help, T low, T high) {
+    app_.add_option(flag(name), value, help)->check(number_in(low, high))->capture_default_str();
   }
   template <class T, class Low, class High>
   void operator()(const char* name, T& value, const char* help, Low low, High high) {
@@ -150,11 +128,12 @@ int create(int argc, char** argv) {
       app.add_option("--validation-output", options.validation_output,
                      "examples of documents that are held out, each used once; they are not in --output");
   app.add_option("--validation-share", options.validation_share, "share of the documents that is held out")
-      ->check(CLI::Range(0.0001, 0.9))
+      ->check(number_in(0.0001, 0.9))
       ->capture_default_str()
       ->needs(validation);
   app.add_option("--num-threads", options.num_threads, "threads that tokenize; the result does not depend on it")
-      ->check(CLI::Range(1, 1024));
+      ->check(number_in<int64_t>(1, kMaxThreads))
+      ->capture_default_str();
   PretrainingDataConfig::visit_fields(options.examples, OptionAdder(app));
   TokenizerConfig::visit_fields(options.tokenizer, OptionAdder(app));
   if (!parse_command_line(app, argc, argv)) return kOk;
@@ -214,7 +193,9 @@ int split(int argc, char** argv) {
       "Example: bert data split <book.txt >sentences.txt",
       "bert data split");
   if (!parse_command_line(app, argc, argv)) return kOk;
-  const std::string text((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
+  std::string text = read_standard_input();
+  const int64_t invalid = drop_invalid_utf8(text);
+  if (invalid > 0) fmt::print(stderr, "bert data split: dropped {} invalid UTF-8 sequences\n", invalid);
   split_prose(text, [](std::string_view line) { std::cout << line << '\n'; });
   std::cout.flush();
   if (!std::cout) throw IoError("stdout: cannot write");
@@ -262,7 +243,9 @@ int show(int argc, char** argv) {
   int64_t row = 0;
   app.add_option("PATH", path, "shard, or a directory of them")->required();
   app.add_option("--vocab", vocab, "the vocabulary that the shard was made with; without it ids are shown");
-  app.add_option("--row", row, "number of the example, from 0")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--row", row, "number of the example, from 0")
+      ->check(number_in<int64_t>(0, INT64_MAX))
+      ->capture_default_str();
   if (!parse_command_line(app, argc, argv)) return kOk;
   const PretrainingShards shards({path});
   if (row >= shards.size())
@@ -366,7 +349,9 @@ int data_command(int argc, char** argv) {
   for (const Action& action : kActions) {
     if (action.name == name) return action.run(argc - 1, argv + 1);
   }
-  throw UsageError((name.empty() ? "no action given" : "unknown action " + std::string(name)) + "\n" + usage);
+  std::vector<std::string> known;
+  for (const Action& action : kActions) known.emplace_back(action.name);
+  throw UsageError(unknown_word("action", std::string(name), known, "bert data"));
 }
 
 }  // namespace bert

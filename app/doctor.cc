@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "app/command_line.h"
+#include "app/exit_codes.h"
 #include "app/torch_library.h"
 #include "app/torch_symbol.h"
 #include "data/files.h"
@@ -115,23 +116,25 @@ void check_libtorch(Report& report) {
 }  // namespace
 
 int version_command(int argc, char** argv) {
-  CLI::App app("Versions.", "bert version");
-  if (!parse_command_line(app, argc, argv)) return 0;
+  CLI::App app("Versions of bert and LibTorch.\nExample: bert version", "bert version");
+  if (!parse_command_line(app, argc, argv)) return kOk;
   std::printf("bert %s\n", BERT_VERSION);
   std::string error;
   if (const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, error))) {
     std::fflush(stdout);
-    return command(argc, argv);
+    char name[] = "version";  // argv[0] may be --version
+    char* arguments[] = {name, nullptr};
+    return command(1, arguments);
   }
   std::printf("LibTorch does not load: %s\n", error.c_str());
-  return 0;
+  return kOk;
 }
 
 int doctor_command(int argc, char** argv) {
   CLI::App app(
-      "What is installed, what works, what to do about it. Exit code 0 when nothing is bad.\nExample: bert doctor",
+      "What is installed, what works, what to do about it. Exit code 66 when something is BAD.\nExample: bert doctor",
       "bert doctor");
-  if (!parse_command_line(app, argc, argv)) return 0;
+  if (!parse_command_line(app, argc, argv)) return kOk;
   Report report;
   report.ok("bert", BERT_VERSION);
   check_machine(report);
@@ -143,7 +146,7 @@ int doctor_command(int argc, char** argv) {
     report.bad("checksum", "XXH3-128 self-test failed", "reinstall libxxhash; do not trust checkpoints written here");
   }
   check_libtorch(report);
-  return report.problems() == 0 ? 0 : 1;
+  return report.problems() == 0 ? kOk : kInputMissing;
 }
 
 }  // namespace bert

@@ -9,10 +9,10 @@ namespace bert {
 
 enum ExitCode : int {
   kOk = 0,
-  kSlower = 1,  // bert benchmark --fail-below
+  kSlower = 1,  // bert benchmark --fail-below, and nothing else
   kUsage = 2,
   kBadData = 65,
-  kInputMissing = 66,
+  kInputMissing = 66,  // also: bert doctor found something bad
   kPeerFailure = 69,
   kInternal = 70,
   kOutOfMemory = 71,

@@ -8,4 +8,8 @@ namespace bert {
 /// (app/error_report.h).
 void fail_point(const char* name);
 
+/// Throws UsageError when BERT_FAIL_POINT is set to something that fail_point() would never reach: a test that is not
+/// killed where it asks to be would pass for the wrong reason.
+void check_fail_point();
+
 }  // namespace bert

@@ -11,6 +11,7 @@
 
 #include "app/json_config_impl.h"
 #include "app/json_tree.h"
+#include "app/nearest_word.h"
 
 namespace bert {
 namespace {
@@ -24,40 +25,6 @@ std::string join(const std::vector<ConfigProblem>& problems) {
     text += ": " + problem.message;
   }
   return text;
-}
-
-/// Insertions, deletions, replacements and swaps of neighbours that lead from one word to the other.
-size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        d[i][j] = i + j;
-        continue;
-      }
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0U : 1U)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-    }
-  }
-  return d[a.size()][b.size()];
-}
-
-/// The nearest of `words` within two edits, "" when there is none.
-std::string nearest(const std::string& word, const std::vector<std::string>& words) {
-  constexpr size_t kFarthest = 2;
-  constexpr size_t kLongestWord = 100;  // the distance takes quadratic time
-  std::string best;
-  size_t best_distance = kFarthest + 1;
-  if (word.size() > kLongestWord) return best;
-  for (const std::string& candidate : words) {
-    const size_t distance = edit_distance(word, candidate);
-    if (distance < best_distance && distance < candidate.size()) {
-      best = candidate;
-      best_distance = distance;
-    }
-  }
-  return best;
 }
 
 std::string quoted_list(const std::vector<std::string>& words) {
@@ -118,7 +85,7 @@ class Binder {
     for (const auto& [pointer, field] : leaves_) consider(pointer);
     for (const std::string& pointer : objects_) consider(pointer);
     std::sort(siblings.begin(), siblings.end());
-    if (const std::string near = nearest(key, siblings); !near.empty())
+    if (const std::string near = nearest_word(key, siblings); !near.empty())
       return "unknown key; did you mean \"" + near + "\"?";
     if (!elsewhere.empty()) return "unknown key; did you mean " + elsewhere + "?";
     return "unknown key; known here: " + quoted_list(siblings);
@@ -160,7 +127,7 @@ class Binder {
     }
     if (!field.allowed.empty() &&
         std::find(field.allowed.begin(), field.allowed.end(), node.text) == field.allowed.end()) {
-      const std::string near = nearest(node.text, field.allowed);
+      const std::string near = nearest_word(node.text, field.allowed);
       return "want one of " + quoted_list(field.allowed) + ", got " + node.got() +
              (near.empty() ? "" : "; did you mean \"" + near + "\"?");
     }

@@ -1,8 +1,10 @@
 // bert: git-style verbs. This executable holds those that need no LibTorch; the others live in libbert.so beside it.
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "app/checkpoint_commands.h"
+#include "app/command_line.h"
 #include "app/config_commands.h"
 #include "app/data_commands.h"
 #include "app/doctor.h"
@@ -44,8 +46,9 @@ void print_help(FILE* stream) {
   std::fprintf(
       stream,
       "\nExample: bert pretrain configs/quickstart.json max_steps=100\n\n"
-      "Exit codes: 0 ok; 2 usage; 65 bad data; 66 input missing; 69 peer failure; 70 internal; 71 out of memory;\n"
-      "74 I/O or disk full; 75 preempted with a checkpoint saved, run again; 77 refused; 78 bad configuration.\n");
+      "Exit codes: 0 ok; 1 slower than --fail-below; 2 usage; 65 bad data; 66 input missing, or something that doctor\n"
+      "calls BAD; 69 peer failure; 70 internal; 71 out of memory; 74 I/O or disk full; 75 preempted with a checkpoint\n"
+      "saved, run again; 77 refused; 78 bad configuration; 128+n killed by signal n.\n");
 }
 
 int run_in_torch_library(int argc, char** argv) {
@@ -68,13 +71,15 @@ int run(int argc, char** argv) {
     print_help(stdout);
     return kOk;
   }
-  if (name == "--version") return version_command(argc - 1, argv + 1);
+  if (name == "--version") return guarded("bert", [&] { return version_command(argc - 1, argv + 1); });
   for (const Verb& verb : kVerbs) {
     if (name != verb.name) continue;
     if (verb.run == nullptr) return run_in_torch_library(argc - 1, argv + 1);
     return guarded("bert " + name, [&] { return verb.run(argc - 1, argv + 1); });
   }
-  std::fprintf(stderr, "bert: no verb '%s'; `bert --help` lists them\n", name.c_str());
+  std::vector<std::string> known;
+  for (const Verb& verb : kVerbs) known.emplace_back(verb.name);
+  std::fprintf(stderr, "bert: %s\n", unknown_word("verb", name, known, "bert").c_str());
   return kUsage;
 }
 

@@ -1,10 +1,15 @@
 #include "app/metrics.h"
 
+#include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <vector>
 
 #include "data/error.h"
 #include "data/files.h"
@@ -59,6 +64,58 @@ std::string format_duration(double seconds) {
   return text;
 }
 
+namespace {
+
+/// A figure of the progress line. Those of the lowest rank go first where there is little room.
+struct Part {
+  std::string text;
+  int rank;
+};
+
+constexpr int kAlways = 9;
+
+std::vector<Part> parts_of(const StepMetrics& m, double eta) {
+  std::vector<Part> parts = {
+      {fmt::format("step {}/{}", m.step, m.max_steps), kAlways},
+      {fmt::format("loss {:.4f}", m.loss), 8},
+      {fmt::format("(mlm {:.4f} nsp {:.4f})", m.mlm_loss, m.nsp_loss), 2},
+      {fmt::format("lr {:.3g}", m.learning_rate), 5},
+      {fmt::format("|g| {:.3f}", m.grad_norm), 3},
+      {fmt::format("{:.1f} seq/s", m.sequences_per_second), 7},
+      {fmt::format("{:.0f} tok/s", m.tokens_per_second), 1},
+      {fmt::format("mfu {:.1f}%", 100 * m.mfu), 4},
+  };
+  if (m.skipped > 0) parts.push_back({fmt::format("skipped {}", m.skipped), 6});
+  parts.push_back({"eta " + format_duration(eta), kAlways});
+  return parts;
+}
+
+std::string line_of(const std::vector<Part>& parts) {
+  std::string line;
+  for (const Part& part : parts) line += (line.empty() ? "" : part.text.starts_with('(') ? " " : "  ") + part.text;
+  return line;
+}
+
+}  // namespace
+
+std::string progress_line(const StepMetrics& metrics, double share, double eta, int columns) {
+  constexpr size_t kLongestBar = 24, kShortestBar = 6;
+  const auto room = static_cast<size_t>(std::max(0, columns));
+  std::vector<Part> parts = parts_of(metrics, eta);
+  while (line_of(parts).size() + 1 + kShortestBar > room) {
+    const auto least =
+        std::min_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; });
+    if (least->rank == kAlways) return line_of(parts).substr(0, room);
+    parts.erase(least);
+  }
+  const std::string figures = line_of(parts);
+  const size_t cells = std::min(kLongestBar, room - figures.size() - 1);
+  std::string bar;
+  for (size_t i = 0; i < cells; ++i)
+    bar += static_cast<double>(i) < std::floor(static_cast<double>(cells) * share) ? "█" : "░";
+  return bar + " " + figures;
+}
+
 Progress::Progress(int64_t first_step, int64_t last_step)
     : terminal_(isatty(STDERR_FILENO) == 1 && std::getenv("CI") == nullptr),
       first_step_(first_step),
@@ -68,21 +125,16 @@ void Progress::update(const StepMetrics& m) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   const auto done = static_cast<double>(m.step - first_step_), all = static_cast<double>(last_step_ - first_step_);
   const double eta = done > 0 ? seconds / done * (all - done) : 0;
-  char figures[256];
-  std::snprintf(figures, sizeof figures,
-                "step %ld/%ld  loss %.4f (mlm %.4f nsp %.4f)  lr %.3g  |g| %.3f  %.1f seq/s  %.0f tok/s  mfu %.1f%%%s",
-                static_cast<long>(m.step), static_cast<long>(m.max_steps), m.loss, m.mlm_loss, m.nsp_loss,
-                m.learning_rate, m.grad_norm, m.sequences_per_second, m.tokens_per_second, 100 * m.mfu,
-                m.skipped > 0 ? ("  skipped " + std::to_string(m.skipped)).c_str() : "");
   if (!terminal_) {
-    std::fprintf(stderr, "%s  eta %s\n", figures, format_duration(eta).c_str());
+    std::fprintf(stderr, "%s\n", line_of(parts_of(m, eta)).c_str());
     return;
   }
-  constexpr int kWidth = 24;
-  const int filled = all > 0 ? static_cast<int>(kWidth * done / all) : kWidth;
-  std::string bar;
-  for (int i = 0; i < kWidth; ++i) bar += i < filled ? "█" : "░";
-  std::fprintf(stderr, "\r\033[K%s %s  eta %s", bar.c_str(), figures, format_duration(eta).c_str());
+  constexpr int kUsualColumns = 80;
+  winsize window{};
+  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
+  const int columns = known ? window.ws_col : kUsualColumns;
+  // One column less: a terminal moves to the next line when the last one is written to.
+  std::fprintf(stderr, "\r\033[K%s", progress_line(m, all > 0 ? done / all : 1, eta, columns - 1).c_str());
   std::fflush(stderr);
   bar_shown_ = true;
 }

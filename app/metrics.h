@@ -60,6 +60,10 @@ class Progress {
   bool bar_shown_ = false;
 };
 
+/// A line of progress of at most `columns` columns: a bar of the `share` that is done, the step, and of the figures
+/// what finds room; the step and the time left (`eta` seconds) are shown always.
+std::string progress_line(const StepMetrics& metrics, double share, double eta, int columns);
+
 /// "1:02:03" or "02:03".
 std::string format_duration(double seconds);
 

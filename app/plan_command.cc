@@ -243,25 +243,30 @@ int plan_command(int argc, char** argv) {
   app.add_option("CONFIG", options.arguments,
                  "configurations, one for each phase, and overrides a.b.c=value for all of them")
       ->required();
-  app.add_option("--gpus,--gpus-per-node", options.gpus, "GPUs of each node")->check(CLI::Range(1, 1024));
-  app.add_option("--nodes", options.nodes, "machines")->check(CLI::Range(1, 100000));
+  app.add_option("--gpus,--gpus-per-node", options.gpus, "GPUs of each node")
+      ->check(number_in<int64_t>(1, 1024))
+      ->capture_default_str();
+  app.add_option("--nodes", options.nodes, "machines")->check(number_in<int64_t>(1, 100000))->capture_default_str();
   app.add_option("--network", options.network,
-                 "between nodes: NDR, HDR or EDR (InfiniBand), 400GbE, 200GbE, 100GbE, 25GbE, 10GbE");
+                 "between nodes: NDR, HDR or EDR (InfiniBand), 400GbE, 200GbE, 100GbE, 25GbE, 10GbE")
+      ->capture_default_str();
   app.add_option("--ports", options.ports,
                  "network ports of a node; by default one, with InfiniBand and from 200GbE one for each GPU, up to 8")
-      ->check(CLI::Range(1, 64));
-  app.add_option("--gpu", options.gpu, "h200, h100, a100, a100-40gb or v100");
+      ->check(number_in<int64_t>(1, 64));
+  app.add_option("--gpu", options.gpu, "h200, h100, a100, a100-40gb or v100")->capture_default_str();
   app.add_option("--length", options.lengths,
                  "tokens of a sequence, one number for each CONFIG; by default what data.train holds")
       ->delimiter(',')
-      ->check(CLI::Range(1, 65536));
+      ->check(number_in<int64_t>(1, 65536));
   app.add_option("--mfu", options.mfu,
                  "share of the GPU's peak that forward and backward reach, where nothing was measured (NVIDIA's: 0.45)")
-      ->check(CLI::Range(0.001, 1.0));
+      ->check(number_in(0.001, 1.0))
+      ->capture_default_str();
+  constexpr double kSlowest = 1e-6, kFastest = 1e9;
   CLI::Option* rate = app.add_option("--sequences-per-second", options.sequences_per_second,
                                      "measured on one GPU, one number for each CONFIG")
                           ->delimiter(',')
-                          ->check(CLI::PositiveNumber);
+                          ->check(number_in(kSlowest, kFastest));
   app.add_option("--measured", options.measured,
                  "output of `bert benchmark step --json` on one GPU, a file for each CONFIG")
       ->delimiter(',')

@@ -3,7 +3,6 @@
 #include <torch/torch.h>
 
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -11,8 +10,10 @@
 #include "app/command_line.h"
 #include "app/config.h"
 #include "app/predictor.h"
+#include "app/standard_input.h"
 #include "data/error.h"
 #include "data/files.h"
+#include "data/unicode.h"
 #include "model/torchscript.h"
 
 namespace bert {
@@ -44,12 +45,31 @@ nlohmann::ordered_json to_json(const std::string& text, const Predictor::Feature
           {"last_hidden_state", hidden}};
 }
 
-std::vector<std::string> read_lines(std::istream& stream) {
-  std::vector<std::string> lines;
+/// A text to predict on, and where it stands: "texts.txt: line 3".
+struct Text {
+  std::string text, place;
+};
+
+/// The lines of `input` that are not empty; "-" is standard input.
+std::vector<Text> read_texts(const std::string& input) {
+  const std::string name = input == "-" ? "standard input" : input;
+  std::istringstream stream(input == "-" ? read_standard_input() : read_file(input));
+  std::vector<Text> texts;
+  int64_t number = 0;
   for (std::string line; std::getline(stream, line);) {
-    if (!line.empty()) lines.push_back(line);
+    ++number;
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (!line.empty()) texts.push_back({line, name + ": line " + std::to_string(number)});
   }
-  return lines;
+  if (texts.empty()) throw DataError(name + ": has no text; expected one text a line");
+  return texts;
+}
+
+void drop_invalid_utf8(std::vector<Text>& texts) {
+  int64_t invalid = 0;
+  for (Text& text : texts) invalid += bert::drop_invalid_utf8(text.text);
+  if (invalid > 0)
+    std::fprintf(stderr, "bert predict: dropped %ld invalid UTF-8 sequences\n", static_cast<long>(invalid));
 }
 
 }  // namespace
@@ -63,32 +83,39 @@ int predict_command(int argc, char** argv) {
   std::string checkpoint, task = "fill-mask", input;
   int64_t top_k = 5;
   bool raw_weights = false;
-  std::vector<std::string> texts;
+  std::vector<std::string> arguments;
   app.add_option("--checkpoint", checkpoint, "checkpoint or run directory, or an exported file")->required();
-  app.add_option("--task", task, "fill-mask or features")->check(CLI::IsMember({"fill-mask", "features"}));
-  app.add_option("--top-k", top_k, "fillers of each mask")->check(CLI::Range(1, 1000));
+  app.add_option("--task", task, "what to predict")
+      ->check(CLI::IsMember({"fill-mask", "features"}))
+      ->capture_default_str();
+  app.add_option("--top-k", top_k, "fillers of each mask")->check(number_in<int64_t>(1, 1000))->capture_default_str();
   app.add_flag("--raw-weights", raw_weights, kRawWeightsHelp);
-  app.add_option("--input", input, "file with one text a line; - is standard input");
-  app.add_option("text", texts, "texts; [MASK] marks what to fill in");
+  CLI::Option* file = app.add_option("--input", input, "file with one text a line; - is standard input");
+  app.add_option("TEXT", arguments, "texts; [MASK] marks what to fill in")->excludes(file);
+  app.footer("Invalid UTF-8 is dropped and counted on standard error.");
   if (!parse_command_line(app, argc, argv)) return kOk;
-  if (input == "-") {
-    texts = read_lines(std::cin);
-  } else if (!input.empty()) {
-    std::istringstream lines(read_file(input));
-    texts = read_lines(lines);
-  }
-  if (texts.empty()) throw UsageError("no text: give TEXT or --input FILE; see bert predict --help");
+  if (input.empty() && arguments.empty())
+    throw UsageError("no text: give TEXT or --input FILE; see bert predict --help");
+  std::vector<Text> texts = input.empty() ? std::vector<Text>() : read_texts(input);
+  for (size_t i = 0; i < arguments.size(); ++i) texts.push_back({arguments[i], "TEXT " + std::to_string(i + 1)});
+  drop_invalid_utf8(texts);
   if (raw_weights && !std::filesystem::is_directory(checkpoint)) {
     throw UsageError("--raw-weights: " + checkpoint +
                      " is an export, which has one kind of weights; export it with --raw-weights");
   }
   Predictor predictor(checkpoint, raw_weights ? WeightsKind::kRaw : WeightsKind::kAveraged);
-  for (const std::string& text : texts) {
-    std::cout << (task == "features" ? to_json(text, predictor.features(text))
-                                     : to_json(predictor.fill_mask(text, top_k)))
-                     .dump()
-              << "\n";
+  for (const auto& [text, place] : texts) {
+    try {
+      std::cout << (task == "features" ? to_json(text, predictor.features(text))
+                                       : to_json(predictor.fill_mask(text, top_k)))
+                       .dump()
+                << "\n";
+    } catch (const DataError& error) {
+      throw DataError(place + ": " + error.what());
+    }
   }
+  std::cout.flush();
+  if (!std::cout) throw IoError("standard output: cannot write");
   return kOk;
 }
 
@@ -101,11 +128,13 @@ int export_command(int argc, char** argv) {
   std::string checkpoint_path, format = "torchscript", output, precision = "fp32";
   bool raw_weights = false;
   app.add_option("--checkpoint", checkpoint_path, "checkpoint or run directory")->required();
-  app.add_option("--format", format, "torchscript or safetensors")
-      ->check(CLI::IsMember({"torchscript", "safetensors"}));
+  app.add_option("--format", format, "of the file")
+      ->check(CLI::IsMember({"torchscript", "safetensors"}))
+      ->capture_default_str();
   app.add_option("--output", output, "file to write")->required();
-  app.add_option("--precision", precision, "of the weights: fp32, fp16 or bf16")
-      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
+  app.add_option("--precision", precision, "of the weights")
+      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
+      ->capture_default_str();
   app.add_flag("--raw-weights", raw_weights, kRawWeightsHelp);
   if (!parse_command_line(app, argc, argv)) return kOk;
   const Checkpoint checkpoint = load_checkpoint(

@@ -25,6 +25,14 @@ std::unique_ptr<Tokenizer> make_wordpiece(std::vector<std::string> tokens, bool 
   return std::make_unique<WordPieceTokenizer>(Vocabulary(std::move(tokens), name), config);
 }
 
+/// The beginning of `text` as a JSON string: no byte of it reaches a terminal raw.
+std::string shown(const std::string& text) {
+  constexpr size_t kMaxBytes = 60;
+  const bool whole = text.size() <= kMaxBytes;
+  const nlohmann::json beginning = whole ? text : text.substr(0, kMaxBytes) + "...";
+  return beginning.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::ignore);
+}
+
 }  // namespace
 
 std::string resolve_checkpoint(const std::string& path) {
@@ -76,7 +84,7 @@ torch::Tensor Predictor::encode(const std::string& text) const {
   ids.push_back(vocabulary.sep_id());
   if (static_cast<int64_t>(ids.size()) > config_.max_position_embeddings) {
     throw DataError("text of " + std::to_string(ids.size()) + " tokens: the model takes at most " +
-                    std::to_string(config_.max_position_embeddings) + "; shorten it: " + text.substr(0, 60) + "...");
+                    std::to_string(config_.max_position_embeddings) + "; shorten it: " + shown(text));
   }
   return torch::tensor(std::vector<int64_t>(ids.begin(), ids.end())).unsqueeze(0);
 }
@@ -95,7 +103,7 @@ MaskFilling Predictor::fill_mask(const std::string& text, int64_t top_k) {
   const torch::Tensor input_ids = encode(text);
   const int64_t mask_id = tokenizer_->vocabulary().mask_id();
   const torch::Tensor masked = input_ids[0].eq(mask_id).nonzero().flatten();
-  if (masked.numel() == 0) throw DataError("no [MASK] in: " + text);
+  if (masked.numel() == 0) throw DataError("no [MASK] in the text: " + shown(text));
   const torch::Tensor probabilities = mlm_logits(input_ids)[0].index_select(0, masked).to(torch::kFloat32).softmax(-1);
   const auto [scores, tokens] = probabilities.topk(std::min(top_k, probabilities.size(-1)), -1);
   MaskFilling result{.text = text, .masks = {}};

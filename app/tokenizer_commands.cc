@@ -5,14 +5,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "app/command_line.h"
+#include "app/percentage.h"
 #include "data/error.h"
 #include "data/files.h"
 #include "data/tokenizer.h"
@@ -129,6 +132,25 @@ class LineTokenizer {
   std::vector<int32_t> ids_;
 };
 
+/// Gives the files to the trainer in parts that end with a line, and tells how far it is. Returns the number of invalid
+/// UTF-8 sequences.
+int64_t add_texts(const std::vector<std::unique_ptr<MappedFile>>& files, int64_t bytes, WordPieceTrainer& trainer) {
+  constexpr size_t kPartBytes = 16 << 20;
+  Percentage percentage;
+  int64_t invalid = 0, done = 0;
+  for (const auto& file : files) {
+    for (std::string_view rest = file->view(); !rest.empty();) {
+      const size_t feed = rest.size() > kPartBytes ? rest.find('\n', kPartBytes) : std::string_view::npos;
+      const std::string_view part = rest.substr(0, feed == std::string_view::npos ? feed : feed + 1);
+      rest.remove_prefix(part.size());
+      invalid += trainer.add(part);
+      done += static_cast<int64_t>(part.size());
+      percentage.update("reading", static_cast<double>(done) / static_cast<double>(bytes));
+    }
+  }
+  return invalid;
+}
+
 }  // namespace
 
 int tokenize_command(int argc, char** argv) {
@@ -149,7 +171,7 @@ int tokenize_command(int argc, char** argv) {
                "[MASK] and its like in the text are that token, as in Hugging Face");
   app.add_option("--max-input-chars-per-word", config.max_input_chars_per_word,
                  "longer words become [UNK]: 200 as Google, 100 as Hugging Face and NVIDIA")
-      ->check(CLI::Range(1, 10000))
+      ->check(number_in<int64_t>(1, 10000))
       ->capture_default_str();
   app.footer(
       "Invalid UTF-8 is dropped and counted on standard error.\n\n"
@@ -172,25 +194,33 @@ int vocab_command(int argc, char** argv) {
   app.add_option("--input", inputs, "text files")->required();
   app.add_option("--size", config.vocab_size, "number of tokens, [PAD] [UNK] [CLS] [SEP] [MASK] included")
       ->required()
-      ->check(CLI::Range(6, 1 << 24));
+      ->check(number_in<int64_t>(6, 1 << 24));
   app.add_option("--output", output, "the vocabulary: one token per line")->required();
   app.add_flag("--allow-fewer", config.allow_fewer, "fewer tokens when the text cannot give so many");
   app.add_flag("--cased", cased, "keep case and accents");
   app.add_option("--character-coverage", config.character_coverage,
                  "share of the text whose characters get tokens; rarer characters become [UNK]")
-      ->check(CLI::Range(0.5, 1.0))
+      ->check(number_in(0.5, 1.0))
       ->capture_default_str();
   app.footer("Example: bert vocab --input book.txt --size 8000 --output vocab.txt");
   if (!parse_command_line(app, argc, argv)) return kOk;
   config.tokenizer.do_lower_case = !cased;
 
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::unique_ptr<MappedFile>> files;  // all are opened before the first is read
+  int64_t bytes = 0;
+  for (const std::string& input : inputs) bytes += files.emplace_back(std::make_unique<MappedFile>(input))->size();
+  AtomicFile file(output);  // a directory that cannot be written to is told at once
+  fmt::print(stderr, "bert vocab: reading {:.1f} MB\n", 1e-6 * static_cast<double>(bytes));
   WordPieceTrainer trainer(config);
-  int64_t invalid = 0;
-  for (const std::string& input : inputs) invalid += trainer.add(MappedFile(input).view());
-  if (invalid > 0) std::cerr << fmt::format("bert vocab: dropped {} invalid UTF-8 sequences\n", invalid);
-  AtomicFile file(output);
-  for (const std::string& token : trainer.train()) file.write(token + "\n");
+  const int64_t invalid = add_texts(files, bytes, trainer);
+  if (invalid > 0) fmt::print(stderr, "bert vocab: dropped {} invalid UTF-8 sequences\n", invalid);
+  fmt::print(stderr, "bert vocab: learning {} tokens from {} different words\n", config.vocab_size, trainer.words());
+  const std::vector<std::string> tokens = trainer.train();
+  for (const std::string& token : tokens) file.write(token + "\n");
   file.commit();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  fmt::print(stderr, "bert vocab: wrote {}: {} tokens, in {:.1f} s\n", output, tokens.size(), took.count());
   return 0;
 }
 

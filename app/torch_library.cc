@@ -9,6 +9,7 @@
 
 #include "app/benchmark.h"
 #include "app/exit_codes.h"
+#include "app/fail_point.h"
 #include "app/predict.h"
 #include "app/trainer.h"
 
@@ -53,6 +54,7 @@ extern "C" int bert_torch_command(int argc, char** argv) {
   const std::string verb = argv[0];
   bert::keep_large_blocks();
   return bert::guarded("bert " + verb, [&] {
+    bert::check_fail_point();
     if (verb == "pretrain") return bert::pretrain_command(argc, argv);
     if (verb == "predict") return bert::predict_command(argc, argv);
     if (verb == "export") return bert::export_command(argc, argv);

@@ -21,6 +21,7 @@
 #include "app/run_lock.h"
 #include "app/sample_log.h"
 #include "app/stop_signals.h"
+#include "app/threads.h"
 #include "app/training_step.h"
 #include "data/dataloader.h"
 #include "data/error.h"
@@ -459,7 +460,7 @@ int pretrain(const PretrainConfig& config, bool allow_config_change) {
   if (config.run_directory.empty())
     throw ConfigError("run_directory: is not set; say where the run keeps its checkpoints");
   const DistributedEnvironment environment = distributed_environment();
-  if (config.num_threads > 0) torch::set_num_threads(static_cast<int>(config.num_threads));
+  use_threads(config.num_threads);
   std::optional<RunLock> lock;
   if (environment.rank == 0) lock.emplace(config.run_directory);
   const StopSignals signals;

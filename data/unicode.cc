@@ -137,6 +137,25 @@ int64_t count_invalid_utf8(std::string_view text) {
   return count;
 }
 
+int64_t drop_invalid_utf8(std::string& text) {
+  int64_t count = 0;
+  size_t kept = 0;
+  for (size_t at = 0; at < text.size();) {
+    const DecodedUtf8 next = decode_utf8(std::string_view(text).substr(at));
+    const auto bytes = static_cast<size_t>(next.bytes);
+    if (next.value == kInvalidUtf8) {
+      ++count;
+    } else {
+      std::copy_n(text.begin() + static_cast<std::ptrdiff_t>(at), bytes,
+                  text.begin() + static_cast<std::ptrdiff_t>(kept));
+      kept += bytes;
+    }
+    at += bytes;
+  }
+  text.resize(kept);
+  return count;
+}
+
 bool is_python_space(char32_t value) {
   if (value < 0x80) return (value >= 0x9 && value <= 0xD) || (value >= 0x1C && value <= 0x20);
   return value == 0x85 || value == 0x2028 || value == 0x2029 || category(value) == UTF8PROC_CATEGORY_ZS;

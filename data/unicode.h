@@ -37,6 +37,9 @@ void append_utf8(char32_t value, std::string& out);
 /// Number of maximal invalid subparts in `text`.
 int64_t count_invalid_utf8(std::string_view text);
 
+/// Removes the maximal invalid subparts of `text` and returns their number.
+int64_t drop_invalid_utf8(std::string& text);
+
 /// White space as Python's str.isspace has it.
 bool is_python_space(char32_t value);
 

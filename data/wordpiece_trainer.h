@@ -33,6 +33,9 @@ class WordPieceTrainer {
   /// sequences.
   int64_t add(std::string_view text);
 
+  /// How many different words were counted.
+  [[nodiscard]] size_t words() const { return words_.size(); }
+
   /// Exactly vocab_size tokens (at most, with allow_fewer): [PAD] [UNK] [CLS] [SEP] [MASK], the characters by
   /// frequency, each also as
   /// ##continuation where it can be one, then pieces of words in the order in which they were learnt. Throws DataError

@@ -10,6 +10,7 @@
 #include "data/error.h"
 #include "data/files.h"
 #include "data/shard.h"
+#include "tests/command_testing.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -19,28 +20,21 @@ using nlohmann::json;
 using testing::Contains;
 using testing::TemporaryDirectory;
 
-/// What `bert data ARGUMENTS...` prints, with `input` on stdin.
-std::string data(std::vector<std::string> arguments, const std::string& input = "") {
+/// What `bert data ARGUMENTS...` prints.
+std::string data(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "data");
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
-  std::istringstream in(input);
   std::ostringstream out;
-  auto* old_in = std::cin.rdbuf(in.rdbuf());
   auto* old_out = std::cout.rdbuf(out.rdbuf());
-  const auto restore = [&] {
-    std::cin.rdbuf(old_in);
-    std::cout.rdbuf(old_out);
-    std::cin.clear();
-  };
   try {
     const int code = data_command(static_cast<int>(argv.size()), argv.data());
     REQUIRE(code == kOk);
   } catch (...) {
-    restore();
+    std::cout.rdbuf(old_out);
     throw;
   }
-  restore();
+  std::cout.rdbuf(old_out);
   return out.str();
 }
 
@@ -107,7 +101,20 @@ TEST_CASE("bert data create is the same whatever the threads, and follows its fl
 }
 
 TEST_CASE("bert data split keeps documents apart", "[unit][data_commands]") {
-  CHECK(data({"split"}, "It rained. It\npoured.\n\nNext day.\n") == "It rained.\nIt poured.\n\nNext day.\n\n");
+  const testing::CommandResult result =
+      testing::run_command(data_command, {"data", "split"}, "It rained. It\npoured.\n\nNext day.\n");
+  CHECK(result.out == "It rained.\nIt poured.\n\nNext day.\n\n");
+  CHECK(result.err.empty());
+}
+
+TEST_CASE("bert data split drops and counts invalid UTF-8, and fails on what cannot be read", "[unit][data_commands]") {
+  const testing::CommandResult dropped =
+      testing::run_command(data_command, {"data", "split"}, "It\xFF rai\xE2\x82ned. Caf\u00E9.\n");
+  CHECK(dropped.out == "It rained.\nCaf\u00E9.\n\n");
+  CHECK_THAT(dropped.err, Contains("dropped 2 invalid UTF-8 sequences"));
+  const testing::CommandResult directory = testing::run_command_from("/", data_command, {"data", "split"});
+  CHECK(directory.code == kIo);
+  CHECK_THAT(directory.err, Contains("standard input: cannot read: Is a directory"));
 }
 
 TEST_CASE("bert data fails with what is wrong and leaves nothing half-written", "[unit][data_commands]") {

@@ -4,12 +4,14 @@
 #include <torch/torch.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "app/config.h"
 #include "app/exit_codes.h"
 #include "app/predict.h"
 #include "data/error.h"
 #include "data/files.h"
+#include "tests/command_testing.h"
 #include "tests/testing.h"
 
 using namespace bert;
@@ -126,6 +128,54 @@ TEST_CASE("The moving average is what is exported and predicts, or the weights w
   CHECK(Predictor(checkpoint).fill_mask("the [MASK] sat.", 1).masks[0][0].score !=
         Predictor(checkpoint, WeightsKind::kRaw).fill_mask("the [MASK] sat.", 1).masks[0][0].score);
   CHECK_FALSE(load_checkpoint(write_random_checkpoint(directory), CheckpointParts::kAveragedModel).averaged);
+}
+
+TEST_CASE("bert predict takes texts as they are", "[predict]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory);
+  const auto run = [&](std::vector<std::string> more, const std::string& input = "") {
+    more.insert(more.begin(), {"predict", "--checkpoint", checkpoint});
+    return bert::testing::run_command(predict_command, more, input);
+  };
+  const auto line_of = [](const std::string& text) { return nlohmann::json::parse(text.substr(0, text.find('\n'))); };
+
+  bert::testing::CommandResult result = run({"[MASK]"});
+  CHECK(result.code == kOk);
+  CHECK(line_of(result.out)["text"] == "[MASK]");
+  CHECK(line_of(result.out)["fillers"].size() == 5);
+  result = run({"[MASK] is, in fact, [MASK]"});
+  CHECK(result.code == kOk);
+  CHECK(line_of(result.out)["text"] == "[MASK] is, in fact, [MASK]");
+  CHECK(line_of(result.out)["fillers"].size() == 2);
+
+  // Invalid UTF-8 is dropped and counted, in both tasks.
+  for (const std::string task : {"fill-mask", "features"}) {
+    result = run({"--task", task, "the \xFF[MASK] c\xE2\x82"});
+    CHECK(result.code == kOk);
+    CHECK(line_of(result.out)["text"] == "the [MASK] c");
+    CHECK(result.err == "bert predict: dropped 2 invalid UTF-8 sequences\n");
+  }
+
+  // Errors say where, and print no byte of the text raw.
+  result = run({"--input", "-"}, "the [MASK] sat.\n\nno \x1b[31mred\n");
+  CHECK(result.code == kBadData);
+  CHECK(line_of(result.out)["text"] == "the [MASK] sat.");
+  CHECK(result.err == "bert predict: standard input: line 3: no [MASK] in the text: \"no \\u001b[31mred\"\n");
+  const std::string file = directory.path("texts");
+  std::ofstream(file) << "the the the the the the the the the the [MASK]\n";
+  result = run({"--input", file});
+  CHECK(result.code == kBadData);
+  CHECK_THAT(result.err, bert::testing::Contains(file + ": line 1: text of 13 tokens"));
+
+  result = run({"--input", file, "the [MASK]"});
+  CHECK(result.code == kUsage);
+  CHECK_THAT(result.err, bert::testing::Contains("--input") && bert::testing::Contains("TEXT"));
+  CHECK(run({}).code == kUsage);
+  CHECK(run({"--input", "-"}).code == kBadData);
+  result =
+      bert::testing::run_command_from("/", predict_command, {"predict", "--checkpoint", checkpoint, "--input", "-"});
+  CHECK(result.code == kIo);
+  CHECK_THAT(result.err, bert::testing::Contains("standard input: cannot read"));
 }
 
 TEST_CASE("An export has no other weights to predict with", "[predict]") {

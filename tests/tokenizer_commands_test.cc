@@ -13,9 +13,11 @@
 #include "app/sha256.h"
 #include "data/error.h"
 #include "data/files.h"
+#include "tests/command_testing.h"
 #include "tests/testing.h"
 
 using bert::testing::Contains;
+using bert::testing::Redirection;
 using bert::testing::shared_data;
 using bert::testing::TemporaryDirectory;
 
@@ -27,28 +29,6 @@ void write_file(const std::string& path, std::string_view text) {
   file.write(text);
   file.commit();
 }
-
-/// Stands in for one of the process's descriptors until the end of the scope.
-class Redirection {
- public:
-  Redirection(int descriptor, const std::string& path, int flags) : descriptor_(descriptor), saved_(::dup(descriptor)) {
-    std::cout.flush();  // what Catch2 has written belongs where it was written to
-    std::fflush(nullptr);
-    const int file = ::open(path.c_str(), flags, 0600);
-    ::dup2(file, descriptor);
-    ::close(file);
-  }
-  ~Redirection() {
-    std::cout.flush();
-    ::dup2(saved_, descriptor_);
-    ::close(saved_);
-  }
-  Redirection(const Redirection&) = delete;
-  Redirection& operator=(const Redirection&) = delete;
-
- private:
-  int descriptor_, saved_;
-};
 
 /// What `bert tokenize ARGUMENTS` writes for `input`.
 std::string tokenize(std::vector<std::string> arguments, std::string_view input) {
@@ -141,6 +121,18 @@ TEST_CASE("bert vocab writes a vocabulary that bert tokenize reads, or nothing",
   CHECK_THAT(tokenize({"--vocab", directory.path("vocab.txt"), "--format", "tokens"}, "low\n"), Contains("low\n"));
   CHECK_THROWS_AS(vocab({"--input", directory.path("absent"), "--size", "9", "--output", "x"}), InputMissing);
   CHECK_THROWS_AS(vocab({"--size", "9"}), UsageError);
+}
+
+TEST_CASE("bert vocab says what it reads, learns and writes", "[unit]") {
+  const TemporaryDirectory directory;
+  write_file(directory.path("a.txt"), "low lower low\xFF\n");
+  const testing::CommandResult result =
+      testing::run_command(vocab_command, {"vocab", "--input", directory.path("a.txt"), "--size", "30", "--allow-fewer",
+                                           "--output", directory.path("vocab.txt")});
+  CHECK(result.code == kOk);
+  CHECK(result.out.empty());
+  CHECK_THAT(result.err, Contains("reading 0.0 MB") && Contains("dropped 1 invalid UTF-8") &&
+                             Contains("from 2 different words") && Contains("wrote " + directory.path("vocab.txt")));
 }
 
 }  // namespace bert

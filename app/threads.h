@@ -1,0 +1,12 @@
+// How many processor threads LibTorch uses.
+#pragma once
+
+#include <cstdint>
+
+namespace bert {
+
+/// Sets LibTorch's number of threads for `threads` > 0; 0 leaves what LibTorch chose. More than four times the
+/// machine's own are cut to that, with a line on stderr: threads that wait in turns make a step minutes long.
+void use_threads(int64_t threads);
+
+}  // namespace bert

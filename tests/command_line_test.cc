@@ -1,0 +1,213 @@
+// Command lines: what is taken as it is, what is refused, and with which words.
+#include "app/command_line.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "app/checkpoint_commands.h"
+#include "app/config_commands.h"
+#include "app/data_commands.h"
+#include "app/fail_point.h"
+#include "app/nearest_word.h"
+#include "app/plan_command.h"
+#include "app/safetensors.h"
+#include "app/tokenizer_commands.h"
+#include "data/files.h"
+#include "tests/command_testing.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+using testing::CommandResult;
+using testing::Contains;
+using testing::run_command;
+using testing::TemporaryDirectory;
+
+struct Values {
+  std::vector<std::string> texts, inputs;
+  std::vector<int64_t> lengths;
+  std::string name;
+};
+
+Values parse(std::vector<std::string> arguments) {
+  CLI::App app("", "test");
+  Values values;
+  app.add_option("TEXT", values.texts, "");
+  app.add_option("--input", values.inputs, "");
+  app.add_option("--length", values.lengths, "")->delimiter(',')->check(number_in<int64_t>(1, 64));
+  app.add_option("--name", values.name, "");
+  arguments.insert(arguments.begin(), "test");
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  const bool parsed = parse_command_line(app, static_cast<int>(argv.size()), argv.data());
+  REQUIRE(parsed);
+  return values;
+}
+
+/// Whether `value` is in [0.5, 1].
+bool in_range(const std::string& value) {
+  std::string text = value;
+  return number_in(0.5, 1.0)(text).empty();
+}
+
+}  // namespace
+
+TEST_CASE("Arguments are taken as they are, in brackets too", "[unit]") {
+  const std::vector<std::string> texts = {"[MASK]", "[MASK] is, in fact, [MASK]", "[a,b]", "[]", "x]\x1f", "\x1f", "]"};
+  CHECK(parse(texts).texts == texts);
+  std::vector<std::string> options = {"--input"};
+  options.insert(options.end(), texts.begin(), texts.end());
+  CHECK(parse(options).inputs == texts);
+  CHECK(parse({"--input=[a,b]", "--name=[c]"}).inputs == std::vector<std::string>{"[a,b]"});
+  CHECK(parse({"--name", "[c]"}).name == "[c]");
+  CHECK(parse({"--length", "3,4"}).lengths == std::vector<int64_t>{3, 4});
+  CHECK_THROWS_WITH(parse({"--length", "[3,4]"}), Contains("want a number from 1 to 64, got [3"));
+  const CommandResult vocab = run_command(vocab_command, {"vocab", "--input", "[y]", "--size", "9", "--output", "x"});
+  CHECK(vocab.code == kInputMissing);
+  CHECK_THAT(vocab.err, Contains("[y]: no such file"));
+}
+
+TEST_CASE("A value that is empty, and an option that is not known, are refused by name", "[unit]") {
+  CHECK_THROWS_WITH(parse({"--name", ""}), Contains("--name: the value is empty"));
+  CHECK_THROWS_WITH(parse({""}), Contains("TEXT: the value is empty"));
+  CHECK_THROWS_WITH(parse({"--nmae", "x]"}), Contains("--nmae") && !Contains("\x1f"));
+}
+
+TEST_CASE("A range takes its ends and no NaN", "[unit]") {
+  for (const std::string value : {"0.5", "1", "0.75"}) CHECK(in_range(value));
+  for (const std::string value : {"nan", "-nan", "NAN", "inf", "-inf", "0.4999", "1.0001", "x", "", "0.6x"}) {
+    CAPTURE(value);
+    CHECK_FALSE(in_range(value));
+  }
+  const std::vector<std::string> create = {"data", "create", "--input", "a", "--vocab", "b", "--output", "c"};
+  for (const std::string option : {"--masked-lm-prob", "--short-seq-prob", "--validation-share"}) {
+    std::vector<std::string> arguments = create;
+    arguments.insert(arguments.end(), {"--validation-output", "d", option, "nan"});
+    const CommandResult result = run_command(data_command, arguments);
+    CHECK(result.code == kUsage);
+    CHECK_THAT(result.err, Contains(option + ": want a number from 0") && Contains("got nan"));
+  }
+  const CommandResult coverage = run_command(
+      vocab_command, {"vocab", "--input", "a", "--size", "9", "--output", "x", "--character-coverage", "nan"});
+  CHECK_THAT(coverage.err, Contains("--character-coverage: want a number from 0.5 to 1, got nan"));
+  const CommandResult plan = run_command(plan_command, {"plan", "c.json", "--mfu", "nan"});
+  CHECK(plan.code == kUsage);
+  CHECK_THAT(plan.err, Contains("--mfu: want a number from 0.001 to 1, got nan"));
+  const CommandResult row = run_command(data_command, {"data", "show", "a.shard", "--row", "-1"});
+  CHECK(row.code == kUsage);
+  CHECK_THAT(row.err, Contains("--row: want a number from 0 to 9223372036854775807, got -1"));
+}
+
+TEST_CASE("The nearest word is at most two edits away", "[unit]") {
+  const std::vector<std::string> words = {"list", "verify", "diff"};
+  CHECK(nearest_word("lits", words) == "list");
+  CHECK(nearest_word("verfy", words) == "verify");
+  CHECK(nearest_word("bogus", words).empty());
+  CHECK(nearest_word("", words).empty());
+}
+
+TEST_CASE("A wrong verb is named, with the right one", "[unit]") {
+  CommandResult result = run_command(checkpoint_command, {"checkpoint", "lits", "x"});
+  CHECK(result.code == kUsage);
+  CHECK_THAT(result.err, Contains("no verb 'lits'; did you mean 'list'?"));
+  result = run_command(config_command, {"config", "bogus"});
+  CHECK(result.code == kUsage);
+  CHECK_THAT(result.err, Contains("no verb 'bogus'; it is one of validate, show, schema, diff"));
+  CHECK_THAT(run_command(config_command, {"config"}).err, Contains("a verb is missing"));
+  result = run_command(data_command, {"data", "craete"});
+  CHECK(result.code == kUsage);
+  CHECK_THAT(result.err, Contains("no action 'craete'; did you mean 'create'?"));
+  CHECK_THAT(run_command(checkpoint_command, {"checkpoint", "list", "--help"}).out, Contains("RUN_DIRECTORY"));
+}
+
+TEST_CASE("bert checkpoint tells what a directory is not", "[unit][checkpoint]") {
+  const TemporaryDirectory directory;
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "checkpoint");
+    return run_command(checkpoint_command, arguments);
+  };
+  CommandResult result = run({"list", directory.path()});
+  CHECK(result.code == kInputMissing);
+  CHECK_THAT(result.err, Contains("is no run directory"));
+  result = run({"verify", directory.path()});
+  CHECK(result.code == kInputMissing);
+  CHECK_THAT(result.err, Contains("is no checkpoint: it has no MANIFEST.json"));
+  std::filesystem::create_directory(directory.path("checkpoints"));
+  result = run({"list", directory.path()});
+  CHECK(result.code == kOk);
+  CHECK(result.out.empty());
+  CHECK_THAT(run({"verify", directory.path()}).err, Contains("has no checkpoint yet"));
+}
+
+TEST_CASE("bert checkpoint diff takes a directory and a file", "[unit][checkpoint]") {
+  const TemporaryDirectory directory;
+  const auto write = [&](const std::string& name, float value) {
+    AtomicFile file(directory.path(name));
+    const TensorSource tensor = {.name = "w", .dtype = "F32", .shape = {1}, .bytes = [&] {
+                                   return std::string_view(reinterpret_cast<const char*>(&value), sizeof value);
+                                 }};
+    write_safetensors([&](const void* data, size_t bytes) { file.write(data, bytes); }, {tensor});
+    file.commit();
+  };
+  for (const std::string name : {"a", "empty"}) std::filesystem::create_directory(directory.path(name));
+  write("a/model.safetensors", 1);
+  write("a/optimizer.safetensors", 5);
+  write("b.safetensors", 2);
+  write("optimizer.safetensors", 5);
+  const auto diff = [&](const std::string& a, const std::string& b) {
+    return run_command(checkpoint_command, {"checkpoint", "diff", directory.path(a), directory.path(b)});
+  };
+  CHECK_THAT(diff("a", "b.safetensors").out, Contains("\"tensor\":\"w\"") && Contains("\"differing_tensors\": 1"));
+  CHECK_THAT(diff("b.safetensors", "a").out, Contains("\"differing_tensors\": 1"));
+  CHECK_THAT(diff("a", "optimizer.safetensors").out, Contains("\"differing_tensors\": 0"));
+  const CommandResult missing = diff("empty", "b.safetensors");
+  CHECK(missing.code == kInputMissing);
+  CHECK_THAT(missing.err, Contains("is no checkpoint directory: it has no model.safetensors"));
+}
+
+TEST_CASE("BERT_FAIL_POINT must name a point that is there", "[unit]") {
+  const auto check = [](const char* value) {
+    setenv("BERT_FAIL_POINT", value, 1);
+    try {
+      check_fail_point();
+    } catch (...) {
+      unsetenv("BERT_FAIL_POINT");
+      throw;
+    }
+    unsetenv("BERT_FAIL_POINT");
+  };
+  for (const char* value : {"train.step", "train.step:3", "reduction of gradients:2@1", "checkpoint.write:10"}) {
+    CAPTURE(value);
+    CHECK_NOTHROW(check(value));
+  }
+  for (const char* value : {"", "train.stp", "train.step:", "train.step:x", "train.step@1", "train.step:1@", ":1"}) {
+    CAPTURE(value);
+    CHECK_THROWS_AS(check(value), UsageError);
+  }
+}
+
+TEST_CASE("Every point that the program passes has a name that BERT_FAIL_POINT may have", "[unit]") {
+  int64_t points = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(BERT_SOURCE_DIR) + "/app")) {
+    if (entry.path().extension() != ".cc") continue;
+    const std::string text = read_file(entry.path());
+    for (const std::string call : {"fail_point(\"", "set_phase(\""}) {
+      for (size_t at = 0; (at = text.find(call, at)) != std::string::npos;) {
+        at += call.size();
+        const std::string name = text.substr(at, text.find('"', at) - at);
+        CAPTURE(name);
+        setenv("BERT_FAIL_POINT", name.c_str(), 1);
+        CHECK_NOTHROW(check_fail_point());
+        unsetenv("BERT_FAIL_POINT");
+        ++points;
+      }
+    }
+  }
+  CHECK(points >= 16);
+}
+
+}  // namespace bert

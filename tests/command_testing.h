@@ -1,0 +1,78 @@
+// Verbs called in the test's own process, with its standard streams elsewhere.
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "app/exit_codes.h"
+#include "data/files.h"
+#include "tests/testing.h"
+
+namespace bert::testing {
+
+/// Stands in for one of the process's descriptors until the end of the scope.
+class Redirection {
+ public:
+  Redirection(int descriptor, const std::string& path, int flags) : descriptor_(descriptor), saved_(::dup(descriptor)) {
+    std::cout.flush();  // what Catch2 has written belongs where it was written to
+    std::fflush(nullptr);
+    const int file = ::open(path.c_str(), flags, 0600);
+    ::dup2(file, descriptor);
+    ::close(file);
+  }
+  ~Redirection() {
+    std::cout.flush();
+    std::fflush(nullptr);
+    ::dup2(saved_, descriptor_);
+    ::close(saved_);
+  }
+  Redirection(const Redirection&) = delete;
+  Redirection& operator=(const Redirection&) = delete;
+
+ private:
+  int descriptor_, saved_;
+};
+
+struct CommandResult {
+  int code = 0;
+  std::string out, err;
+};
+
+using Command = int (*)(int, char**);
+
+/// What `command` does with these arguments, the first of which is the verb, as main.cc would call it. Standard input
+/// is the file `input_path`.
+inline CommandResult run_command_from(const std::string& input_path, Command command,
+                                      std::vector<std::string> arguments) {
+  const TemporaryDirectory directory;
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  CommandResult result;
+  {
+    const Redirection in(STDIN_FILENO, input_path, O_RDONLY);
+    const Redirection out(STDOUT_FILENO, directory.path("out"), O_WRONLY | O_CREAT);
+    const Redirection err(STDERR_FILENO, directory.path("err"), O_WRONLY | O_CREAT);
+    result.code =
+        guarded("bert " + arguments.front(), [&] { return command(static_cast<int>(argv.size()), argv.data()); });
+  }
+  result.out = read_file(directory.path("out"));
+  result.err = read_file(directory.path("err"));
+  return result;
+}
+
+/// The same with `input` on standard input.
+inline CommandResult run_command(Command command, const std::vector<std::string>& arguments,
+                                 std::string_view input = "") {
+  const TemporaryDirectory directory;
+  std::ofstream(directory.path("in"), std::ios::binary) << input;
+  return run_command_from(directory.path("in"), command, arguments);
+}
+
+}  // namespace bert::testing
