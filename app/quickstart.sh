@@ -23,11 +23,33 @@ while [ $# -gt 0 ]; do
     --user | --cpu | --cuda) setup+=("$1") ;;
     -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p;}' "$0"; exit 0 ;;
     -*) die 2 "unknown option $1; see app/quickstart.sh --help" ;;
-    *) [ -r "$1" ] || die 66 "cannot read $1"; files+=("$(readlink -f "$1")") ;;
+    *) files+=("$1") ;;
   esac
   shift
 done
-[ ${#files[@]} -gt 0 ] || setup+=(--jargon)
+
+# What a text must have is checked before anything is downloaded or built.
+least_bytes=10000 least_words=1000
+for i in "${!files[@]}"; do
+  file=${files[i]}
+  [ -e "$file" ] || die 66 "there is no file $file"
+  [ ! -d "$file" ] || die 66 "$file is a directory; name the text files in it"
+  [ -f "$file" ] && [ -r "$file" ] || die 66 "cannot read $file: give a text file"
+  files[i]=$(readlink -f "$file")
+done
+if [ ${#files[@]} -gt 0 ]; then
+  bytes=$(cat "${files[@]}" | wc -c)
+  [ "$bytes" -ge $least_bytes ] ||
+    die 65 "the text has $bytes bytes, which is too little to learn from: give at least 10 KB of English prose, some 2,000 words; 1 MB is better"
+  valid=$(cat "${files[@]}" | { iconv -c -f UTF-8 -t UTF-8 || true; } | wc -c)
+  [ $((10 * valid)) -ge $((9 * bytes)) ] ||
+    die 65 "only $((100 * valid / bytes)) % of the text's bytes are UTF-8, and 90 % are needed: is it text? If it is in Latin-1: iconv -f latin1 -t utf8 FILE"
+  words=$(cat "${files[@]}" | LC_ALL=C tr -cs 'A-Za-z\200-\377' '\n' | LC_ALL=C grep -ac '..' || true)
+  [ "$words" -ge $least_words ] ||
+    die 65 "the text has $words words, which is too few to learn from: give at least $least_words, in UTF-8; 200,000 are better"
+else
+  setup+=(--jargon)
+fi
 "$root/app/setup.sh" "${setup[@]}" || exit $?
 mkdir -p "$here"
 exec 7>>"$here/lock"
@@ -67,19 +89,25 @@ fi
 # The sizes that configs/quickstart.json states are for a megabyte. A smaller text gets a smaller vocabulary, since a piece that is read
 # a few times is not learned, and fewer steps, so that it is read as often; below a thousand pieces and 500 steps nothing is learned.
 bytes=$(cat "${files[@]}" | wc -c)
-[ "$bytes" -ge 10000 ] ||
-  die 65 "the text has $bytes bytes, which is too little to learn from: give at least 10 KB of English prose, some 2,000 words; 1 MB is better"
 clamp() { echo $(($1 < $2 ? $2 : $1 > $3 ? $3 : $1)); }
 tokens=$(clamp $((bytes / 100)) 1000 4096)
 steps=$(clamp $((bytes / 100)) 500 8000)
 
-# Other text or other configuration, other results: what was made last time is put aside.
+# Other text or other configuration, other results: what was made last time is put aside. A result that is whole never gives way to
+# one that is not: of a text that failed, nothing is kept where previous/ holds something.
 checksum=$( (cat "${files[@]}" "$root/configs/quickstart.json"; echo "$tokens $steps") | sha256sum | cut -d ' ' -f 1)
 if [ -e "$here/input.sha256" ] && [ "$(cat "$here/input.sha256")" != "$checksum" ]; then
-  say "another text or configuration than last time: starting anew; what was there is in build/quickstart/previous"
-  rm -rf "$here/previous"
-  mkdir "$here/previous"
-  for name in sentences.txt vocab.txt train.shard validation.shard run bert.pt; do [ ! -e "$here/$name" ] || mv "$here/$name" "$here/previous/"; done
+  made=()
+  for name in sentences.txt vocab.txt train.shard validation.shard run bert.pt; do [ ! -e "$here/$name" ] || made+=("$here/$name"); done
+  if [ -e "$here/bert.pt" ] || [ ! -e "$here/previous" ]; then
+    say "another text or configuration than last time: starting anew; what was there is in build/quickstart/previous"
+    rm -rf "$here/previous"
+    mkdir "$here/previous"
+    [ ${#made[@]} -eq 0 ] || mv "${made[@]}" "$here/previous/"
+  else
+    say "another text or configuration than last time: starting anew, without what that one left unfinished"
+    rm -rf "${made[@]}"
+  fi
 fi
 echo "$checksum" >"$here/input.sha256"
 
@@ -102,10 +130,10 @@ if [ "$bytes" -lt 1000000 ] && [ ! -e "$here/train.shard" ]; then
   if [ "$(grep -c '^$' "$here/sentences.new")" -lt 20 ]; then
     say "the text has few documents (an empty line ends one): cutting it after every 20 sentences"
     awk 'NF { print; if (++sentences % 20 == 0) print "" }' "$here/sentences.new" >"$here/sentences.txt"
-    examples=(--input "$here/sentences.txt")
   fi
   rm "$here/sentences.new"
 fi
+[ ! -e "$here/sentences.txt" ] || examples=(--input "$here/sentences.txt")
 step "$here/train.shard" "making pre-training examples" \
   "$bert" data create "${examples[@]}" --vocab "$here/vocab.txt" --max-seq-length 64 \
   --max-predictions-per-seq 10 --dupe-factor 10 --output "$here/train.shard" \
@@ -151,6 +179,7 @@ figure() {  # figure NAME: a number of summary.json, to two digits
   sed -nE 's/.*"'"$1"'": *([-+0-9.eE]+).*/\1/p' "$here/run/summary.json" | head -n 1 | awk '{printf "%.2f", $1}'
 }
 quoted() { printf '%q ' "$@"; }
+base=$root/build/bert-base
 hint=
 if awk "BEGIN {exit !($(figure mlm_loss) + 0.3 > $(figure unigram_entropy))}"; then
   hint=$'\nThat is hardly better than word frequencies: the text is small, or unlike prose. With 1 MB the model learns more.\n'
@@ -168,7 +197,15 @@ summary     $here/run/summary.json
 export      $here/bert.pt
 
 Next:
-  train longer:  $(quoted "$bert" pretrain "$root/configs/quickstart.json" "${size[@]}" max_steps=20000 "run_directory=$here/longer")
-  your own text: $(quoted "$root/app/quickstart.sh") FILE...
-  BERT-base:     $(quoted "$bert" pretrain "$root/configs/bert-base.json")
+  train longer:
+    $(quoted "$bert" pretrain "$root/configs/quickstart.json" "${size[@]}" max_steps=20000 "run_directory=$here/longer")
+  your own text:
+    $(quoted "$root/app/quickstart.sh") FILE...
+  BERT-base, on this text or (after --input) on as much as you have:
+    mkdir -p $(quoted "$base")
+    $(quoted "$bert" vocab --input "${files[@]}" --size 30522 --allow-fewer --output "$base/vocab.txt")
+    $(quoted "$bert" data create "${examples[@]}" --vocab "$base/vocab.txt" --max-seq-length 128 --max-predictions-per-seq 20 \
+      --output "$base/train.shard" --validation-output "$base/validation.shard")
+    $(quoted "$bert" pretrain "$root/configs/pretrain-adam.json" "run_directory=$base/run" "data.train=$base/train.shard" \
+      "data.validation=$base/validation.shard" "data.vocab_file=$base/vocab.txt")model.vocab_size=\$(wc -l <$(printf %q "$base/vocab.txt"))
 TEXT

@@ -19,7 +19,8 @@
 #   Ubuntu 22.04   11.4  3.31 from PyPI   2.13     same names, untested
 #   Ubuntu 24.04   13.2  3.28             3.4      same names, untested
 #
-# Exit codes: 0 ok; 2 usage; 65 a download is damaged; 66 something is missing; 69 network; 70 build failed; 71 memory; 74 disk.
+# Exit codes: 0 ok; 2 usage; 65 a download is damaged; 66 something is missing; 69 network; 70 build failed; 71 memory; 74 disk;
+# 78 pip's configuration cannot be used.
 #
 # Example: app/setup.sh --user && build/bert version
 set -euo pipefail
@@ -87,11 +88,6 @@ available_mb() {  # memory that a new program can have, within the container's l
   done
   echo "$free"
 }
-free=$(available_mb)
-[ "$free" -ge 1500 ] || die $memory "the compiler needs 2 GB of memory, and $free MB are free; end other programs, or add swap"
-jobs=$(nproc)
-[ "$jobs" -le $((free / 2000)) ] || jobs=$((free / 2000))
-[ "$jobs" -ge 1 ] || jobs=1
 
 # Two locks: one on this build directory, held to the end, and one on the cache (downloads and packages), held while something is
 # installed. So two checkouts build side by side, and two set-ups of one directory wait for each other. What a killed set-up left
@@ -327,6 +323,11 @@ fi
 if ! work=$(ninja -C "$build" -n "${targets[@]}" 2>&1); then die $internal "ninja: $(tail -n 1 <<<"$work")"; fi
 if [[ "$work" != *"no work to do"* ]]; then
   need_disk "$build" 1000 "building"
+  free=$(available_mb)
+  [ "$free" -ge 1500 ] || die $memory "the compiler needs 2 GB of memory, and $free MB are free; end other programs, or add swap"
+  jobs=$(nproc)
+  [ "$jobs" -le $((free / 2000)) ] || jobs=$((free / 2000))
+  [ "$jobs" -ge 1 ] || jobs=1
   say "building with $jobs jobs"
   ninja -C "$build" -j "$jobs" "${targets[@]}" >&2 || die $internal "the build failed; the first error is above"
   changed=1

@@ -9,7 +9,7 @@ The libraries inside are plain C++: which Python runs this does not matter, so t
 The index, its extra indexes, find-links, certificate and proxies are those that pip would use.
 """
 
-import base64, configparser, hashlib, html, os, re, ssl, subprocess, sys, time
+import base64, configparser, hashlib, html, http.client, os, re, ssl, subprocess, sys, time
 import urllib.error, urllib.parse, urllib.request, zipfile
 
 # group, file, bytes, sha256
@@ -41,7 +41,7 @@ WANTED = re.compile(r"(torch/(include|lib|share)|nvidia|cmake/data/(bin|share))/
 TRIES = 5
 PATIENCE = 15  # seconds without an answer after which "try" gives up
 CHUNK = 1 << 20
-EXIT_DATA, EXIT_NETWORK, EXIT_IO = 65, 69, 74
+EXIT_DATA, EXIT_MISSING, EXIT_NETWORK, EXIT_IO, EXIT_CONFIGURATION = 65, 66, 69, 74, 78
 
 
 class Failure(Exception):
@@ -58,9 +58,17 @@ def pip_settings():
     """pip's settings: its files from general to particular, then PIP_* of the environment."""
     home = os.path.expanduser("~")
     config = os.environ.get("XDG_CONFIG_HOME", os.path.join(home, ".config"))
-    files = ["/etc/xdg/pip/pip.conf", "/etc/pip.conf", home + "/.pip/pip.conf", config + "/pip/pip.conf", sys.prefix + "/pip.conf"]
+    named = os.environ.get("PIP_CONFIG_FILE", "")
+    users = [] if named and os.path.exists(named) else [home + "/.pip/pip.conf", config + "/pip/pip.conf"]
+    files = ["/etc/xdg/pip/pip.conf", "/etc/pip.conf", *users, sys.prefix + "/pip.conf", *([named] if named else [])]
+    if named == os.devnull:
+        files = []
     parser = configparser.RawConfigParser()
-    parser.read([f for f in files + [os.environ.get("PIP_CONFIG_FILE", "")] if f])
+    for file in files:
+        try:
+            parser.read(file, encoding="utf-8")
+        except (configparser.Error, UnicodeDecodeError) as error:
+            raise Failure(EXIT_CONFIGURATION, "pip's configuration %s is broken: %s" % (file, str(error).replace("\n", " ")))
     settings = {}
     for section in ("global", "install", "download"):
         if parser.has_section(section):
@@ -71,21 +79,56 @@ def pip_settings():
     return settings
 
 
+def is_true(settings, key):
+    """A switch as pip reads it."""
+    value = settings.get(key, "no").lower()
+    if value in ("y", "yes", "t", "true", "on", "1"):
+        return True
+    if value in ("n", "no", "f", "false", "off", "0"):
+        return False
+    raise Failure(EXIT_CONFIGURATION, "pip's %s is %s: want yes or no" % (key, value))
+
+
+def seconds(settings):
+    value = settings.get("default-timeout", settings.get("timeout", "60"))
+    try:
+        return float(value)
+    except ValueError:
+        raise Failure(EXIT_CONFIGURATION, "pip's timeout is %s: want a number of seconds" % value)
+
+
+def certificates(settings):
+    """A context that trusts what pip is told to trust, else what the system does."""
+    cert = settings.get("cert") or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+    if not cert:
+        return ssl.create_default_context()
+    if not os.path.exists(cert):
+        raise Failure(EXIT_MISSING, "there is no certificate file %s, which PIP_CERT, REQUESTS_CA_BUNDLE or pip's configuration names" % cert)
+    try:
+        return ssl.create_default_context(**{"capath" if os.path.isdir(cert) else "cafile": cert})
+    except OSError as error:
+        raise Failure(EXIT_CONFIGURATION, "%s holds no certificates: %s" % (cert, error))
+
+
 class Index:
     """Finds a wheel's URL and opens it, as pip is configured."""
 
     def __init__(self, patient):
         settings = pip_settings()
         self.links = settings.get("find-links", "").split()
-        self.indexes = [] if settings.get("no-index") else [settings.get("index-url", "https://pypi.org/simple")]
-        self.indexes += settings.get("extra-index-url", "").split()
-        self.timeout = float(settings.get("default-timeout", settings.get("timeout", 60)))
+        self.indexes = []
+        if not is_true(settings, "no-index"):
+            self.indexes = [settings.get("index-url", "https://pypi.org/simple"), *settings.get("extra-index-url", "").split()]
+        self.timeout = seconds(settings)
         self.tries = TRIES
         if not patient:
             self.timeout, self.tries = min(self.timeout, PATIENCE), 1
         self.trusted = set(settings.get("trusted-host", "").split())
-        cert = settings.get("cert") or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
-        self.context = ssl.create_default_context(cafile=cert)
+        self.context = certificates(settings)
+        self.proxies = None  # those of the environment
+        if settings.get("proxy"):
+            proxy = settings["proxy"] if "://" in settings["proxy"] else "http://" + settings["proxy"]
+            self.proxies = {"http": proxy, "https": proxy}
         self.pages = {}
 
     def open(self, url, start=0):
@@ -100,34 +143,42 @@ class Index:
         context = self.context
         if parts.hostname in self.trusted or (parts.hostname or "") + ":" + str(parts.port) in self.trusted:
             context = ssl._create_unverified_context()
-        return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=self.timeout, context=context)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler(self.proxies), urllib.request.HTTPSHandler(context=context))
+        return opener.open(urllib.request.Request(url, headers=headers), timeout=self.timeout)
+
+    def listed(self, page, file):
+        """URL of `file` on a page of links, or None; the second value says why."""
+        try:
+            if page not in self.pages:
+                with self.open(page) as answer:
+                    self.pages[page] = (answer.geturl(), answer.read().decode("utf-8", "replace"))
+            base, text = self.pages[page]
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            return None, "%s: %s" % (without_password(page), getattr(error, "reason", error))
+        for reference in re.findall(r"""href=["']([^"']+)["']""", text):
+            url = urllib.parse.urljoin(base, html.unescape(reference)).partition("#")[0]
+            parts, place = urllib.parse.urlsplit(url), urllib.parse.urlsplit(page)
+            if urllib.parse.unquote(url.rpartition("/")[2]) == file:
+                if parts.hostname == place.hostname and "@" in place.netloc:
+                    user = place.netloc.rpartition("@")[0]
+                    url = parts._replace(netloc=user + "@" + parts.netloc.rpartition("@")[2]).geturl()
+                return url, ""
+        return None, "%s does not list %s" % (without_password(page), file)
 
     def find(self, file):
         """URL or path of the wheel, or None; the second value says why."""
-        for place in self.links:
-            path = os.path.join(place[7:] if place.startswith("file://") else place, file)
-            if os.path.isfile(path):
-                return path, ""
         why = "no index is configured (PIP_NO_INDEX)"
-        for index in self.indexes:
-            page = index.rstrip("/") + "/" + file.split("-")[0].replace("_", "-").lower() + "/"
-            try:
-                if page not in self.pages:
-                    with self.open(page) as answer:
-                        self.pages[page] = (answer.geturl(), answer.read().decode("utf-8", "replace"))
-                base, text = self.pages[page]
-            except (OSError, ValueError) as error:
-                why = "%s: %s" % (without_password(page), getattr(error, "reason", error))
-                continue
-            for reference in re.findall(r"""href=["']([^"']+)["']""", text):
-                url = urllib.parse.urljoin(base, html.unescape(reference)).partition("#")[0]
-                if urllib.parse.unquote(url.rpartition("/")[2]) == file:
-                    if urllib.parse.urlsplit(url).hostname == urllib.parse.urlsplit(index).hostname and "@" in index:
-                        user = urllib.parse.urlsplit(index).netloc.rpartition("@")[0]
-                        parts = urllib.parse.urlsplit(url)
-                        url = parts._replace(netloc=user + "@" + parts.netloc.rpartition("@")[2]).geturl()
-                    return url, ""
-            why = "%s does not list %s" % (without_password(page), file)
+        pages = [index.rstrip("/") + "/" + file.split("-")[0].replace("_", "-").lower() + "/" for index in self.indexes]
+        for place in self.links:
+            path = place[7:] if place.startswith("file://") else place
+            if "://" in path or os.path.isfile(path):  # a page of links, elsewhere or here
+                pages.insert(0, path if "://" in path else "file://" + os.path.abspath(path))
+            elif os.path.isfile(os.path.join(path, file)):
+                return os.path.join(path, file), ""
+        for page in pages:
+            url, why = self.listed(page, file)
+            if url:
+                return urllib.parse.unquote(url[7:]) if url.startswith("file://") else url, ""
         return None, why
 
 
@@ -187,7 +238,7 @@ def transfer(index, url, path, file, size):
             if have >= size:
                 return
             reason = "the connection ended early"
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             reason = str(getattr(error, "reason", error))
         if attempt + 1 < index.tries:
             say("%s: %s; trying again" % (progress.name, reason))

@@ -51,6 +51,7 @@ check() {
 
 if [ -z "$filter$sanitized" ]; then
   check "layering" cmake -P "$root/tests/layering.cmake"
+  check "set-up and the quick start refuse what they cannot use" "$root/tests/setup_test.sh"
   if grep -q '^build cuda_compile:' "$build/build.ninja"; then  # before the binaries: one reads what it wrote
     kernels=cuda_compile
     [ -n "$slow" ] || kernels=cuda_compile_all
