@@ -46,27 +46,27 @@ class Mirror {
   Mirror(std::vector<T> values, const Tensor& like)
       : values_(std::move(values)),
         on_device_(at::empty({static_cast<int64_t>(values_.size() * sizeof(T))}, like.options().dtype(at::kByte))) {
-    upload();
+    upload(values_);
   }
 
   /// `values`: as many as before.
   void assign(std::vector<T> values) {
     if (values == values_) return;
-    TORCH_CHECK(c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None,
-                "optimizer: tensors or options are not those of the step before, and a CUDA graph is being captured. "
-                "Take one step with them before the capture.");
+    upload(values);
     values_ = std::move(values);
-    upload();
   }
 
   [[nodiscard]] const std::vector<T>& values() const { return values_; }
   [[nodiscard]] const T* on_device() const { return static_cast<const T*>(on_device_.const_data_ptr()); }
 
  private:
-  void upload() {
-    if (values_.empty()) return;
+  void upload(const std::vector<T>& values) {
+    if (values.empty()) return;
+    TORCH_CHECK(c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None,
+                "optimizer: tensors or options are not those of the step before, and a CUDA graph is being captured. "
+                "Take one step with them before the capture.");
     const Tensor pinned = at::empty(on_device_.sizes(), at::TensorOptions().dtype(at::kByte).pinned_memory(true));
-    std::memcpy(pinned.mutable_data_ptr(), values_.data(), on_device_.nbytes());
+    std::memcpy(pinned.mutable_data_ptr(), values.data(), on_device_.nbytes());
     on_device_.copy_(pinned, /*non_blocking=*/true);
   }
 
