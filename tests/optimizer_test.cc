@@ -418,6 +418,28 @@ TEST_CASE("Averaged weights are the mean at first, then a moving average, and le
   CHECK_THROWS_WITH(make_optimizer({.ema_decay = 1.0}, parameters), testing::Contains("optimizer.ema_decay is 1,"));
 }
 
+TEST_CASE("The average of a weight counts the steps that left it out", "[optim]") {
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf}) {
+    const Tensor start = at::tensor({1.0, -2.0}, at::kDouble).to(dtype);
+    Tensor always = start.clone().requires_grad_(), sometimes = start.clone().requires_grad_();
+    const auto optimizer = make_optimizer({.type = "adamw", .lr = 0.1, .max_grad_norm = 0.0, .ema_decay = 0.75},
+                                          {{"a.weight", always}, {"b.weight", sometimes}});
+    Tensor want = start.to(at::kDouble);
+    for (int step = 1, applied = 0; step <= 8; ++step) {
+      const bool left_out = step % 3 == 2, skip = step == 5;
+      always.mutable_grad() = at::full({2}, skip ? INFINITY : 0.5, start.options());
+      sometimes.mutable_grad() = left_out ? Tensor() : at::full({2}, -0.25 * step, start.options());
+      optimizer->step();
+      if (skip) continue;
+      const StateDict state = optimizer->state_dict();
+      const Tensor exact = (dtype == at::kHalf ? state["master.b.weight"] : sometimes).detach().to(at::kDouble);
+      const double share = std::max(1.0 / ++applied, 0.25);
+      want = want * (1.0 - share) + exact * share;
+    }
+    CHECK(at::allclose(optimizer->state_dict()["ema.b.weight"].to(at::kDouble), want, 1e-6, 0.0));
+  }
+}
+
 TEST_CASE("Low-precision weights are the rounded fp32 masters", "[optim]") {
   const json g = optimizers_golden();
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {
