@@ -9,7 +9,8 @@
 namespace bert {
 
 /// Makes LibTorch choose algorithms whose results do not change from run to run, or throw where it has none. A setting
-/// of the whole process, for CUDA devices only; before the first matrix product, because cuBLAS reads its setting once.
+/// of the whole process, for CUDA devices only. Throws ConfigError where cuBLAS cannot do its part: Note [cuBLAS's
+/// workspaces].
 /// What it costs: Note [Deterministic attention] in cuda_ext/attention.cc, and a sort of the masked positions in the
 /// backward of their gather; cuBLAS keeps 32 MiB a stream, as LibTorch does on Hopper anyway.
 void use_deterministic_algorithms(c10::Device device);

@@ -12,6 +12,25 @@
 namespace bert {
 namespace {
 
+TEST_CASE("cuBLAS's workspaces are fixed from the start, and a value that would not do is refused", "[unit]") {
+  constexpr const char* kVariable = "CUBLAS_WORKSPACE_CONFIG";
+  const char* value = std::getenv(kVariable);
+  REQUIRE(value != nullptr);  // set when the library was loaded
+  const std::string at_start = value;
+  CHECK((at_start == ":4096:8" || at_start == ":16:8"));
+  const c10::Device cuda(c10::kCUDA, 0);
+  setenv(kVariable, ":16:8", 1);
+  CHECK_NOTHROW(use_deterministic_algorithms(cuda));
+  setenv(kVariable, ":0:0", 1);
+  CHECK_THROWS_WITH(use_deterministic_algorithms(cuda),
+                    testing::Contains("CUBLAS_WORKSPACE_CONFIG is \":0:0\"") && testing::Contains("Unset it"));
+  CHECK_NOTHROW(use_deterministic_algorithms(c10::Device(c10::kCPU)));
+  unsetenv(kVariable);
+  CHECK_THROWS_WITH(use_deterministic_algorithms(cuda), testing::Contains("CUBLAS_WORKSPACE_CONFIG is \"\""));
+  setenv(kVariable, at_start.c_str(), 1);
+  at::globalContext().setDeterministicAlgorithms(false, false);
+}
+
 TEST_CASE("Deterministic algorithms are asked for on CUDA alone, without filling memory", "[unit]") {
   auto& context = at::globalContext();
   use_deterministic_algorithms(c10::Device(c10::kCPU));
@@ -20,7 +39,6 @@ TEST_CASE("Deterministic algorithms are asked for on CUDA alone, without filling
   CHECK(context.deterministicAlgorithms());
   CHECK_FALSE(context.deterministicAlgorithmsWarnOnly());
   CHECK_FALSE(context.deterministicFillUninitializedMemory());
-  CHECK(std::string(std::getenv("CUBLAS_WORKSPACE_CONFIG")) == ":4096:8");
   context.setDeterministicAlgorithms(false, false);
 }
 
