@@ -34,79 +34,91 @@ struct DropoutState {
 
 OptionalTensor optional(const Tensor& tensor) { return tensor.defined() ? OptionalTensor(tensor) : std::nullopt; }
 
-struct Linear : Function<Linear> {
+/// In a forward: what it calls is below autograd; and no zeros are made in backward for outputs without a gradient, the
+/// statistics and masks that only backward reads.
+struct Forward {
+  explicit Forward(AutogradContext* ctx) { ctx->set_materialize_grads(false); }
+  at::AutoDispatchBelowADInplaceOrView guard;
+};
+
+/// An operator of which the first output alone has a gradient. Op::gradients gets it, contiguous, with the saved
+/// variables; where it is undefined, those of the inputs are too.
+template <class Op>
+struct Differentiable : Function<Op> {
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    constexpr size_t kMostInputs = 16;  // LibTorch cuts off what is undefined behind the operator's own
+    if (!grads[0].defined()) return variable_list(kMostInputs);
+    return Op::gradients(ctx, grads[0].contiguous(), ctx->get_saved_variables());
+  }
+};
+
+struct Linear : Differentiable<Linear> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
-    at::AutoDispatchBelowADInplaceOrView guard;
+    const Forward scope(ctx);
     ctx->save_for_backward({x, weight});
     ctx->saved_data["bias"] = bias.has_value() && bias->requires_grad();
     return dispatch::linear(x, weight, bias);
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = ctx->get_saved_variables();
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
     auto [dx, dweight, dbias] = dispatch::linear_backward(
-        grads[0].contiguous(), saved[0], saved[1],
+        grad, saved[0], saved[1],
         std::array<bool, 3>{ctx->needs_input_grad(0), ctx->needs_input_grad(1), ctx->saved_data["bias"].toBool()});
     return {dx, dweight, dbias};
   }
 };
 
-struct QkvLinear : Function<QkvLinear> {
+struct QkvLinear : Differentiable<QkvLinear> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& query_weight, const Tensor& key_weight,
                         const Tensor& value_weight, const Tensor& query_bias, const Tensor& key_bias,
                         const Tensor& value_bias) {
-    at::AutoDispatchBelowADInplaceOrView guard;
+    const Forward scope(ctx);
     const Tensor weight = composite::join(query_weight, key_weight, value_weight).to(x.scalar_type());
     ctx->save_for_backward({x, weight});
     ctx->saved_data["dtype"] = query_weight.scalar_type();
     return dispatch::linear(x, weight, composite::join(query_bias, key_bias, value_bias).to(x.scalar_type()));
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = ctx->get_saved_variables();
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
     const auto type = ctx->saved_data["dtype"].toScalarType();
-    auto [dx, dweight, dbias] = dispatch::linear_backward(grads[0].contiguous(), saved[0], saved[1],
-                                                          std::array<bool, 3>{ctx->needs_input_grad(0), true, true});
+    auto [dx, dweight, dbias] =
+        dispatch::linear_backward(grad, saved[0], saved[1], std::array<bool, 3>{ctx->needs_input_grad(0), true, true});
     const auto weights = dweight.to(type).chunk(3), biases = dbias.to(type).chunk(3);
     return {dx, weights[0], weights[1], weights[2], biases[0], biases[1], biases[2]};
   }
 };
 
-struct BiasGelu : Function<BiasGelu> {
+struct BiasGelu : Differentiable<BiasGelu> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& bias, bool tanh) {
-    at::AutoDispatchBelowADInplaceOrView guard;
+    const Forward scope(ctx);
     ctx->save_for_backward({x, bias});
     ctx->saved_data["tanh"] = tanh;
     return dispatch::bias_gelu(x, bias, tanh);
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = ctx->get_saved_variables();
-    auto [dx, dbias] =
-        dispatch::bias_gelu_backward(grads[0].contiguous(), saved[0], saved[1], ctx->saved_data["tanh"].toBool());
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
+    auto [dx, dbias] = dispatch::bias_gelu_backward(grad, saved[0], saved[1], ctx->saved_data["tanh"].toBool());
     return {dx, dbias, Tensor()};
   }
 };
 
-struct LayerNorm : Function<LayerNorm> {
+struct LayerNorm : Differentiable<LayerNorm> {
   static variable_list forward(AutogradContext* ctx, const Tensor& x, const Tensor& gamma, const Tensor& beta,
                                double eps) {
-    at::AutoDispatchBelowADInplaceOrView guard;
+    const Forward scope(ctx);
     auto [y, mean, rstd] = dispatch::layer_norm(x, gamma, beta, eps);
     ctx->save_for_backward({x, mean, rstd, gamma});
     ctx->mark_non_differentiable({mean, rstd});
     return {y, mean, rstd};
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = ctx->get_saved_variables();
-    auto [dx, dgamma, dbeta] =
-        dispatch::layer_norm_backward(grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3]);
+  static variable_list gradients(AutogradContext* /*ctx*/, const Tensor& grad, const variable_list& saved) {
+    auto [dx, dgamma, dbeta] = dispatch::layer_norm_backward(grad, saved[0], saved[1], saved[2], saved[3]);
     return {dx, dgamma, dbeta, Tensor()};
   }
 };
 
-struct BiasDropoutResidualLayerNorm : Function<BiasDropoutResidualLayerNorm> {
+struct BiasDropoutResidualLayerNorm : Differentiable<BiasDropoutResidualLayerNorm> {
   static variable_list forward(AutogradContext* ctx, const Tensor& x, const Tensor& bias, const Tensor& residual,
                                const Tensor& gamma, const Tensor& beta, double eps, double p, int64_t seed,
                                int64_t site, const OptionalTensor& keys) {
-    at::AutoDispatchBelowADInplaceOrView guard;
+    const Forward scope(ctx);
     auto [y, mean, rstd, kept] =
         dispatch::bias_dropout_residual_layer_norm(x, bias, residual, gamma, beta, eps, p, seed, site, keys);
     ctx->save_for_backward({x, bias, residual, mean, rstd, gamma, keys.value_or(Tensor()), kept});
@@ -114,22 +126,21 @@ struct BiasDropoutResidualLayerNorm : Function<BiasDropoutResidualLayerNorm> {
     DropoutState{p, seed, site}.save(ctx);
     return {y, mean, rstd, kept};
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = ctx->get_saved_variables();
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
     const auto drop = DropoutState::load(ctx);
     auto [dx, dbias, dresidual, dgamma, dbeta] = dispatch::bias_dropout_residual_layer_norm_backward(
-        grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], drop.p, drop.seed, drop.site,
+        grad, saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], drop.p, drop.seed, drop.site,
         optional(saved[6]), saved[7]);
     return {dx, dbias, dresidual, dgamma, dbeta, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
-struct EmbeddingLayerNormDropout : Function<EmbeddingLayerNormDropout> {
+struct EmbeddingLayerNormDropout : Differentiable<EmbeddingLayerNormDropout> {
   static variable_list forward(AutogradContext* ctx, const Tensor& input_ids, const Tensor& position_ids,
                                const Tensor& token_type_ids, const Tensor& word, const Tensor& position,
                                const Tensor& type, const Tensor& gamma, const Tensor& beta, double eps, double p,
                                int64_t seed, int64_t site, const OptionalTensor& keys) {
-    at::AutoDispatchBelowADInplaceOrView guard;
+    const Forward scope(ctx);
     auto [y, mean, rstd, kept] = dispatch::embedding_layer_norm_dropout(
         input_ids, position_ids, token_type_ids, word, position, type, gamma, beta, eps, p, seed, site, keys);
     ctx->save_for_backward({input_ids, position_ids, token_type_ids, word, position, type, mean, rstd, gamma,
@@ -138,21 +149,20 @@ struct EmbeddingLayerNormDropout : Function<EmbeddingLayerNormDropout> {
     DropoutState{p, seed, site}.save(ctx);
     return {y, mean, rstd, kept};
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = ctx->get_saved_variables();
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
     const auto drop = DropoutState::load(ctx);
     auto [dword, dposition, dtype, dgamma, dbeta] = dispatch::embedding_layer_norm_dropout_backward(
-        grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], saved[6], saved[7], saved[8],
-        drop.p, drop.seed, drop.site, optional(saved[9]), saved[10]);
+        grad, saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], saved[6], saved[7], saved[8], drop.p,
+        drop.seed, drop.site, optional(saved[9]), saved[10]);
     return {Tensor(), Tensor(), Tensor(), dword,    dposition, dtype,   dgamma,
             dbeta,    Tensor(), Tensor(), Tensor(), Tensor(),  Tensor()};
   }
 };
 
-struct Attention : Function<Attention> {
+struct Attention : Differentiable<Attention> {
   static variable_list forward(AutogradContext* ctx, const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
                                int64_t num_heads, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
-    at::AutoDispatchBelowADInplaceOrView guard;
+    const Forward scope(ctx);
     auto [out, logsumexp, rng_state] = dispatch::attention(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys);
     ctx->save_for_backward({qkv, out, logsumexp, rng_state, cu_seqlens, keys.value_or(Tensor())});
     ctx->mark_non_differentiable({logsumexp, rng_state});
@@ -161,20 +171,19 @@ struct Attention : Function<Attention> {
     DropoutState{p, seed, site}.save(ctx);
     return {out, logsumexp, rng_state};
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = ctx->get_saved_variables();
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
     const auto drop = DropoutState::load(ctx);
     const Tensor dqkv = dispatch::attention_backward(
-        grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3], saved[4], ctx->saved_data["max_seqlen"].toInt(),
+        grad, saved[0], saved[1], saved[2], saved[3], saved[4], ctx->saved_data["max_seqlen"].toInt(),
         ctx->saved_data["num_heads"].toInt(), drop.p, drop.seed, drop.site, optional(saved[5]));
     return {dqkv, Tensor(), Tensor(), Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
-struct MaskedSoftmaxDropout : Function<MaskedSoftmaxDropout> {
+struct MaskedSoftmaxDropout : Differentiable<MaskedSoftmaxDropout> {
   static variable_list forward(AutogradContext* ctx, const Tensor& scores, const Tensor& cu_seqlens, double scale,
                                double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
-    at::AutoDispatchBelowADInplaceOrView guard;
+    const Forward scope(ctx);
     auto [y, logsumexp] = dispatch::masked_softmax_dropout(scores, cu_seqlens, scale, p, seed, site, keys);
     ctx->save_for_backward({scores, logsumexp, cu_seqlens, keys.value_or(Tensor())});
     ctx->mark_non_differentiable({logsumexp});
@@ -182,46 +191,42 @@ struct MaskedSoftmaxDropout : Function<MaskedSoftmaxDropout> {
     DropoutState{p, seed, site}.save(ctx);
     return {y, logsumexp};
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = ctx->get_saved_variables();
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
     const auto drop = DropoutState::load(ctx);
-    const Tensor dscores = dispatch::masked_softmax_dropout_backward(grads[0].contiguous(), saved[0], saved[1],
-                                                                     saved[2], ctx->saved_data["scale"].toDouble(),
-                                                                     drop.p, drop.seed, drop.site, optional(saved[3]));
+    const Tensor dscores = dispatch::masked_softmax_dropout_backward(grad, saved[0], saved[1], saved[2],
+                                                                     ctx->saved_data["scale"].toDouble(), drop.p,
+                                                                     drop.seed, drop.site, optional(saved[3]));
     return {dscores, Tensor(), Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
-struct DropoutFunction : Function<DropoutFunction> {
+struct DropoutFunction : Differentiable<DropoutFunction> {
   static variable_list forward(AutogradContext* ctx, const Tensor& x, double p, int64_t seed, int64_t site,
                                const OptionalTensor& keys) {
-    at::AutoDispatchBelowADInplaceOrView guard;
+    const Forward scope(ctx);
     auto [y, kept] = dispatch::dropout(x, p, seed, site, keys);
     ctx->save_for_backward({keys.value_or(Tensor()), kept});
     ctx->mark_non_differentiable({kept});
     DropoutState{p, seed, site}.save(ctx);
     return {y, kept};
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = ctx->get_saved_variables();
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
     const auto drop = DropoutState::load(ctx);
-    const Tensor dx =
-        dispatch::dropout_backward(grads[0].contiguous(), drop.p, drop.seed, drop.site, optional(saved[0]), saved[1]);
+    const Tensor dx = dispatch::dropout_backward(grad, drop.p, drop.seed, drop.site, optional(saved[0]), saved[1]);
     return {dx, Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
-struct CrossEntropy : Function<CrossEntropy> {
+struct CrossEntropy : Differentiable<CrossEntropy> {
   static variable_list forward(AutogradContext* ctx, const Tensor& logits, const Tensor& labels, int64_t num_classes) {
-    at::AutoDispatchBelowADInplaceOrView guard;
+    const Forward scope(ctx);
     auto [loss, logsumexp] = dispatch::cross_entropy(logits, labels, num_classes);
     ctx->save_for_backward({logits, labels, logsumexp});
     ctx->saved_data["num_classes"] = num_classes;
     ctx->mark_non_differentiable({logsumexp});
     return {loss, logsumexp};
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = ctx->get_saved_variables();
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
     // Note [Gradient in place of the logits]
     // Nobody else can see the logits when the saved variable and its twin here are the only holders of the tensor, and
     // the tensor of its storage. Then the gradient overwrites them, and the version moves, so that a second backward is
@@ -229,7 +234,7 @@ struct CrossEntropy : Function<CrossEntropy> {
     const bool ours = saved[0].use_count() <= 2 && saved[0].storage().use_count() == 1;
     Tensor dlogits = ours ? saved[0].detach() : saved[0].clone();
     if (ours) saved[0].unsafeGetTensorImpl()->bump_version();
-    dispatch::cross_entropy_backward_(dlogits, grads[0], saved[1], saved[2], ctx->saved_data["num_classes"].toInt());
+    dispatch::cross_entropy_backward_(dlogits, grad, saved[1], saved[2], ctx->saved_data["num_classes"].toInt());
     return {dlogits, Tensor(), Tensor()};
   }
 };

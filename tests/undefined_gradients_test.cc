@@ -1,0 +1,107 @@
+// What the operators do in backward with outputs that nobody differentiates: they neither ask for zeros in their place
+// nor compute anything of them.
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda_ext/ops.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct Case {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::function<Tensor(const Tensor& x)> op;
+};
+
+/// Every operator with more than one output.
+std::vector<Case> cases() {
+  const Tensor keys = at::arange(6, at::kLong), ends = at::tensor({0, 4, 6}, at::kInt), ones = at::ones({8});
+  const ops::Dropout drop{.p = 0.2, .seed = 1, .site = 1040, .keys = keys};
+  return {
+      {"layer_norm", {6, 8}, [=](const Tensor& x) { return ops::layer_norm(x, ones, ones, 1e-12); }},
+      {"bias_dropout_residual_layer_norm",
+       {6, 8},
+       [=](const Tensor& x) { return ops::bias_dropout_residual_layer_norm(x, ones, x, ones, ones, 1e-12, drop); }},
+      {"embedding_layer_norm_dropout",
+       {6, 8},
+       [=](const Tensor& x) {
+         return ops::embedding_layer_norm_dropout(keys, keys, keys, {.word = x, .position = x, .type = x}, ones, ones,
+                                                  1e-12, drop);
+       }},
+      {"attention", {6, 24}, [=](const Tensor& x) { return ops::attention(x, ends, 4, 2, drop); }},
+      {"masked_softmax_dropout",
+       {2, 1, 4, 4},
+       [=](const Tensor& x) { return ops::masked_softmax_dropout(x, ends, 0.5, drop); }},
+      {"dropout", {6, 8}, [=](const Tensor& x) { return ops::dropout(x, drop); }},
+      {"cross_entropy", {6, 8}, [=](const Tensor& x) { return ops::cross_entropy(x, keys, 7); }},
+  };
+}
+
+int zeros = 0;
+
+std::unique_ptr<at::ObserverContext> count_zeros(const at::RecordFunction& function) {
+  if (std::string(function.name()) == "aten::zeros") ++zeros;
+  return nullptr;
+}
+
+template <class Body>
+int zeros_in(const Body& body) {
+  zeros = 0;
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(count_zeros));
+  body();
+  at::removeCallback(handle);
+  return zeros;
+}
+
+/// An identity that loses the gradient.
+struct Blocked : torch::autograd::Function<Blocked> {
+  static Tensor forward(AutogradContext* /*ctx*/, const Tensor& x) { return x.clone(); }
+  static variable_list backward(AutogradContext* /*ctx*/, const variable_list& /*grads*/) { return {Tensor()}; }
+};
+
+/// Two outputs, of which LibTorch makes zeros for the second: what the count must see.
+struct Wasteful : torch::autograd::Function<Wasteful> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& x) {
+    const Tensor second = x.clone();
+    ctx->mark_non_differentiable({second});
+    return {x.clone(), second};
+  }
+  static variable_list backward(AutogradContext* /*ctx*/, const variable_list& grads) { return {grads[0]}; }
+};
+
+TEST_CASE("Backward makes no zeros for statistics and masks", "[unit]") {
+  const auto in_backward = [](const Case& test) {
+    const Tensor x = at::rand(test.shape).requires_grad_(true), y = test.op(x), upstream = at::ones_like(y);
+    return zeros_in([&] { torch::autograd::grad({y}, {x}, {upstream}); });
+  };
+  CHECK(in_backward({"", {3}, [](const Tensor& x) { return Wasteful::apply(x).front(); }}) == 1);
+  for (const Case& test : cases()) {
+    INFO(test.name);
+    // The one of the layer norms: memory of the kernel's own, in which its threads add up.
+    CHECK(in_backward(test) == (test.name.find("layer_norm") != std::string::npos ? 1 : 0));
+  }
+}
+
+TEST_CASE("An operator whose result has no gradient gives none", "[unit]") {
+  for (const Case& test : cases()) {
+    INFO(test.name);
+    const Tensor x = at::rand(test.shape).requires_grad_(true), y = Blocked::apply(test.op(x)).sum();
+    CHECK_FALSE(torch::autograd::grad({y}, {x}, {}, std::nullopt, false, /*allow_unused=*/true).front().defined());
+  }
+}
+
+}  // namespace
+}  // namespace bert
