@@ -89,7 +89,8 @@ struct Gradients {
 
 bool backward(const Normalised& z, const Tensor& grad, const Tensor& gamma, const Tensor& mean, const Tensor& rstd,
               const Gradients& gradients) {
-  const Tensor workspace = floats(z.x, {kernels::layer_norm_backward_workspace(z.x.size(0), z.x.size(1))});
+  const Tensor workspace =
+      floats(z.x, {kernels::layer_norm_backward_workspace(z.x.size(0), z.x.size(1), !gradients.dbias.defined())});
   return z.has_kernel(gamma) && same_type(z.x, {&grad}) &&
          with_types(z.x, gamma, [&](auto activations, auto parameters) {
            using T = typename decltype(activations)::type;

@@ -2,7 +2,7 @@
 // atomics.
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures).
-//   sum_columns_kernel 256 1.00
+//   sum_columns_kernel 1024 1.00
 #pragma once
 
 #include "cuda_ext/launch.h"
@@ -123,33 +123,38 @@ struct ColumnSums {
   int64_t block_stride = 0;  // from one block's sums to the next; 0: outputs * columns
 };
 
-inline constexpr int kSumThreads = 256, kSumColumns = kWarpSize, kSumGroups = kSumThreads / kSumColumns;
+inline constexpr int kSumColumns = kWarpSize, kMaxSumGroups = 32;  // a group of a block's sums: one warp
+inline constexpr int64_t kSumLoads = 4;  // of a thread at least, before there is another group
 
-/// output[o][c] = the sum over b of partial[b][o][c]. blockIdx.y is o. Warp w adds up the rows w, w + 8, ...
+/// output[o][c] = the sum over b of partial[b][o][c]. blockIdx.y is o. Warp w of W adds up the rows w, w + W, ...
 template <class P>
-__global__ void __launch_bounds__(kSumThreads) sum_columns_kernel(ColumnSums<P> a) {
-  BERT_SHARED(float, group_sum, kSumThreads);
+__global__ void __launch_bounds__(kMaxSumGroups* kWarpSize) sum_columns_kernel(ColumnSums<P> a) {
+  BERT_SHARED(float, group_sum, kMaxSumGroups* kSumColumns);
+  const int groups = static_cast<int>(blockDim.x) / kWarpSize;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kSumColumns + lane_of_thread();
   const int64_t stride = a.block_stride > 0 ? a.block_stride : a.columns * gridDim.y;
   P* output = blockIdx.y == 0 ? a.output[0] : blockIdx.y == 1 ? a.output[1] : a.output[2];
   float sum = 0.0F;
   if (column < a.columns) {
     const float* partial = a.partial + blockIdx.y * a.columns + column;
-#pragma unroll 4
-    for (int64_t block = warp_of_thread(); block < a.blocks; block += kSumGroups) sum += partial[block * stride];
+#pragma unroll 8
+    for (int64_t block = warp_of_thread(); block < a.blocks; block += groups) sum += partial[block * stride];
   }
   group_sum[static_cast<int>(threadIdx.x)] = sum;
   sync_block();
   if (warp_of_thread() == 0 && column < a.columns && output != nullptr) {
-    for (int group = 1; group < kSumGroups; ++group) sum += group_sum[group * kSumColumns + lane_of_thread()];
+    for (int group = 1; group < groups; ++group) sum += group_sum[group * kSumColumns + lane_of_thread()];
     output[column] = from_float<P>(sum);
   }
 }
 
+/// The number of groups follows from that of the partial sums alone, so the order of the sum does too.
 template <class P>
 void sum_columns(const ColumnSums<P>& sums, int outputs, Stream stream) {
+  const unsigned groups = ceil_divide(sums.blocks, kSumLoads);
+  const unsigned threads = kWarpSize * (groups < 1 ? 1 : groups < kMaxSumGroups ? groups : kMaxSumGroups);
   launch(sum_columns_kernel<P>, {.x = ceil_divide(sums.columns, kSumColumns), .y = static_cast<unsigned>(outputs)},
-         kSumThreads, 0, stream, sums);
+         threads, 0, stream, sums);
 }
 
 }  // namespace

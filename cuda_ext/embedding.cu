@@ -52,6 +52,7 @@ struct EmbeddingRows {
   };
   static constexpr bool kDropsOutput = true;
   static constexpr int kSums = 2 + kFusedTypeRows;  // dgamma, dbeta, the first rows of dtype
+  static constexpr int kBackwardWarps = 16;
 
   int64_t rows, columns;
   EmbeddingInput<T> a;
@@ -248,7 +249,8 @@ void embedding_forward(const EmbeddingForward<T, P>& a, Stream stream) {
 }
 
 int64_t embedding_backward_workspace(int64_t rows, int64_t columns) {
-  return backward_blocks(rows, columns) * EmbeddingRows<float, float>::kSums * columns;
+  using Rows = EmbeddingRows<float, float>;
+  return backward_blocks(rows, columns, Rows::kBackwardWarps) * Rows::kSums * columns;
 }
 
 template <class T, class P>

@@ -69,7 +69,8 @@ void layer_norm_forward(const LayerNormForward<T, P>& arguments, Stream stream);
 
 template <class T, class P>
 void layer_norm_backward(const LayerNormBackward<T, P>& arguments, Stream stream);
-int64_t layer_norm_backward_workspace(int64_t rows, int64_t columns);
+/// plain: without bias, dropout and residual.
+int64_t layer_norm_backward_workspace(int64_t rows, int64_t columns, bool plain);
 
 template <class T, class P>
 struct BiasGeluForward {

@@ -4,19 +4,23 @@
 //
 // Bytes per element with 2-byte activations: forward 6 (read x and residual, write y), backward 10 (read x, residual
 // and dy, write dx and dresidual); plain layer norm 4 and 6. The partial sums of backward: 24 bytes per column and
-// block, at most 2,112 warps' blocks.
+// block, 16 in plain layer norm; at most 2,640 warps' blocks (3,168).
 //
 // Versions
 // 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
 // 2. The kernels' bodies moved to layer_norm.cuh, which the embedding shares; a mask is a factor, so that a NaN stays
 // one where it is dropped. Compiled and emulated only.
+// 3. Plain layer norm has a backward of its own, without sums for a bias and the rest; as many blocks as registers
+// allow, in whole blocks of a processor (there were 16 warps for every dtype, and at H = 768 a third of a block too
+// many on each). Compiled and emulated only.
 #include "cuda_ext/layer_norm.cuh"
 
 namespace bert::kernels {
 inline namespace BERT_KERNEL_BUILD {
 namespace {
 
-template <class T, class P>
+/// kPlain: neither bias, dropout nor residual; else each is where there is a pointer to it.
+template <class T, class P, bool kPlain = false>
 struct ResidualRows {
   using Activation = T;
   using Parameter = P;
@@ -28,7 +32,8 @@ struct ResidualRows {
     Vector<T, N> x = {}, residual = {};
   };
   static constexpr bool kDropsOutput = false;
-  static constexpr int kSums = 3;  // dgamma, dbeta, dbias
+  static constexpr int kSums = kPlain ? 2 : 3;  // dgamma, dbeta, dbias
+  static constexpr int kBackwardWarps = kPlain ? 24 : sizeof(T) == 2 ? 20 : 16;
 
   int64_t rows, columns;
   const T *x, *residual;
@@ -52,7 +57,7 @@ struct ResidualRows {
   __device__ __forceinline__ Parts<N> read(Place place, int64_t column) const {
     Parts<N> parts;
     parts.x = load<N>(x + place.start + column);
-    if (residual != nullptr) parts.residual = load<N>(residual + place.start + column);
+    if (!kPlain && residual != nullptr) parts.residual = load<N>(residual + place.start + column);
     return parts;
   }
 
@@ -61,6 +66,7 @@ struct ResidualRows {
                                          float (&z)[N]) const {
 #pragma unroll
     for (int i = 0; i < N; ++i) z[i] = to_float(parts.x.value[i]);
+    if constexpr (kPlain) return;
     if (bias != nullptr) {
       const Vector<P, N> vector = load<N>(bias + column);
 #pragma unroll
@@ -83,19 +89,42 @@ struct ResidualRows {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       residual_gradient.value[i] = from_float<T>(dz[i]);
-      dz[i] *= mask_factor(dropout, kept, i);
+      if constexpr (!kPlain) {
+        dz[i] *= mask_factor(dropout, kept, i);
+        sums[2][i] += dz[i];
+      }
       gradient.value[i] = from_float<T>(dz[i]);
-      sums[2][i] += dz[i];
     }
     store(dx + place.start + column, gradient);
-    if (dresidual != nullptr) store(dresidual + place.start + column, residual_gradient);
+    if (!kPlain && dresidual != nullptr) store(dresidual + place.start + column, residual_gradient);
   }
 };
 
+template <class T, class P, bool kPlain>
+void backward(const LayerNormBackward<T, P>& a, Stream stream) {
+  using Rows = ResidualRows<T, P, kPlain>;
+  const LayerNormInput<T, P>& input = a.input;
+  const unsigned blocks =
+      normalise_backward<Rows>({.rows = Rows(input, a.dx, a.dresidual),
+                                .dy = a.dy,
+                                .gamma = a.gamma,
+                                .mean = a.mean,
+                                .rstd = a.rstd,
+                                .workspace = a.workspace},
+                               all_aligned(input.x, input.bias, input.residual, a.dx, a.dresidual), stream);
+  sum_columns<P>(
+      {.partial = a.workspace, .blocks = blocks, .columns = input.columns, .output = {a.dgamma, a.dbeta, a.dbias}},
+      Rows::kSums, stream);
+}
+
 }  // namespace
 
-int64_t layer_norm_backward_workspace(int64_t rows, int64_t columns) {
-  return backward_blocks(rows, columns) * ResidualRows<float, float>::kSums * columns;
+int64_t layer_norm_backward_workspace(int64_t rows, int64_t columns, bool plain) {
+  using Half = c10::Half;  // what has the most blocks
+  using Rows = ResidualRows<Half, Half>;
+  using PlainRows = ResidualRows<Half, Half, true>;
+  return columns * (plain ? PlainRows::kSums * backward_blocks(rows, columns, PlainRows::kBackwardWarps)
+                          : Rows::kSums * backward_blocks(rows, columns, Rows::kBackwardWarps));
 }
 
 template <class T, class P>
@@ -113,20 +142,10 @@ void layer_norm_forward(const LayerNormForward<T, P>& a, Stream stream) {
 
 template <class T, class P>
 void layer_norm_backward(const LayerNormBackward<T, P>& a, Stream stream) {
-  using Rows = ResidualRows<T, P>;
+  if (a.input.columns == 0) return;
   const LayerNormInput<T, P>& input = a.input;
-  if (input.columns == 0) return;
-  const unsigned blocks =
-      normalise_backward<Rows>({.rows = Rows(input, a.dx, a.dresidual),
-                                .dy = a.dy,
-                                .gamma = a.gamma,
-                                .mean = a.mean,
-                                .rstd = a.rstd,
-                                .workspace = a.workspace},
-                               all_aligned(input.x, input.bias, input.residual, a.dx, a.dresidual), stream);
-  sum_columns<P>(
-      {.partial = a.workspace, .blocks = blocks, .columns = input.columns, .output = {a.dgamma, a.dbeta, a.dbias}},
-      Rows::kSums, stream);
+  const bool plain = input.bias == nullptr && input.residual == nullptr && input.dropout.keys == nullptr;
+  plain ? backward<T, P, true>(a, stream) : backward<T, P, false>(a, stream);
 }
 
 #define BERT_INSTANTIATE(T, P)                                             \

@@ -13,9 +13,12 @@
 // z is not kept between forward and backward, nor the mask: both are computed again.
 //
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
-// figures).
+// figures), where a [part] of a symbol names some of a kernel's instances; Lb1E is plain layer norm.
 //   layer_norm_warp_forward_kernel 128 0.31
 //   layer_norm_row_backward_kernel 256 0.25
+//   layer_norm_row_backward_kernel[ResidualRowsIN3c104Half] 128 0.31
+//   layer_norm_row_backward_kernel[ResidualRowsIN3c108BFloat16] 128 0.31
+//   layer_norm_row_backward_kernel[Lb1E] 128 0.37
 //   layer_norm_block_forward_kernel 256 0.62
 //   layer_norm_block_backward_kernel 256 0.50
 #pragma once
@@ -31,7 +34,7 @@ namespace {
 constexpr int kWarpThreads = 128, kRowsPerBlock = kWarpThreads / kWarpSize;  // one warp per row
 constexpr int kColumnsPerPass = kWarpSize * kVectorWidth, kMaxPasses = 4;
 constexpr int kBlockThreads = 256, kMaxWarps = kBlockThreads / kWarpSize;  // one block per row
-constexpr int64_t kBackwardThreads = 132 * 16 * kWarpSize;  // 16 warps on each of an H200's 132 processors
+constexpr int64_t kProcessors = 132;                                       // of an H200
 constexpr int64_t kMaxRowBlocks = 1 << 30;
 
 inline int64_t at_most(int64_t blocks, int64_t most) { return blocks < most ? blocks : most; }
@@ -41,9 +44,10 @@ inline unsigned backward_threads(int64_t columns) {
   return static_cast<unsigned>(at_most(kWarpSize * ceil_divide(columns, kColumnsPerPass), kBlockThreads));
 }
 
-/// The same on every device, so that results are.
-inline unsigned backward_blocks(int64_t rows, int64_t columns) {
-  return static_cast<unsigned>(at_most(rows, kBackwardThreads / backward_threads(columns)));
+/// One wave of blocks where a processor holds so many warps; the same on every device, so that results are.
+inline unsigned backward_blocks(int64_t rows, int64_t columns, int warps) {
+  const int warps_per_block = static_cast<int>(backward_threads(columns)) / kWarpSize;
+  return static_cast<unsigned>(at_most(rows, kProcessors * (warps / warps_per_block)));
 }
 
 // A type Rows has
@@ -52,6 +56,7 @@ inline unsigned backward_blocks(int64_t rows, int64_t columns) {
 //   Parts<N>                   what is read of N columns; Parts<N>() where there is nothing to read
 //   kDropsOutput               the dropout is that of y, else one on the way to z
 //   kSums                      sums over rows in backward: dgamma, dbeta, and those that write() adds to
+//   kBackwardWarps             that a processor holds of layer_norm_row_backward_kernel, by its registers on sm_90
 //   int64_t rows, columns; DropoutMask dropout;
 //   Place locate(int64_t row);
 //   Parts<N> read<N>(Place, int64_t column);
@@ -355,7 +360,7 @@ void normalise(const Normalise<Rows>& a, bool aligned, Stream stream) {
 template <class Rows>
 unsigned normalise_backward(const NormaliseBackward<Rows>& a, bool aligned, Stream stream) {
   const int64_t rows = a.rows.rows, columns = a.rows.columns;
-  const Grid grid{.x = backward_blocks(rows, columns)};
+  const Grid grid{.x = backward_blocks(rows, columns, Rows::kBackwardWarps)};
   const unsigned threads = backward_threads(columns);
   const bool vectors = aligned && columns % kVectorWidth == 0 && all_aligned(a.gamma, a.dy, a.workspace);
   if (rows == 0 || columns == 0) return 0;
