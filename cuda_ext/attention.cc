@@ -1,11 +1,13 @@
 #include "cuda_ext/attention.h"
 
 #include <ATen/ATen.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "cuda_ext/compat.h"
 #include "cuda_ext/composite.h"
 
 namespace bert::cuda {
@@ -15,23 +17,33 @@ using at::Tensor;
 using composite::OptionalTensor;
 
 // Note [Attention backends]
-// fp16 and bf16: flash attention, for head sizes up to 192; above, its backward exists on data-centre chips only. fp32,
-// and larger heads: the memory-efficient kernels, whose fp32 products are three TF32 products each. Both read the three
-// parts of qkv where they lie, and take cu_seqlens instead of a mask. Head sizes must be whole 16-byte vectors; others
-// (TinyBERT's 26) are padded with zeros, at the cost of a copy. What neither takes (double, more sequences than a grid
-// has rows) is composed of ATen operators.
-// cuDNN is left out: LibTorch 2.11's own variable-length attention (torch.nn.attention.varlen) never chooses it, its
-// variable-length kernels need cuDNN 9.24 for sequences of up to 128 tokens, and its backward cannot be made
-// deterministic.
+// fp16 and bf16: cuDNN where all sequences are as long as the longest, on the devices where LibTorch itself prefers it
+// (compute capability 9.0 and 10.0, cuDNN after 9.15), for what LibTorch gives it: head sizes up to 128, sequences of
+// more than one token, dropout by whole sixteenths (it has no finer ones; 0.1 is none of them), algorithms that need
+// not be deterministic (its backward cannot be). It gets [B, A, S, D] views of qkv and no mask. Else flash attention,
+// for head sizes up to 192; above, its backward exists on data-centre chips only. fp32, and larger heads: the
+// memory-efficient kernels, whose fp32 products are three TF32 products each. These two take cu_seqlens. All read the
+// three parts of qkv where they lie. Head sizes must be whole 16-byte vectors; others (TinyBERT's 26) are padded with
+// zeros, at the cost of a copy. What none takes (double, more sequences than a grid has rows) is composed of ATen
+// operators.
+// cuDNN's kernels for unequal lengths are left out: LibTorch 2.11's own variable-length attention
+// (torch.nn.attention.varlen) never chooses them, and they need cuDNN 9.24 for sequences of up to 128 tokens.
+// The gradients of flash and cuDNN are three tensors of LibTorch's, which one copy puts together; its operators take no
+// place to write them to. The memory-efficient backward has one.
 // Note [Deterministic attention]
 // Both backwards add up dq in an order that differs from run to run, unless deterministic algorithms are on; the
 // trainer switches them on (app/determinism.h). Then flash keeps ceil(multiprocessors / (sequences * heads)) copies of
 // dq in fp32, which is one copy, as before, from 132 / 16 = 9 sequences of BERT-large on an H200; and the
-// memory-efficient backward does not split the keys, which leaves the chip idle only when there are few sequences. Note
-// [Random numbers of attention dropout on CUDA] These kernels drop by a generator of their own, LibTorch's for the
-// device, not by keys. Its state is set from the number of the micro-batch's first sample before every forward
-// (app/training_step.cc), so a resumed run drops the same.
-constexpr int64_t kFlashMaxHeadSize = 192;
+// memory-efficient backward does not split the keys, which leaves the chip idle only when there are few sequences.
+//
+// Note [Random numbers of attention dropout on CUDA]
+// These kernels drop by a generator of their own, LibTorch's for the device, not by keys. Its state is set from the
+// number of the micro-batch's first sample before every forward (app/training_step.cc), so a resumed run drops the
+// same. Masks are the backend's: another choice of kernels draws others. Forward sets the state on the host, so a CUDA
+// graph of a step would replay one micro-batch's masks, unless the seed is set again before each replay.
+constexpr int64_t kCudnnMaxHeadSize = 128, kFlashMaxHeadSize = 192;
+constexpr int64_t kCudnnVersion = 91500;   // LibTorch prefers what is newer
+constexpr double kCudnnDropoutSteps = 16;  // of its probability, from 0 to 1
 constexpr int64_t kVectorBytes = 16;
 constexpr int64_t kMaxSequences = 65535;  // the second and third dimension of a CUDA grid
 
@@ -42,17 +54,24 @@ int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step
 
 /// One call's geometry, and its arguments in the shapes that LibTorch's kernels take.
 struct Packed {
-  Packed(const Tensor& qkv, const Tensor& cu_seqlens, int64_t longest, int64_t num_heads)
+  Packed(const AttentionPlatform& platform, const Tensor& qkv, const Tensor& cu_seqlens, int64_t longest,
+         int64_t num_heads, double p)
       : tokens(qkv.size(0)),
+        sequences(cu_seqlens.size(0) - 1),
         heads(num_heads),
         head_size(qkv.size(1) / 3 / num_heads),
         max_seqlen(std::min(longest, tokens)),
         scale(1.0 / std::sqrt(static_cast<double>(head_size))),
-        choice(choose_attention(qkv.scalar_type(), head_size, cu_seqlens.size(0) - 1)) {
-    if (tokens == 0) choice.backend = AttentionBackend::kComposite;
+        choice(choose_attention({.dtype = qkv.scalar_type(),
+                                 .tokens = tokens,
+                                 .sequences = sequences,
+                                 .max_seqlen = max_seqlen,
+                                 .head_size = head_size,
+                                 .p = p},
+                                platform)) {
     if (choice.backend == AttentionBackend::kComposite) return;
-    TORCH_CHECK(longest > 0, "attention: max_seqlen must be the longest of the ", cu_seqlens.size(0) - 1,
-                " sequences, got ", longest);
+    TORCH_CHECK(longest > 0, "attention: max_seqlen must be the longest of the ", sequences, " sequences, got ",
+                longest);
     const Tensor parts = padded(qkv.view({tokens, 3, heads, head_size}));
     query = parts.select(1, 0);
     key = parts.select(1, 1);
@@ -65,16 +84,42 @@ struct Packed {
   }
   /// [T, H] -> [T, A, D].
   [[nodiscard]] Tensor by_head(const Tensor& x) const { return padded(x.view({tokens, heads, head_size})); }
+  /// [T, A, D] -> [B, A, S, D], of sequences of one length.
+  [[nodiscard]] Tensor by_sequence(const Tensor& x) const {
+    return x.unflatten(0, {sequences, max_seqlen}).transpose(1, 2);
+  }
+  /// And back.
+  [[nodiscard]] static Tensor by_token(const Tensor& x) { return x.transpose(1, 2).flatten(0, 1); }
   /// [T, ..., D] -> [T, ... * D] without the padding.
   [[nodiscard]] Tensor joined(const Tensor& x) const {
     return x.narrow(-1, 0, head_size).reshape({tokens, -1}).contiguous();
   }
 
-  int64_t tokens, heads, head_size, max_seqlen;
+  int64_t tokens, sequences, heads, head_size, max_seqlen;
   double scale;
   AttentionChoice choice;
   Tensor query, key, value;  // [T, A, D]
 };
+
+std::tuple<Tensor, Tensor, Tensor> cudnn(const Packed& a, double p) {
+  auto [out, logsumexp, cu_q, cu_k, max_q, max_k, seed, offset, debug_mask] = at::_cudnn_attention_forward(
+      a.by_sequence(a.query), a.by_sequence(a.key), a.by_sequence(a.value), /*attn_bias=*/std::nullopt,
+      /*cum_seq_q=*/std::nullopt, /*cum_seq_k=*/std::nullopt, a.max_seqlen, a.max_seqlen, /*compute_log_sumexp=*/true,
+      p, /*is_causal=*/false, /*return_debug_mask=*/false, a.scale);
+  const Tensor rng_state =
+      p > 0.0 ? at::stack({seed, offset}) : at::empty({2}, a.query.options().dtype(at::kLong));  // not read
+  return {a.joined(Packed::by_token(out)), logsumexp, rng_state};
+}
+
+Tensor cudnn_backward(const Packed& a, const Tensor& grad, const Tensor& out, const Tensor& logsumexp,
+                      const Tensor& rng_state, double p) {
+  const auto [dquery, dkey, dvalue] = at::_cudnn_attention_backward(
+      a.by_sequence(a.by_head(grad)), a.by_sequence(a.query), a.by_sequence(a.key), a.by_sequence(a.value),
+      a.by_sequence(a.by_head(out)), logsumexp, rng_state.select(0, 0), rng_state.select(0, 1),
+      /*attn_bias=*/Tensor(), /*cum_seq_q=*/Tensor(), /*cum_seq_k=*/Tensor(), a.max_seqlen, a.max_seqlen, p,
+      /*is_causal=*/false, a.scale);
+  return a.joined(at::stack({Packed::by_token(dquery), Packed::by_token(dkey), Packed::by_token(dvalue)}, 1));
+}
 
 std::tuple<Tensor, Tensor, Tensor> flash(const Packed& a, const Tensor& cu_seqlens, double p) {
   auto [out, logsumexp, rng_state, unused, debug_mask] =
@@ -114,18 +159,39 @@ Tensor efficient_backward(const Packed& a, const Tensor& grad, const Tensor& out
 
 }  // namespace
 
-AttentionChoice choose_attention(c10::ScalarType dtype, int64_t head_size, int64_t sequences) {
-  const bool low = dtype == at::kHalf || dtype == at::kBFloat16;
-  if ((!low && dtype != at::kFloat) || sequences > kMaxSequences) return {AttentionBackend::kComposite, head_size};
-  const int64_t padded = round_up(head_size, kVectorBytes / static_cast<int64_t>(c10::elementSize(dtype)));
+AttentionPlatform attention_platform(c10::Device device) {
+  const int capability = compat::compute_capability(device);
+  return {.compute_capability = capability,
+          .cudnn_version = capability > 0 && at::detail::getCUDAHooks().hasCuDNN()
+                               ? at::detail::getCUDAHooks().versionRuntimeCuDNN()
+                               : 0,
+          .deterministic = at::globalContext().deterministicAlgorithms()};
+}
+
+AttentionChoice choose_attention(const AttentionProblem& problem, const AttentionPlatform& platform) {
+  const bool low = problem.dtype == at::kHalf || problem.dtype == at::kBFloat16;
+  if ((!low && problem.dtype != at::kFloat) || problem.sequences > kMaxSequences || problem.tokens == 0) {
+    return {AttentionBackend::kComposite, problem.head_size};
+  }
+  const int64_t padded =
+      round_up(problem.head_size, kVectorBytes / static_cast<int64_t>(c10::elementSize(problem.dtype)));
+  const bool cudnn_is_preferred = (platform.compute_capability == 90 || platform.compute_capability == 100) &&
+                                  platform.cudnn_version > kCudnnVersion && !platform.deterministic;
+  const double dropout_step = problem.p * kCudnnDropoutSteps;
+  const bool cudnn_takes_it = low && padded <= kCudnnMaxHeadSize && problem.max_seqlen > 1 &&
+                              problem.tokens == problem.sequences * problem.max_seqlen &&
+                              dropout_step == std::floor(dropout_step);
+  if (cudnn_is_preferred && cudnn_takes_it) return {AttentionBackend::kCudnn, padded};
   return {low && padded <= kFlashMaxHeadSize ? AttentionBackend::kFlash : AttentionBackend::kEfficient, padded};
 }
 
-std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
-                                             int64_t num_heads, double p, int64_t seed, int64_t site,
-                                             const OptionalTensor& keys) {
-  const Packed a(qkv, cu_seqlens, max_seqlen, num_heads);
+std::tuple<Tensor, Tensor, Tensor> attention(const AttentionPlatform& platform, const Tensor& qkv,
+                                             const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads, double p,
+                                             int64_t seed, int64_t site, const OptionalTensor& keys) {
+  const Packed a(platform, qkv, cu_seqlens, max_seqlen, num_heads, p);
   switch (a.choice.backend) {
+    case AttentionBackend::kCudnn:
+      return cudnn(a, p);
     case AttentionBackend::kFlash:
       return flash(a, cu_seqlens, p);
     case AttentionBackend::kEfficient:
@@ -136,11 +202,16 @@ std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu
   return composite::attention(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys);
 }
 
-Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp,
-                          const Tensor& rng_state, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
-                          double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
-  const Packed a(qkv, cu_seqlens, max_seqlen, num_heads);
+Tensor attention_backward(const AttentionPlatform& platform, const Tensor& grad, const Tensor& qkv, const Tensor& out,
+                          const Tensor& logsumexp, const Tensor& rng_state, const Tensor& cu_seqlens,
+                          int64_t max_seqlen, int64_t num_heads, double p, int64_t seed, int64_t site,
+                          const OptionalTensor& keys) {
+  AttentionPlatform at_forward = platform;
+  at_forward.deterministic = logsumexp.dim() == 2;  // flash's is [A, T], cuDNN's [B, A, S] or [B, A, S, 1]
+  const Packed a(at_forward, qkv, cu_seqlens, max_seqlen, num_heads, p);
   switch (a.choice.backend) {
+    case AttentionBackend::kCudnn:
+      return cudnn_backward(a, grad, out, logsumexp, rng_state, p);
     case AttentionBackend::kFlash:
       return flash_backward(a, grad, out, logsumexp, rng_state, cu_seqlens, p);
     case AttentionBackend::kEfficient:
@@ -152,9 +223,25 @@ Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& o
                                        site, keys);
 }
 
+namespace {
+
+std::tuple<Tensor, Tensor, Tensor> attention_here(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
+                                                  int64_t num_heads, double p, int64_t seed, int64_t site,
+                                                  const OptionalTensor& keys) {
+  return attention(attention_platform(qkv.device()), qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys);
+}
+
+Tensor attention_backward_here(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp,
+                               const Tensor& rng_state, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
+                               double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  return attention_backward(attention_platform(qkv.device()), grad, qkv, out, logsumexp, rng_state, cu_seqlens,
+                            max_seqlen, num_heads, p, seed, site, keys);
+}
+
+}  // namespace
 }  // namespace bert::cuda
 
 TORCH_LIBRARY_IMPL(bert, CUDA, m) {
-  m.impl("attention", bert::cuda::attention);
-  m.impl("attention_backward", bert::cuda::attention_backward);
+  m.impl("attention", bert::cuda::attention_here);
+  m.impl("attention_backward", bert::cuda::attention_backward_here);
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #ifdef USE_CUDA
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #endif
@@ -30,6 +31,17 @@ class ForbidSynchronization {
 inline int64_t device_allocations([[maybe_unused]] c10::Device device) {
 #ifdef USE_CUDA
   if (device.is_cuda()) return c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).num_device_alloc;
+#endif
+  return 0;
+}
+
+/// A CUDA device's compute capability, 90 for 9.0; 0 for the CPU.
+inline int compute_capability([[maybe_unused]] c10::Device device) {
+#ifdef USE_CUDA
+  if (device.is_cuda()) {
+    const cudaDeviceProp* const properties = at::cuda::getDeviceProperties(device.index());
+    return 10 * properties->major + properties->minor;
+  }
 #endif
   return 0;
 }

@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "cuda_ext/attention.h"
@@ -17,11 +18,15 @@ namespace {
 using at::Tensor;
 using cuda::AttentionBackend;
 using cuda::AttentionChoice;
+using cuda::AttentionPlatform;
 using OptionalTensor = std::optional<Tensor>;
 using OptionalInt = std::optional<int64_t>;
 
 constexpr int64_t kSeed = 7, kOffset = 9;  // what the stand-ins say the state of the generator was
-int flash_calls = 0, efficient_calls = 0;
+int cudnn_calls = 0, flash_calls = 0, efficient_calls = 0;
+constexpr AttentionPlatform kAmpere{.compute_capability = 80, .cudnn_version = 91900},
+    kHopper{.compute_capability = 90, .cudnn_version = 91900},
+    kDeterministic{.compute_capability = 90, .cudnn_version = 91900, .deterministic = true};
 
 /// What LibTorch's kernels demand of query, key and value [T, A, D].
 void check_heads(const Tensor& x, int64_t alignment) {
@@ -159,7 +164,64 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_backward(
   return {chunk.select(2, 0), chunk.select(2, 1), chunk.select(2, 2), Tensor()};
 }
 
+/// What cuDNN demands of [B, A, S, D], and the same as [T, A, D].
+Tensor by_token(const Tensor& x) {
+  TORCH_CHECK(x.dim() == 4 && x.stride(3) == 1 && x.size(3) % 8 == 0 && x.size(3) <= 128 && x.size(2) > 1,
+              "query, key or value of sizes ", x.sizes(), " and strides ", x.strides());
+  for (int64_t i = 0; i < 3; ++i) TORCH_CHECK(x.stride(i) % 8 == 0, "strides ", x.strides());
+  return x.transpose(1, 2).flatten(0, 1);
+}
+/// [T, A, D] in cuDNN's shape, in the order of qkv's dimensions.
+Tensor by_sequence(const Tensor& x, int64_t sequences) { return x.unflatten(0, {sequences, -1}).transpose(1, 2); }
+
+Tensor equal_lengths(const Tensor& query) { return at::arange(query.size(0) + 1, at::kInt) * query.size(2); }
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> cudnn_forward(
+    const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& attn_bias,
+    const OptionalTensor& cu_q, const OptionalTensor& cu_k, int64_t max_q, int64_t max_k, bool compute_log_sumexp,
+    double p, bool is_causal, bool return_debug_mask, std::optional<double> scale) {
+  ++cudnn_calls;
+  TORCH_CHECK(query.scalar_type() == at::kHalf || query.scalar_type() == at::kBFloat16, "fp16 and bf16 only");
+  TORCH_CHECK(!attn_bias && !cu_q && !cu_k && max_q == query.size(2) && max_k == max_q && compute_log_sumexp &&
+                  !is_causal && !return_debug_mask && 16 * p == std::floor(16 * p),
+              "arguments of cuDNN's attention");
+  const Reference r = reference(by_token(query), by_token(key), by_token(value), equal_lengths(query), p, *scale);
+  const auto scalar = [](int64_t value_of) { return at::scalar_tensor(value_of, at::kLong); };
+  const Tensor logsumexp = r.logsumexp.unflatten(1, {query.size(0), -1}).transpose(0, 1).to(at::kFloat).contiguous();
+  return {by_sequence(r.out.to(query.scalar_type()), query.size(0)),
+          logsumexp,
+          Tensor(),
+          Tensor(),
+          max_q,
+          max_k,
+          scalar(kSeed),
+          scalar(kOffset),
+          Tensor()};
+}
+
+std::tuple<Tensor, Tensor, Tensor> cudnn_backward(const Tensor& grad, const Tensor& query, const Tensor& key,
+                                                  const Tensor& value, const Tensor& out, const Tensor& logsumexp,
+                                                  const Tensor& seed, const Tensor& offset, const Tensor& attn_bias,
+                                                  const Tensor& cu_q, const Tensor& cu_k, int64_t max_q, int64_t max_k,
+                                                  double p, bool is_causal, std::optional<double> scale) {
+  ++cudnn_calls;
+  TORCH_CHECK(!attn_bias.defined() && !cu_q.defined() && !cu_k.defined() && max_q == query.size(2) && max_k == max_q &&
+                  !is_causal && grad.sizes() == query.sizes() && out.strides() == grad.strides(),
+              "arguments of cuDNN's backward");
+  TORCH_CHECK(logsumexp.sizes() == at::IntArrayRef({query.size(0), query.size(1), max_q}), "logsumexp");
+  TORCH_CHECK(seed.scalar_type() == at::kLong && seed.dim() == 0 && offset.dim() == 0, "seed and offset");
+  TORCH_CHECK(p == 0.0 || (*seed.const_data_ptr<int64_t>() == kSeed && *offset.const_data_ptr<int64_t>() == kOffset),
+              "seed ", seed, " and offset ", offset);
+  const Tensor cu = equal_lengths(query);
+  const Reference r = reference(by_token(query), by_token(key), by_token(value), cu, p, *scale);
+  TORCH_CHECK(at::allclose(by_token(out).to(at::kDouble), r.out, 1e-2, 1e-2), "out is not that of forward");
+  const auto d = gradients(by_token(grad), by_token(query), by_token(key), by_token(value), cu, p, *scale);
+  return {by_sequence(d[0], query.size(0)), by_sequence(d[1], query.size(0)), by_sequence(d[2], query.size(0))};
+}
+
 TORCH_LIBRARY_IMPL(aten, CPU, m) {
+  m.impl("_cudnn_attention_forward", cudnn_forward);
+  m.impl("_cudnn_attention_backward", cudnn_backward);
   m.impl("_flash_attention_forward", flash_forward);
   m.impl("_flash_attention_backward", flash_backward);
   m.impl("_efficient_attention_forward", efficient_forward);
@@ -168,7 +230,12 @@ TORCH_LIBRARY_IMPL(aten, CPU, m) {
 
 TEST_CASE("Attention on CUDA chooses its kernels by dtype, head size and number of sequences", "[unit]") {
   const auto choice = [](at::ScalarType type, int64_t head_size, int64_t sequences = 32) {
-    return cuda::choose_attention(type, head_size, sequences);
+    return cuda::choose_attention({.dtype = type,
+                                   .tokens = sequences * 100 + 1,
+                                   .sequences = sequences,
+                                   .max_seqlen = 128,
+                                   .head_size = head_size},
+                                  kHopper);
   };
   for (const auto type : {at::kHalf, at::kBFloat16}) {
     CHECK(choice(type, 64) == AttentionChoice{AttentionBackend::kFlash, 64});
@@ -185,63 +252,126 @@ TEST_CASE("Attention on CUDA chooses its kernels by dtype, head size and number 
   CHECK(choice(at::kDouble, 64) == AttentionChoice{AttentionBackend::kComposite, 64});
 }
 
+TEST_CASE("Attention on CUDA is cuDNN's where all lengths are equal and LibTorch would have it so", "[unit]") {
+  struct Variation {
+    cuda::AttentionProblem problem{
+        .dtype = at::kBFloat16, .tokens = 32 * 128, .sequences = 32, .max_seqlen = 128, .head_size = 64};
+    AttentionPlatform platform = kHopper;
+  };
+  const auto backend = [](const std::function<void(Variation&)>& change) {
+    Variation v;
+    change(v);
+    return cuda::choose_attention(v.problem, v.platform).backend;
+  };
+  using Change = std::function<void(Variation&)>;
+  const std::vector<Change> cudnn = {
+      [](Variation&) {},
+      [](Variation& v) { v.problem.dtype = at::kHalf; },
+      [](Variation& v) { v.problem.head_size = 128; },
+      [](Variation& v) { v.problem.head_size = 26; },
+      [](Variation& v) { v.problem.p = 0.125; },
+      [](Variation& v) { v.platform.compute_capability = 100; },
+      [](Variation& v) { v.problem.tokens = v.problem.max_seqlen = 512, v.problem.sequences = 1; },
+  };
+  const std::vector<Change> flash = {
+      [](Variation& v) { v.problem.tokens -= 1; },
+      [](Variation& v) { v.problem.max_seqlen = 129; },  // a bound that no sequence reaches
+      [](Variation& v) { v.problem.head_size = 129; },
+      [](Variation& v) { v.problem.p = 0.1; },
+      [](Variation& v) { v.problem.max_seqlen = 1, v.problem.tokens = 32; },
+      [](Variation& v) { v.platform.deterministic = true; },
+      [](Variation& v) { v.platform.cudnn_version = 91500; },
+      [](Variation& v) { v.platform.cudnn_version = 0; },
+      [](Variation& v) { v.platform.compute_capability = 80; },
+      [](Variation& v) { v.platform.compute_capability = 120; },
+  };
+  for (size_t i = 0; i < cudnn.size(); ++i) {
+    INFO("variation " << i);
+    CHECK(backend(cudnn[i]) == AttentionBackend::kCudnn);
+  }
+  for (size_t i = 0; i < flash.size(); ++i) {
+    INFO("variation " << i);
+    CHECK(backend(flash[i]) == AttentionBackend::kFlash);
+  }
+  CHECK(backend([](Variation& v) { v.problem.dtype = at::kFloat; }) == AttentionBackend::kEfficient);
+  CHECK(cuda::attention_platform(at::kCPU).compute_capability == 0);
+}
+
+/// Forward and backward against the reference; leaves the number of calls of each kernel.
+void check_attention(at::ScalarType type, int64_t head_size, double p, const Tensor& cu, int64_t longest,
+                     const AttentionPlatform& platform, const AttentionPlatform& platform_of_backward) {
+  constexpr int64_t kHeads = 3;
+  const int64_t hidden = kHeads * head_size, tokens = cu[-1].item<int64_t>();
+  const auto generator = at::detail::createCPUGenerator(5);
+  const Tensor qkv = at::randn({tokens, 3 * hidden}, generator, at::kDouble).to(type);
+  const Tensor grad = at::randn({tokens, hidden}, generator, at::kDouble).to(type);
+  cudnn_calls = flash_calls = efficient_calls = 0;
+  const auto [out, logsumexp, rng_state] = cuda::attention(platform, qkv, cu, longest, kHeads, p, 1, 16, std::nullopt);
+  const Tensor dqkv = cuda::attention_backward(platform_of_backward, grad, qkv, out, logsumexp, rng_state, cu, longest,
+                                               kHeads, p, 1, 16, std::nullopt);
+
+  const Tensor parts = qkv.to(at::kDouble).view({tokens, 3, kHeads, head_size});
+  const double scale = 1.0 / std::sqrt(static_cast<double>(head_size));
+  const Tensor query = parts.select(1, 0), key = parts.select(1, 1), value = parts.select(1, 2);
+  const Tensor want = reference(query, key, value, cu, p, scale).out.reshape({tokens, hidden});
+  const auto d = gradients(grad.view({tokens, kHeads, head_size}), query, key, value, cu, p, scale);
+  const Tensor dwant = at::stack({d[0], d[1], d[2]}, 1).reshape({tokens, 3 * hidden});
+  const testing::Tolerance limit = type == at::kFloat  ? testing::kFloat
+                                   : type == at::kHalf ? testing::kHalf
+                                                       : testing::kBFloat16;
+  CHECK(out.scalar_type() == type);
+  CHECK(dqkv.scalar_type() == type);
+  CHECK(out.is_contiguous());
+  CHECK(dqkv.is_contiguous());
+  CHECK(at::allclose(out.to(at::kDouble), want, limit.relative, limit.absolute));
+  CHECK(at::allclose(dqkv.to(at::kDouble), dwant, limit.relative, limit.absolute));
+}
+
 TEST_CASE("Attention on CUDA gives LibTorch's kernels what they take, and puts their results together", "[unit]") {
-  const Tensor cu = at::tensor({0, 5, 5, 18, 21}, at::kInt);  // one sequence is empty
-  constexpr int64_t kTokens = 21, kLongest = 13;
+  const Tensor unequal = at::tensor({0, 5, 5, 18, 21}, at::kInt);  // one sequence is empty
+  const Tensor equal = at::tensor({0, 7, 14, 21}, at::kInt);
   for (const auto type : {at::kHalf, at::kBFloat16, at::kFloat}) {
     for (const int64_t head_size : {1, 26, 64, 200}) {
       for (const double p : {0.0, 0.5}) {
-        constexpr int64_t kHeads = 3;
-        const int64_t hidden = kHeads * head_size;
         INFO(type << " head size " << head_size << " p " << p);
-        const auto generator = at::detail::createCPUGenerator(5);
-        const Tensor qkv = at::randn({kTokens, 3 * hidden}, generator, at::kDouble).to(type);
-        const Tensor grad = at::randn({kTokens, hidden}, generator, at::kDouble).to(type);
-        flash_calls = efficient_calls = 0;
         // A longest sequence that is longer than all tokens is still a bound.
-        const int64_t longest = head_size == 26 ? kTokens + 100 : kLongest;
-        const auto [out, logsumexp, rng_state] = cuda::attention(qkv, cu, longest, kHeads, p, 1, 16, std::nullopt);
-        const Tensor dqkv =
-            cuda::attention_backward(grad, qkv, out, logsumexp, rng_state, cu, longest, kHeads, p, 1, 16, std::nullopt);
+        check_attention(type, head_size, p, unequal, head_size == 26 ? 121 : 13, kHopper, kHopper);
         const bool flash = type != at::kFloat && head_size <= 192;
+        CHECK(cudnn_calls == 0);
         CHECK(flash_calls == (flash ? 2 : 0));
         CHECK(efficient_calls == (flash ? 0 : 2));
 
-        const Tensor parts = qkv.to(at::kDouble).view({kTokens, 3, kHeads, head_size});
-        const double scale = 1.0 / std::sqrt(static_cast<double>(head_size));
-        const Tensor query = parts.select(1, 0), key = parts.select(1, 1), value = parts.select(1, 2);
-        const Tensor want = reference(query, key, value, cu, p, scale).out.reshape({kTokens, hidden});
-        const auto d = gradients(grad.view({kTokens, kHeads, head_size}), query, key, value, cu, p, scale);
-        const Tensor dwant = at::stack({d[0], d[1], d[2]}, 1).reshape({kTokens, 3 * hidden});
-        const testing::Tolerance limit = type == at::kFloat  ? testing::kFloat
-                                         : type == at::kHalf ? testing::kHalf
-                                                             : testing::kBFloat16;
-        CHECK(out.scalar_type() == type);
-        CHECK(dqkv.scalar_type() == type);
-        CHECK(out.is_contiguous());
-        CHECK(dqkv.is_contiguous());
-        CHECK(at::allclose(out.to(at::kDouble), want, limit.relative, limit.absolute));
-        CHECK(at::allclose(dqkv.to(at::kDouble), dwant, limit.relative, limit.absolute));
+        check_attention(type, head_size, p, equal, 7, kHopper, kHopper);
+        CHECK(cudnn_calls == (flash ? 2 : 0));
+        CHECK(flash_calls == 0);
       }
     }
   }
+}
+
+TEST_CASE("Attention's backward on CUDA takes the kernels that forward took, whatever was switched since", "[unit]") {
+  const Tensor equal = at::tensor({0, 7, 14, 21}, at::kInt);
+  check_attention(at::kHalf, 64, 0.5, equal, 7, kHopper, kDeterministic);
+  CHECK(cudnn_calls == 2);
+  check_attention(at::kHalf, 64, 0.5, equal, 7, kDeterministic, kHopper);
+  CHECK(flash_calls == 2);
 }
 
 TEST_CASE("Attention on CUDA composes what LibTorch's kernels do not take", "[unit]") {
   const Tensor cu = at::tensor({0, 2, 5}, at::kInt), keys = at::arange(5, at::kLong);
   const Tensor qkv = at::randn({5, 18}, at::detail::createCPUGenerator(1), at::kDouble);
   flash_calls = efficient_calls = 0;
-  const auto [out, logsumexp, rng_state] = cuda::attention(qkv, cu, 3, 2, 0.2, 1, 16, keys);
+  const auto [out, logsumexp, rng_state] = cuda::attention(kAmpere, qkv, cu, 3, 2, 0.2, 1, 16, keys);
   CHECK(at::allclose(out, ops::attention(qkv, cu, 3, 2, {.p = 0.2, .seed = 1, .site = 16, .keys = keys})));
-  CHECK(cuda::attention_backward(out, qkv, out, logsumexp, rng_state, cu, 3, 2, 0.2, 1, 16, keys).sizes() ==
+  CHECK(cuda::attention_backward(kAmpere, out, qkv, out, logsumexp, rng_state, cu, 3, 2, 0.2, 1, 16, keys).sizes() ==
         qkv.sizes());
   const Tensor nothing = at::empty({0, 48}, at::kHalf), none = at::zeros({1}, at::kInt);
-  const auto [empty, sums, state] = cuda::attention(nothing, none, 0, 2, 0.1, 1, 16, std::nullopt);
+  const auto [empty, sums, state] = cuda::attention(kAmpere, nothing, none, 0, 2, 0.1, 1, 16, std::nullopt);
   CHECK(empty.sizes() == at::IntArrayRef({0, 16}));
-  CHECK(cuda::attention_backward(empty, nothing, empty, sums, state, none, 0, 2, 0.1, 1, 16, std::nullopt).numel() ==
-        0);
+  CHECK(cuda::attention_backward(kAmpere, empty, nothing, empty, sums, state, none, 0, 2, 0.1, 1, 16, std::nullopt)
+            .numel() == 0);
   CHECK(flash_calls + efficient_calls == 0);
-  CHECK_THROWS_WITH(cuda::attention(at::zeros({5, 48}, at::kHalf), cu, 0, 2, 0.0, 1, 16, std::nullopt),
+  CHECK_THROWS_WITH(cuda::attention(kAmpere, at::zeros({5, 48}, at::kHalf), cu, 0, 2, 0.0, 1, 16, std::nullopt),
                     testing::Contains("max_seqlen must be the longest of the 2 sequences, got 0"));
 }
 
