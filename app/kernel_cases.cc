@@ -1,6 +1,7 @@
 #include "app/kernel_cases.h"
 
 #include <ATen/ATen.h>
+#include <ATen/SDPBackend.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -152,7 +153,7 @@ KernelCase cross_entropy(const KernelShape& s) {
           .consumes_first = true};
 }
 
-// ---- attention: two products forward, five backward, beside LibTorch's own kernel ----
+// ---- attention: two products forward, five backward, beside the fastest of LibTorch's own kernels ----
 
 /// Of packed [B * S, 3H], [3, B, A, S, D].
 Tensor heads_of(const Tensor& qkv, int64_t length, int64_t heads) {
@@ -163,22 +164,59 @@ Tensor sequence_ends(const KernelShape& s, const std::vector<int32_t>& ends) {
   return at::tensor(ends, at::kInt).to(s.device);
 }
 
+/// For a scope, scaled_dot_product_attention has one kind of kernels.
+class AttentionKernels {
+ public:
+  explicit AttentionKernels(at::SDPBackend backend) { use(backend, false); }
+  ~AttentionKernels() { use(at::SDPBackend::error, true); }
+  AttentionKernels(const AttentionKernels&) = delete;
+  AttentionKernels& operator=(const AttentionKernels&) = delete;
+
+ private:
+  static void use(at::SDPBackend backend, bool all) {
+    at::Context& context = at::globalContext();
+    context.setSDPUseFlash(all || backend == at::SDPBackend::flash_attention);
+    context.setSDPUseMemEfficient(all || backend == at::SDPBackend::efficient_attention);
+    context.setSDPUseCuDNN(all || backend == at::SDPBackend::cudnn_attention);
+    context.setSDPUseMath(all || backend == at::SDPBackend::math);
+  }
+};
+
+/// `op`, which calls scaled_dot_product_attention, by each kind of kernels that the device may have.
+std::vector<KernelCase::Rival> attention_rivals(const KernelCase::Op& op, const KernelShape& s) {
+  std::vector<std::pair<const char*, at::SDPBackend>> kinds = {{"flash", at::SDPBackend::flash_attention},
+                                                               {"math", at::SDPBackend::math}};
+  if (s.device.is_cuda()) {
+    kinds.back() = {"efficient", at::SDPBackend::efficient_attention};
+    kinds.emplace_back("cudnn", at::SDPBackend::cudnn_attention);
+  }
+  std::vector<KernelCase::Rival> rivals;
+  for (const auto& [name, kind] : kinds) {
+    rivals.push_back({name, [op, chosen = kind](const Tensors& in) {
+                        const AttentionKernels scope(chosen);
+                        return op(in);
+                      }});
+  }
+  return rivals;
+}
+
 KernelCase attention(const std::string& name, double p, const KernelShape& s) {
   std::vector<int32_t> ends;
   for (int64_t end = 0; end <= s.tokens; end += s.length) ends.push_back(static_cast<int32_t>(end));
   const double product = count(s.tokens * s.length * s.hidden);
+  const KernelCase::Op aten = [=](const Tensors& in) {
+    const Tensor heads = heads_of(in[0], s.length, s.heads);
+    const Tensor out = at::scaled_dot_product_attention(heads[0], heads[1], heads[2], std::nullopt, p);
+    return out.transpose(1, 2).reshape({-1, s.hidden});
+  };
   return {.name = name,
           .inputs =
               [=] {
                 return Tensors{random(s, {s.tokens, 3 * s.hidden}), sequence_ends(s, ends), numbers(s)};
               },
           .bert = [=](const Tensors& in) { return ops::attention(in[0], in[1], s.length, s.heads, drop(p, in[2])); },
-          .aten =
-              [=](const Tensors& in) {
-                const Tensor heads = heads_of(in[0], s.length, s.heads);
-                const Tensor out = at::scaled_dot_product_attention(heads[0], heads[1], heads[2], std::nullopt, p);
-                return out.transpose(1, 2).reshape({-1, s.hidden});
-              },
+          .aten = aten,
+          .rivals = attention_rivals(aten, s),
           .forward = products(2 * product),
           .backward = products(5 * product)};
 }
@@ -218,6 +256,11 @@ KernelCase attention_unequal_lengths(const KernelShape& s) {
     }
   }
   const auto sequences = static_cast<int64_t>(lengths.size());
+  const KernelCase::Op aten = [=](const Tensors& in) {
+    const Tensor heads = heads_of(in[2], kLongest, s.heads);
+    const Tensor out = at::scaled_dot_product_attention(heads[0], heads[1], heads[2], in[3]);
+    return out.transpose(1, 2).reshape({-1, s.hidden});
+  };
   return {.name = "attention_unequal_lengths",
           .inputs =
               [=] {
@@ -227,12 +270,8 @@ KernelCase attention_unequal_lengths(const KernelShape& s) {
                                real.view({sequences, 1, 1, kLongest}).to(s.device)};
               },
           .bert = [=](const Tensors& in) { return ops::attention(in[0], in[1], kLongest, s.heads, ops::Dropout{}); },
-          .aten =
-              [=](const Tensors& in) {
-                const Tensor heads = heads_of(in[2], kLongest, s.heads);
-                const Tensor out = at::scaled_dot_product_attention(heads[0], heads[1], heads[2], in[3]);
-                return out.transpose(1, 2).reshape({-1, s.hidden});
-              },
+          .aten = aten,
+          .rivals = attention_rivals(aten, s),
           .forward = products(2 * product),
           .backward = products(5 * product)};
 }
@@ -332,8 +371,10 @@ std::vector<ops::OptimizerTensors> unflatten(const Tensors& in, bool copies) {
            .ema = Tensors(static_cast<size_t>(n))}};
 }
 
-/// An update with the norm of the gradients, which clipping needs. Returns that norm.
+/// An update with the norm of the gradients, which clipping needs and which reads them once more (4 bytes). Returns
+/// that norm.
 KernelCase update(const std::string& name, UpdateRule rule, const KernelShape& s, double bytes) {
+  constexpr double kNormBytes = 4;
   struct State {
     ops::OptimizerStep step;
     ops::StepTensors scalars;
@@ -357,19 +398,20 @@ KernelCase update(const std::string& name, UpdateRule rule, const KernelShape& s
           .inputs = [s] { return optimizer_inputs(s); },
           .bert = op,
           .aten = plain(OpGroup::kOptimizer, op),
-          .forward = bytes_per_parameter(s, bytes),
-          .backward = {}};
+          .forward = bytes_per_parameter(s, kNormBytes + bytes),
+          .backward = {},
+          .update_bytes = bytes_per_parameter(s, bytes).bytes};
 }
 
-// Bytes of a parameter: the norm reads g (4); the first pass reads g, p, m, v and writes m, v and the update, the
-// second reads the update and p and writes p and the copy (2). With gradients of 2 bytes it would be 42.
+// Bytes of a parameter (cuda_ext/multi_tensor_optim.cu): the moments read g, p, m, v and write m, v (24); then p, m, v
+// are read once more, for the update again, and p and its copy written (16 + 2).
 KernelCase lamb(const KernelShape& s) {
-  return update("lamb", UpdateRule::kLamb, s, 4 + 16 + 12 + 8 + 4 + (low_precision(s) ? 2 : 0));
+  return update("lamb", UpdateRule::kLamb, s, 24 + 16 + (low_precision(s) ? 2 : 0));
 }
 
-// The norm reads g; then g, p, m, v are read, and p, m, v and the copy written. With gradients of 2 bytes: 30.
+// g, p, m, v are read, and p, m, v and the copy written.
 KernelCase adamw(const KernelShape& s) {
-  return update("adamw", UpdateRule::kAdamw, s, 4 + 16 + 12 + (low_precision(s) ? 2 : 0));
+  return update("adamw", UpdateRule::kAdamw, s, 16 + 12 + (low_precision(s) ? 2 : 0));
 }
 
 /// An operation of MultiTensor over gradients, and the same by ATen.

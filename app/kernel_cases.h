@@ -38,8 +38,14 @@ struct KernelCase {
   std::string name;
   std::function<Tensors()> inputs;  // floating-point ones are what the backward is with respect to
   Op bert, aten;                    // one result from the inputs
+  struct Rival {
+    std::string name;
+    Op op;
+  };
+  std::vector<Rival> rivals = {};  // the same as aten, by each of ATen's kernels; one that does not serve throws
   KernelCost forward;
   std::optional<KernelCost> backward;  // none: an update in place, one pass
+  double update_bytes = 0.0;           // an optimizer's forward.bytes without those of the norm
   bool consumes_first = false;         // backward may overwrite the first input: each round has its own
 };
 

@@ -96,7 +96,16 @@ TEST_CASE("Both sides of every kernel case compute the same", "[benchmark]") {
       run->forward();
     }
     check_close({ours.result()}, {theirs.result()});
-    check_close(ours.backward(), theirs.backward());
+    const Tensors gradients = ours.backward();
+    check_close(gradients, theirs.backward());
+    for (const KernelCase::Rival& rival : test.rivals) {
+      CAPTURE(rival.name);
+      KernelRun run(test, rival.op, inputs);
+      run.prepare();
+      run.forward();
+      check_close({ours.result()}, {run.result()});
+      check_close(gradients, run.backward());
+    }
   }
 }
 
@@ -200,6 +209,12 @@ TEST_CASE("bert benchmark kernels: a row for every pass, and JSON on the last li
     CHECK(row["ratio"].get<double>() > 0);
     CHECK(row.contains("bytes") != row.contains("flops"));
     CHECK(row.contains("copy_fraction") != row.contains("gemm_fraction"));
+    const bool optimizer = row["name"] == "lamb" || row["name"] == "adamw";
+    CHECK(row.contains("update_copy_fraction") == optimizer);
+    const bool attention = row["name"].get<std::string>().rfind("attention", 0) == 0;
+    CHECK(row.contains("aten_kernels") == attention);
+    if (attention) CHECK((row["aten_kernels"] == "flash" || row["aten_kernels"] == "math"));
+    if (optimizer) CHECK(row["update_copy_fraction"] < row["copy_fraction"]);
   }
   for (const KernelCase& test : kernel_cases(kSmall)) {
     CHECK(names.count(test.name + (test.backward ? " forward" : " update")) == 1);
@@ -233,7 +248,11 @@ TEST_CASE("Bytes and FLOPs of the cases", "[benchmark]") {
     } else if (test.name == "cross_entropy") {
       CHECK(test.forward.bytes == 15 * 7 * 2);
     } else if (test.name == "adamw") {  // 2 layers: 4 (h^2 + h) + 2 h i + i + 5 h
-      CHECK(test.forward.bytes == 2 * (4 * (100 + 10) + 2 * 400 + 40 + 5 * 10) * 34.0);
+      constexpr double kParameters = 2 * (4 * (100 + 10) + 2 * 400 + 40 + 5 * 10);
+      CHECK(test.forward.bytes == kParameters * 34);
+      CHECK(test.update_bytes == kParameters * 30);
+    } else if (test.name == "lamb") {
+      CHECK(test.update_bytes / test.forward.bytes == Approx(42.0 / 46));
     }
   }
 }
