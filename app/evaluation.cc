@@ -61,7 +61,7 @@ Evaluation evaluate_pretraining(TrainingStep& step, std::shared_ptr<const Pretra
     double* row = table.mutable_data_ptr<double>() + i * kColumns;
     row[kMlmLoss] = loss.mlm.item<double>() * masked;
     row[kNspLoss] = loss.nsp.item<double>() * sequences;
-    row[kMlmCorrect] = number_correct(output.mlm_logits, batch.masked_ids);
+    row[kMlmCorrect] = number_correct(output.mlm_logits.narrow(1, 0, vocab_size), batch.masked_ids);
     row[kNspCorrect] = number_correct(output.nsp_logits, batch.next_sentence_labels);
     row[kMasked] = masked;
     row[kSequences] = sequences;

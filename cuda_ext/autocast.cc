@@ -34,6 +34,12 @@ struct Autocast {
     return dispatch::qkv_linear(cast.low(x), query_weight, key_weight, value_weight, query_bias, key_bias, value_bias);
   }
 
+  // The same: it converts the weight while it adds the padding.
+  static Tensor padded_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t columns) {
+    const Autocast cast;
+    return dispatch::padded_linear(cast.low(x), weight, bias, columns);
+  }
+
   static std::tuple<Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(
       const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& gamma, const Tensor& beta, double eps,
       double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
@@ -62,6 +68,7 @@ struct Autocast {
   static void register_all(torch::Library& m) {
     m.impl("linear", linear);
     m.impl("qkv_linear", qkv_linear);
+    m.impl("padded_linear", padded_linear);
     m.impl("bias_dropout_residual_layer_norm", bias_dropout_residual_layer_norm);
     m.impl("embedding_layer_norm_dropout", embedding_layer_norm_dropout);
     m.impl("attention", attention);

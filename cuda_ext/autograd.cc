@@ -86,6 +86,25 @@ struct QkvLinear : Differentiable<QkvLinear> {
   }
 };
 
+struct PaddedLinear : Differentiable<PaddedLinear> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        int64_t columns) {
+    const Forward scope(ctx);
+    const Tensor padded = composite::padded_rows(weight, columns, x.scalar_type());
+    ctx->save_for_backward({x, padded});
+    ctx->saved_data["dtype"] = weight.scalar_type();
+    ctx->saved_data["rows"] = weight.size(0);
+    return dispatch::linear(x, padded, composite::padded_rows(bias, columns, x.scalar_type()));
+  }
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
+    const auto type = ctx->saved_data["dtype"].toScalarType();
+    const int64_t rows = ctx->saved_data["rows"].toInt();
+    auto [dx, dweight, dbias] =
+        dispatch::linear_backward(grad, saved[0], saved[1], std::array<bool, 3>{ctx->needs_input_grad(0), true, true});
+    return {dx, dweight.narrow(0, 0, rows).to(type), dbias.narrow(0, 0, rows).to(type), Tensor()};
+  }
+};
+
 struct BiasGelu : Differentiable<BiasGelu> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& bias, bool tanh) {
     const Forward scope(ctx);
@@ -252,6 +271,9 @@ Tensor qkv_linear(const Tensor& x, const Tensor& query_weight, const Tensor& key
                   const Tensor& query_bias, const Tensor& key_bias, const Tensor& value_bias) {
   return QkvLinear::apply(x, query_weight, key_weight, value_weight, query_bias, key_bias, value_bias);
 }
+Tensor padded_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t columns) {
+  return PaddedLinear::apply(x, weight, bias, columns);
+}
 Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh) { return BiasGelu::apply(x, bias, tanh); }
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
   return triple(LayerNorm::apply(x, gamma, beta, eps));
@@ -292,6 +314,7 @@ std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& lab
 TORCH_LIBRARY_IMPL(bert, Autograd, m) {
   m.impl("linear", bert::linear);
   m.impl("qkv_linear", bert::qkv_linear);
+  m.impl("padded_linear", bert::padded_linear);
   m.impl("bias_gelu", bert::bias_gelu);
   m.impl("layer_norm", bert::layer_norm);
   m.impl("bias_dropout_residual_layer_norm", bert::bias_dropout_residual_layer_norm);

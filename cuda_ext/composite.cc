@@ -314,4 +314,20 @@ Tensor qkv_linear(const Tensor& x, const Tensor& query_weight, const Tensor& key
                           join(query_bias, key_bias, value_bias).to(x.scalar_type()));
 }
 
+Tensor padded_rows(const Tensor& tensor, int64_t rows, at::ScalarType dtype) {
+  const int64_t own = tensor.size(0);
+  if (rows == own) return tensor.to(dtype);
+  at::DimVector sizes(tensor.sizes());
+  sizes[0] = rows;
+  const Tensor padded = at::empty(sizes, tensor.options().dtype(dtype));
+  padded.narrow(0, 0, own).copy_(tensor);
+  padded.narrow(0, own, rows - own).zero_();
+  return padded;
+}
+
+Tensor padded_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t columns) {
+  return dispatch::linear(x, padded_rows(weight, columns, x.scalar_type()),
+                          padded_rows(bias, columns, x.scalar_type()));
+}
+
 }  // namespace bert::composite

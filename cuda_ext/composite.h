@@ -79,6 +79,11 @@ std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Ten
 Tensor qkv_linear(const Tensor& x, const Tensor& query_weight, const Tensor& key_weight, const Tensor& value_weight,
                   const Tensor& query_bias, const Tensor& key_bias, const Tensor& value_bias);
 
+Tensor padded_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t columns);
+
+/// The tensor in a dtype, with rows of 0 behind its own up to `rows`; itself where nothing changes.
+Tensor padded_rows(const Tensor& tensor, int64_t rows, at::ScalarType dtype);
+
 /// The three laid end to end: a view where they are neighbours in one storage, else a copy.
 Tensor join(const Tensor& first, const Tensor& second, const Tensor& third);
 

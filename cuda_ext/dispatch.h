@@ -34,6 +34,7 @@ c10::TypedOperatorHandle<Signature> find(Signature*, const char* name) {
 BERT_OPERATOR(linear, kLinear);
 BERT_DISPATCH(linear_backward);
 BERT_OPERATOR(qkv_linear, kLinear);
+BERT_OPERATOR(padded_linear, kLinear);
 BERT_OPERATOR(bias_gelu, kGelu);
 BERT_DISPATCH(bias_gelu_backward);
 BERT_OPERATOR(layer_norm, kLayerNorm);

@@ -14,6 +14,7 @@
 
 #include "cuda_ext/composite.h"
 #include "cuda_ext/dispatch.h"
+#include "cuda_ext/padded_linear.h"
 
 TORCH_LIBRARY(bert, m) {
   m.def("linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
@@ -22,6 +23,7 @@ TORCH_LIBRARY(bert, m) {
       "qkv_linear(Tensor x, Tensor query_weight, Tensor key_weight, Tensor value_weight, Tensor query_bias, Tensor "
       "key_bias, "
       "Tensor value_bias) -> Tensor");
+  m.def("padded_linear(Tensor x, Tensor weight, Tensor bias, int columns) -> Tensor");
   m.def("bias_gelu(Tensor x, Tensor bias, bool tanh) -> Tensor");
   m.def("bias_gelu_backward(Tensor grad, Tensor x, Tensor bias, bool tanh) -> (Tensor dx, Tensor dbias)");
   m.def("layer_norm(Tensor x, Tensor gamma, Tensor beta, float eps) -> (Tensor y, Tensor mean, Tensor rstd)");
@@ -73,6 +75,7 @@ TORCH_LIBRARY_IMPL(bert, CompositeExplicitAutograd, m) {
   m.impl("linear", composite::linear);
   m.impl("linear_backward", composite::linear_backward);
   m.impl("qkv_linear", composite::qkv_linear);
+  m.impl("padded_linear", composite::padded_linear);
   m.impl("bias_gelu", composite::bias_gelu);
   m.impl("bias_gelu_backward", composite::bias_gelu_backward);
   m.impl("layer_norm", composite::layer_norm);
@@ -160,6 +163,15 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check("linear", "weight", weight, {-1, x.size(1)}, x);
   if (bias.defined()) check("linear", "bias", bias, {weight.size(0)}, x);
   return dispatch::linear(x, weight, optional(bias));
+}
+
+Tensor padded_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t columns) {
+  check("padded_linear", "x", x, {-1, -1}, x);
+  check("padded_linear", "weight", weight, {-1, x.size(1)}, x);
+  check("padded_linear", "bias", bias, {weight.size(0)}, x);
+  TORCH_CHECK(columns >= weight.size(0), "padded_linear: columns must be at least the weight's ", weight.size(0),
+              " rows, got ", columns);
+  return dispatch::padded_linear(x, weight, bias, columns);
 }
 
 Tensor qkv_linear(const Tensor& x, const QkvParameters& parameters) {

@@ -42,6 +42,10 @@ Tensor qkv_linear(const Tensor& x, const Tensor& query_weight, const Tensor& key
                  1);
 }
 
+Tensor padded_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t columns) {
+  return at::constant_pad_nd(at::linear(x, weight, bias), {0, columns - weight.size(0)});
+}
+
 Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh) {
   return at::gelu(x + bias.to(x.scalar_type()), tanh ? "tanh" : "none");
 }

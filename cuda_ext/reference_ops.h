@@ -45,6 +45,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias)
 Tensor qkv_linear(const Tensor& x, const Tensor& query_weight, const Tensor& key_weight, const Tensor& value_weight,
                   const Tensor& query_bias, const Tensor& key_bias, const Tensor& value_bias);
 
+/// linear, with columns of 0 behind it.
+Tensor padded_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t columns);
+
 Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh);
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps);

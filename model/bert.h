@@ -210,9 +210,9 @@ struct BertPredictionHeadTransformImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertPredictionHeadTransform);
 
-/// Logits over the vocabulary, [M, H] -> [M, V]. The decoder's weight is the word embedding: it belongs to the
-/// embeddings and is passed in, because named_parameters() would list a second registration and an optimizer would
-/// update it twice.
+/// Logits over the vocabulary, [M, H] -> [M, V], on CUDA with padding: Note [Padded vocabulary], padded_linear.h. The
+/// decoder's weight is the word embedding: it belongs to the embeddings and is passed in, because named_parameters()
+/// would list a second registration and an optimizer would update it twice.
 struct BertLMPredictionHeadImpl : torch::nn::Module {
   explicit BertLMPredictionHeadImpl(const BertConfig& config);
   torch::Tensor forward(const torch::Tensor& hidden_states, const torch::Tensor& word_embeddings);
@@ -232,7 +232,7 @@ TORCH_MODULE(BertPreTrainingHeads);
 // ---- models with heads: forward is packed, or padded for people ----
 
 struct PretrainingOutput {
-  torch::Tensor mlm_logits;  // [M, V], the masked rows only; or [B, S, V] with zeros at padding
+  torch::Tensor mlm_logits;  // [M, V], on CUDA [M, >= V], the masked rows only; or [B, S, V] with zeros at padding
   torch::Tensor nsp_logits;  // [B, 2]
 };
 

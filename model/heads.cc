@@ -2,6 +2,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include "cuda_ext/padded_linear.h"
 #include "cuda_ext/philox.h"
 #include "model/bert.h"
 
@@ -9,6 +10,14 @@ namespace bert {
 namespace {
 
 torch::Tensor first_rows(const PackedBatch& batch) { return batch.cu_seqlens.narrow(0, 0, batch.num_sequences()); }
+
+/// Of the logits: whole 16-byte vectors of half precision on CUDA, Note [Padded vocabulary]. The CPU's products do not
+/// care.
+int64_t logit_columns(const torch::Tensor& word_embeddings) {
+  constexpr int64_t kVector = 8;
+  const int64_t words = word_embeddings.size(0);
+  return word_embeddings.is_cuda() ? (words + kVector - 1) / kVector * kVector : words;
+}
 
 /// Dropout before a classifier: `rows` of the batch are what `x` has, or all of them where `rows` is undefined.
 torch::Tensor head_dropout(const torch::Tensor& x, const PackedBatch& batch, const torch::Tensor& rows, double p,
@@ -36,7 +45,10 @@ BertLMPredictionHeadImpl::BertLMPredictionHeadImpl(const BertConfig& config)
 
 torch::Tensor BertLMPredictionHeadImpl::forward(const torch::Tensor& hidden_states,
                                                 const torch::Tensor& word_embeddings) {
-  return ops::linear(transform->forward(hidden_states), word_embeddings, bias);
+  const torch::Tensor x = transform->forward(hidden_states);
+  const int64_t columns = logit_columns(word_embeddings);
+  return columns == bias.size(0) ? ops::linear(x, word_embeddings, bias)
+                                 : ops::padded_linear(x, word_embeddings, bias, columns);
 }
 
 BertPreTrainingHeadsImpl::BertPreTrainingHeadsImpl(const BertConfig& config)
@@ -62,7 +74,8 @@ PretrainingOutput BertForPreTrainingImpl::forward(const torch::Tensor& input_ids
   const BertModelOutput output = bert->forward(input.batch, dropout_seed);
   const torch::Tensor logits =
       cls->predictions->forward(output.last_hidden_state, bert->embeddings->word_embeddings->weight);
-  return {.mlm_logits = input.unpack(logits), .nsp_logits = cls->seq_relationship->forward(output.pooler_output)};
+  return {.mlm_logits = input.unpack(logits.narrow(1, 0, bert->config.vocab_size)),
+          .nsp_logits = cls->seq_relationship->forward(output.pooler_output)};
 }
 
 PretrainingLoss pretraining_loss(const PretrainingOutput& output, const PackedBatch& batch, int64_t vocab_size) {

@@ -21,6 +21,7 @@
 #include "cuda_ext/compat.h"
 #include "cuda_ext/dispatch.h"
 #include "cuda_ext/ops.h"
+#include "cuda_ext/padded_linear.h"
 #include "data/files.h"
 #include "tests/testing.h"
 #include "tests/tiny_pretraining.h"
@@ -148,6 +149,13 @@ std::vector<Case> cases(int64_t tokens, int64_t width) {
                     {},
                     {},
                     8.0});  // sums of products
+  result.push_back(
+      {"padded_linear",
+       [](const Tensors& a, const Tensors&, const Tensors&) { return ops::padded_linear(a[0], a[1], a[2], 56); },
+       {randn({tokens, width}, 1), randn({50, width}, 2), randn({50}, 3)},
+       {},
+       {},
+       8.0});  // sums of products
   result.push_back({"qkv_linear",
                     [](const Tensors& a, const Tensors&, const Tensors&) {
                       return ops::qkv_linear(a[0], {a[1], a[2], a[3], a[4], a[5], a[6]});

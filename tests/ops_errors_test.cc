@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda_ext/padded_linear.h"
 #include "tests/ops_testing.h"
 
 namespace bert {
@@ -38,6 +39,9 @@ std::vector<Operator> operators(int64_t rows) {
       {"linear",
        {{"x", x}, {"weight", weight}, {"bias", vector, true}},
        [](const Tensors& in) { return ops::linear(in[0], in[1], in[2]); }},
+      {"padded_linear",
+       {{"x", x}, {"weight", weight}, {"bias", vector}},
+       [](const Tensors& in) { return ops::padded_linear(in[0], in[1], in[2], kHidden + 2); }},
       {"qkv_linear",
        {{"x", x},
         {"query_weight", weight},
