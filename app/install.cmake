@@ -32,7 +32,7 @@ install(DIRECTORY ${CMAKE_BINARY_DIR}/include/ DESTINATION include)
 target_include_directories(bert_torch INTERFACE $<INSTALL_INTERFACE:include>)
 target_compile_features(bert_torch INTERFACE cxx_std_20)
 target_link_libraries(bert_torch INTERFACE $<INSTALL_INTERFACE:bert::libtorch>)
-set_target_properties(bert_torch PROPERTIES EXPORT_NAME bert INSTALL_RPATH "$ORIGIN;${TORCH_ROOT}/lib" INSTALL_RPATH_USE_LINK_PATH ON)
+set_target_properties(bert_torch PROPERTIES EXPORT_NAME bert)
 install(TARGETS bert bertrun RUNTIME DESTINATION bin)
 install(TARGETS bert_torch EXPORT bertTargets LIBRARY DESTINATION lib)
 

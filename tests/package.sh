@@ -15,6 +15,8 @@ cmake -S "$here/program" -B "$here/program/build" -G Ninja -DCMAKE_PREFIX_PATH="
 cmake --build "$here/program/build"
 "$here/program/build/program"
 
+"$(dirname "$source")/runpath.sh" "$here"/moved/bin/* "$here/moved/lib/libbert.so" || fail "of what is installed"
+
 # The package names no place of this machine but that of LibTorch.
 root=$(cd "$source/../.." && pwd)
 ! grep -rl -e "$here/first" -e "$root" "$here/moved/include" "$here/moved/lib/cmake" || fail "these files name the source tree"

@@ -101,6 +101,8 @@ for binary in "${binaries[@]}"; do
   passed=$((passed + cases - wrong)) failed=$((failed + wrong))
 done
 if [ -z "$filter$sanitized" ]; then
+  mapfile -t built < <(find "$build" -maxdepth 2 -type f \( -name libbert.so -o -name bert -o -name bertrun -o -name 'bert_tests*' \) -perm -u+x)
+  check "no program looks for libraries in the current directory" "$root/tests/runpath.sh" "${built[@]}"
   check "a program outside of the tree trains with the installed library" "$root/tests/package.sh" "$build"
   lane=()  # --slow: every test tagged [cuda], on the CPU in a device's place
   [ -z "$slow" ] || lane=(--tests '*ropout*')
