@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# tests/gpu.sh pack DIR [--build BUILD] [--text FILE]
+# tests/gpu.sh pack DIR [--build BUILD] [--text FILE] [--peer FILE]
 # tests/gpu.sh run DIR --output OUT [--emulate] [--libtorch DIR] [--peer FILE] [--lengths FILE] [--parts A,B] [--tests F] [--minutes N]
 # tests/gpu.sh selftest BUILD [--tests F]
 #
 # The GPU lane. `pack` builds with CUDA for Hopper and makes a relocatable tree of at most 48 MiB; `run` measures it on a machine that has
-# a GPU and LibTorch 2.11 and nothing else of ours. It needs no package, no network and no root, and ends within 9 minutes.
+# a GPU and LibTorch 2.11 and nothing else of ours. It needs no package, no network and no root, and ends within 9 minutes. Where that
+# machine's C++ runtime is older than ours, the tree's is taken.
 #
 #   --build BUILD   pack what is built there, instead of building in build-gpu/ (bert bertrun bert_tests bert_tests_cuda)
 #   --text FILE     English text for the training runs; default: README.md
 #   --output OUT    directory for gpu.json, the report, and gpu.log, all output of all parts; both are there even when a part fails
 #   --emulate       without a GPU: the same parts on the CPU, tiny, and the kernels in the emulator
 #   --libtorch DIR  the torch package or LibTorch directory; default: that of python3
-#   --peer FILE     a script that times Hugging Face's step (its flags: --size --batch --length --lengths --precision --device --steps)
+#   --peer FILE     a script that times Hugging Face's step (its flags: --size --batch --length --lengths --precision --device --steps);
+#                   pack puts it into the tree, and run takes that one unless told otherwise
 #   --lengths FILE  sequence lengths, one a line, for a step on real lengths
 #   --parts A,B     of doctor tests emulator training repeatable kernels steps; default all
 #   --tests F       of the tests tagged [cuda] those that match, in Catch2's words; default all
@@ -29,26 +31,41 @@ die() { echo "gpu: ${*:2}" >&2; exit "$1"; }
 # ---- pack ----
 max_bytes=$((48 * 1024 * 1024))
 
-# Shared libraries of `FILE`... that a machine with LibTorch and a C++ runtime may lack: those that Debian's packages brought.
-libraries_of() {
-  ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
-    grep -Ev '/(lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s)\.so|ld-linux|lib(torch|c10|gomp|cud|cu[a-z]*|nv[a-zA-Z]*|nccl|shm|caffe2|mkl|omp)[^/]*$)' || true
+# What every machine with LibTorch has: the C library, and what lies beside LibTorch (CUDA's libraries too).
+everywhere='lib(c|m|dl|rt|pthread|util|resolv)\.so|ld-linux|lib(torch|c10|gomp|cud|cu[a-z]*|nv[a-zA-Z]*|nccl|shm|caffe2|mkl|omp)[^/]*$'
+# The C++ runtime, which may be older there than what we were built with.
+runtime='lib(stdc\+\+|gcc_s)\.so'
+
+# Shared libraries of `FILE`... that such a machine may lack: those that Debian's packages brought.
+libraries_of() { ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u | grep -Ev "/($everywhere|$runtime)" || true; }
+runtime_of() { ldd "$@" | awk '$2 == "=>" {print $3}' | sort -u | grep -E "/$runtime" || true; }
+
+# Names that files of the tree DIR need and that neither it nor every machine has.
+missing_from() {
+  local name
+  readelf -d "$1"/bin/* "$1"/lib/* | sed -nE 's/.*\(NEEDED\).*\[(.*)\]$/\1/p' | sort -u | grep -Ev "^($everywhere|$runtime)" |
+    while read -r name; do [ -e "$1/lib/$name" ] || [ -e "$1/bin/$name" ] || echo "$name"; done
 }
 
 pack() {
-  local into=$1 build=$2 text=$3 program
+  local into=$1 build=$2 text=$3 peer=$4 program library missing
   if [ -z "$build" ]; then
     build=$root/build-gpu
     "$root/app/setup.sh" --cuda --build "$build" -DCMAKE_CUDA_ARCHITECTURES=90-real bert bertrun bert_tests bert_tests_cuda
   fi
   rm -rf "$into"
-  mkdir -p "$into/bin" "$into/lib" "$into/configs" "$into/data"
+  mkdir -p "$into/bin" "$into/lib" "$into/fallback" "$into/configs" "$into/data"
   for program in bert bertrun libbert.so tests/bert_tests tests/bert_tests_cuda; do
     [ -e "$build/$program" ] || die 66 "$build has no $program; build it with app/setup.sh --cuda --build $build $(basename $program)"
     cp "$build/$program" "$into/bin/"
   done
   strip --strip-unneeded "$into"/bin/*
   for library in $(libraries_of "$into"/bin/*); do cp -L "$library" "$into/lib/"; done
+  for library in $(runtime_of "$into"/bin/*); do cp -L "$library" "$into/fallback/"; done
+  missing=$(missing_from "$into")
+  [ -z "$missing" ] || die 1 "$into lacks libraries that its programs need: $missing"
+  "$root/tests/runpath.sh" "$into"/bin/* || die 1 "build $build again"
+  [ -z "$peer" ] || cp "$peer" "$into/peer.py"
   cp "$root"/configs/bert-base.json "$root"/configs/bert-large.json "$into/configs/"
   cp "$script" "$into/gpu.sh"
   git -C "$root" describe --always --dirty >"$into/commit" 2>/dev/null || echo unknown >"$into/commit"
@@ -284,6 +301,14 @@ run() {
   local paths=$tree/lib:$libtorch/lib place
   for place in "$libtorch"/../nvidia/cu13/lib "$libtorch"/../nvidia/*/lib; do [ ! -d "$place" ] || paths+=:$place; done
   export LD_LIBRARY_PATH=$paths${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  # An older C++ runtime than ours: the loader names the version that it lacks.
+  local cxx="the machine's" loads
+  loads=$(ldd "$tree"/bin/* 2>&1 || true)
+  if grep -qE "version .(GLIBCXX|CXXABI|GCC)_.* not found|$runtime.* not found" <<<"$loads"; then
+    export LD_LIBRARY_PATH=$tree/fallback:$LD_LIBRARY_PATH
+    cxx="the tree's"
+  fi
+  [ -n "$peer" ] || [ ! -e "$tree/peer.py" ] || peer=$tree/peer.py
 
   machine="$(uname -sr), $(nproc) x $(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)"
   device_name=none driver=none result=passed parts=""
@@ -304,7 +329,7 @@ run() {
   fi
 
   exec 3>&1 >"$out/gpu.log" 2>&1
-  say "gpu: $(cat "$tree/commit") on ${device_name:-none}, driver ${driver:-none}, LibTorch $torch_version, $machine"
+  say "gpu: $(cat "$tree/commit") on ${device_name:-none}, driver ${driver:-none}, LibTorch $torch_version, $cxx C++ runtime, $machine"
   for name in doctor tests emulator training repeatable kernels steps; do part $name; done
   say "gpu: $result in $SECONDS s: $out/gpu.json, $out/gpu.log"
   [ $result = passed ]
@@ -317,16 +342,35 @@ selftest() {
   trap 'rm -rf "$work"' EXIT
   torch=$(ldd "$build/libbert.so" | awk '/libtorch_cpu.so/ {print $3}')
   torch=$(cd "$(dirname "$torch")/.." && pwd)
-  "$script" pack "$work/tree" --build "$build"
+  echo 'import json; print(json.dumps({"tokens_per_second": 1.0}))' >"$work/peer.py"
+  "$script" pack "$work/tree" --build "$build" --peer "$work/peer.py"
   mv "$work/tree" "$work/moved"  # relocatable
   lane() {  # lane NAME FLAG...
-    env -u LD_LIBRARY_PATH "$work/moved/gpu.sh" run "$work/moved" --output "$work/$1" --emulate --libtorch "$torch" "${@:2}"
+    env -u LD_LIBRARY_PATH ${older:+"LD_LIBRARY_PATH=$older"} "$work/moved/gpu.sh" run "$work/moved" --output "$work/$1" --emulate --libtorch "$torch" "${@:2}"
   }
   says() { grep -q "$2" "$work/$1/gpu.json" || { cat "$work/$1/gpu.json"; die 1 "gpu.json of the $1 run lacks $2"; }; }
+  local older="" library
   lane whole --tests "$filter" || { cat "$work/whole/gpu.log"; die 1 "the lane failed in emulation"; }
   says whole '"result": "passed"'
   says whole '"skipped": 0'
-  says whole 'Hugging Face.s step: not measured'
+  if command -v python3 >/dev/null; then says whole '"peer": {"tokens_per_second": 1.0}, "ratio": [0-9]'; fi
+  rm "$work/moved/peer.py"
+  # A library that is not packed is missed, also on a machine that has it.
+  for library in "$work"/moved/lib/*; do
+    mv "$library" "$work/aside"
+    [ "$(missing_from "$work/moved")" = "$(basename "$library")" ] || die 1 "$(basename "$library") is not missed when it is not there"
+    mv "$work/aside" "$library"
+  done
+  # On a machine with an older C++ runtime, the tree's is taken.
+  mkdir "$work/runtime"
+  echo 'GLIBCXX_3.4 {};' >"$work/map"
+  "${CXX:-c++}" -shared -nostdlib -Wl,--version-script="$work/map" -Wl,-soname,libstdc++.so.6 -x c++ /dev/null -o "$work/runtime/libstdc++.so.6"
+  older=$work/runtime
+  lane older --parts doctor,steps || { cat "$work/older/gpu.log"; die 1 "the lane failed beside an older C++ runtime"; }
+  grep -q "the tree's C++ runtime" "$work/older/gpu.log" || die 1 "an older C++ runtime was not seen"
+  grep -q "the machine's C++ runtime" "$work/whole/gpu.log" || die 1 "the machine's C++ runtime was not taken"
+  says older 'Hugging Face.s step: not measured'
+  older=""
   # With a broken test program the other parts still run, and the report says what failed.
   printf '#!/bin/sh\nexit 139\n' >"$work/moved/bin/bert_tests"
   if lane broken --parts tests,emulator; then die 1 "the lane passed without its tests"; fi
@@ -371,7 +415,7 @@ for file in "$text" ${peer:+"$peer"} ${lengths:+"$lengths"}; do
   [ -r "$file" ] || die 66 "cannot read $file"
 done
 case $verb in
-  pack) pack "$(readlink -m "$tree")" "$build" "$text" ;;
+  pack) pack "$(readlink -m "$tree")" "$build" "$text" "$peer" ;;
   run)
     [ -n "$out" ] || die 2 "run wants --output OUT"
     [ -n "$emulate" ] || [ -e /dev/nvidiactl ] || [ -e /proc/driver/nvidia/version ] || die 66 "there is no NVIDIA driver; --emulate runs the lane on the CPU"
