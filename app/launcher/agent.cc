@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "app/launcher/console.h"
 #include "app/launcher/event_loop.h"
 #include "app/launcher/failure.h"
+#include "app/launcher/file_timer.h"
 #include "app/launcher/job_link.h"
 #include "app/launcher/job_token.h"
 #include "app/launcher/process_guard.h"
@@ -77,6 +79,10 @@ class Agent {
         workers_(guard_),
         link_(make_job_link(loop_, config, token_.bytes(), [this](const JobOrder& order) { obey(order); })) {
     if (!config.numa_binding.empty()) topology_ = machine_topology();
+    if (!config.file_timer) return;
+    const char* path = std::getenv("TORCHELASTIC_TIMER_FILE");
+    timers_.emplace(loop_, path != nullptr ? path : "",
+                    [this](pid_t pid, const std::string& scope, int signal) { time_out(pid, scope, signal); });
   }
 
   int run() {
@@ -134,6 +140,7 @@ class Agent {
         spec.command = worker_command(config_, rank);
         spec.environment = worker_environment(config_, assignment, store, rank, spec.files.error_file);
         spec.environment[kMarkVariable] = mark_;
+        if (timers_) spec.environment["TORCHELASTIC_TIMER_FILE"] = timers_->path();
         if (!config_.numa_binding.empty())
           spec.processors = processors_of_rank(topology_, config_.numa_binding, rank, config_.nproc_per_node);
         workers_.start(spec, rank);
@@ -172,6 +179,17 @@ class Agent {
     }
   }
 
+  /// A rank's process is not through with something in time, as the rank itself has set it.
+  void time_out(pid_t pid, const std::string& scope, int signal) {
+    const auto rank = workers_.rank_of(pid);
+    if (!rank) return;  // it has gone, or is not ours to kill
+    const std::string what =
+        fmt::format("rank {} (host {}, pid {}): its timer {} has expired", assignment_.first_rank + rank->local_rank,
+                    config_.rendezvous.local_addr, pid, scope);
+    say(what + (signal > 0 ? "; sending " + signal_name(signal) : ""));
+    if (signal > 0) kill(pid, signal);
+  }
+
   [[nodiscard]] std::string describe_suspended(const RunningWorker& worker) const {
     return fmt::format("rank {} (host {}, pid {}) is stopped", assignment_.first_rank + worker.local_rank,
                        config_.rendezvous.local_addr, worker.pid);
@@ -181,6 +199,7 @@ class Agent {
     if (kill_timer_) loop_.cancel(*kill_timer_);
     kill_timer_.reset();
     logs_.finish_attempt();
+    if (timers_) timers_->clear();
     if (!succeeded_) kill_marked(mark_);
     link_->stopped(assignment_.round, verdict_.said());
   }
@@ -276,6 +295,7 @@ class Agent {
   ProcessGuard guard_;
   WorkerGroup workers_;
   std::unique_ptr<JobLink> link_;
+  std::optional<FileTimer> timers_;
   MachineTopology topology_;
   Assignment assignment_{.round = -1};
   std::vector<RankTraces> traces_;  // by local rank

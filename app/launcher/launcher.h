@@ -39,6 +39,10 @@
 // restart; the others are left alone to save too, for 300 s. --save-timeout sets both times; then comes SIGKILL. A
 // second signal ends all at once. 75 is the job's code only when every rank could save (verdict.h).
 //
+// Timers (file_timer.h). With TORCHELASTIC_ENABLE_FILE_TIMER=1 ranks can set timers for themselves through torch's
+// FileTimerClient; a process of a rank whose timer expires gets the signal that it asked for, and its rank's end is
+// then a failure like any other (torchrun kills itself as well).
+//
 // Ranks lead sessions of their own and die with bertrun (PR_SET_PDEATHSIG); a small guard process kills what they have
 // started (process_guard.h).
 //

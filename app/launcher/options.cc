@@ -393,9 +393,7 @@ void print_notes(const LaunchOptions& options, const LaunchConfig& config, const
   if (options.start_method != defaults.start_method) meaningless("--start-method");
   if (options.event_log_handler != defaults.event_log_handler) meaningless("--event-log-handler");
   if (options.logs_specs != defaults.logs_specs) meaningless("--logs-specs");
-  for (const char* variable : {"TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_HEALTH_CHECK_PORT"}) {
-    if (std::getenv(variable) != nullptr) meaningless(variable);
-  }
+  if (std::getenv("TORCHELASTIC_HEALTH_CHECK_PORT") != nullptr) meaningless("TORCHELASTIC_HEALTH_CHECK_PORT");
   note_unused_rendezvous(options, given);
   note_unused_logs(options, config.logs);
   if (config.nproc_per_node > 1 && std::getenv("OMP_NUM_THREADS") == nullptr) {
@@ -481,6 +479,8 @@ std::optional<LaunchConfig> parse_launch_command(int argc, char** argv) {
   config.signals_to_handle = options.signals_to_handle;
   config.virtual_local_rank = options.virtual_local_rank;
   set_timeouts(options, config);
+  const char* timers = std::getenv("TORCHELASTIC_ENABLE_FILE_TIMER");
+  config.file_timer = timers != nullptr && std::string(timers) == "1";
   config.command = command_of(options, std::move(command));
   print_notes(options, config, [&](const std::string& name) {
     std::string variable;

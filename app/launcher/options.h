@@ -110,6 +110,7 @@ struct LaunchConfig {
   std::vector<int> ending_signals;  // forwarded, then the job ends
   std::string signals_to_handle;    // as given: TORCHELASTIC_SIGNALS_TO_HANDLE
   bool virtual_local_rank = false;
+  bool file_timer = false;               // TORCHELASTIC_ENABLE_FILE_TIMER=1: file_timer.h
   double shutdown_timeout_seconds = 30;  // between a forwarded signal and SIGKILL
   double save_timeout_seconds = 300;     // between a rank's 75 and SIGKILL to those that are still saving
   double failure_grace_seconds = 0.7;    // between SIGTERM and SIGKILL when a rank has died

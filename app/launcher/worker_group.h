@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -60,6 +61,8 @@ class WorkerGroup {
   [[nodiscard]] std::vector<RunningWorker> suspended() const;
   /// SIGKILL to one rank's processes.
   void kill_one(pid_t pid);
+  /// The rank of whose session the process is.
+  [[nodiscard]] std::optional<RunningWorker> rank_of(pid_t process) const;
   /// Those that have ended since the last call; in a stopped group their leftover processes are killed with them.
   std::vector<WorkerExit> reap();
   /// From now on ranks that end by a signal of ours are `stopped`, and their leftovers are killed.
