@@ -19,6 +19,7 @@
 #include "app/config.h"
 #include "app/distributed_environment.h"
 #include "app/kernel_benchmark.h"
+#include "app/output_paths.h"
 #include "app/precision_curves.h"
 #include "app/step_benchmark.h"
 #include "app/threads.h"
@@ -225,6 +226,8 @@ Json run_kernels(const BenchmarkOptions& options) {
 
 Json run_precisions(const BenchmarkOptions& options) {
   PretrainConfig config = load_pretrain_config(options.config, {});
+  const std::string csv = options.output + ".csv", svg = options.output + ".svg";
+  check_outputs({{"--output", csv}, {"--output", svg}}, {{"--config", options.config}});
   config.device = options.device;
   Json report = header("precisions", options, select_device(config.device, 0),
                        fmt::format("{}", fmt::join(options.precisions, ",")));
@@ -236,8 +239,7 @@ Json run_precisions(const BenchmarkOptions& options) {
                  curve.loss.back());
     }
   });
-  for (const auto& [name, text] :
-       {std::pair{options.output + ".csv", curves_to_csv(curves)}, {options.output + ".svg", curves_to_svg(curves)}}) {
+  for (const auto& [name, text] : {std::pair{csv, curves_to_csv(curves)}, {svg, curves_to_svg(curves)}}) {
     AtomicFile file(name);
     file.write(text);
     file.commit();

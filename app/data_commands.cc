@@ -7,7 +7,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "app/command_line.h"
+#include "app/output_paths.h"
 #include "app/percentage.h"
 #include "app/standard_input.h"
 #include "data/error.h"
@@ -137,15 +137,9 @@ int create(int argc, char** argv) {
   PretrainingDataConfig::visit_fields(options.examples, OptionAdder(app));
   TokenizerConfig::visit_fields(options.tokenizer, OptionAdder(app));
   if (!parse_command_line(app, argc, argv)) return kOk;
-  for (const std::string& path : options.input) {
-    for (const std::string& output : {options.output, options.validation_output}) {
-      std::error_code absent;
-      if (std::filesystem::equivalent(path, output, absent))
-        throw UsageError(output + ": is an input too; write elsewhere");
-    }
-  }
-  if (options.output == options.validation_output)
-    throw UsageError("--output and --validation-output name one file: " + options.output);
+  std::vector<NamedPath> inputs = named_paths("--input", options.input);
+  inputs.push_back({"--vocab", options.vocab});
+  check_outputs({{"--output", options.output}, {"--validation-output", options.validation_output}}, inputs);
 
   const auto start = std::chrono::steady_clock::now();
   Percentage percentage;
@@ -197,8 +191,6 @@ int split(int argc, char** argv) {
   const int64_t invalid = drop_invalid_utf8(text);
   if (invalid > 0) fmt::print(stderr, "bert data split: dropped {} invalid UTF-8 sequences\n", invalid);
   split_prose(text, [](std::string_view line) { std::cout << line << '\n'; });
-  std::cout.flush();
-  if (!std::cout) throw IoError("stdout: cannot write");
   return kOk;
 }
 

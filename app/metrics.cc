@@ -11,34 +11,29 @@
 #include <filesystem>
 #include <vector>
 
-#include "data/error.h"
-#include "data/files.h"
-
 namespace bert {
+namespace {
 
-MetricsFile::MetricsFile(const std::string& path, int64_t last_step) : path_(path) {
-  if (std::filesystem::exists(path)) {
-    const std::string old = read_file(path);
-    std::string kept;
-    for (size_t begin = 0, end; (end = old.find('\n', begin)) != std::string::npos; begin = end + 1) {
-      const std::string line = old.substr(begin, end - begin);
-      const auto parsed = nlohmann::json::parse(line, nullptr, false);
-      if (parsed.is_object() && parsed.value("step", int64_t{0}) <= last_step) kept += line + "\n";
-    }
-    if (kept != old) {
-      AtomicFile file(path);
-      file.write(kept);
-      file.commit();
-    }
+/// Drops the lines of steps after `last_step`, and what is no line of JSON. Returns `path`.
+const std::string& without_later_lines(const std::string& path, int64_t last_step) {
+  if (!std::filesystem::exists(path)) return path;
+  const std::string old = read_file(path);
+  std::string kept;
+  for (size_t begin = 0, end; (end = old.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const std::string line = old.substr(begin, end - begin);
+    const auto parsed = nlohmann::json::parse(line, nullptr, false);
+    if (parsed.is_object() && parsed.value("step", int64_t{0}) <= last_step) kept += line + "\n";
   }
-  file_.open(path, std::ios::app);
-  if (!file_) throw IoError(path + ": cannot open for writing; is the run directory writable?");
+  if (kept == old) return path;
+  AtomicFile file(path);
+  file.write(kept);
+  file.commit();
+  return path;
 }
 
-void MetricsFile::write(const nlohmann::ordered_json& line) {
-  file_ << line.dump() << '\n' << std::flush;
-  if (!file_) throw IoError(path_ + ": write failed; is the disk full?");
-}
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& path, int64_t last_step) : file_(without_later_lines(path, last_step)) {}
 
 double FlopCounter::forward_of_sequence(int64_t length) const {
   const auto h = static_cast<double>(config_.hidden_size), s = static_cast<double>(length);

@@ -3,10 +3,10 @@
 
 #include <chrono>
 #include <cstdint>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "data/files.h"
 #include "model/config.h"
 
 namespace bert {
@@ -17,11 +17,11 @@ class MetricsFile {
   /// Opens `path` for appending. Lines of steps after `last_step` (a run that was killed after its last checkpoint) are
   /// dropped first, as is a torn last line. Throws IoError.
   MetricsFile(const std::string& path, int64_t last_step);
-  void write(const nlohmann::ordered_json& line);
+  /// Throws IoError with path, and for a full disk needed and free.
+  void write(const nlohmann::ordered_json& line) { file_.write(line.dump() + "\n"); }
 
  private:
-  std::string path_;
-  std::ofstream file_;
+  AppendedFile file_;
 };
 
 /// Training FLOPs of batches, counted as 3 times the forward's matrix products (backward = 2 forwards); the MLM head on

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "app/command_line.h"
+#include "app/output_paths.h"
 #include "app/percentage.h"
 #include "data/error.h"
 #include "data/files.h"
@@ -205,6 +206,7 @@ int vocab_command(int argc, char** argv) {
   app.footer("Example: bert vocab --input book.txt --size 8000 --output vocab.txt");
   if (!parse_command_line(app, argc, argv)) return kOk;
   config.tokenizer.do_lower_case = !cased;
+  check_outputs({{"--output", output}}, named_paths("--input", inputs));
 
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<MappedFile>> files;  // all are opened before the first is read

@@ -54,6 +54,15 @@ struct Descriptor {
   ~Descriptor() { close(value); }
 };
 
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "directory";
+  if (S_ISCHR(mode)) return "character device";
+  if (S_ISBLK(mode)) return "block device";
+  if (S_ISFIFO(mode)) return "pipe";
+  if (S_ISSOCK(mode)) return "socket";
+  return "special file";
+}
+
 /// Writes all bytes; `offset` is a place in the file.
 void write_fully(int descriptor, const std::string& path, int64_t offset, const char* data, size_t bytes) {
   while (bytes > 0) {
@@ -68,9 +77,27 @@ void write_fully(int descriptor, const std::string& path, int64_t offset, const 
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+std::string writable_target(const std::string& path) {
+  struct stat status {};
+  const bool exists = stat(path.c_str(), &status) == 0;
+  if (!exists && errno != ENOENT) throw_io_error(path, "create", errno);
+  if (exists && !S_ISREG(status.st_mode)) {
+    throw IoError(fmt::format("{}: cannot write: it is a {}, and what is written whole has to be a regular file. {}",
+                              path, kind_of(status.st_mode),
+                              S_ISDIR(status.st_mode) ? "Name a file in it." : "Name a file, and print that."));
+  }
+  std::filesystem::path target = path;
+  constexpr int kMostLinks = 40;  // as the kernel's
+  for (int links = 0; std::filesystem::is_symlink(target); ++links) {
+    if (links == kMostLinks) throw_io_error(path, "create", ELOOP);
+    target = target.parent_path() / std::filesystem::read_symlink(target);
+  }
+  return target.string();
+}
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), target_(writable_target(path_)) {
   static std::atomic<int> count{0};  // two files of one process under one name do not share a temporary
-  temporary_ = fmt::format("{}.tmp-{}-{}", path_, getpid(), ++count);
+  temporary_ = fmt::format("{}.tmp-{}-{}", target_, getpid(), ++count);
   descriptor_ = open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw_io_error(path_, "create", errno);
 }
@@ -98,13 +125,31 @@ void AtomicFile::commit() {
   if (fsync(descriptor_) != 0) throw_io_error(path_, "sync", errno);
   const int descriptor = descriptor_;
   descriptor_ = -1;
-  const bool moved = close(descriptor) == 0 && rename(temporary_.c_str(), path_.c_str()) == 0;
+  const bool moved = close(descriptor) == 0 && rename(temporary_.c_str(), target_.c_str()) == 0;
   if (!moved) {
     const int error = errno;
     unlink(temporary_.c_str());
     throw_io_error(path_, "close and rename", error);
   }
-  sync_path(directory_of(path_));
+  sync_path(directory_of(target_));
+}
+
+AppendedFile::AppendedFile(const std::string& path)
+    : path_(path), descriptor_(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
+  if (descriptor_ < 0) throw_io_error(path, "open", errno);
+}
+
+AppendedFile::~AppendedFile() { close(descriptor_); }
+
+void AppendedFile::write(std::string_view text) {
+  struct stat status {};
+  if (fstat(descriptor_, &status) != 0) throw_io_error(path_, "write", errno);
+  try {
+    write_fully(descriptor_, path_, status.st_size, text.data(), text.size());
+  } catch (const IoError&) {
+    static_cast<void>(ftruncate(descriptor_, status.st_size) == 0);  // as well as it goes
+    throw;
+  }
 }
 
 std::string read_file(const std::string& path, int64_t limit) {

@@ -10,9 +10,14 @@ struct XXH3_state_s;
 
 namespace bert {
 
-/// Writes a file under a temporary name beside `path` and renames it on commit(); without commit() the destructor
-/// removes it, and an earlier file at `path` stays as it was. Every failure throws IoError with path, what failed, and
-/// for a full disk needed and free.
+/// The file that writing to `path` makes or replaces: `path` with its symbolic links followed, also where the last of
+/// them points to nothing yet. Throws IoError when something other than a regular file is there: renaming over a device
+/// or a pipe would put a file in its place.
+std::string writable_target(const std::string& path);
+
+/// Writes a file under a temporary name beside writable_target(path) and renames it on commit(); without commit() the
+/// destructor removes it, and an earlier file at `path` stays as it was. Every failure throws IoError with path, what
+/// failed, and for a full disk needed and free.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -29,9 +34,25 @@ class AtomicFile {
   void commit();
 
  private:
-  std::string path_, temporary_;
+  std::string path_, target_, temporary_;
   int descriptor_ = -1;
   int64_t size_ = 0;
+};
+
+/// A file that grows by whole pieces: logs. Every failure throws IoError as AtomicFile's do.
+class AppendedFile {
+ public:
+  explicit AppendedFile(const std::string& path);
+  ~AppendedFile();
+  AppendedFile(const AppendedFile&) = delete;
+  AppendedFile& operator=(const AppendedFile&) = delete;
+
+  /// When it throws, no part of `text` stays in the file.
+  void write(std::string_view text);
+
+ private:
+  std::string path_;
+  int descriptor_;
 };
 
 /// The whole file. Throws InputMissing, IoError, or DataError when it is larger than `limit` bytes.

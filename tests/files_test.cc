@@ -116,6 +116,36 @@ TEST_CASE("checksum is XXH3-128, whole or in pieces", "[unit][files]") {
   CHECK(pieces.hexadecimal() == checksum(text.data(), text.size()));
 }
 
+TEST_CASE("AppendedFile adds whole pieces, and none that does not fit", "[unit][files]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("log");
+  std::ofstream(path) << "first\n";
+  {
+    AppendedFile file(path);
+    file.write("second\n");
+    const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+    rlimit old_limit{};
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &old_limit) == 0);
+    const rlimit small{16, old_limit.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    std::string message;
+    try {
+      file.write("the third\n");
+    } catch (const IoError& error) {
+      message = error.what();
+    }
+    setrlimit(RLIMIT_FSIZE, &old_limit);
+    std::signal(SIGXFSZ, old_handler);
+    CHECK_THAT(message, Contains(path) && Contains("too large"));
+    file.write("4\n");
+  }
+  CHECK(read_file(path) == "first\nsecond\n4\n");
+  CHECK_THROWS_WITH(
+      AppendedFile("/dev/full").write("some bytes"),
+      Contains("/dev/full: cannot write: the disk is full: 10 bytes more are needed") && Contains("free"));
+  CHECK_THROWS_WITH(AppendedFile(directory.path("no/file")), Contains("No such file"));
+}
+
 TEST_CASE("sync_path takes files and directories", "[unit][files]") {
   const TemporaryDirectory directory;
   std::ofstream(directory.path("file")) << "x";
