@@ -146,6 +146,7 @@ int doctor_command(int argc, char** argv) {
     report.bad("checksum", "XXH3-128 self-test failed", "reinstall libxxhash; do not trust checkpoints written here");
   }
   check_libtorch(report);
+  flush_standard_output();
   return report.problems() == 0 ? kOk : kInputMissing;
 }
 

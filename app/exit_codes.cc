@@ -1,13 +1,34 @@
 #include "app/exit_codes.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <iostream>
 #include <new>
+#include <system_error>
 
 #include "app/config.h"
 #include "app/error_report.h"
 #include "data/error.h"
 
 namespace bert {
+namespace {
+
+constexpr const char* kOutOfMemoryAdvice =
+    "A run needs less with a lower micro_batch_size, a smaller model or gradient_checkpointing=true; the making of "
+    "examples with less text at once.";
+
+}  // namespace
+
+void flush_standard_output() {
+  // std::cout writes through stdout, so that one look at its end sees what any of the two has lost.
+  errno = 0;
+  std::cout.flush();
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && std::ferror(stdout) == 0 && std::cout) return;
+  throw IoError(std::string("standard output: cannot write") +
+                (errno != 0 ? std::string(": ") + std::strerror(errno) : "") + "; what was printed is not whole");
+}
 
 int exit_code_of_current_exception(std::string& type, std::string& message) {
   try {
@@ -40,10 +61,18 @@ int exit_code_of_current_exception(std::string& type, std::string& message) {
     type = "RefusedError";
     message = error.what();
     return kRefused;
+  } catch (const OutOfMemory& error) {
+    type = "OutOfMemory";
+    message = std::string(error.what()) + ". " + kOutOfMemoryAdvice;
+    return kOutOfMemory;
   } catch (const std::bad_alloc&) {
     type = "OutOfMemory";
-    message = "out of memory; use a smaller micro_batch_size or fewer workers";
+    message = std::string("out of memory. ") + kOutOfMemoryAdvice;
     return kOutOfMemory;
+  } catch (const std::system_error& error) {
+    type = "IoError";
+    message = error.what();
+    return kIo;
   } catch (const std::exception& error) {
     type = "InternalError";
     message = error.what();
@@ -53,7 +82,9 @@ int exit_code_of_current_exception(std::string& type, std::string& message) {
 
 int guarded(const std::string& name, const std::function<int()>& command) {
   try {
-    return command();
+    const int code = command();
+    if (code == kOk || code == kSlower) flush_standard_output();
+    return code;
   } catch (...) {
     std::string type, message;
     const int code = exit_code_of_current_exception(type, message);

@@ -27,6 +27,11 @@ struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// More memory was asked for than there is: exit code 71.
+struct OutOfMemory : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 /// Another rank or the rendezvous failed: exit code 69.
 struct PeerError : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -40,8 +45,12 @@ struct RefusedError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Runs `command`, prints "<name>: <message>" for what it throws, writes torch's error file where there is one
-/// (app/error_report.h), and returns the exit code.
+/// Throws IoError when anything that was printed to standard output is lost.
+void flush_standard_output();
+
+/// Runs `command` and what it printed to its end, prints "<name>: <message>" for what is thrown, writes torch's error
+/// file where there is one (app/error_report.h), and returns the exit code. A command that ended with 0 or 1 but whose
+/// standard output could not be written ends with kIo.
 int guarded(const std::string& name, const std::function<int()>& command);
 
 }  // namespace bert

@@ -1,4 +1,5 @@
 // bert: git-style verbs. This executable holds those that need no LibTorch; the others live in libbert.so beside it.
+#include <csignal>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -68,8 +69,10 @@ int run(int argc, char** argv) {
   }
   const std::string name = argv[1];
   if (name == "--help" || name == "-h" || name == "help") {
-    print_help(stdout);
-    return kOk;
+    return guarded("bert", [] {
+      print_help(stdout);
+      return kOk;
+    });
   }
   if (name == "--version") return guarded("bert", [&] { return version_command(argc - 1, argv + 1); });
   for (const Verb& verb : kVerbs) {
@@ -86,4 +89,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace bert
 
-int main(int argc, char** argv) { return bert::run(argc, argv); }
+int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit fails to be written, with path and message, and kills nothing
+  return bert::run(argc, argv);
+}

@@ -11,6 +11,7 @@
 #include "app/exit_codes.h"
 #include "app/fail_point.h"
 #include "app/predict.h"
+#include "app/torch_errors.h"
 #include "app/trainer.h"
 
 namespace bert {
@@ -53,7 +54,7 @@ void keep_large_blocks() {
 extern "C" int bert_torch_command(int argc, char** argv) {
   const std::string verb = argv[0];
   bert::keep_large_blocks();
-  return bert::guarded("bert " + verb, [&] {
+  const auto run = [&] {
     bert::check_fail_point();
     if (verb == "pretrain") return bert::pretrain_command(argc, argv);
     if (verb == "predict") return bert::predict_command(argc, argv);
@@ -62,5 +63,6 @@ extern "C" int bert_torch_command(int argc, char** argv) {
     if (verb == "doctor") return bert::check_libtorch();
     if (verb == "version") return bert::print_versions();
     throw bert::UsageError("no such verb");
-  });
+  };
+  return bert::guarded("bert " + verb, [&] { return bert::with_plain_errors(run); });
 }

@@ -1,0 +1,125 @@
+// How the programs end, as a shell sees it: a full standard output, too little memory.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "app/checkpoint_files.h"
+#include "app/exit_codes.h"
+#include "app/trainer.h"
+#include "data/files.h"
+#include "tests/pretrain_process.h"
+#include "tests/testing.h"
+#include "tests/tiny_pretraining.h"
+
+using namespace bert;
+using bert::testing::Contains;
+using bert::testing::TemporaryDirectory;
+using bert::testing::tiny;
+
+namespace {
+
+struct Ending {
+  int code = 0;
+  std::string said;  // on standard error
+};
+
+/// Runs `bert ARGUMENTS...` with its standard output into `output`. `prepare` runs in the new process first.
+Ending run(const TemporaryDirectory& directory, std::vector<std::string> arguments, const char* output,
+           const std::function<void()>& prepare = {}) {
+  arguments.insert(arguments.begin(), "bert");
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  const std::string errors = directory.path("stderr"), input = directory.path("vocab.txt");
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(open(input.c_str(), O_RDONLY), STDIN_FILENO);
+    dup2(open(output, O_WRONLY), STDOUT_FILENO);
+    dup2(open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+    if (prepare) prepare();
+    execv(BERT_EXECUTABLE, argv.data());
+    _exit(127);
+  }
+  const int code = testing::result_of(pid);
+  return {code, read_file(errors)};
+}
+
+}  // namespace
+
+TEST_CASE("A verb whose standard output is lost ends with 74", "[process]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.max_steps = config.stop_at_step = 2;
+  config.checkpoint_every = 1;
+  REQUIRE(pretrain(config, false) == kOk);
+  const std::string file = directory.path("run.json"), run_directory = config.run_directory,
+                    shard = directory.path("train.shard"), vocabulary = directory.path("vocab.txt"),
+                    first = checkpoint_directory(run_directory, 1), second = checkpoint_directory(run_directory, 2);
+  std::ofstream(file) << to_json(config);
+  std::vector<std::vector<std::string>> commands = {
+      {"--help"},
+      {"--version"},
+      {"version"},
+      {"doctor"},
+      {"tokenize", "--vocab", vocabulary},
+      {"data", "--help"},
+      {"data", "create", "--input", vocabulary, "--vocab", vocabulary, "--output", directory.path("made.shard")},
+      {"data", "split"},
+      {"data", "verify", shard},
+      {"data", "show", shard},
+      {"data", "stats", shard},
+      {"predict", "--checkpoint", run_directory, "5 [MASK] 7"},
+      {"predict", "--checkpoint", run_directory, "--task", "features", "5 6 7"},
+      {"checkpoint", "list", run_directory},
+      {"checkpoint", "verify", run_directory},
+      {"checkpoint", "diff", first, second},
+      {"config", "validate", file},
+      {"config", "show", file},
+      {"config", "schema"},
+      {"config", "diff", file, std::string(BERT_SOURCE_DIR) + "/configs/bert-base.json"},
+      {"plan", file},
+      {"benchmark", "step", "--config", file, "--batch", "2", "--length", "8", "--steps", "1", "--warmup", "0"}};
+  for (const char* verb :
+       {"vocab", "tokenize", "data create", "data split", "data verify", "data show", "data stats", "pretrain",
+        "predict", "export", "checkpoint list", "config show", "benchmark step", "plan", "doctor", "version"}) {
+    std::vector<std::string>& command = commands.emplace_back();
+    std::istringstream words(verb);
+    for (std::string word; words >> word;) command.push_back(word);
+    command.emplace_back("--help");
+  }
+  for (const auto& command : commands) {
+    std::string line;
+    for (const std::string& word : command) line += " " + word;
+    CAPTURE(line);
+    const Ending lost = run(directory, command, "/dev/full");
+    CHECK(lost.code == kIo);
+    CHECK_THAT(lost.said, Contains("cannot write"));
+    if (command.back() != "--help") continue;
+    CHECK(run(directory, command, "/dev/null").code == kOk);
+  }
+  CHECK(run(directory, {"pretrain", file}, "/dev/full").code == kOk);  // which says nothing there
+}
+
+TEST_CASE("Too little memory ends with 71 and a sentence", "[process]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.model.vocab_size = 1 << 20;
+  config.model.hidden_size = 4096;  // the table of words alone takes 16 GiB
+  config.model.intermediate_size = 64;
+  const std::string file = directory.path("run.json");
+  std::ofstream(file) << to_json(config);
+  const Ending ending = run(directory, {"pretrain", file}, "/dev/null", [] {
+    const rlimit limit{rlim_t{8} << 30, rlim_t{8} << 30};
+    setrlimit(RLIMIT_AS, &limit);
+  });
+  CHECK(ending.code == kOutOfMemory);
+  CHECK_THAT(ending.said,
+             Contains("bert pretrain: out of memory") && Contains("lower micro_batch_size") && !Contains("frame #"));
+}
