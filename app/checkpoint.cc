@@ -76,11 +76,12 @@ void write_checkpoint(const std::string& directory, const Checkpoint& checkpoint
   const std::vector<TensorSource> model = sources_of(checkpoint.model);
   const std::vector<TensorSource> optimizer = sources_of(checkpoint.optimizer);
   const std::string state = write_checkpoint_state(checkpoint.state);
-  CheckpointWriter writer(directory,
-                          safetensors_bytes(model) + safetensors_bytes(optimizer) + static_cast<int64_t>(state.size()));
+  CheckpointWriter writer(directory, safetensors_bytes(model) + safetensors_bytes(optimizer) +
+                                         static_cast<int64_t>(state.size() + checkpoint.tokenizer_model.size()));
   writer.add_tensors(kModelFile, model);
   writer.add_tensors(kOptimizerFile, optimizer);
   writer.add_text(kStateFile, state);
+  if (!checkpoint.tokenizer_model.empty()) writer.add_text(kTokenizerFile, checkpoint.tokenizer_model);
   writer.publish();
 }
 
@@ -110,6 +111,7 @@ Checkpoint load_checkpoint(const std::string& directory, CheckpointParts parts) 
   checkpoint.model = read_safetensors(directory + "/" + kModelFile);
   const std::string state = directory + "/" + kStateFile;
   checkpoint.state = parse_checkpoint_state(read_file(state), state);
+  if (manifest.contains(kTokenizerFile)) checkpoint.tokenizer_model = read_file(directory + "/" + kTokenizerFile);
   if (manifest.count(kOptimizerFile) == 0) return checkpoint;
   const std::string optimizer = directory + "/" + kOptimizerFile;
   if (parts == CheckpointParts::kModelAndOptimizer) checkpoint.optimizer = read_safetensors(optimizer);

@@ -14,7 +14,8 @@ struct Checkpoint {
   StateDict model;
   StateDict optimizer;
   CheckpointState state;
-  bool averaged = false;  // `model` holds moving averages
+  std::string tokenizer_model;  // bytes of a SentencePiece model; "" with a WordPiece vocabulary, which `state` has
+  bool averaged = false;        // `model` holds moving averages
 };
 
 /// Writes RUN/checkpoints/step-<state.step>, points RUN/latest to it and keeps the `keep` newest. Returns its

@@ -193,8 +193,13 @@ Manifest verify_checkpoint(const std::string& directory) {
 std::optional<CheckpointEntry> newest_valid_checkpoint(const std::string& run_directory,
                                                        const std::function<void(const std::string& message)>& report) {
   std::error_code absent;
+  const std::string directory = checkpoints_directory(run_directory);
+  if (fs::exists(directory) && !fs::is_directory(directory)) {
+    throw IoError(directory +
+                  ": is a file, and the run keeps its checkpoints in a directory of this name; move it away");
+  }
   std::vector<std::string> stale;
-  for (const auto& entry : fs::directory_iterator(checkpoints_directory(run_directory), absent)) {
+  for (const auto& entry : fs::directory_iterator(directory, absent)) {
     if (entry.path().filename().string().rfind(kTemporaryPrefix, 0) == 0) stale.push_back(entry.path().string());
   }
   for (const std::string& path : stale) remove_tree(path);

@@ -20,6 +20,7 @@ namespace bert {
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kStateFile = "state.json";
+inline constexpr const char* kTokenizerFile = "tokenizer.model";  // of runs with a SentencePiece model
 inline constexpr const char* kManifestFile = "MANIFEST.json";
 
 /// RUN/checkpoints/step-00000100.
@@ -46,7 +47,7 @@ Manifest verify_checkpoint(const std::string& directory);
 
 /// The newest checkpoint that verifies. Newer ones that do not are renamed to step-....damaged, and `report` is told
 /// which and why; directories that an ended process has left half-written are removed. For the holder of the RunLock
-/// only. Throws IoError.
+/// only. Throws IoError, also when RUN/checkpoints is no directory.
 std::optional<CheckpointEntry> newest_valid_checkpoint(const std::string& run_directory,
                                                        const std::function<void(const std::string& message)>& report);
 

@@ -24,6 +24,10 @@ std::string write_checkpoint_state(const CheckpointState& state) {
                    {"vocabulary", state.vocabulary},
                    {"do_lower_case", state.do_lower_case},
                    {"metrics", state.metrics}};
+  if (!state.config_sha256.empty()) document["config_sha256"] = state.config_sha256;
+  for (const auto& [key, identity] : state.data) {
+    document["data"][key] = {{"content_checksum", identity.content_checksum}, {"examples", identity.examples}};
+  }
   document["config"] = state.config.empty() ? json::object() : parse_bounded_json(state.config, "the configuration");
   try {
     return document.dump(1) + "\n";
@@ -51,6 +55,15 @@ CheckpointState parse_checkpoint_state(const std::string& text, const std::strin
   for (const auto& [name, value] : rng.items()) state.rng[name] = string_member(rng, name.c_str(), file);
   const json& config = member(document, "config", json::value_t::object, file);
   if (!config.empty()) state.config = config.dump(2) + "\n";
+  if (document.contains("config_sha256")) state.config_sha256 = string_member(document, "config_sha256", file);
+  if (document.contains("data")) {
+    const json& data = member(document, "data", json::value_t::object, file);
+    for (const auto& item : data.items()) {
+      const json& identity = member(data, item.key().c_str(), json::value_t::object, file);
+      state.data[item.key()] = {.content_checksum = string_member(identity, "content_checksum", file),
+                                .examples = integer_member(identity, "examples", file)};
+    }
+  }
   for (const json& token : member(document, "vocabulary", json::value_t::array, file)) {
     if (!token.is_string()) throw DataError(file + ": \"vocabulary\": want a list of strings");
     state.vocabulary.push_back(token.get<std::string>());

@@ -7,6 +7,14 @@
 
 namespace bert {
 
+/// Which examples a run was made of: enough to know them again, and read from the shards' headers alone.
+struct DataIdentity {
+  std::string content_checksum;  // PretrainingShards::content_checksum()
+  int64_t examples = 0;
+
+  bool operator==(const DataIdentity&) const = default;
+};
+
 /// What a checkpoint keeps beside tensors: state.json.
 struct CheckpointState {
   int64_t step = 0;              // applied optimizer steps
@@ -15,8 +23,10 @@ struct CheckpointState {
   double loss_scale = 1;         // optim/amp.h
   int64_t growth_tracker = 0;
   std::map<std::string, std::string> rng;  // generator states as hexadecimal digits, by name
-  std::string config;                   // the run's resolved configuration, as to_json wrote it; "" when there is none
-  std::vector<std::string> vocabulary;  // tokens by id, so that a checkpoint predicts by itself
+  std::string config;         // the run's resolved configuration, as to_json wrote it; "" when there is none
+  std::string config_sha256;  // of the run that wrote it; "" in older checkpoints
+  std::map<std::string, DataIdentity> data;  // by key: train, validation where it was open; none in older ones
+  std::vector<std::string> vocabulary;       // tokens by id, so that a checkpoint predicts by itself
   bool do_lower_case = true;
   std::map<std::string, double> metrics;  // the last figures by plain names; NaN where there is none
 

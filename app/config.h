@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/json_config.h"
+#include "data/config.h"
 #include "model/config.h"
 #include "optim/config.h"
 
@@ -16,7 +17,7 @@ struct PretrainDataConfig {
   std::vector<std::string> train;
   std::vector<std::string> validation;
   std::string vocab_file;
-  bool do_lower_case = true;
+  TokenizerConfig tokenizer;  // its fields stand among these, as Google's flags do
   int64_t max_eval_examples = 10000;
   bool log_sample_ids = false;
 
@@ -24,8 +25,8 @@ struct PretrainDataConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit("train", self.train, "shards to train on: files or directories", kPath);
     visit("validation", self.validation, "shards held out for evaluation", kPath);
-    visit("vocab_file", self.vocab_file, "vocab.txt that the shards were made with", kPath);
-    visit("do_lower_case", self.do_lower_case, "the vocabulary is uncased");
+    visit("vocab_file", self.vocab_file, "vocab.txt or SentencePiece *.model that the shards were made with", kPath);
+    TokenizerConfig::visit_fields(self.tokenizer, visit);
     visit("max_eval_examples", self.max_eval_examples, "held-out examples that one evaluation reads; 0 = all", 0,
           int64_t{1} << 40);
     visit("log_sample_ids", self.log_sample_ids,

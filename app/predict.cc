@@ -9,6 +9,7 @@
 
 #include "app/command_line.h"
 #include "app/config.h"
+#include "app/output_paths.h"
 #include "app/predictor.h"
 #include "app/standard_input.h"
 #include "data/error.h"
@@ -137,6 +138,7 @@ int export_command(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--raw-weights", raw_weights, kRawWeightsHelp);
   if (!parse_command_line(app, argc, argv)) return kOk;
+  check_outputs({{"--output", output}}, {});
   const Checkpoint checkpoint = load_checkpoint(
       resolve_checkpoint(checkpoint_path), raw_weights ? CheckpointParts::kModel : CheckpointParts::kAveragedModel);
   const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, checkpoint_path + "/state.json");
@@ -152,19 +154,20 @@ int export_command(int argc, char** argv) {
     for (const std::string& token : checkpoint.state.vocabulary) vocabulary += token + "\n";
     nlohmann::ordered_json extra = nlohmann::json::parse(bert::to_json(config))["model"];
     extra["model_type"] = "bert";
-    extra["do_lower_case"] = checkpoint.state.do_lower_case;
+    extra["do_lower_case"] = config.data.tokenizer.do_lower_case;
+    extra["max_input_chars_per_word"] = config.data.tokenizer.max_input_chars_per_word;
+    ExtraFiles files = {{"config.json", extra.dump(2) + "\n"}, {"vocab.txt", vocabulary}};
+    if (!checkpoint.tokenizer_model.empty()) files[kTokenizerFile] = checkpoint.tokenizer_model;
     AtomicFile file(output);
     std::exception_ptr failure;
-    save_torchscript(
-        export_torchscript(*model, dtype), {{"config.json", extra.dump(2) + "\n"}, {"vocab.txt", vocabulary}},
-        [&](const void* data, size_t bytes) {
-          try {
-            if (!failure) file.write(data, bytes);
-          } catch (const IoError&) {
-            failure = std::current_exception();  // LibTorch calls this in a destructor: nothing may leave it
-          }
-          return bytes;
-        });
+    save_torchscript(export_torchscript(*model, dtype), files, [&](const void* data, size_t bytes) {
+      try {
+        if (!failure) file.write(data, bytes);
+      } catch (const IoError&) {
+        failure = std::current_exception();  // LibTorch calls this in a destructor: nothing may leave it
+      }
+      return bytes;
+    });
     if (failure) std::rethrow_exception(failure);
     file.commit();
   }

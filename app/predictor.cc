@@ -15,12 +15,11 @@
 namespace bert {
 namespace {
 
-constexpr const char* kMask = "[MASK]";
+constexpr std::string_view kMask = "[MASK]";
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 
-std::unique_ptr<Tokenizer> make_wordpiece(std::vector<std::string> tokens, bool do_lower_case,
+std::unique_ptr<Tokenizer> make_wordpiece(std::vector<std::string> tokens, TokenizerConfig config,
                                           const std::string& name) {
-  TokenizerConfig config;
-  config.do_lower_case = do_lower_case;
   config.match_special_tokens = true;  // [MASK] in the text
   return std::make_unique<WordPieceTokenizer>(Vocabulary(std::move(tokens), name), config);
 }
@@ -51,8 +50,14 @@ Predictor::Predictor(const std::string& path, WeightsKind weights) {
 void Predictor::load_checkpoint_directory(const std::string& directory, WeightsKind weights) {
   Checkpoint checkpoint = load_checkpoint(
       directory, weights == WeightsKind::kRaw ? CheckpointParts::kModel : CheckpointParts::kAveragedModel);
-  config_ = parse_pretrain_config(checkpoint.state.config, directory + "/state.json").model;
-  tokenizer_ = make_wordpiece(std::move(checkpoint.state.vocabulary), checkpoint.state.do_lower_case, directory);
+  const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, directory + "/state.json");
+  config_ = config.model;
+  sentencepiece_ = !checkpoint.tokenizer_model.empty();
+  if (sentencepiece_) {
+    tokenizer_ = std::make_unique<SentencePieceTokenizer>(std::move(checkpoint.tokenizer_model), directory);
+  } else {
+    tokenizer_ = make_wordpiece(std::move(checkpoint.state.vocabulary), config.data.tokenizer, directory);
+  }
   model_ = BertForPreTraining(config_);
   load_state_dict(*model_, checkpoint.model);
   model_->eval();
@@ -60,7 +65,7 @@ void Predictor::load_checkpoint_directory(const std::string& directory, WeightsK
 
 void Predictor::load_export(const std::string& file) {
   std::istringstream bytes(read_file(file));
-  ExtraFiles extra = {{"config.json", ""}, {"vocab.txt", ""}};
+  ExtraFiles extra = {{"config.json", ""}, {"vocab.txt", ""}, {kTokenizerFile, ""}};
   try {
     script_ = load_torchscript(bytes, extra);
   } catch (const c10::Error& error) {
@@ -70,17 +75,32 @@ void Predictor::load_export(const std::string& file) {
   if (!config.is_object() || extra["vocab.txt"].empty()) {
     throw DataError(file + ": has no config.json and vocab.txt inside; `bert export` writes such files");
   }
-  std::vector<std::string> tokens;
-  std::istringstream lines(extra["vocab.txt"]);
-  for (std::string line; std::getline(lines, line);) tokens.push_back(line);
-  tokenizer_ = make_wordpiece(std::move(tokens), config.value("do_lower_case", true), file);
+  sentencepiece_ = !extra[kTokenizerFile].empty();
+  if (sentencepiece_) {
+    tokenizer_ = std::make_unique<SentencePieceTokenizer>(extra[kTokenizerFile], file);
+  } else {
+    std::vector<std::string> tokens;
+    std::istringstream lines(extra["vocab.txt"]);
+    for (std::string line; std::getline(lines, line);) tokens.push_back(line);
+    TokenizerConfig settings;
+    settings.do_lower_case = config.value("do_lower_case", settings.do_lower_case);
+    settings.max_input_chars_per_word = config.value("max_input_chars_per_word", settings.max_input_chars_per_word);
+    tokenizer_ = make_wordpiece(std::move(tokens), settings, file);
+  }
   config_.max_position_embeddings = config.value("max_position_embeddings", config_.max_position_embeddings);
 }
 
 torch::Tensor Predictor::encode(const std::string& text) const {
   const Vocabulary& vocabulary = tokenizer_->vocabulary();
   std::vector<int32_t> ids = {vocabulary.cls_id()};
-  tokenizer_->encode(text, ids);
+  for (size_t begin = 0;;) {
+    // A SentencePiece model knows no [MASK] in the text.
+    const size_t mask = sentencepiece_ ? text.find(kMask, begin) : std::string::npos;
+    tokenizer_->encode(std::string_view(text).substr(begin, mask - begin), ids);
+    if (mask == std::string::npos) break;
+    ids.push_back(vocabulary.mask_id());
+    begin = mask + kMask.size();
+  }
   ids.push_back(vocabulary.sep_id());
   if (static_cast<int64_t>(ids.size()) > config_.max_position_embeddings) {
     throw DataError("text of " + std::to_string(ids.size()) + " tokens: the model takes at most " +
@@ -98,13 +118,21 @@ torch::Tensor Predictor::mlm_logits(const torch::Tensor& input_ids) {
   return output.toTupleRef().elements()[0].toTensor();
 }
 
+std::string Predictor::word(int64_t token) const {
+  const std::string& text = tokenizer_->vocabulary().token(token);
+  return sentencepiece_ && text.starts_with(kSpaceMark) ? text.substr(kSpaceMark.size()) : text;
+}
+
 MaskFilling Predictor::fill_mask(const std::string& text, int64_t top_k) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor input_ids = encode(text);
   const int64_t mask_id = tokenizer_->vocabulary().mask_id();
   const torch::Tensor masked = input_ids[0].eq(mask_id).nonzero().flatten();
   if (masked.numel() == 0) throw DataError("no [MASK] in the text: " + shown(text));
-  const torch::Tensor probabilities = mlm_logits(input_ids)[0].index_select(0, masked).to(torch::kFloat32).softmax(-1);
+  // The model may have more rows than the vocabulary has tokens: padding, which no text means.
+  const torch::Tensor logits =
+      mlm_logits(input_ids)[0].index_select(0, masked).slice(-1, 0, tokenizer_->vocabulary().size());
+  const torch::Tensor probabilities = logits.to(torch::kFloat32).softmax(-1);
   const auto [scores, tokens] = probabilities.topk(std::min(top_k, probabilities.size(-1)), -1);
   MaskFilling result{.text = text, .masks = {}};
   size_t place = 0;
@@ -113,10 +141,10 @@ MaskFilling Predictor::fill_mask(const std::string& text, int64_t top_k) {
     std::vector<Filler>& fillers = result.masks.emplace_back();
     for (int64_t i = 0; i < scores.size(-1); ++i) {
       const auto token = tokens[mask][i].item<int64_t>();
-      std::string word = tokenizer_->vocabulary().token(token);
+      std::string filler = word(token);
       std::string sequence = text;
-      sequence.replace(place, std::string_view(kMask).size(), word);
-      fillers.push_back({scores[mask][i].item<double>(), token, std::move(word), std::move(sequence)});
+      sequence.replace(place, kMask.size(), filler);
+      fillers.push_back({scores[mask][i].item<double>(), token, std::move(filler), std::move(sequence)});
     }
   }
   return result;

@@ -64,9 +64,12 @@ class Predictor {
   /// [CLS] text [SEP], [1, S].
   [[nodiscard]] torch::Tensor encode(const std::string& text) const;
   torch::Tensor mlm_logits(const torch::Tensor& input_ids);
+  /// A token as a filler: without the mark that SentencePiece sets for the space before it.
+  [[nodiscard]] std::string word(int64_t token) const;
 
   BertConfig config_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  bool sentencepiece_ = false;
   BertForPreTraining model_{nullptr};
   std::optional<torch::jit::Module> script_;
 };

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <utility>
 
 #include "app/checkpoint.h"
+#include "app/checkpoint_fit.h"
 #include "app/command_line.h"
 #include "app/distributed_environment.h"
 #include "app/error_report.h"
@@ -18,6 +21,7 @@
 #include "app/metrics.h"
 #include "app/predictor.h"
 #include "app/process_group.h"
+#include "app/run_inputs.h"
 #include "app/run_lock.h"
 #include "app/sample_log.h"
 #include "app/stop_signals.h"
@@ -27,7 +31,7 @@
 #include "data/error.h"
 #include "data/files.h"
 #include "data/shard.h"
-#include "data/vocabulary.h"
+#include "data/tokenizer.h"
 
 namespace bert {
 namespace {
@@ -35,34 +39,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// ---- inputs ----
-
-std::shared_ptr<const PretrainingShards> open_shards(const std::vector<std::string>& paths, const char* key,
-                                                     const PretrainConfig& config, const Vocabulary& vocabulary) {
-  if (paths.empty()) throw ConfigError(std::string("data.") + key + ": names no shard; `bert data create` makes them");
-  auto shards = std::make_shared<const PretrainingShards>(paths);
-  if (shards->vocabulary_checksum() != vocabulary.hash()) {
-    throw ConfigError(std::string("data.") + key + ": " + paths.front() + " was made with another vocabulary than " +
-                      config.data.vocab_file);
-  }
-  if (shards->longest_row() > config.model.max_position_embeddings) {
-    throw ConfigError(std::string("data.") + key + ": has sequences of " + std::to_string(shards->longest_row()) +
-                      " tokens, model.max_position_embeddings is " +
-                      std::to_string(config.model.max_position_embeddings));
-  }
-  return shards;
-}
-
-Vocabulary load_vocabulary(const PretrainConfig& config) {
-  if (config.data.vocab_file.empty()) throw ConfigError("data.vocab_file: names no file; `bert vocab` makes one");
-  Vocabulary vocabulary = Vocabulary::load(config.data.vocab_file);
-  if (vocabulary.size() > config.model.vocab_size) {
-    throw ConfigError("model.vocab_size " + std::to_string(config.model.vocab_size) + ": " + config.data.vocab_file +
-                      " has " + std::to_string(vocabulary.size()) + " tokens");
-  }
-  return vocabulary;
-}
 
 DataLoaderConfig loader_config(const PretrainConfig& config, const DistributedEnvironment& environment,
                                bool pin_memory) {
@@ -82,8 +58,6 @@ DataLoaderConfig loader_config(const PretrainConfig& config, const DistributedEn
   loader.pin_memory = pin_memory;
   return loader;
 }
-
-// ---- the run ----
 
 class Trainer {
  public:
@@ -116,6 +90,9 @@ class Trainer {
   void log();
   void evaluate();
   void save();
+  /// A line of metrics.jsonl. When it cannot be written the run stops after a checkpoint, as by a signal, and then
+  /// throws what was in the way.
+  void write_metrics(const nlohmann::ordered_json& line);
   void write_summary();
   void say(const std::string& text) {
     if (chief()) progress_ ? progress_->message(text) : static_cast<void>(std::fprintf(stderr, "%s\n", text.c_str()));
@@ -123,15 +100,17 @@ class Trainer {
 
   PretrainConfig config_;
   DistributedEnvironment environment_;
-  Vocabulary vocabulary_;
+  std::unique_ptr<Tokenizer> tokenizer_;
   DataLoaderConfig loader_config_;
   ProcessGroupPtr group_;
   AgreedFlag stop_flag_;
   TrainingStep step_;
+  std::map<std::string, DataIdentity> data_;  // of the shards that are open
   std::shared_ptr<const PretrainingShards> validation_;
   std::optional<UnigramModel> unigram_;
   std::unique_ptr<PretrainingDataLoader> loader_;
   std::optional<MetricsFile> metrics_file_;
+  std::exception_ptr metrics_failure_;
   std::optional<Progress> progress_;
   FlopCounter flops_;
   double gemm_flops_;
@@ -153,7 +132,7 @@ class Trainer {
 Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device)
     : config_(config),
       environment_(environment),
-      vocabulary_(load_vocabulary(config)),
+      tokenizer_(load_tokenizer(config)),
       loader_config_(loader_config(config, environment, device.is_cuda())),
       group_(init_process_group({.backend = config.distributed.backend,
                                  .init_method = config.distributed.init_method,
@@ -164,10 +143,12 @@ Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& env
       step_(config, device, group_),
       flops_(config.model),
       gemm_flops_(measure_gemm(device, step_.compute_dtype())) {
-  const auto train = open_shards(config.data.train, "train", config, vocabulary_);
+  const auto train = open_shards(config, "train", *tokenizer_);
+  data_["train"] = identity_of(*train);
   loader_ = std::make_unique<PretrainingDataLoader>(train, loader_config_);
   if (config.evaluate_every > 0) {
-    validation_ = open_shards(config.data.validation, "validation", config, vocabulary_);
+    validation_ = open_shards(config, "validation", *tokenizer_);
+    data_["validation"] = identity_of(*validation_);
     unigram_.emplace(*train);
   }
 }
@@ -183,15 +164,20 @@ int64_t Trainer::next_stop() const {
 void Trainer::resume(const std::string& directory, bool allow_config_change) {
   const Checkpoint checkpoint = load_checkpoint(directory);
   const CheckpointState& state = checkpoint.state;
-  const auto differences = compare_for_resume(parse_pretrain_config(state.config, directory + "/state.json"), config_);
+  std::vector<std::string> differences = compare_data(state.data, data_);
+  for (const ConfigDifference& d :
+       compare_for_resume(parse_pretrain_config(state.config, directory + "/state.json"), config_)) {
+    differences.push_back(d.pointer + ": was " + d.before + ", now " + d.after);
+  }
   if (!differences.empty() && !allow_config_change) {
-    std::string message = "the configuration differs from that of " + directory + ":";
-    for (const ConfigDifference& d : differences)
-      message += "\n  " + d.pointer + ": was " + d.before + ", now " + d.after;
+    std::string message = "this run differs from that of " + directory + ":";
+    for (const std::string& difference : differences) message += "\n  " + difference;
     throw ConfigError(message + "\nuse another run_directory, or --allow-config-change");
   }
-  load_state_dict(*step_.model, checkpoint.model);
-  step_.optimizer->load_state_dict(checkpoint.optimizer);
+  fit_checkpoint(directory, state, config_, {"/model/", "/precision", "/optimizer/"}, [&] {
+    load_state_dict(*step_.model, checkpoint.model);
+    step_.optimizer->load_state_dict(checkpoint.optimizer);
+  });
   StateDict scaler;
   scaler.insert("scale", torch::tensor(state.loss_scale));
   scaler.insert("growth_tracker", torch::tensor(state.growth_tracker));
@@ -204,20 +190,28 @@ void Trainer::resume(const std::string& directory, bool allow_config_change) {
 
 void Trainer::start_from(const std::string& path) {
   const std::string directory = resolve_checkpoint(path);
-  const Checkpoint checkpoint = load_checkpoint(directory);
-  if (checkpoint.state.vocabulary != vocabulary_.tokens()) {
+  const Checkpoint checkpoint = [&] {
+    try {
+      return load_checkpoint(directory);
+    } catch (const InputMissing& error) {
+      throw InputMissing(std::string("initial_checkpoint: ") + error.what() + "; name a run directory or a checkpoint");
+    }
+  }();
+  if (checkpoint.state.vocabulary != tokenizer_->vocabulary().tokens()) {
     throw ConfigError("initial_checkpoint: " + directory + " was trained with another vocabulary than " +
                       config_.data.vocab_file);
   }
-  step_.start_phase({.weights = checkpoint.model,
-                     .optimizer_state = checkpoint.optimizer,
-                     .keep_moments = config_.initial_optimizer_state});
+  fit_checkpoint("initial_checkpoint: " + directory, checkpoint.state, config_, {"/model/"}, [&] {
+    step_.start_phase({.weights = checkpoint.model,
+                       .optimizer_state = checkpoint.optimizer,
+                       .keep_moments = config_.initial_optimizer_state});
+  });
   say("starting from the weights" + std::string(config_.initial_optimizer_state ? " and moments" : "") + " of " +
       directory);
 }
 
 bool Trainer::stop_requested() {
-  if (!stopping_) stopping_ = stop_flag_.exchange(StopSignals::arrived());
+  if (!stopping_) stopping_ = stop_flag_.exchange(StopSignals::arrived() || metrics_failure_ != nullptr);
   return stopping_;
 }
 
@@ -312,7 +306,7 @@ void Trainer::log() {
                                    {"tokens_per_second", m.tokens_per_second},
                                    {"mfu", m.mfu}};
     if (environment_.world_size > 1) line["exposed_communication_ms"] = exposed_communication_ms;
-    metrics_file_->write(line);
+    write_metrics(line);
     progress_->update(m);
   }
   sequences_per_second_ = m.sequences_per_second;
@@ -329,15 +323,15 @@ void Trainer::evaluate() {
   const Evaluation e = evaluate_pretraining(step_, validation_, *unigram_, config_.data.max_eval_examples);
   interval_start_ += Clock::now() - start;  // not training time
   if (!chief()) return;
-  metrics_file_->write({{"step", applied_},
-                        {"evaluation",
-                         {{"mlm_loss", e.mlm_loss},
-                          {"mlm_accuracy", e.mlm_accuracy},
-                          {"nsp_loss", e.nsp_loss},
-                          {"nsp_accuracy", e.nsp_accuracy},
-                          {"unigram_entropy", e.unigram_entropy},
-                          {"examples", e.examples},
-                          {"masked_tokens", e.masked_tokens}}}});
+  write_metrics({{"step", applied_},
+                 {"evaluation",
+                  {{"mlm_loss", e.mlm_loss},
+                   {"mlm_accuracy", e.mlm_accuracy},
+                   {"nsp_loss", e.nsp_loss},
+                   {"nsp_accuracy", e.nsp_accuracy},
+                   {"unigram_entropy", e.unigram_entropy},
+                   {"examples", e.examples},
+                   {"masked_tokens", e.masked_tokens}}}});
   char text[160];
   std::snprintf(text, sizeof text,
                 "step %ld: held-out mlm loss %.4f (word frequency %.4f), mlm accuracy %.3f, nsp accuracy %.3f",
@@ -350,6 +344,15 @@ void Trainer::evaluate() {
   if (applied_ == 0 && config_.initial_checkpoint.empty()) figures_["mlm_loss_untrained"] = e.mlm_loss;
 }
 
+void Trainer::write_metrics(const nlohmann::ordered_json& line) {
+  if (metrics_failure_) return;
+  try {
+    metrics_file_->write(line);
+  } catch (const IoError&) {
+    metrics_failure_ = std::current_exception();
+  }
+}
+
 void Trainer::save() {
   if (saved_ == applied_) return;
   saved_ = applied_;
@@ -357,7 +360,10 @@ void Trainer::save() {
   set_phase("checkpoint");
   step_.check_parameters();
   // Every rank takes part when the optimizer's state is sharded.
-  Checkpoint checkpoint{.model = state_dict(*step_.model), .optimizer = step_.optimizer->state_dict(), .state = {}};
+  Checkpoint checkpoint{.model = state_dict(*step_.model),
+                        .optimizer = step_.optimizer->state_dict(),
+                        .state = {},
+                        .tokenizer_model = {}};
   // A checkpoint may take longer to write than a collective may last; and a rank that stops says that it is written.
   const auto written = [&] {
     wait_for_rank(group_, 0, "checkpoint of step " + std::to_string(applied_), config_.distributed.timeout_seconds);
@@ -372,8 +378,13 @@ void Trainer::save() {
   state.loss_scale = step_.scaler.current_scale().item<double>();
   state.growth_tracker = step_.scaler.growth_tracker().item<int64_t>();
   state.config = to_json(config_);
-  state.vocabulary = vocabulary_.tokens();
-  state.do_lower_case = config_.data.do_lower_case;
+  state.config_sha256 = config_sha256(config_);
+  state.data = data_;
+  state.vocabulary = tokenizer_->vocabulary().tokens();
+  state.do_lower_case = config_.data.tokenizer.do_lower_case;
+  if (const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(tokenizer_.get())) {
+    checkpoint.tokenizer_model = pieces->model();
+  }
   state.metrics = figures_;
   save_checkpoint(config_.run_directory, checkpoint, config_.keep_checkpoints);
   written();
@@ -381,7 +392,8 @@ void Trainer::save() {
 
 void Trainer::write_summary() {
   if (!chief()) return;
-  nlohmann::ordered_json summary = {{"steps", applied_}, {"max_steps", config_.max_steps}};
+  nlohmann::ordered_json summary = {
+      {"steps", applied_}, {"max_steps", config_.max_steps}, {"config_sha256", config_sha256(config_)}};
   for (const auto& [name, value] : figures_) summary[name] = value;
   summary["sequences_per_second"] = sequences_per_second_;
   AtomicFile file(config_.run_directory + "/summary.json");
@@ -401,6 +413,12 @@ int Trainer::train() {
     if (due(config_.checkpoint_every) || applied_ == last_step() || stopping_) save();
   }
   if (progress_) progress_->finish();
+  const bool metrics_lost = step_.sum_over_ranks(int64_t{metrics_failure_ != nullptr}) > 0;  // all ranks end alike
+  if (metrics_failure_) {
+    say("stopped at step " + std::to_string(applied_) + ", with a checkpoint, as metrics.jsonl cannot be written");
+    std::rethrow_exception(metrics_failure_);
+  }
+  if (metrics_lost) return kIo;
   write_summary();
   if (!stopping_ || applied_ == config_.max_steps) return kOk;
   say("stopped by a signal at step " + std::to_string(applied_) +
@@ -412,9 +430,13 @@ int Trainer::run(bool allow_config_change) {
   // Only the holder of the lock may set damaged checkpoints aside: rank 0 looks, the others are told the step.
   int64_t newest = 0;
   if (chief()) {
-    const auto found =
-        newest_valid_checkpoint(config_.run_directory, [&](const std::string& message) { say(message); });
+    bool damaged = false;
+    const auto found = newest_valid_checkpoint(config_.run_directory, [&](const std::string& message) {
+      say(message);
+      damaged = true;
+    });
     newest = found ? found->step : -1;
+    if (!found && damaged) say("no valid checkpoint is left: starting at step 0");
   }
   wait_for_rank(group_, 0, "look for a checkpoint", config_.distributed.timeout_seconds);
   newest = step_.sum_over_ranks(newest);
@@ -425,6 +447,10 @@ int Trainer::run(bool allow_config_change) {
   }
   step_.broadcast_parameters();
   if (applied_ == 0) say(config_.optimizer.type + ", " + step_.parameter_report());
+  if (const int64_t tokens = tokenizer_->vocabulary().size(); tokens < config_.model.vocab_size) {
+    say("model.vocab_size " + std::to_string(config_.model.vocab_size) + ": " + config_.data.vocab_file + " has " +
+        std::to_string(tokens) + " tokens, the rows after them are padding");
+  }
   if (chief()) {
     AtomicFile file(config_.run_directory + "/config.json");
     file.write(to_json(config_));

@@ -246,6 +246,9 @@ TEST_CASE("state.json keeps every value", "[unit][checkpoint]") {
   state.growth_tracker = 1999;
   state.rng = {{"cpu", "00ff"}};
   state.config = "{\n  \"seed\": 3\n}\n";
+  state.config_sha256 = std::string(64, 'a');
+  state.data = {{"train", {.content_checksum = "00ff", .examples = int64_t{1} << 40}},
+                {"validation", {.content_checksum = "ff00", .examples = 1}}};
   state.vocabulary = {"[PAD]", "\"quoted\\", "caf\xc3\xa9", ""};
   state.do_lower_case = false;
   state.metrics = {{"mlm_loss", 0.1 + 0.2}};
@@ -256,6 +259,9 @@ TEST_CASE("state.json keeps every value", "[unit][checkpoint]") {
   std::string text = write_checkpoint_state(state);
   CHECK_THROWS_WITH(parse_checkpoint_state(text.replace(text.find("7038"), 4, "7.38"), "state.json"),
                     testing::Contains("\"step\""));
+  const CheckpointState older;  // without the digest and the data, as they were before these were kept
+  CHECK(write_checkpoint_state(older).find("data") == std::string::npos);
+  CHECK(parse_checkpoint_state(write_checkpoint_state(older), "state.json") == older);
   state.vocabulary = {"\xff"};
   CHECK_THROWS_AS(write_checkpoint_state(state), DataError);
 }

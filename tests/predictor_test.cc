@@ -20,12 +20,13 @@ using bert::testing::TemporaryDirectory;
 namespace {
 
 /// A random model whose vocabulary is a few words, as a checkpoint in `directory`.
-std::string write_random_checkpoint(const TemporaryDirectory& directory, bool with_averages = false) {
+std::string write_random_checkpoint(const TemporaryDirectory& directory, bool with_averages = false,
+                                    int64_t vocab_size = 10) {
   PretrainConfig config;
   config.run_directory = directory.path("run");
   config.data.train = {directory.path("train.shard")};
   config.data.vocab_file = directory.path("vocab.txt");
-  config.model = {.vocab_size = 10,
+  config.model = {.vocab_size = vocab_size,
                   .hidden_size = 16,
                   .num_hidden_layers = 2,
                   .num_attention_heads = 2,
@@ -33,7 +34,7 @@ std::string write_random_checkpoint(const TemporaryDirectory& directory, bool wi
                   .max_position_embeddings = 12};
   BertForPreTraining model(config.model);
   init_weights(*model, config.model, 3);
-  Checkpoint checkpoint{.model = state_dict(*model), .optimizer = StateDict(), .state = {}};
+  Checkpoint checkpoint{.model = state_dict(*model), .optimizer = StateDict(), .state = {}, .tokenizer_model = {}};
   if (with_averages) {
     for (const auto& item : checkpoint.model) checkpoint.optimizer.insert("ema." + item.key(), item.value() * 1.5);
   }
@@ -86,6 +87,19 @@ TEST_CASE("Predicting says what is wrong with a text or a file", "[predict]") {
   CHECK_THROWS_AS(Predictor(directory.path("absent")), InputMissing);
   std::ofstream(directory.path("text")) << "not an archive";
   CHECK_THROWS_AS(Predictor(directory.path("text")), DataError);
+}
+
+TEST_CASE("Rows of the model that no token has are never filled in", "[predict]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory, false, 16), file = directory.path("bert.pt");
+  REQUIRE(run_export(checkpoint, file) == 0);
+  for (const std::string& path : {checkpoint, file}) {
+    const MaskFilling filling = Predictor(path).fill_mask("the [MASK].", 1000);
+    REQUIRE(filling.masks.front().size() == 10);
+    double sum = 0;
+    for (const Filler& filler : filling.masks.front()) sum += filler.score;
+    CHECK(sum == bert::testing::Approx(1));
+  }
 }
 
 TEST_CASE("Features have a vector per token and a pooled one", "[predict]") {

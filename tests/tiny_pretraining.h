@@ -5,6 +5,7 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/config.h"
@@ -23,12 +24,14 @@ inline std::vector<std::string> tokens() {
 }
 
 /// Sequences in which every token is the one before it plus one: a language that a tiny model learns.
-inline void write_counting_shard(const std::string& path, int64_t rows, unsigned seed) {
+inline void write_counting_shard(const std::string& path, int64_t rows, unsigned seed,
+                                 std::vector<std::pair<std::string, std::string>> parameters = {}) {
   std::mt19937 random(seed);
   ShardOptions options;
   options.vocab_size = kVocabulary;
   options.max_seq_length = kLength;
   options.vocabulary_checksum = Vocabulary(tokens()).hash();
+  options.parameters = std::move(parameters);
   ShardWriter writer(path, options);
   for (int64_t row = 0; row < rows; ++row) {
     PretrainingExample example;

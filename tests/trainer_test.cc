@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <set>
 #include <thread>
 
@@ -16,12 +17,16 @@
 #include "app/exit_codes.h"
 #include "app/training_step.h"
 #include "data/files.h"
+#include "tests/pretrain_process.h"
 #include "tests/rank_processes.h"
 #include "tests/testing.h"
 #include "tests/tiny_pretraining.h"
 
 using namespace bert;
 using bert::testing::Approx;
+using bert::testing::result_of;
+using bert::testing::run_in_child;
+using bert::testing::start;
 using bert::testing::TemporaryDirectory;
 using bert::testing::tiny;
 
@@ -29,34 +34,6 @@ namespace {
 
 std::string file_of(const PretrainConfig& config, int64_t step, const std::string& name) {
   return read_file(checkpoint_directory(config.run_directory, step) + "/" + name);
-}
-
-/// Starts `bert pretrain` as a user would, with BERT_FAIL_POINT where one is given, on `ranks` processes.
-pid_t start(const PretrainConfig& config, const std::string& fail_point = "", int ranks = 1) {
-  const std::string file = config.run_directory + ".json";
-  std::ofstream(file) << to_json(config);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    if (!fail_point.empty()) setenv("BERT_FAIL_POINT", fail_point.c_str(), 1);
-    if (ranks > 1) {
-      execl(BERTRUN_EXECUTABLE, "bertrun", "--standalone", "--nproc-per-node", std::to_string(ranks).c_str(), "bert",
-            "pretrain", file.c_str(), nullptr);
-    }
-    execl(BERT_EXECUTABLE, "bert", "pretrain", file.c_str(), nullptr);
-    _exit(127);
-  }
-  return pid;
-}
-
-/// Its exit code, or 1000 + signal.
-int result_of(pid_t pid) {
-  int status = 0;
-  waitpid(pid, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-}
-
-int run_in_child(const PretrainConfig& config, const std::string& fail_point = "") {
-  return result_of(start(config, fail_point));
 }
 
 }  // namespace
@@ -114,6 +91,41 @@ TEST_CASE("A run that is killed at any point ends in the same bytes", "[trainer]
   REQUIRE(run_in_child(killed) == kOk);
   CHECK(file_of(whole, 12, "model.safetensors") == file_of(killed, 12, "model.safetensors"));
   CHECK(file_of(whole, 12, "optimizer.safetensors") == file_of(killed, 12, "optimizer.safetensors"));
+}
+
+TEST_CASE("A run that is killed at 20 random moments ends in the same bytes", "[trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig whole = tiny(directory, "whole"), killed = tiny(directory, "killed");
+  for (PretrainConfig* config : {&whole, &killed}) {
+    config->max_steps = 400;
+    config->checkpoint_every = 4;
+    config->log_every = 1;
+  }
+  REQUIRE(run_in_child(whole) == kOk);
+  const std::string metrics = killed.run_directory + "/metrics.jsonl";
+  const auto logged = [&]() -> int64_t {
+    std::error_code absent;
+    const auto bytes = std::filesystem::file_size(metrics, absent);
+    return absent ? 0 : static_cast<int64_t>(bytes);
+  };
+  std::mt19937 random(20);
+  for (int kill_number = 0; kill_number < 20; ++kill_number) {
+    const int64_t lines = random() % 5, microseconds = random() % 10000;
+    CAPTURE(kill_number, lines, microseconds);
+    constexpr int64_t kLineBytes = 200;  // about
+    const int64_t before = logged();
+    const pid_t pid = start(killed);
+    // Every fourth also while it starts and reads what there is.
+    const int64_t most_polls = kill_number % 4 == 0 ? microseconds / 50 : 4000;
+    for (int64_t i = 0; i < most_polls && logged() <= before + lines * kLineBytes; ++i) usleep(2500);
+    usleep(static_cast<useconds_t>(microseconds));
+    kill(pid, SIGKILL);
+    REQUIRE(result_of(pid) == 1000 + SIGKILL);  // not at its end: each of the 20 meets a run
+  }
+  REQUIRE(run_in_child(killed) == kOk);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    CHECK(file_of(whole, 400, file) == file_of(killed, 400, file));
+  }
 }
 
 TEST_CASE("A run in fp16 that is killed ends in the same bytes, loss scale included", "[trainer]") {
@@ -187,26 +199,33 @@ TEST_CASE("micro_batch_size may change on resume, the seed may not", "[trainer]"
   CHECK_THROWS_AS(pretrain(config, false), ConfigError);
 }
 
-TEST_CASE("SIGTERM saves a checkpoint and ends with 75; the run then goes on to the same bytes", "[trainer]") {
+TEST_CASE("A signal saves a checkpoint and ends with 75; the run then goes on to the same bytes", "[trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig whole = tiny(directory, "whole"), stopped = tiny(directory, "stopped");
   for (PretrainConfig* config : {&whole, &stopped}) {
-    config->max_steps = 1500;
+    config->max_steps = 600;
     config->checkpoint_every = 0;
     config->log_every = 10;
   }
   REQUIRE(run_in_child(whole) == kOk);
-  const pid_t pid = start(stopped);
   const std::string metrics = stopped.run_directory + "/metrics.jsonl";
-  for (int i = 0; i < 1000 && (!std::filesystem::exists(metrics) || std::filesystem::file_size(metrics) == 0); ++i)
-    usleep(5000);
-  kill(pid, SIGTERM);
-  REQUIRE(result_of(pid) == kPreempted);
-  const auto checkpoints = list_checkpoints(stopped.run_directory);
-  REQUIRE(checkpoints.size() == 1);
-  CHECK(checkpoints.front().step < 1500);
+  const auto logged = [&] { return std::filesystem::exists(metrics) ? std::filesystem::file_size(metrics) : 0; };
+  int64_t step = 0;
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+    CAPTURE(signal);
+    const auto before = logged();
+    const pid_t pid = start(stopped);
+    for (int i = 0; i < 2000 && logged() <= before; ++i) usleep(5000);
+    kill(pid, signal);
+    REQUIRE(result_of(pid) == kPreempted);
+    const auto checkpoints = list_checkpoints(stopped.run_directory);
+    REQUIRE(!checkpoints.empty());
+    CHECK(checkpoints.back().step > step);
+    step = checkpoints.back().step;
+  }
+  CHECK(step < 600);
   REQUIRE(run_in_child(stopped) == kOk);
-  CHECK(file_of(whole, 1500, "model.safetensors") == file_of(stopped, 1500, "model.safetensors"));
+  CHECK(file_of(whole, 600, "model.safetensors") == file_of(stopped, 600, "model.safetensors"));
 }
 
 TEST_CASE("A run that starts from another's checkpoint has its weights, and its moments when asked", "[trainer]") {
