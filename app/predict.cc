@@ -115,8 +115,6 @@ int predict_command(int argc, char** argv) {
       throw DataError(place + ": " + error.what());
     }
   }
-  std::cout.flush();
-  if (!std::cout) throw IoError("standard output: cannot write");
   return kOk;
 }
 
