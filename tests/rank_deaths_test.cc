@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "app/config.h"
@@ -68,4 +69,40 @@ TEST_CASE("100 deaths over the phases of a run: the others are gone within a sec
       {"--standalone", "--nproc-per-node", std::to_string(kRanks), BERT_EXECUTABLE, "pretrain", file}, [] {},
       BERTRUN_EXECUTABLE);
   CHECK(last.wait() == kOk);
+}
+
+TEST_CASE("A rank that is stopped ends the job a second after the timeout at most, and is named", "[slow]") {
+  using Clock = std::chrono::steady_clock;
+  setenv("OMP_NUM_THREADS", "1", 1);
+  for (const int stopped : {0, 1, 2}) {
+    CAPTURE(stopped);
+    const TemporaryDirectory directory;
+    PretrainConfig config = tiny(directory, "run");
+    config.global_batch_size = 12;
+    config.max_steps = 1'000'000;
+    config.checkpoint_every = 0;
+    config.distributed.timeout_seconds = 4;
+    const std::string file = directory.path("run.json");
+    std::ofstream(file) << to_json(config);
+    Launcher launcher(
+        {"--standalone", "--nproc-per-node", std::to_string(kRanks), BERT_EXECUTABLE, "pretrain", file}, [] {},
+        BERTRUN_EXECUTABLE);
+    const std::string metrics = config.run_directory + "/metrics.jsonl";
+    REQUIRE(eventually([&] { return std::filesystem::exists(metrics) && std::filesystem::file_size(metrics) > 0; }));
+    const std::vector<pid_t> pids = children_named("bert", launcher.pid());
+    REQUIRE(pids.size() == kRanks);
+    const auto start = Clock::now();
+    for (const pid_t pid : pids) {
+      const std::string environment = '\0' + read_file("/proc/" + std::to_string(pid) + "/environ");
+      const std::string rank = std::string(1, '\0') + "RANK=" + std::to_string(stopped) + std::string(1, '\0');
+      if (environment.find(rank) != std::string::npos) kill(pid, SIGSTOP);
+    }
+    CHECK(launcher.wait() == kPeerFailure);
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    WARN("ended after " << seconds << " s");
+    CHECK(seconds >= 3.9);
+    CHECK(seconds <= 5);
+    CHECK(launcher.err().find("rank " + std::to_string(stopped) + " does not respond") != std::string::npos);
+    CHECK(std::none_of(pids.begin(), pids.end(), alive));
+  }
 }
