@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -11,9 +12,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "data/error.h"
 
@@ -75,6 +79,38 @@ void write_fully(int descriptor, const std::string& path, int64_t offset, const 
   }
 }
 
+/// The name by which a file that has none can be reached.
+std::string name_of(int descriptor) { return fmt::format("/proc/self/fd/{}", descriptor); }
+
+/// A file without a name in `directory`, gone when the process is, whatever ends it. -1 where the file system has none,
+/// or where nothing could name it later.
+int open_unnamed(const std::string& directory) {
+  const int descriptor = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  if (descriptor < 0 || access(name_of(descriptor).c_str(), F_OK) == 0) return descriptor;
+  close(descriptor);
+  return -1;
+}
+
+/// Removes the temporaries of `target` whose process is gone: its number is not in use here, and no machine holds the
+/// lock.
+void remove_stale(const std::string& target) {
+  const std::string prefix = std::filesystem::path(target).filename().string() + ".tmp-";
+  std::error_code absent;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_of(target), absent)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    pid_t pid = 0;
+    const char* const end = name.data() + name.size();
+    const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, pid);
+    if (error != std::errc() || stop == end || *stop != '-' || pid <= 0) continue;
+    if (kill(pid, 0) == 0 || errno != ESRCH) continue;
+    const int descriptor = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (descriptor < 0) continue;
+    const Descriptor file(descriptor);
+    if (flock(file.value, LOCK_EX | LOCK_NB) == 0) unlink(entry.path().c_str());
+  }
+}
+
 }  // namespace
 
 std::string writable_target(const std::string& path) {
@@ -98,14 +134,18 @@ std::string writable_target(const std::string& path) {
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), target_(writable_target(path_)) {
   static std::atomic<int> count{0};  // two files of one process under one name do not share a temporary
   temporary_ = fmt::format("{}.tmp-{}-{}", target_, getpid(), ++count);
-  descriptor_ = open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  remove_stale(target_);
+  descriptor_ = open_unnamed(directory_of(target_));
+  named_ = descriptor_ < 0;
+  if (named_) descriptor_ = open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw_io_error(path_, "create", errno);
+  flock(descriptor_, LOCK_EX | LOCK_NB);  // remove_stale() of another machine sees that somebody is at work on it
 }
 
 AtomicFile::~AtomicFile() {
   if (descriptor_ < 0) return;
   close(descriptor_);
-  unlink(temporary_.c_str());
+  if (named_) unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(const void* data, size_t bytes) {
@@ -123,6 +163,12 @@ void AtomicFile::write_at(int64_t offset, const void* data, size_t bytes) {
 
 void AtomicFile::commit() {
   if (fsync(descriptor_) != 0) throw_io_error(path_, "sync", errno);
+  if (!named_) {
+    const std::string unnamed = name_of(descriptor_);
+    if (linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0)
+      throw_io_error(path_, "name", errno);
+    named_ = true;
+  }
   const int descriptor = descriptor_;
   descriptor_ = -1;
   const bool moved = close(descriptor) == 0 && rename(temporary_.c_str(), target_.c_str()) == 0;

@@ -36,6 +36,7 @@ class AtomicFile {
  private:
   std::string path_, target_, temporary_;
   int descriptor_ = -1;
+  bool named_ = false;  // the temporary has its name; until commit() it has none where the file system can do so
   int64_t size_ = 0;
 };
 

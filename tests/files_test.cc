@@ -1,7 +1,10 @@
 #include "data/files.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -45,6 +48,32 @@ TEST_CASE("AtomicFile without commit leaves the earlier file and no litter", "[u
   }
   CHECK(read_file(path) == "earlier");
   CHECK(entries(directory) == 1);
+}
+
+TEST_CASE("A process that is killed while it writes leaves nothing once the file is written again", "[unit][files]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("file");
+  const pid_t child = fork();
+  if (child == 0) {
+    AtomicFile file(path);
+    file.write("half");
+    raise(SIGKILL);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFSIGNALED(status));
+  // What other file systems would keep of it, and what is of a process that lives, or no temporary at all.
+  const std::string stale = fmt::format("{}.tmp-{}-1", path, child),
+                    busy = fmt::format("{}.tmp-{}-999", path, getpid());
+  const std::string other = path + ".tmp-notes", longer = fmt::format("{}.txt.tmp-{}-1", path, child);
+  for (const std::string& name : {stale, busy, other, longer}) std::ofstream(name) << "x";
+  AtomicFile file(path);
+  CHECK_FALSE(std::filesystem::exists(stale));
+  for (const std::string& name : {busy, other, longer}) CHECK(std::filesystem::exists(name));
+  file.write("whole");
+  file.commit();
+  CHECK(read_file(path) == "whole");
+  CHECK(entries(directory) == 4);
 }
 
 TEST_CASE("AtomicFile refuses to overwrite what is not written", "[unit][files]") {
