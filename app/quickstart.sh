@@ -45,6 +45,8 @@ if [ ${#files[@]} -gt 0 ]; then
   [ $((10 * valid)) -ge $((9 * bytes)) ] ||
     die 65 "only $((100 * valid / bytes)) % of the text's bytes are UTF-8, and 90 % are needed: is it text? If it is in Latin-1: iconv -f latin1 -t utf8 FILE"
   words=$(cat "${files[@]}" | LC_ALL=C tr -cs 'A-Za-z\200-\377' '\n' | LC_ALL=C grep -ac '..' || true)
+  # Chinese, Japanese and Korean are written without spaces: their characters, by first byte in UTF-8, count as words.
+  words=$((words + $(cat "${files[@]}" | LC_ALL=C tr -cd '\343-\355' | wc -c)))
   [ "$words" -ge $least_words ] ||
     die 65 "the text has $words words, which is too few to learn from: give at least $least_words, in UTF-8; 200,000 are better"
 else
