@@ -1,5 +1,7 @@
 #include "app/collective_monitor.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -49,7 +51,7 @@ struct Line {
 };
 
 /// What the first rank found out that noticed a failure.
-struct Verdict {
+struct Diagnosis {
   int author = 0;
   std::set<int> accused;  // ranks that are not in the collective
   std::string text;
@@ -59,14 +61,14 @@ struct Verdict {
     for (const int rank : accused) result += " " + std::to_string(rank);
     return result + "\n" + text;
   }
-  static Verdict parse(const std::string& joined) {
-    Verdict verdict;
+  static Diagnosis parse(const std::string& joined) {
+    Diagnosis diagnosis;
     const size_t end = joined.find('\n');
     std::istringstream in(joined.substr(0, end));
-    in >> verdict.author;
-    for (int rank = 0; in >> rank;) verdict.accused.insert(rank);
-    verdict.text = joined.substr(end + 1);
-    return verdict;
+    in >> diagnosis.author;
+    for (int rank = 0; in >> rank;) diagnosis.accused.insert(rank);
+    diagnosis.text = joined.substr(end + 1);
+    return diagnosis;
   }
 };
 
@@ -136,7 +138,7 @@ struct CollectiveMonitor::State {
       std::this_thread::sleep_for(std::min<Clock::duration>(kExaminedBeat, kObservation - (Clock::now() - begin)));
     }
     if (beats->check({"verdict"})) {
-      const Verdict first = Verdict::parse(beats->get_to_str("verdict"));
+      const Diagnosis first = Diagnosis::parse(beats->get_to_str("verdict"));
       if (first.accused.contains(rank))
         return head + ": the others have waited for this rank longer than they may; rank " +
                std::to_string(first.author) + " says: " + first.text + " (" + error + ")";
@@ -174,7 +176,7 @@ struct CollectiveMonitor::State {
     }
     std::set<int> accused(silent.begin(), silent.end());
     accused.insert(behind.begin(), behind.end());
-    beats->compareSet("verdict", "", Verdict{rank, accused, verdict}.joined());
+    beats->compareSet("verdict", "", Diagnosis{rank, accused, verdict}.joined());
     if (rank == 0) std::this_thread::sleep_for(kLinger);
     return head + ": " + verdict + ". (" + error + ")";
   }
@@ -330,17 +332,22 @@ void wait_for_rank(c10d::Store& store, const std::string& name, int own_rank, in
   const std::string arrived = "arrived/" + name, heart = key_of("beat", rank);
   if (own_rank == rank) return store.set(arrived, std::string("1"));
   std::string last;
-  for (auto moved = Clock::now(); !store.check({arrived}); std::this_thread::sleep_for(kPoll)) {
-    if (store.check({heart})) {
-      std::string now = store.get_to_str(heart);
-      if (now != last) moved = Clock::now();
-      last = std::move(now);
+  try {
+    for (auto moved = Clock::now(); !store.check({arrived}); std::this_thread::sleep_for(kPoll)) {
+      if (store.check({heart})) {
+        std::string now = store.get_to_str(heart);
+        if (now != last) moved = Clock::now();
+        last = std::move(now);
+      }
+      if (Clock::now() - moved > timeout) {
+        throw PeerError("rank " + std::to_string(rank) + ", for whose " + name + " rank " + std::to_string(own_rank) +
+                        " waits, has not responded for " + std::to_string(timeout.count() / 1000) +
+                        " s (stopped, dead, or cut off): check its log and machine");
+      }
     }
-    if (Clock::now() - moved > timeout) {
-      throw PeerError("rank " + std::to_string(rank) + ", for whose " + name + " rank " + std::to_string(own_rank) +
-                      " waits, has not responded for " + std::to_string(timeout.count() / 1000) +
-                      " s (stopped, dead, or cut off): check its log and machine");
-    }
+  } catch (const c10::Error& error) {
+    throw PeerError("rank " + std::to_string(own_rank) + " waits for the " + name + " of rank " + std::to_string(rank) +
+                    ", and the store does not answer: check that rank's log and machine. (" + first_line(error) + ")");
   }
 }
 

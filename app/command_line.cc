@@ -12,7 +12,7 @@ namespace {
 // Note [Arguments in brackets]
 // To CLI11 a value of a list that begins with [ and ends with ] is itself a list: "[MASK] is [MASK]" would become
 // "MASK] is [MASK", and [a,b] two values. So every argument that ends in a bracket, or in the guard itself, gets the
-// guard at its end before CLI11 sees it, and every option takes one off again.
+// guard at its end before CLI11 sees it, and every option, and remaining_arguments(), takes one off again.
 constexpr char kGuard = '\x1f';  // ASCII's unit separator
 
 std::string guarded_argument(std::string argument) {
@@ -20,13 +20,17 @@ std::string guarded_argument(std::string argument) {
   return argument;
 }
 
-/// Takes the guard off, and refuses a value that is empty.
-std::string take_value(std::string& value) {
+void take_guard_off(std::string& value) {
   if (value.ends_with(kGuard)) value.pop_back();
-  return value.empty() ? "the value is empty" : "";
 }
 
+/// Also refuses a value that is empty, but for a launcher's: torchrun takes those.
 void take_values_as_they_are(CLI::App& app) {
+  const bool may_be_empty = app.get_prefix_command();
+  const auto take_value = [may_be_empty](std::string& value) {
+    take_guard_off(value);
+    return std::string(value.empty() && !may_be_empty ? "the value is empty" : "");
+  };
   for (CLI::Option* option : app.get_options()) {
     if (option->get_items_expected_max() > 0) option->transform(CLI::Validator(take_value, ""));
   }
@@ -59,6 +63,12 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
     message.erase(std::remove(message.begin(), message.end(), kGuard), message.end());
     throw UsageError(message + "; see " + app.get_name() + " --help");
   }
+}
+
+std::vector<std::string> remaining_arguments(const CLI::App& app) {
+  std::vector<std::string> arguments = app.remaining();
+  for (std::string& argument : arguments) take_guard_off(argument);
+  return arguments;
 }
 
 std::string unknown_word(const std::string& what, const std::string& word, const std::vector<std::string>& known,

@@ -18,6 +18,9 @@ namespace bert {
 /// Throws UsageError, also for a value that is empty and for a subcommand that does not exist.
 bool parse_command_line(CLI::App& app, int argc, char** argv);
 
+/// What the options of a parsed command line have left over, where the application has prefix_command() set.
+std::vector<std::string> remaining_arguments(const CLI::App& app);
+
 /// "no verb 'lits'; did you mean 'list'? ..." for the word that stands where one of `known` was expected. `what` is
 /// what such a word is called, `program` what --help belongs to; an empty `word` stands for none.
 std::string unknown_word(const std::string& what, const std::string& word, const std::vector<std::string>& known,

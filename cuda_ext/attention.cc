@@ -113,9 +113,11 @@ std::tuple<Tensor, Tensor, Tensor> cudnn(const Packed& a, double p) {
 
 Tensor cudnn_backward(const Packed& a, const Tensor& grad, const Tensor& out, const Tensor& logsumexp,
                       const Tensor& rng_state, double p) {
+  // cuDNN wants 16-byte alignment, and the second of the two has 8.
+  const Tensor offset = p > 0.0 ? rng_state.select(0, 1).clone() : rng_state.select(0, 1);
   const auto [dquery, dkey, dvalue] = at::_cudnn_attention_backward(
       a.by_sequence(a.by_head(grad)), a.by_sequence(a.query), a.by_sequence(a.key), a.by_sequence(a.value),
-      a.by_sequence(a.by_head(out)), logsumexp, rng_state.select(0, 0), rng_state.select(0, 1),
+      a.by_sequence(a.by_head(out)), logsumexp, rng_state.select(0, 0), offset,
       /*attn_bias=*/Tensor(), /*cum_seq_q=*/Tensor(), /*cum_seq_k=*/Tensor(), a.max_seqlen, a.max_seqlen, p,
       /*is_causal=*/false, a.scale);
   return a.joined(at::stack({Packed::by_token(dquery), Packed::by_token(dkey), Packed::by_token(dvalue)}, 1));

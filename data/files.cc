@@ -91,6 +91,12 @@ int open_unnamed(const std::string& directory) {
   return -1;
 }
 
+/// A name that no other file of this process has had. Files of an earlier process of this number may.
+std::string new_temporary(const std::string& target) {
+  static std::atomic<int> count{0};
+  return fmt::format("{}.tmp-{}-{}", target, getpid(), ++count);
+}
+
 /// Removes the temporaries of `target` whose process is gone: its number is not in use here, and no machine holds the
 /// lock.
 void remove_stale(const std::string& target) {
@@ -104,7 +110,8 @@ void remove_stale(const std::string& target) {
     const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, pid);
     if (error != std::errc() || stop == end || *stop != '-' || pid <= 0) continue;
     if (kill(pid, 0) == 0 || errno != ESRCH) continue;
-    const int descriptor = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    // For writing, as a lock on NFS wants it; a pipe of that name does not make it wait.
+    const int descriptor = open(entry.path().c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     if (descriptor < 0) continue;
     const Descriptor file(descriptor);
     if (flock(file.value, LOCK_EX | LOCK_NB) == 0) unlink(entry.path().c_str());
@@ -131,14 +138,17 @@ std::string writable_target(const std::string& path) {
   return target.string();
 }
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), target_(writable_target(path_)) {
-  static std::atomic<int> count{0};  // two files of one process under one name do not share a temporary
-  temporary_ = fmt::format("{}.tmp-{}-{}", target_, getpid(), ++count);
+AtomicFile::AtomicFile(std::string path)
+    : path_(std::move(path)), target_(writable_target(path_)), temporary_(new_temporary(target_)) {
   remove_stale(target_);
   descriptor_ = open_unnamed(directory_of(target_));
   named_ = descriptor_ < 0;
-  if (named_) descriptor_ = open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) throw_io_error(path_, "create", errno);
+  while (descriptor_ < 0) {
+    descriptor_ = open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor_ >= 0) break;
+    if (errno != EEXIST) throw_io_error(path_, "create", errno);
+    temporary_ = new_temporary(target_);
+  }
   flock(descriptor_, LOCK_EX | LOCK_NB);  // remove_stale() of another machine sees that somebody is at work on it
 }
 
@@ -165,18 +175,18 @@ void AtomicFile::commit() {
   if (fsync(descriptor_) != 0) throw_io_error(path_, "sync", errno);
   if (!named_) {
     const std::string unnamed = name_of(descriptor_);
-    if (linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0)
-      throw_io_error(path_, "name", errno);
+    while (linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+      if (errno != EEXIST) throw_io_error(path_, "name", errno);
+      temporary_ = new_temporary(target_);
+    }
     named_ = true;
   }
+  // Before it is closed: the lock keeps others from taking it for a dead process's.
+  if (rename(temporary_.c_str(), target_.c_str()) != 0) throw_io_error(path_, "rename", errno);
+  named_ = false;
   const int descriptor = descriptor_;
   descriptor_ = -1;
-  const bool moved = close(descriptor) == 0 && rename(temporary_.c_str(), target_.c_str()) == 0;
-  if (!moved) {
-    const int error = errno;
-    unlink(temporary_.c_str());
-    throw_io_error(path_, "close and rename", error);
-  }
+  if (close(descriptor) != 0) throw_io_error(path_, "close", errno);
   sync_path(directory_of(target_));
 }
 

@@ -1,4 +1,4 @@
-// Files that are whole or absent: written under a temporary name, synced, renamed.
+// Files that are whole or absent: written without a name, or under a temporary one, synced, renamed.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,10 @@ namespace bert {
 /// or a pipe would put a file in its place.
 std::string writable_target(const std::string& path);
 
-/// Writes a file under a temporary name beside writable_target(path) and renames it on commit(); without commit() the
-/// destructor removes it, and an earlier file at `path` stays as it was. Every failure throws IoError with path, what
-/// failed, and for a full disk needed and free.
+/// Writes a file that commit() puts at writable_target(path). Until then it has no name, or a temporary one beside it
+/// where the file system knows no files without; without commit() it goes, and an earlier file at `path` stays as it
+/// was. What a killed process left under a temporary name is removed by the next that writes the same file. Every
+/// failure throws IoError with path, what failed, and for a full disk needed and free.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -30,13 +31,13 @@ class AtomicFile {
   /// Overwrites bytes already written (a header patched at the end).
   void write_at(int64_t offset, const void* data, size_t bytes);
   [[nodiscard]] int64_t size() const { return size_; }
-  /// fsync, close, rename, fsync of the directory.
+  /// fsync, rename, close, fsync of the directory.
   void commit();
 
  private:
   std::string path_, target_, temporary_;
   int descriptor_ = -1;
-  bool named_ = false;  // the temporary has its name; until commit() it has none where the file system can do so
+  bool named_ = false;  // temporary_ is there
   int64_t size_ = 0;
 };
 

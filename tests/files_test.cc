@@ -76,6 +76,18 @@ TEST_CASE("A process that is killed while it writes leaves nothing once the file
   CHECK(entries(directory) == 4);
 }
 
+TEST_CASE("Nothing beside a file keeps it from being written", "[unit][files]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("out"), temporary = path + ".tmp-";
+  // Left by an earlier process of this number, as in a container, where it is 1; and a pipe that nobody writes to.
+  for (int i = 1; i < 200; ++i) std::ofstream(temporary + std::to_string(getpid()) + "-" + std::to_string(i)) << "old";
+  REQUIRE(mkfifo((temporary + "2147483647-1").c_str(), 0600) == 0);
+  AtomicFile file(path);
+  file.write("new");
+  file.commit();
+  CHECK(read_file(path) == "new");
+}
+
 TEST_CASE("AtomicFile refuses to overwrite what is not written", "[unit][files]") {
   const TemporaryDirectory directory;
   AtomicFile file(directory.path("file"));

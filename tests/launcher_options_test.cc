@@ -234,6 +234,10 @@ TEST_CASE("the program: python for a .py file or a module, else what is beside b
   CHECK(parse({"-m", "package.module", "1"}).command == Words{"python3", "-u", "-m", "package.module", "1"});
   CHECK(parse({"--run-path", "--no-python", "/s.py"}).command.at(2) == "-c");
   CHECK(parse({"some-program-in-path"}).command == Words{"some-program-in-path"});
+  // Whatever they look like, a program's arguments are its own.
+  const Words odd = {"p", "[1,2]", "data.train=[\"a.shard\"]", "", "[]", "--log-dir", "]"};
+  CHECK(parse(odd).command == odd);
+  CHECK(parse({"--rdzv-conf", "", "--role", "[a]", "p"}).role == "[a]");  // torchrun takes empty values
   CHECK_THROWS_AS(parse({"-m", "--no-python", "x"}), UsageError);
   const Variable interpreter("PYTHON_EXEC", "/opt/python");
   CHECK(parse({"b.py"}).command == Words{"/opt/python", "-u", "b.py"});

@@ -18,7 +18,7 @@ namespace bert {
 /// A named pipe, TORCHELASTIC_TIMER_FILE of the ranks, into which torch.distributed.elastic's FileTimerClient writes
 /// lines {"version": 1, "pid": ..., "scope_id": ..., "expiration_time": seconds since 1970, "signal": ...}: a process
 /// acquires a timer of that name, or with a negative time releases it. On expiry `expired` is called once; a signal of
-/// 0 or less means that the timer only counts. Lines that are none are counted and named once.
+/// 0 or less means that the timer only counts. Of lines that are none the first is told.
 class FileTimer {
  public:
   using Expired = std::function<void(pid_t pid, const std::string& scope, int signal)>;

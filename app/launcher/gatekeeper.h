@@ -16,8 +16,8 @@ namespace bert {
 
 /// Accepts connections and runs their handshakes. Those under way are at most kMostPending; one more makes the oldest
 /// of the address that has most of them go, so that an address which floods crowds out itself; of addresses that have
-/// as many, the one that has waited longest. Whoever is turned away
-/// is counted by reason; a line about it appears at most every ten seconds and at the end.
+/// as many, the one that has waited longest. Whoever is turned away is counted by reason; a line about it appears at
+/// most every ten seconds and at the end.
 class Gatekeeper {
  public:
   static constexpr size_t kMostPending = 256;

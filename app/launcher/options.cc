@@ -458,7 +458,7 @@ std::optional<LaunchConfig> parse_launch_command(int argc, char** argv) {
   app.prefix_command();
   LaunchOptions::visit_fields(options, OptionAdder{app});
   if (!parse_command_line(app, argc, argv)) return std::nullopt;
-  std::vector<std::string> command = app.remaining();
+  std::vector<std::string> command = remaining_arguments(app);
   if (!command.empty() && command.front() == "--") command.erase(command.begin());
   if (command.empty()) throw UsageError("no program to run; see bertrun --help");
   if (command.front().starts_with("-")) throw UsageError("unknown option " + command.front() + "; see bertrun --help");
