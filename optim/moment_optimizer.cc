@@ -93,16 +93,6 @@ MomentOptimizer::MomentOptimizer(const std::string& type, const std::vector<Name
   found_inf_ = at::zeros({}, options.dtype(at::kFloat));
 }
 
-torch::Tensor MomentOptimizer::step(LossClosure closure) {
-  torch::Tensor loss;
-  if (closure) {
-    const at::AutoGradMode with_grad(true);
-    loss = closure();
-  }
-  apply({});
-  return loss;
-}
-
 void MomentOptimizer::apply(const StepInputs& inputs) {
   const std::vector<ops::OptimizerTensors> groups = collect();
   if (std::all_of(groups.begin(), groups.end(), [](const auto& group) { return group.params.empty(); })) {
@@ -254,6 +244,16 @@ std::optional<std::string> MomentOptimizer::first_non_finite_gradient() const {
     }
   }
   return std::nullopt;
+}
+
+torch::Tensor BertOptimizer::step(LossClosure closure) {
+  torch::Tensor loss;
+  if (closure) {
+    const at::AutoGradMode with_grad(true);
+    loss = closure();
+  }
+  apply({});
+  return loss;
 }
 
 int64_t BertOptimizer::state_bytes() const {

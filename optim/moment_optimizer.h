@@ -29,8 +29,6 @@ class MomentOptimizer : public BertOptimizer {
   MomentOptimizer(const std::string& type, const std::vector<NamedParameterGroup>& groups,
                   const OptimizerConfig& config);
 
-  /// torch::optim's step: the learning rate of every group's options, no loss scale. Returns the closure's loss.
-  torch::Tensor step(LossClosure closure = nullptr) override;
   void apply(const StepInputs& inputs) override;
 
   [[nodiscard]] torch::Tensor grad_norm() const override { return grad_norm_; }

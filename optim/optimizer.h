@@ -58,6 +58,8 @@ class BertOptimizer : public torch::optim::Optimizer {
   /// gradients). Throws c10::Error, before anything changes, when a group's options are out of range by now (set_lr()
   /// does not look), or an input is no scalar of its dtype on the parameters' device.
   virtual void apply(const StepInputs& inputs) = 0;
+  /// torch::optim's step: the learning rate of every group's options, no loss scale. Returns the closure's loss.
+  torch::Tensor step(LossClosure closure = nullptr) override;
   [[nodiscard]] virtual torch::Tensor grad_norm() const = 0;  // fp32 scalar on the device, before clipping
   [[nodiscard]] virtual torch::Tensor found_inf()
       const = 0;  // fp32 scalar on the device: 1 when the last step was skipped, else 0

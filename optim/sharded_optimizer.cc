@@ -75,16 +75,6 @@ class ShardedOptimizer : public BertOptimizer {
     grad_norm_ = at::zeros({}, options.dtype(at::kFloat));
   }
 
-  torch::Tensor step(LossClosure closure) override {
-    torch::Tensor loss;
-    if (closure) {
-      const at::AutoGradMode with_grad(true);
-      loss = closure();
-    }
-    apply({});
-    return loss;
-  }
-
   void apply(const StepInputs& inputs) override {
     const at::NoGradGuard no_grad;
     for (size_t g = 0; g < param_groups_.size(); ++g) {  // one rate may have been set since the last step

@@ -276,12 +276,12 @@ TEST_CASE("Attention on CUDA equals its CPU twin for every head size and length"
 
 TEST_CASE("Attention's backward on CUDA drops what its forward dropped", "[cuda]") {
   BERT_DEVICE_OR_SKIP(device);
-  struct Case {
+  struct Batch {
     Lengths lengths;
     double p;
   };
   // Equal lengths and a multiple of 1/16 are what cuDNN takes, where it is chosen.
-  for (const Case& c : {Case{Lengths({130, 1, 65, 128}), 0.3}, Case{Lengths({64, 64, 64}), 0.25}}) {
+  for (const Batch& c : {Batch{Lengths({130, 1, 65, 128}), 0.3}, Batch{Lengths({64, 64, 64}), 0.25}}) {
     for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
       INFO(type << ", dropout " << c.p);
       constexpr int64_t kHeads = 2, kHidden = 128;

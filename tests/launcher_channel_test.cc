@@ -20,23 +20,16 @@
 #include "app/launcher/store_server.h"
 #include "data/error.h"
 #include "data/files.h"
+#include "tests/event_loop_testing.h"
 #include "tests/testing.h"
 
 using namespace bert;
+using bert::testing::run_until;
 using bert::testing::TemporaryDirectory;
 
 namespace {
 
 const std::string kToken(32, 't');
-
-/// Runs the loop until the condition holds, at most ten seconds.
-bool run_until(EventLoop& loop, const std::function<bool()>& condition) {
-  bool late = false;
-  const auto timer = loop.after(10, [&] { late = true; });
-  while (!late && !condition()) loop.run_once();
-  loop.cancel(timer);
-  return condition();
-}
 
 /// A gate on loopback, with what it has let in.
 struct Host {

@@ -7,9 +7,11 @@
 
 #include "app/launcher/event_loop.h"
 #include "app/launcher/worker_logs.h"
+#include "tests/event_loop_testing.h"
 #include "tests/testing.h"
 
 using namespace bert;
+using bert::testing::run_until;
 using bert::testing::TemporaryDirectory;
 
 namespace {
@@ -58,15 +60,6 @@ struct Teed {
   LaunchConfig config;
   std::optional<WorkerLogs> logs;
 };
-
-/// At most ten seconds.
-bool run_until(EventLoop& loop, const std::function<bool()>& condition) {
-  bool late = false;
-  const auto timer = loop.after(10, [&] { late = true; });
-  while (!late && !condition()) loop.run_once();
-  loop.cancel(timer);
-  return condition();
-}
 
 std::string numbers(int count) {
   std::string text;
