@@ -1,4 +1,4 @@
-// `bert benchmark step|inference`.
+// `bert benchmark MODE`: steps, inference, kernels, ablation, precisions, communication.
 #pragma once
 
 namespace bert {

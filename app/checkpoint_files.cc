@@ -154,6 +154,19 @@ std::string set_aside(const std::string& directory) {
   return aside;
 }
 
+/// What a directory holds; nothing where it is absent. Throws IoError when it cannot be read: checkpoints that cannot be
+/// seen are not gone.
+std::vector<fs::path> entries_of(const std::string& directory) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  fs::directory_iterator item(directory, error);
+  for (; !error && item != fs::directory_iterator(); item.increment(error)) entries.push_back(item->path());
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) {
+    throw IoError(fmt::format("{}: cannot read this directory: {}", directory, error.message()));
+  }
+  return entries;
+}
+
 }  // namespace
 
 std::string checkpoint_directory(const std::string& run_directory, int64_t step) {
@@ -162,9 +175,8 @@ std::string checkpoint_directory(const std::string& run_directory, int64_t step)
 
 std::vector<CheckpointEntry> list_checkpoints(const std::string& run_directory) {
   std::vector<CheckpointEntry> found;
-  std::error_code absent;
-  for (const auto& entry : fs::directory_iterator(checkpoints_directory(run_directory), absent)) {
-    if (const auto step = step_of(entry.path().filename().string())) found.push_back({*step, entry.path().string()});
+  for (const fs::path& entry : entries_of(checkpoints_directory(run_directory))) {
+    if (const auto step = step_of(entry.filename().string())) found.push_back({*step, entry.string()});
   }
   std::sort(found.begin(), found.end(),
             [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.step < b.step; });
@@ -192,17 +204,15 @@ Manifest verify_checkpoint(const std::string& directory) {
 
 std::optional<CheckpointEntry> newest_valid_checkpoint(const std::string& run_directory,
                                                        const std::function<void(const std::string& message)>& report) {
-  std::error_code absent;
+  std::error_code unknown;
   const std::string directory = checkpoints_directory(run_directory);
-  if (fs::exists(directory) && !fs::is_directory(directory)) {
+  if (fs::exists(directory, unknown) && !fs::is_directory(directory, unknown)) {
     throw IoError(directory +
                   ": is a file, and the run keeps its checkpoints in a directory of this name; move it away");
   }
-  std::vector<std::string> stale;
-  for (const auto& entry : fs::directory_iterator(directory, absent)) {
-    if (entry.path().filename().string().rfind(kTemporaryPrefix, 0) == 0) stale.push_back(entry.path().string());
+  for (const fs::path& entry : entries_of(directory)) {
+    if (entry.filename().string().rfind(kTemporaryPrefix, 0) == 0) remove_tree(entry.string());
   }
-  for (const std::string& path : stale) remove_tree(path);
 
   std::vector<CheckpointEntry> entries = list_checkpoints(run_directory);
   bool newest = true;

@@ -31,7 +31,8 @@ struct CheckpointEntry {
   std::string directory;
 };
 
-/// The checkpoints of a run by step, oldest first. Nothing is read but names. None when the directory is absent.
+/// The checkpoints of a run by step, oldest first. Nothing is read but names. None when the directory is absent. Throws
+/// IoError when it cannot be read.
 std::vector<CheckpointEntry> list_checkpoints(const std::string& run_directory);
 
 struct ManifestEntry {

@@ -58,7 +58,7 @@ JsonNode resolve(const std::string& text, const std::string& path, std::vector<f
   return base;
 }
 
-/// Puts one value under the keys of `pointer_keys`.
+/// Puts one value under `keys`, outermost first.
 void put(JsonNode& tree, const std::vector<std::string>& keys, const std::string& value,
          const std::shared_ptr<const JsonSource>& source, JsonProblems& problems) {
   std::string pointer;

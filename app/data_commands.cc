@@ -117,6 +117,10 @@ int create(int argc, char** argv) {
       "data create "
       "--input a.txt b.txt --vocab vocab.txt --output train.shard --max-seq-length 128",
       "bert data create");
+  app.footer(
+      "Text and examples are held in memory: about 24 bytes for a byte of text at --dupe-factor 10. Make several "
+      "shards "
+      "of a larger corpus, in one directory; data.train takes it.");
   CreateOptions options;
   app.add_option("--input", options.input, "text files, UTF-8")->required();
   app.add_option("--vocab", options.vocab, "vocab.txt, or a SentencePiece model *.model")->required();

@@ -3,18 +3,48 @@
 #include <torch/torch.h>
 
 #include <chrono>
+#include <functional>
+#include <memory>
 
 #include "app/benchmark_report.h"
 #include "app/metrics.h"
 #include "app/random_batch.h"
 #include "app/trainer.h"
 #include "app/training_step.h"
+#include "model/bert.h"
+#include "optim/amp.h"
 
 namespace bert {
+namespace {
+
+/// What is timed, on a batch that is on the device.
+using Step = std::function<void(const PackedBatch&)>;
+
+Step training(const PretrainConfig& config, c10::Device device) {
+  const auto step = std::make_shared<TrainingStep>(config, device, nullptr);
+  return [step](const PackedBatch& batch) { step->run({&batch, 1}); };
+}
+
+/// The encoder and pooler that a program of inference has: free to choose kernels whose results do not repeat.
+Step inference(const PretrainConfig& config, c10::Device device) {
+  const Precision precision = parse_precision(config.precision);
+  set_matmul_precision(precision);
+  BertModel model(config.model);
+  init_weights(*model, config.model, static_cast<uint64_t>(config.seed));
+  model->to(device, weights_dtype(precision));
+  model->eval();
+  return [model, device, precision](const PackedBatch& batch) mutable {
+    const torch::InferenceMode inference;
+    const AutocastGuard autocast(device.type(), precision);
+    model->forward(batch);
+  };
+}
+
+}  // namespace
 
 nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options) {
-  TrainingStep step(options.config, select_device(options.config.device, 0), nullptr);
-  step.model->train(options.training);
+  const c10::Device device = select_device(options.config.device, 0);
+  const Step step = options.training ? training(options.config, device) : inference(options.config, device);
   auto generator = at::make_generator<at::CPUGeneratorImpl>(0);
   const FlopCounter flops(options.config.model);
   std::vector<double> seconds;
@@ -26,16 +56,11 @@ nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options) {
         random_batch(
             {.lengths = lengths, .vocab_size = options.config.model.vocab_size, .first_sample = i * options.batch},
             generator),
-        step.device());
-    synchronize(step.device());
+        device);
+    synchronize(device);
     const auto start = std::chrono::steady_clock::now();
-    if (options.training) {
-      step.run({&batch, 1});
-    } else {
-      const torch::InferenceMode inference;
-      step.encode(batch);
-    }
-    synchronize(step.device());
+    step(batch);
+    synchronize(device);
     if (i < options.warmup) continue;
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     tokens += batch.num_tokens();
@@ -48,7 +73,7 @@ nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options) {
   return {{"sequences_per_second", static_cast<double>(options.batch * options.steps) / total},
           {"tokens_per_second", static_cast<double>(tokens) / total},
           {"tflops", 1e-12 * total_flops / total},
-          {"mfu", total_flops / total / measure_gemm(step.device(), step.compute_dtype())},
+          {"mfu", total_flops / total / measure_gemm(device, compute_dtype(parse_precision(options.config.precision)))},
           {"ms_median", 1e3 * quantiles.at(0.5)},
           {"ms_p10", 1e3 * quantiles.at(0.1)},
           {"ms_p90", 1e3 * quantiles.at(0.9)},

@@ -4,7 +4,7 @@
 namespace bert {
 
 /// `bert tokenize`: standard input to standard output, line by line. argv[0] is the verb. Returns the exit code; throws
-/// CLI::ParseError, DataError, InputMissing, IoError.
+/// UsageError, DataError, InputMissing, IoError.
 int tokenize_command(int argc, char** argv);
 
 /// `bert vocab`: learns a WordPiece vocabulary from text files. As tokenize_command.

@@ -142,7 +142,7 @@ Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& env
       stop_flag_(group_),
       step_(config, device, group_),
       flops_(config.model),
-      gemm_flops_(measure_gemm(device, step_.compute_dtype())) {
+      gemm_flops_(measure_gemm(device, compute_dtype(parse_precision(config.precision)))) {
   const auto train = open_shards(config, "train", *tokenizer_);
   data_["train"] = identity_of(*train);
   loader_ = std::make_unique<PretrainingDataLoader>(train, loader_config_);

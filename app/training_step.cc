@@ -80,11 +80,6 @@ PretrainingOutput TrainingStep::forward(const PackedBatch& batch) {
   return model->forward(batch);
 }
 
-BertModelOutput TrainingStep::encode(const PackedBatch& batch) {
-  const AutocastGuard autocast(device_.type(), precision_);
-  return model->bert->forward(batch);
-}
-
 PretrainingLoss TrainingStep::loss(const PackedBatch& batch) {
   return pretraining_loss(forward(batch), batch, vocab_size_);  // autocast has ended: backward is outside of it
 }
@@ -183,25 +178,12 @@ int64_t TrainingStep::applied_steps() const { return optimizer->applied_steps().
 
 double TrainingStep::last_learning_rate() const { return learning_rate_.item<double>(); }
 
-c10::ScalarType TrainingStep::compute_dtype() const {
-  switch (precision_) {
-    case Precision::kBf16:
-    case Precision::kBf16Weights:
-      return torch::kBFloat16;
-    case Precision::kFp16:
-    case Precision::kFp16Weights:
-      return torch::kHalf;
-    case Precision::kFp32:
-    case Precision::kTf32:
-      return torch::kFloat32;
-  }
-  return torch::kFloat32;
-}
-
 double measure_gemm(c10::Device device, c10::ScalarType dtype) {
   const torch::NoGradGuard no_grad;
   const int64_t size = device.is_cuda() ? 8192 : 768;
-  const torch::Tensor a = torch::ones({size, size}, torch::TensorOptions().device(device).dtype(dtype));
+  // Random, as a GPU's clock falls with the bits that change. A generator of its own: a run's draws stay as they are.
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(0);
+  const torch::Tensor a = torch::randn({size, size}, generator).to(device, dtype);
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 4; ++i) {
     const auto start = std::chrono::steady_clock::now();

@@ -35,9 +35,6 @@ class TrainingStep {
   /// Forward under the run's autocast. With gradients unless the caller has switched them off.
   PretrainingOutput forward(const PackedBatch& batch);
 
-  /// Encoder and pooler alone, under the run's autocast.
-  BertModelOutput encode(const PackedBatch& batch);
-
   struct MeanLoss {
     double mlm = 0, nsp = 0;
   };
@@ -71,8 +68,6 @@ class TrainingStep {
   [[nodiscard]] c10::Device device() const { return device_; }
   [[nodiscard]] int rank() const { return parallel_.rank(); }
   [[nodiscard]] int world_size() const { return parallel_.world_size(); }
-  /// What matrix products compute in.
-  [[nodiscard]] c10::ScalarType compute_dtype() const;
 
   BertForPreTraining model;
   std::unique_ptr<BertOptimizer> optimizer;

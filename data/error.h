@@ -1,4 +1,4 @@
-// Errors of data and files; main.cc turns them into exit codes, once.
+// Errors of data and files; app/exit_codes.cc turns them into exit codes, once.
 #pragma once
 
 #include <cstdint>

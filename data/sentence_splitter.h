@@ -20,11 +20,9 @@ std::vector<std::string> split_sentences(std::string_view paragraph);
 
 /// Calls `line` with every sentence of `text`, and with an empty line after each document.
 /// - Paragraphs end at blank lines and where the indentation grows. Their lines are joined, unless one has more than
-/// 120 bytes: such text
-///   has one paragraph per line.
+///   120 bytes: such text has one paragraph per line.
 /// - Documents end at runs of two or more blank lines (chapters), if that gives documents of at most 256 KiB on
-/// average; otherwise at
-///   every blank line.
+///   average; otherwise at every blank line.
 /// A byte order mark at the start is left out, CRLF is a line break. Any bytes are allowed.
 void split_prose(std::string_view text, const std::function<void(std::string_view)>& line);
 

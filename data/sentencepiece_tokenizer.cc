@@ -75,6 +75,7 @@ struct SentencePieceTokenizer::Processor {
   /// always there.
   [[nodiscard]] Vocabulary vocabulary(const std::string& name) const {
     std::vector<std::string> tokens;
+    tokens.reserve(static_cast<size_t>(model.GetPieceSize()));
     for (int id = 0; id < model.GetPieceSize(); ++id) tokens.push_back(model.IdToPiece(id));
     Vocabulary::SpecialTokens special;
     special.unk = model.IdToPiece(model.unk_id());

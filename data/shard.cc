@@ -167,7 +167,9 @@ ShardManifest ShardWriter::commit() {
   tail.append(reinterpret_cast<const char*>(writer.offsets.data()), writer.offsets.size() * sizeof(uint64_t));
   header.text_start = writer.position();
   tail += "vocabulary_checksum=" + writer.options.vocabulary_checksum + "\n";
-  for (const auto& [key, value] : writer.options.parameters) tail += key + "=" + value + "\n";
+  for (const auto& [key, value] : writer.options.parameters) {
+    tail.append(key).append("=").append(value).append("\n");
+  }
   header.file_bytes = writer.position();
   header.tail_checksum = XXH3_64bits(tail.data(), tail.size());
   writer.flush();
@@ -309,7 +311,7 @@ ShardRow Shard::row(int64_t index) const {
       row.segment_b_start > row.length || header.is_random_next > 1) {
     throw bad("its lengths contradict each other.");
   }
-  const uint64_t ids = row.length + row.num_masked;
+  const auto ids = static_cast<uint64_t>(row.length + row.num_masked);
   const uint64_t max_id = wide_ ? largest<uint32_t>(row.input_ids_, ids) : largest<uint16_t>(row.input_ids_, ids);
   if (max_id >= static_cast<uint64_t>(manifest_.vocab_size)) {
     throw bad(fmt::format("id {} in a vocabulary of {}.", max_id, manifest_.vocab_size));

@@ -15,14 +15,13 @@ namespace bert {
 // Note [Shard format]
 // Little-endian. `id` is 2 bytes where the vocabulary has at most 65536 entries, otherwise 4.
 //   header   128 bytes: ShardHeader in shard.cc; its last 8 bytes are the XXH3-64 of the bytes before
-//   rows     each from a multiple of 4: u32 low half of the XXH3-64 of the rest of the row, u16 length, u16
-//   segment_b_start,
-//            u16 masked tokens, u16 1 when the next sentence is random, id input_ids[], id masked_ids[], u16
-//            masked_positions[], zeros
+//   rows     each from a multiple of 4: u32 low half of the XXH3-64 of the rest of the row, u16 length,
+//            u16 segment_b_start, u16 masked tokens, u16 1 when the next sentence is random, id input_ids[],
+//            id masked_ids[], u16 masked_positions[], zeros
 //   offsets  from a multiple of 8: u64 per row, where it starts in the file, and one more for where the rows end
 //   text     the vocabulary's checksum and the parameters of creation, "key=value\n" each
-// Opening checks header, size, offsets and text; reading a row checks the row. So no damaged byte is ever trained on,
-// and a file of terabytes opens at once. The checksum of the content in the header covers rows, offsets and text: it
+// Opening checks header, size, offsets and text (8 bytes a row are read); reading a row checks the row. So no damaged
+// byte is ever trained on, and no row is read before it is needed. The checksum of the content in the header covers rows, offsets and text: it
 // names the data in logs and checkpoints, and `bert data verify` compares it.
 
 /// What a shard says about itself.

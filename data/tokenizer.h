@@ -5,14 +5,13 @@
 // running tokenizers 0.23.3 against Google's algorithm on every code point:
 // 1. Words above 100 characters are [UNK] there, above 200 here. max_input_chars_per_word = 100 gives theirs.
 // 2. [MASK] and the other special tokens in the text are tokens there, text here. match_special_tokens = true gives
-// theirs.
+//    theirs.
 // 3. A capital sigma at the end of a word becomes U+03C3 there, the final sigma U+03C2 here (uncased).
 // 4. Private-use characters are dropped there, letters here.
 // 5. The ideographs U+2B820..U+2B91F are letters there, words here.
 // 6. Its Unicode data for everything but lower case is older: about 380 newer combining marks stay, 13 newer format
-// characters stay, 104 newer
-//    punctuation characters do not split words, U+1734 and U+111C9 are marks and U+166D is punctuation. Its lower case
-//    is newer than ours.
+//    characters stay, 104 newer punctuation characters do not split words, U+1734 and U+111C9 are marks and U+166D is
+//    punctuation. Its lower case is newer than ours.
 // Offsets mean the same: those of the characters that stay, so an accent that is a character of its own is outside of
 // its letter's span.
 #pragma once

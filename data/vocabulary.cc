@@ -25,7 +25,7 @@ std::string joined(const std::vector<std::string>& tokens) {
 Vocabulary::Vocabulary(std::vector<std::string> tokens, const std::string& name)
     : Vocabulary(std::move(tokens), SpecialTokens{}, name) {}
 
-Vocabulary::Vocabulary(std::vector<std::string> tokens, SpecialTokens special, const std::string& name)
+Vocabulary::Vocabulary(std::vector<std::string> tokens, const SpecialTokens& special, const std::string& name)
     : tokens_(std::move(tokens)) {
   ids_.reserve(tokens_.size());
   for (size_t id = 0; id < tokens_.size(); ++id) {

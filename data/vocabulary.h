@@ -21,7 +21,7 @@ class Vocabulary {
   /// `name` is what errors call it. Of a token that is there twice, the last place is its id, as in Google's
   /// load_vocab. Throws DataError naming the special tokens that are missing, or the line of a token that is not UTF-8.
   explicit Vocabulary(std::vector<std::string> tokens, const std::string& name = "vocabulary");
-  Vocabulary(std::vector<std::string> tokens, SpecialTokens special, const std::string& name);
+  Vocabulary(std::vector<std::string> tokens, const SpecialTokens& special, const std::string& name);
 
   /// Reads one token per line; the id is the line number from 0. White space (str.strip) around a token is not part of
   /// it. Throws InputMissing, IoError, DataError.

@@ -37,9 +37,9 @@ class WordPieceTrainer {
   [[nodiscard]] size_t words() const { return words_.size(); }
 
   /// Exactly vocab_size tokens (at most, with allow_fewer): [PAD] [UNK] [CLS] [SEP] [MASK], the characters by
-  /// frequency, each also as
-  /// ##continuation where it can be one, then pieces of words in the order in which they were learnt. Throws DataError
-  /// when the text cannot give that many, when it has no words, or when the characters alone are more.
+  /// frequency, each also as ##continuation where it can be one, then pieces of words in the order in which they were
+  /// learnt. Throws DataError when the text cannot give that many, when it has no words, or when the characters alone
+  /// are more.
   [[nodiscard]] std::vector<std::string> train() const;
 
  private:

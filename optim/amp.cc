@@ -77,6 +77,21 @@ at::ScalarType weights_dtype(Precision precision) {
   return precision == Precision::kFp16Weights ? at::kHalf : at::kFloat;
 }
 
+at::ScalarType compute_dtype(Precision precision) {
+  switch (precision) {
+    case Precision::kBf16:
+    case Precision::kBf16Weights:
+      return at::kBFloat16;
+    case Precision::kFp16:
+    case Precision::kFp16Weights:
+      return at::kHalf;
+    case Precision::kFp32:
+    case Precision::kTf32:
+      break;
+  }
+  return at::kFloat;
+}
+
 bool needs_loss_scale(Precision precision) {
   return precision == Precision::kFp16 || precision == Precision::kFp16Weights;
 }

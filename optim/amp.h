@@ -22,6 +22,9 @@ enum class Precision : int8_t { kFp32, kTf32, kBf16, kFp16, kBf16Weights, kFp16W
 /// The dtype of the model's parameters: fp32, but for the two *-weights.
 [[nodiscard]] at::ScalarType weights_dtype(Precision precision);
 
+/// What matrix products compute in: fp32 (also for tf32), bf16 or fp16.
+[[nodiscard]] at::ScalarType compute_dtype(Precision precision);
+
 /// Whether gradients can underflow without a loss scale: fp16 and fp16-weights.
 [[nodiscard]] bool needs_loss_scale(Precision precision);
 

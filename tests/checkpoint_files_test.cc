@@ -171,6 +171,16 @@ TEST_CASE("Damaged checkpoints are set aside and named, stale ones removed", "[u
   CHECK(fs::exists(run + "/checkpoints/step-00000003.damaged-2"));
 }
 
+TEST_CASE("Checkpoints that cannot be seen are an error, and not gone", "[unit][checkpoint]") {
+  const TemporaryDirectory run;
+  CHECK(list_checkpoints(run.path()).empty());
+  std::filesystem::create_symlink("checkpoints",
+                                  run.path("checkpoints"));  // a loop; root may read what has no permission
+  CHECK_THROWS_AS(list_checkpoints(run.path()), IoError);
+  CHECK_THROWS_WITH(newest_valid_checkpoint(run.path(), [](const std::string&) {}),
+                    testing::Contains("checkpoints: cannot read this directory: "));
+}
+
 TEST_CASE("After a kill at any point of writing, the newest checkpoint is whole", "[unit][checkpoint]") {
   const TemporaryDirectory directory;
   // How often each point is reached by one save, and the step that a resume finds.

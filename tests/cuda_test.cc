@@ -444,7 +444,7 @@ TEST_CASE("Training steps on CUDA are those of the CPU", "[cuda]") {
     INFO(precision);
     const PretrainConfig config = step_config(precision);
     TrainingStep on_device(config, device, nullptr), on_cpu(config, c10::kCPU, nullptr);
-    const at::ScalarType type = on_cpu.compute_dtype();
+    const at::ScalarType type = compute_dtype(parse_precision(precision));
     for (int64_t step = 0; step < 4; ++step) {
       const PackedBatch batch = batch_of({33, 7, 64, 1}, 4 * step);
       const PackedBatch moved = to_device(batch, device);

@@ -33,6 +33,8 @@ targets=(test_binaries)
 
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
+mkdir "$results/tmp"
+export TMPDIR=$results/tmp  # failing jobs of bertrun leave their logs, as users want them
 passed=0 failed=0 skipped=0
 
 # check NAME COMMAND...: one test case outside the binaries
