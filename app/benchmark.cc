@@ -92,7 +92,7 @@ Json sizes_of(const BertConfig& model) {
 Json header(const std::string& mode, const BenchmarkOptions& options, c10::Device device,
             const std::string& precision) {
   Json report = {{"benchmark", mode},
-                 {"machine", machine_name(device)},
+                 {"machine", machine_name(device.is_cuda())},
                  {"device", device.str()},
                  {"precision", precision},
                  {"config", options.config}};

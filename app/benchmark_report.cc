@@ -58,14 +58,14 @@ double Quantiles::at(double share) const {
   return sorted_[static_cast<size_t>(share * static_cast<double>(sorted_.size() - 1))];
 }
 
-std::string machine_name(c10::Device device) {
+std::string machine_name(bool gpu) {
   std::string name;
-  if (device.is_cpu()) {
+  if (!gpu) {
     name = field_of("/proc/cpuinfo", "model name");
   } else {
     std::error_code error;  // no such directory: the driver does not say
-    for (const auto& gpu : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
-      if (name.empty()) name = field_of(gpu.path() / "information", "Model");
+    for (const auto& card : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+      if (name.empty()) name = field_of(card.path() / "information", "Model");
     }
   }
   return name.empty() ? "unknown" : name;
@@ -96,7 +96,7 @@ std::vector<ComparedFigure> compare_reports(const Json& before, const Json& now)
 
 Json read_report(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw InputMissing(path + ": cannot be read; --compare takes what --json printed");
+  if (!file) throw InputMissing(path + ": cannot be read; expected what `bert benchmark --json` printed");
   std::string whole, last;
   for (std::string line; std::getline(file, line); whole += line + "\n") {
     if (line.find_first_not_of(" \t\r") != std::string::npos) last = line;

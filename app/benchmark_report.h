@@ -2,8 +2,6 @@
 // (kIdentity), and times under "ms_median", at the top or in the rows of "kernels" or "stages".
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -21,7 +19,7 @@ class Quantiles {
 };
 
 /// The processor's name, or the GPU's as its driver states it.
-std::string machine_name(c10::Device device);
+std::string machine_name(bool gpu);
 
 /// A time of both reports. ratio = old / new: above 1 is faster than before.
 struct ComparedFigure {

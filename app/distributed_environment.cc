@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "app/config.h"
+#include "app/environment.h"
 
 namespace bert {
 namespace {
@@ -26,11 +27,6 @@ int64_t integer_variable(const char* name, int64_t fallback, int64_t lowest, int
                       std::to_string(highest) + "; the launcher sets it");
   }
   return value;
-}
-
-std::string variable_or(const char* name, const std::string& fallback) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? text : fallback;
 }
 
 struct Variables {

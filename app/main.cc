@@ -11,6 +11,7 @@
 #include "app/doctor.h"
 #include "app/exit_codes.h"
 #include "app/plan_command.h"
+#include "app/standard_streams.h"
 #include "app/tokenizer_commands.h"
 #include "app/torch_library.h"
 #include "app/torch_symbol.h"
@@ -90,6 +91,7 @@ int run(int argc, char** argv) {
 }  // namespace bert
 
 int main(int argc, char** argv) {
+  bert::occupy_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit fails to be written, with path and message, and kills nothing
   return bert::run(argc, argv);
 }

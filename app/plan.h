@@ -13,10 +13,13 @@ namespace bert {
 // Note [Model of a step]
 // With n bytes of gradients, N nodes of g GPUs, nb buckets, k micro-steps of T_fb seconds (forward and backward):
 //
-//   T_comm    = 2 (g - 1) / g * n / link + 2 (N - 1) / N * n / node + nb * latency       (reduced in a node, then
-//   between them) T_hidden  = min((1 - 1 / nb) * T_comm, 2/3 T_fb)                                     (behind the last
-//   micro-step's backward) T_exposed = T_comm - T_hidden + 0.08 T_hidden                                        (what
-//   runs beside it slows it down) T_step    = k T_fb + T_exposed + T_optimizer
+//   T_comm    = 2 (g - 1) / g * n / link + 2 (N - 1) / N * n / node + nb * latency
+//   T_hidden  = min((1 - 1 / nb) * T_comm, 2/3 T_fb)
+//   T_exposed = T_comm - T_hidden + 0.08 T_hidden
+//   T_step    = k T_fb + T_exposed + T_optimizer
+//
+// T_comm: gradients are reduced in a node, then between nodes. T_hidden: what happens behind the last micro-step's
+// backward, of which the last bucket's reduction is no part. 0.08: what runs beside backward slows it down.
 //
 // `link` is the bus bandwidth of an all-reduce inside a node and `node` that of one between nodes, in the terms of
 // nccl-tests (doc/PERFORMANCE.md). The optimizer is bound by memory: bytes that it moves over the bandwidth of a copy.

@@ -6,15 +6,16 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "app/benchmark_report.h"
 #include "app/bounded_json.h"
 #include "app/command_line.h"
 #include "app/metrics.h"
 #include "app/plan.h"
 #include "data/error.h"
-#include "data/files.h"
 #include "data/shard.h"
 
 namespace bert {
@@ -104,15 +105,6 @@ const NetworkPort& find_port(const std::string& name) {
   throw UsageError("--network " + name + ": expected one of " + known);
 }
 
-double measured_rate(const std::string& path) {
-  std::string text = read_file(path);
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-  const nlohmann::json report = parse_bounded_json(text.substr(text.rfind('\n') + 1), path);
-  const double rate = number_member(report, "sequences_per_second", path);
-  if (!(rate > 0)) throw DataError(fmt::format("{}: sequences_per_second is {}, expected more than 0", path, rate));
-  return rate;
-}
-
 struct Phase {
   std::string config;
   Sequence sequence;
@@ -124,55 +116,131 @@ struct Phase {
   [[nodiscard]] double days() const { return static_cast<double>(steps) * time.total() / 86400; }
 };
 
-/// Seconds of forward and backward of one micro-batch on one GPU.
-double micro_step_seconds(const PretrainConfig& config, const PlanOptions& options, const GpuModel& gpu,
-                          const Sequence& sequence, size_t phase, bool& measured) {
+/// What one GPU does in steps of one batch: forward, backward and update.
+struct Measurement {
+  double sequences_per_second = 0;
+  int64_t batch = 0;
+  std::string optimizer, source;  // `source` for messages
+};
+
+/// Throws DataError when the report is not of such steps, or of another model, precision or length than is planned.
+Measurement read_measurement(const std::string& path, const PretrainConfig& config, const Sequence& sequence) {
+  constexpr double kSameLength = 0.05;  // of the mean: a benchmark reads some of the lengths that a run has
+  const nlohmann::json report = read_report(path);
+  const std::string& kind = string_member(report, "benchmark", path);
+  if (kind != "step") {
+    throw DataError(path + ": a report of `bert benchmark " + kind +
+                    "`; expected one of `bert benchmark step --json`, which trains");
+  }
+  std::string differences;
+  const auto expect = [&](const std::string& what, const auto& measured, const auto& planned, bool equal) {
+    if (!equal) differences += fmt::format("\n  {}: measured {}, planned {}", what, measured, planned);
+  };
+  const nlohmann::json& model = member(report, "model", nlohmann::json::value_t::object, path);
+  for (const auto& [name, planned] : {std::pair{"vocab_size", config.model.vocab_size},
+                                      {"hidden_size", config.model.hidden_size},
+                                      {"num_hidden_layers", config.model.num_hidden_layers},
+                                      {"num_attention_heads", config.model.num_attention_heads},
+                                      {"intermediate_size", config.model.intermediate_size}}) {
+    const int64_t measured = integer_member(model, name, path);
+    expect(std::string("model.") + name, measured, planned, measured == planned);
+  }
+  const std::string& precision = string_member(report, "precision", path);
+  expect("precision", precision, config.precision, precision == config.precision);
+  const double rate = number_member(report, "sequences_per_second", path);
+  if (!(rate > 0)) throw DataError(fmt::format("{}: sequences_per_second is {}, expected more than 0", path, rate));
+  const double length = number_member(report, "tokens_per_second", path) / rate;
+  expect("tokens of a sequence", std::round(length), std::round(sequence.tokens),
+         std::abs(length - sequence.tokens) <= kSameLength * sequence.tokens);
+  if (!differences.empty()) {
+    throw DataError(path + ": what was measured is not what is planned:" + differences +
+                    "\nMeasure with `bert benchmark step --config CONFIG --precision P --length S --json`.");
+  }
+  const int64_t batch = integer_member(report, "batch", path);
+  if (batch < 1) throw DataError(fmt::format("{}: batch is {}, expected at least 1", path, batch));
+  return {.sequences_per_second = rate,
+          .batch = batch,
+          .optimizer = string_member(report, "optimizer", path),
+          .source = path};
+}
+
+std::optional<Measurement> find_measurement(const PretrainConfig& config, const PlanOptions& options,
+                                            const Sequence& sequence, size_t phase) {
+  if (phase < options.measured.size()) return read_measurement(options.measured[phase], config, sequence);
+  if (phase >= options.sequences_per_second.size()) return std::nullopt;
+  const double rate = options.sequences_per_second[phase];
+  return Measurement{.sequences_per_second = rate,
+                     .batch = config.micro_batch_size,
+                     .optimizer = config.optimizer.type,
+                     .source = fmt::format("--sequences-per-second {}", rate)};
+}
+
+/// All but the time of forward and backward.
+StepWork work_of(const PretrainConfig& config, int64_t gpus) {
+  // Bytes of a parameter that an update moves, with gradients of 4 bytes: cuda_ext/multi_tensor_optim.cu.
+  constexpr double kLambBytes = 44, kAdamBytes = 32, kCopyBytes = 2;
+  const int64_t micro_batches = config.global_batch_size / config.micro_batch_size;
+  const auto parameters = static_cast<double>(parameter_count(config.model));
+  const double copy = config.precision.ends_with("-weights") ? kCopyBytes : 0;
+  const double sent_share = config.distributed.compression == "none" ? 1 : 0.5;  // fp16 or bf16 in fp32's place
+  const bool sharded = config.distributed.shard_optimizer_state;
+  const double optimizer_bytes = parameters * ((config.optimizer.type == "lamb" ? kLambBytes : kAdamBytes) + copy);
+  return {.accumulation_steps = (micro_batches + gpus - 1) / gpus,
+          .gradient_bytes = sent_share * 4 * parameters,
+          .bucket_bytes = sent_share * static_cast<double>(config.distributed.bucket_mb << 20),
+          .optimizer_bytes = optimizer_bytes / (sharded ? static_cast<double>(gpus) : 1),
+          .gathered_bytes = sharded ? parameters * (copy > 0 ? 2 : 4) : 0};
+}
+
+/// Seconds of forward and backward of a micro-batch: those of a measured step without its update.
+double measured_micro_step(const Measurement& measured, const PretrainConfig& config, const GpuModel& gpu) {
+  PretrainConfig as_measured = config;
+  as_measured.micro_batch_size = as_measured.global_batch_size = measured.batch;
+  as_measured.optimizer.type = measured.optimizer;
+  const StepWork work = work_of(as_measured, 1);
+  const double step = static_cast<double>(measured.batch) / measured.sequences_per_second;
+  const double seconds = fit_micro_step_seconds(work, {.gpu = gpu}, step);
+  if (seconds <= 0) {
+    throw DataError(fmt::format("{}: a step of {:.3f} ms is shorter than the update alone, {:.3f} ms on --gpu {}",
+                                measured.source, 1e3 * step, 1e3 * work.optimizer_bytes / gpu.copy_bandwidth,
+                                gpu.name));
+  }
+  return seconds * static_cast<double>(config.micro_batch_size) / static_cast<double>(measured.batch);
+}
+
+/// The same where nothing was measured: `mfu` is the share of the GPU's peak.
+double assumed_micro_step(const PretrainConfig& config, const Sequence& sequence, double mfu, const GpuModel& gpu) {
   // A forward and backward of BERT is about 31 kernels a layer at 6 us each to launch: a small batch waits for the
   // host.
   constexpr double kKernelsPerLayer = 31, kLaunchSeconds = 6e-6;
-  const auto batch = static_cast<double>(config.micro_batch_size);
-  measured = phase < std::max(options.measured.size(), options.sequences_per_second.size());
-  if (measured) {
-    return batch /
-           (options.measured.empty() ? options.sequences_per_second[phase] : measured_rate(options.measured[phase]));
-  }
   const double forwards = config.gradient_checkpointing ? 4 : 3;  // backward is two of them
-  const double compute = forwards * sequence.forward_flops * batch / (options.mfu * peak_flops(gpu, config.precision));
-  return std::max(compute, static_cast<double>(config.model.num_hidden_layers) * kKernelsPerLayer * kLaunchSeconds);
+  const double flops = forwards * sequence.forward_flops * static_cast<double>(config.micro_batch_size);
+  return std::max(flops / (mfu * peak_flops(gpu, config.precision)),
+                  static_cast<double>(config.model.num_hidden_layers) * kKernelsPerLayer * kLaunchSeconds);
 }
 
 Phase plan_phase(const std::string& path, const PretrainConfig& config, const PlanOptions& options,
                  const Cluster& cluster, size_t index) {
-  // Bytes of a parameter that an update moves, with gradients of 4 bytes: cuda_ext/multi_tensor_optim.cu.
-  constexpr double kLambBytes = 44, kAdamBytes = 32, kCopyBytes = 2;
   const int64_t micro_batches = config.global_batch_size / config.micro_batch_size;
   if (micro_batches < cluster.gpus()) {
     throw ConfigError(fmt::format("{}: global_batch_size {}: has {} micro-batches of {}, too few for {} GPUs", path,
                                   config.global_batch_size, micro_batches, config.micro_batch_size, cluster.gpus()));
   }
-  Phase phase;
-  phase.config = path;
-  phase.sequence = find_sequence(config, options, index);
-  phase.parameters = parameter_count(config.model);
-  phase.micro_batch_size = config.micro_batch_size;
-  phase.accumulation_steps = (micro_batches + cluster.gpus() - 1) / cluster.gpus();
-  phase.global_batch_size = config.global_batch_size;
-  phase.steps = config.max_steps;
-  const auto parameters = static_cast<double>(phase.parameters);
-  const double copy = config.precision.ends_with("-weights") ? kCopyBytes : 0;
-  const double sent_share = config.distributed.compression == "none" ? 1 : 0.5;  // fp16 or bf16 in fp32's place
-  const bool sharded = config.distributed.shard_optimizer_state;
-  const double optimizer_bytes = parameters * ((config.optimizer.type == "lamb" ? kLambBytes : kAdamBytes) + copy);
-  const StepWork work = {
-      .micro_step_seconds = micro_step_seconds(config, options, cluster.gpu, phase.sequence, index, phase.measured),
-      .accumulation_steps = phase.accumulation_steps,
-      .gradient_bytes = sent_share * 4 * parameters,
-      .bucket_bytes = sent_share * static_cast<double>(config.distributed.bucket_mb << 20),
-      .optimizer_bytes = optimizer_bytes / (sharded ? static_cast<double>(cluster.gpus()) : 1),
-      .gathered_bytes = sharded ? parameters * (copy > 0 ? 2 : 4) : 0};
-  phase.time = predict_step(work, cluster);
-  phase.memory = plan_memory(config, phase.sequence.tokens, phase.sequence.masked, cluster.gpus());
-  return phase;
+  const Sequence sequence = find_sequence(config, options, index);
+  const std::optional<Measurement> measured = find_measurement(config, options, sequence, index);
+  StepWork work = work_of(config, cluster.gpus());
+  work.micro_step_seconds = measured ? measured_micro_step(*measured, config, cluster.gpu)
+                                     : assumed_micro_step(config, sequence, options.mfu, cluster.gpu);
+  return {.config = path,
+          .sequence = sequence,
+          .parameters = parameter_count(config.model),
+          .micro_batch_size = config.micro_batch_size,
+          .accumulation_steps = work.accumulation_steps,
+          .global_batch_size = config.global_batch_size,
+          .steps = config.max_steps,
+          .measured = measured.has_value(),
+          .time = predict_step(work, cluster),
+          .memory = plan_memory(config, sequence.tokens, sequence.masked, cluster.gpus())};
 }
 
 nlohmann::ordered_json to_json(const Phase& phase) {
@@ -264,11 +332,12 @@ int plan_command(int argc, char** argv) {
       ->capture_default_str();
   constexpr double kSlowest = 1e-6, kFastest = 1e9;
   CLI::Option* rate = app.add_option("--sequences-per-second", options.sequences_per_second,
-                                     "measured on one GPU, one number for each CONFIG")
+                                     "that `bert benchmark step` gave on one GPU, one number for each CONFIG")
                           ->delimiter(',')
                           ->check(number_in(kSlowest, kFastest));
   app.add_option("--measured", options.measured,
-                 "output of `bert benchmark step --json` on one GPU, a file for each CONFIG")
+                 "output of `bert benchmark step --json` on one GPU, of the same model, precision and "
+                 "length; a file for each CONFIG")
       ->delimiter(',')
       ->excludes(rate);
   app.add_flag("--json", options.json, "a line of JSON for each CONFIG");

@@ -42,21 +42,12 @@ std::string directory_of(const std::string& path) {
   throw IoError(fmt::format("{}: cannot {}: {}", path, action, std::strerror(error)));
 }
 
-int open_to_read(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor >= 0) return descriptor;
+Descriptor open_to_read(const std::string& path) {
+  Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file) return file;
   if (errno == ENOENT || errno == ENOTDIR) throw InputMissing(path + ": no such file");
   throw_io_error(path, "open", errno);
 }
-
-/// A descriptor that is closed at the end of the scope.
-struct Descriptor {
-  int value;
-  explicit Descriptor(int descriptor) : value(descriptor) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { close(value); }
-};
 
 const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "directory";
@@ -82,13 +73,12 @@ void write_fully(int descriptor, const std::string& path, int64_t offset, const 
 /// The name by which a file that has none can be reached.
 std::string name_of(int descriptor) { return fmt::format("/proc/self/fd/{}", descriptor); }
 
-/// A file without a name in `directory`, gone when the process is, whatever ends it. -1 where the file system has none,
-/// or where nothing could name it later.
-int open_unnamed(const std::string& directory) {
-  const int descriptor = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
-  if (descriptor < 0 || access(name_of(descriptor).c_str(), F_OK) == 0) return descriptor;
-  close(descriptor);
-  return -1;
+/// A file without a name in `directory`, gone when the process is, whatever ends it. None where the file system has no
+/// such files, or where nothing could name it later.
+Descriptor open_unnamed(const std::string& directory) {
+  Descriptor file(open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
+  if (file && access(name_of(file.get()).c_str(), F_OK) != 0) file.reset();
+  return file;
 }
 
 /// A name that no other file of this process has had. Files of an earlier process of this number may.
@@ -111,10 +101,8 @@ void remove_stale(const std::string& target) {
     if (error != std::errc() || stop == end || *stop != '-' || pid <= 0) continue;
     if (kill(pid, 0) == 0 || errno != ESRCH) continue;
     // For writing, as a lock on NFS wants it; a pipe of that name does not make it wait.
-    const int descriptor = open(entry.path().c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
-    if (descriptor < 0) continue;
-    const Descriptor file(descriptor);
-    if (flock(file.value, LOCK_EX | LOCK_NB) == 0) unlink(entry.path().c_str());
+    const Descriptor file(open(entry.path().c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
+    if (file && flock(file.get(), LOCK_EX | LOCK_NB) == 0) unlink(entry.path().c_str());
   }
 }
 
@@ -142,24 +130,22 @@ AtomicFile::AtomicFile(std::string path)
     : path_(std::move(path)), target_(writable_target(path_)), temporary_(new_temporary(target_)) {
   remove_stale(target_);
   descriptor_ = open_unnamed(directory_of(target_));
-  named_ = descriptor_ < 0;
-  while (descriptor_ < 0) {
-    descriptor_ = open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor_ >= 0) break;
+  named_ = !descriptor_;
+  while (!descriptor_) {
+    descriptor_ = Descriptor(open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (descriptor_) break;
     if (errno != EEXIST) throw_io_error(path_, "create", errno);
     temporary_ = new_temporary(target_);
   }
-  flock(descriptor_, LOCK_EX | LOCK_NB);  // remove_stale() of another machine sees that somebody is at work on it
+  flock(descriptor_.get(), LOCK_EX | LOCK_NB);  // remove_stale() of another machine sees that somebody is at work on it
 }
 
 AtomicFile::~AtomicFile() {
-  if (descriptor_ < 0) return;
-  close(descriptor_);
   if (named_) unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(const void* data, size_t bytes) {
-  write_fully(descriptor_, path_, size_, static_cast<const char*>(data), bytes);
+  write_fully(descriptor_.get(), path_, size_, static_cast<const char*>(data), bytes);
   size_ += static_cast<int64_t>(bytes);
 }
 
@@ -168,13 +154,13 @@ void AtomicFile::write_at(int64_t offset, const void* data, size_t bytes) {
     throw IoError(fmt::format("{}: cannot overwrite bytes {} to {}: only {} are written", path_, offset,
                               offset + static_cast<int64_t>(bytes), size_));
   }
-  write_fully(descriptor_, path_, offset, static_cast<const char*>(data), bytes);
+  write_fully(descriptor_.get(), path_, offset, static_cast<const char*>(data), bytes);
 }
 
 void AtomicFile::commit() {
-  if (fsync(descriptor_) != 0) throw_io_error(path_, "sync", errno);
+  if (fsync(descriptor_.get()) != 0) throw_io_error(path_, "sync", errno);
   if (!named_) {
-    const std::string unnamed = name_of(descriptor_);
+    const std::string unnamed = name_of(descriptor_.get());
     while (linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
       if (errno != EEXIST) throw_io_error(path_, "name", errno);
       temporary_ = new_temporary(target_);
@@ -184,34 +170,30 @@ void AtomicFile::commit() {
   // Before it is closed: the lock keeps others from taking it for a dead process's.
   if (rename(temporary_.c_str(), target_.c_str()) != 0) throw_io_error(path_, "rename", errno);
   named_ = false;
-  const int descriptor = descriptor_;
-  descriptor_ = -1;
-  if (close(descriptor) != 0) throw_io_error(path_, "close", errno);
+  if (close(descriptor_.release()) != 0) throw_io_error(path_, "close", errno);
   sync_path(directory_of(target_));
 }
 
 AppendedFile::AppendedFile(const std::string& path)
     : path_(path), descriptor_(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
-  if (descriptor_ < 0) throw_io_error(path, "open", errno);
+  if (!descriptor_) throw_io_error(path, "open", errno);
 }
-
-AppendedFile::~AppendedFile() { close(descriptor_); }
 
 void AppendedFile::write(std::string_view text) {
   struct stat status {};
-  if (fstat(descriptor_, &status) != 0) throw_io_error(path_, "write", errno);
+  if (fstat(descriptor_.get(), &status) != 0) throw_io_error(path_, "write", errno);
   try {
-    write_fully(descriptor_, path_, status.st_size, text.data(), text.size());
+    write_fully(descriptor_.get(), path_, status.st_size, text.data(), text.size());
   } catch (const IoError&) {
-    static_cast<void>(ftruncate(descriptor_, status.st_size) == 0);  // as well as it goes
+    static_cast<void>(ftruncate(descriptor_.get(), status.st_size) == 0);  // as well as it goes
     throw;
   }
 }
 
 std::string read_file(const std::string& path, int64_t limit) {
-  const Descriptor file(open_to_read(path));
+  const Descriptor file = open_to_read(path);
   struct stat status {};
-  if (fstat(file.value, &status) != 0) throw_io_error(path, "read", errno);
+  if (fstat(file.get(), &status) != 0) throw_io_error(path, "read", errno);
   const auto check_limit = [&](int64_t size) {
     if (size > limit) {
       throw DataError(
@@ -225,7 +207,7 @@ std::string read_file(const std::string& path, int64_t limit) {
   content.resize(static_cast<size_t>(status.st_size) + 1);
   while (true) {
     if (used == content.size()) content.resize(std::max<size_t>(2 * used, 1 << 16));
-    const ssize_t got = read(file.value, content.data() + used, content.size() - used);
+    const ssize_t got = read(file.get(), content.data() + used, content.size() - used);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_io_error(path, "read", errno);
     if (got == 0) break;
@@ -237,14 +219,14 @@ std::string read_file(const std::string& path, int64_t limit) {
 }
 
 MappedFile::MappedFile(const std::string& path) {
-  const Descriptor file(open_to_read(path));
+  const Descriptor file = open_to_read(path);
   struct stat status {};
-  if (fstat(file.value, &status) != 0) throw_io_error(path, "map", errno);
+  if (fstat(file.get(), &status) != 0) throw_io_error(path, "map", errno);
   if (!S_ISREG(status.st_mode)) throw IoError(path + ": cannot map: not a regular file");
   size_ = status.st_size;
   data_ = "";
   if (size_ == 0) return;  // an empty mapping is an error to mmap
-  void* mapping = mmap(nullptr, static_cast<size_t>(size_), PROT_READ, MAP_SHARED, file.value, 0);
+  void* mapping = mmap(nullptr, static_cast<size_t>(size_), PROT_READ, MAP_SHARED, file.get(), 0);
   if (mapping == MAP_FAILED) throw_io_error(path, "map", errno);
   data_ = static_cast<const char*>(mapping);
 }
@@ -254,11 +236,10 @@ MappedFile::~MappedFile() {
 }
 
 void sync_path(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw_io_error(path, "sync", errno);
-  const Descriptor file(descriptor);
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) throw_io_error(path, "sync", errno);
   // Some file systems cannot sync a directory and say EINVAL; there is nothing to wait for then.
-  if (fsync(file.value) != 0 && errno != EINVAL) throw_io_error(path, "sync", errno);
+  if (fsync(file.get()) != 0 && errno != EINVAL) throw_io_error(path, "sync", errno);
 }
 
 Checksum::Checksum() : state_(XXH3_createState()) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "data/descriptor.h"
+
 struct XXH3_state_s;
 
 namespace bert {
@@ -36,7 +38,7 @@ class AtomicFile {
 
  private:
   std::string path_, target_, temporary_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   bool named_ = false;  // temporary_ is there
   int64_t size_ = 0;
 };
@@ -45,16 +47,13 @@ class AtomicFile {
 class AppendedFile {
  public:
   explicit AppendedFile(const std::string& path);
-  ~AppendedFile();
-  AppendedFile(const AppendedFile&) = delete;
-  AppendedFile& operator=(const AppendedFile&) = delete;
 
   /// When it throws, no part of `text` stays in the file.
   void write(std::string_view text);
 
  private:
   std::string path_;
-  int descriptor_;
+  Descriptor descriptor_;
 };
 
 /// The whole file. Throws InputMissing, IoError, or DataError when it is larger than `limit` bytes.

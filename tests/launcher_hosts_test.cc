@@ -125,6 +125,38 @@ int64_t resident_kib(pid_t pid) {
   return 0;
 }
 
+/// `bert pretrain` with a configuration file on one of `nodes` hosts.
+std::unique_ptr<Launcher> trainer(const Network& network, int host, int nodes, int ranks, const std::string& file,
+                                  const std::string& conf = "join_timeout=60") {
+  return std::make_unique<Launcher>(
+      std::vector<std::string>{"--nnodes", std::to_string(nodes), "--nproc-per-node", std::to_string(ranks),
+                               "--rdzv-backend", "c10d", "--rdzv-endpoint", "10.77.0.1:29400", "--rdzv-id", "trainers",
+                               "--rdzv-conf", conf, "--local-addr", fmt::format("host{}", host), BERT_EXECUTABLE,
+                               "pretrain", file},
+      [&network, host] {
+        network.enter(host)();
+        setenv("GLOO_SOCKET_IFNAME", "eth0", 1);  // Gloo's own connections
+      },
+      BERTRUN_EXECUTABLE);
+}
+
+std::string write_config(const PretrainConfig& config) {
+  const std::string file = config.run_directory + ".json";
+  std::ofstream(file) << to_json(config);
+  return file;
+}
+
+/// The losses that a run has logged.
+std::vector<double> losses_of(const PretrainConfig& config) {
+  std::vector<double> losses;
+  std::ifstream file(config.run_directory + "/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const auto metrics = nlohmann::json::parse(line);
+    if (metrics.contains("loss")) losses.push_back(metrics["loss"]);
+  }
+  return losses;
+}
+
 struct Token {
   Token() { setenv(kTokenVariable, kSecret.c_str(), 1); }
   ~Token() { unsetenv(kTokenVariable); }
@@ -224,6 +256,78 @@ TEST_CASE("a link that goes down ends the job on both sides of it, with the lost
   for (const pid_t pid : pids_in(directory.path("pids"))) CHECK_FALSE(alive(pid));
 }
 
+TEST_CASE("four hosts of two ranks train as one process does", "[slow]") {
+  const Network network(4);
+  if (!network.works()) BERT_SKIP(kSkip);
+  if (!std::filesystem::exists(BERT_EXECUTABLE)) BERT_SKIP("bert is not built: it needs LibTorch");
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "alone");
+  config.global_batch_size = 32;  // a micro-batch for each rank
+  config.log_every = 1;
+  Launcher alone(
+      {"pretrain", write_config(config)}, [] {}, BERT_EXECUTABLE);
+  REQUIRE(alone.wait() == kOk);
+  const std::vector<double> expected = losses_of(config);
+  REQUIRE(expected.size() == static_cast<size_t>(config.max_steps));
+  config.run_directory = directory.path("together");
+  const std::string file = write_config(config);
+  const Token token;
+  std::deque<std::unique_ptr<Launcher>> agents;
+  for (const int host : {1, 3, 0, 2}) agents.push_back(trainer(network, host, 4, 2, file));
+  for (const auto& agent : agents) {
+    CHECK(agent->wait() == kOk);
+    CAPTURE(agent->err());
+  }
+  const std::vector<double> losses = losses_of(config);
+  REQUIRE(losses.size() == expected.size());
+  for (size_t i = 0; i < losses.size(); ++i) CHECK(losses[i] == Approx(expected[i]).epsilon(1e-4));
+}
+
+TEST_CASE("a link that goes down in training ends it on every host, with the name of what is cut off", "[slow]") {
+  using Clock = std::chrono::steady_clock;
+  if (!Network(1).works()) BERT_SKIP(kSkip);
+  if (!std::filesystem::exists(BERT_EXECUTABLE)) BERT_SKIP("bert is not built: it needs LibTorch");
+  constexpr int kCut = 2;
+  constexpr int64_t kTimeout = 5, kLong = 60;  // seconds
+  constexpr double kGrace = 6;
+  for (const bool ranks_first : {true, false}) {  // who notices it first: ranks, or else the launchers
+    CAPTURE(ranks_first);
+    const Network network(4);
+    const TemporaryDirectory directory;
+    PretrainConfig config = tiny(directory, "run");
+    config.global_batch_size = 32;
+    config.max_steps = 1'000'000;
+    config.checkpoint_every = 0;
+    config.log_every = 1;
+    config.distributed.timeout_seconds = ranks_first ? kTimeout : kLong;
+    const std::string file = write_config(config);
+    const Token token;
+    std::deque<std::unique_ptr<Launcher>> agents;
+    for (int host = 0; host < 4; ++host) {
+      agents.push_back(trainer(network, host, 4, 2, file,
+                               ranks_first ? "join_timeout=60" : "keep_alive_interval=1,keep_alive_max_attempt=3"));
+    }
+    REQUIRE(eventually([&] { return !losses_of(config).empty(); }));
+    network.cut(kCut);
+    const auto start = Clock::now();
+    for (int host = 0; host < 4; ++host) {
+      Launcher& agent = *agents[static_cast<size_t>(host)];
+      const int code = agent.wait();
+      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      const std::string error = agent.err();
+      CAPTURE(host, error);
+      WARN("host " << host << " ended after " << seconds << " s");
+      CHECK(code == kPeerFailure);
+      CHECK(seconds <= static_cast<double>(kTimeout) + kGrace);
+      if (host == kCut) {
+        CHECK_THAT(error, Contains("the host of the job at 10.77.0.1:29400"));
+      } else {
+        CHECK_THAT(error, Contains(ranks_first ? "ranks 4 and 5 do not respond" : "lost host2 (bertrun's pid "));
+      }
+    }
+  }
+}
+
 TEST_CASE("a flood from another host does not keep a job from forming", "[slow]") {
   const Network network(5);
   if (!network.works()) BERT_SKIP(kSkip);
@@ -250,21 +354,10 @@ TEST_CASE("training goes on in a flood, and the host's memory stays as it is", "
   config.checkpoint_every = 500;
   config.evaluate_every = 500;
   config.distributed.debug = true;  // every collective goes through the store, and so through the relay
-  const std::string file = directory.path("run.json");
-  std::ofstream(file) << to_json(config);
+  const std::string file = write_config(config);
   const Token token;
-  const auto start = [&](int host) {
-    return std::make_unique<Launcher>(
-        std::vector<std::string>{"--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                                 "10.77.0.1:29400", "--rdzv-id", "flood", BERT_EXECUTABLE, "pretrain", file},
-        [&network, host] {
-          network.enter(host)();
-          setenv("GLOO_SOCKET_IFNAME", "eth0", 1);  // Gloo's own connections
-        },
-        BERTRUN_EXECUTABLE);
-  };
-  const auto first = start(0);
-  const auto second = start(1);
+  const auto first = trainer(network, 0, 2, 1, file);
+  const auto second = trainer(network, 1, 2, 1, file);
   const std::string metrics = config.run_directory + "/metrics.jsonl";
   REQUIRE(eventually([&] { return std::filesystem::exists(metrics) && std::filesystem::file_size(metrics) > 0; }));
   const int64_t before = resident_kib(first->pid());

@@ -5,9 +5,11 @@
 
 #include "app/exit_codes.h"
 #include "app/launcher/job_link.h"
+#include "tests/event_loop_testing.h"
 #include "tests/testing.h"
 
 using namespace bert;
+using bert::testing::run_until;
 
 namespace {
 
@@ -38,13 +40,7 @@ struct Job {
     other.link = make_job_client(loop, config, token, other.take());
     REQUIRE(until([&] { return host.is(JobOrder::kStart) && other.is(JobOrder::kStart); }));
   }
-  bool until(const std::function<bool()>& condition) {
-    bool late = false;
-    const auto timer = loop.after(10, [&] { late = true; });
-    while (!late && !condition()) loop.run_once();
-    loop.cancel(timer);
-    return condition();
-  }
+  bool until(const std::function<bool()>& condition) { return run_until(loop, condition); }
   void pass(double seconds) {
     bool over = false;
     loop.after(seconds, [&] { over = true; });

@@ -140,6 +140,9 @@ TEST_CASE("rendezvous options", "[unit]") {
   CHECK(standalone.port == 0);
   CHECK(standalone.id.size() == 36);  // a UUID, whatever was given
   CHECK(parse({"--standalone", "x"}).rendezvous.id != standalone.id);
+  const auto unnamed = parse({"--rdzv-id", "", "x"}).rendezvous;  // torchrun makes one up, too
+  CHECK(unnamed.id.size() == 36);
+  CHECK(unnamed.id != parse({"--rdzv-id", "", "x"}).rendezvous.id);
   const auto c10d = parse({"--rdzv-backend", "c10d", "--rdzv-endpoint", "h1", "--rdzv-id", "j", "x"}).rendezvous;
   CHECK(c10d.host == "h1");
   CHECK(c10d.port == 29400);
@@ -169,7 +172,6 @@ TEST_CASE("rendezvous options", "[unit]") {
       {"--rdzv-conf", "=1"},
       {"--rdzv-conf", "store_type=file"},
       {"--rdzv-conf", "is_host=maybe"},
-      {"--rdzv-id", ""},
       {"--node-rank", "1"},
       {"--node-rank", "-1"},
       {"--nnodes", "2", "--node-rank", "2"},
@@ -250,6 +252,8 @@ TEST_CASE("log options", "[unit]") {
   CHECK(logs.tee.of(1) == kNoStream);
   CHECK(logs.tee.of(11) == (kStdout | kStderr));
   CHECK(logs.ranks_on_console == std::set<int64_t>{0, 2});
+  CHECK(parse({"-t=3", "x"}).logs.tee.of(0) == (kStdout | kStderr));
+  CHECK(parse({"-r=0:1", "x"}).logs.redirects.of(0) == kStdout);
   CHECK(parse({"--duplicate-stdout-filters", "a,b,,c", "x"}).logs.stdout_filters ==
         std::vector<std::string>{"a", "b,c"});
   for (const char* bad : {"4", "", "0:4", "0:1,", "x:1", "0:1:2", "12", "-1:1"}) {

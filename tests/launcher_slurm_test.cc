@@ -33,7 +33,7 @@ TEST_CASE("slurm.sbatch submits paths that hold in the job, and runs the image's
   write_script(bin / "scontrol",
                "#!/bin/bash\ncase $2 in hostnames) echo n1; echo n2 ;; node) echo 'A=1 NodeAddr=10.0.0.7 "
                "B=2' ;; *) echo \"scontrol $*\" >>" +
-                   log + " ;; esac\n");
+                   log + "; exit ${REQUEUE_CODE:-0} ;; esac\n");
   const auto bash = [&](const std::string& variables, const std::filesystem::path& from, const std::string& command) {
     std::filesystem::remove(log);
     const std::string line = "cd " + from.string() + " && PATH=" + bin.string() + ":$PATH " + variables + " bash " +
@@ -65,6 +65,9 @@ TEST_CASE("slurm.sbatch submits paths that hold in the job, and runs the image's
   CHECK(has("--container-image=i.sqsh --container-workdir=" + tree.string() + " --container-mounts=" + own + "," + sub +
             ":" + sub + ",/data:/data bertrun " + options + "90" + tail));
   CHECK(has("scontrol requeue 7\n"));
+  CHECK(bash(slurm + "SRUN_CODE=75 REQUEUE_CODE=1", tree, job + " " + (tree / "configs/own.json").string()) ==
+        kPreempted);
+  CHECK(read_file(directory.path("out")).find("Slurm does not requeue it") != std::string::npos);
   CHECK(bash(slurm + "SRUN_CODE=74 BERT_IMAGE=i.sqsh", tree, job + " " + (tree / "configs/own.json").string()) == kIo);
   CHECK(has("--container-mounts=" + own + " bertrun "));
   CHECK_FALSE(has("requeue"));

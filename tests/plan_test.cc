@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -12,11 +13,14 @@
 #include "app/plan_command.h"
 #include "data/error.h"
 #include "data/files.h"
-#include "tests/testing.h"
+// Last: it brings Catch2.
+#include "tests/command_testing.h"
 
 using namespace bert;
 using bert::testing::Approx;
+using bert::testing::CommandResult;
 using bert::testing::Contains;
+using bert::testing::run_command;
 
 namespace {
 
@@ -106,6 +110,60 @@ std::vector<double> errors_on_held_out_rows(double communication, int64_t most_m
   return errors;
 }
 
+/// A configuration of BERT-base with 128 positions, a global batch of 64 in micro-batches of 4, and files beside it.
+class Plan {
+ public:
+  Plan() {
+    std::ofstream(config_) << R"({"run_directory": "run", "data": {"train": ["absent.shard"], "vocab_file": "v.txt"},
+        "micro_batch_size": 4, "global_batch_size": 64, "optimizer": {"type": "lamb"}, "precision": "fp32",
+        "model": {"max_position_embeddings": 128}})";
+  }
+  [[nodiscard]] CommandResult run(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"plan", config_});
+    return run_command(plan_command, arguments);
+  }
+  /// What it says on stderr when it ends with `code`.
+  [[nodiscard]] std::string refusal(const std::vector<std::string>& arguments, int code) const {
+    const CommandResult result = run(arguments);
+    CHECK(result.code == code);
+    return result.err;
+  }
+  /// The one line of --json.
+  [[nodiscard]] nlohmann::json json(std::vector<std::string> arguments) const {
+    arguments.push_back("--json");
+    const CommandResult result = run(arguments);
+    REQUIRE(result.code == kOk);
+    return nlohmann::json::parse(result.out);
+  }
+  /// A file with `report` on its last line, as `bert benchmark --json` prints it.
+  [[nodiscard]] std::string measured(const nlohmann::json& report) const {
+    std::ofstream(directory_.path("report")) << "a line before\n" << report << "\n";
+    return directory_.path("report");
+  }
+  [[nodiscard]] std::string path(const std::string& name) const { return directory_.path(name); }
+
+ private:
+  bert::testing::TemporaryDirectory directory_;
+  const std::string config_ = directory_.path("c.json");
+};
+
+/// 40 ms a step of 4 sequences.
+nlohmann::json step_report() {
+  return {{"benchmark", "step"},
+          {"precision", "fp32"},
+          {"optimizer", "lamb"},
+          {"batch", 4},
+          {"length", 128},
+          {"model",
+           {{"vocab_size", 30522},
+            {"hidden_size", 768},
+            {"num_hidden_layers", 12},
+            {"num_attention_heads", 12},
+            {"intermediate_size", 3072}}},
+          {"sequences_per_second", 100.0},
+          {"tokens_per_second", 12800.0}};
+}
+
 }  // namespace
 
 TEST_CASE("Parameters are counted as the published models have them", "[plan]") {
@@ -184,36 +242,74 @@ TEST_CASE("Memory follows the formulas, and precision the GPU", "[plan]") {
   CHECK_THROWS_WITH(peak_flops(gpu("v100"), "bf16"), "precision bf16: v100 GPUs do not have it");
 }
 
-TEST_CASE("bert plan refuses what it cannot plan, and says what is allowed", "[plan]") {
-  const bert::testing::TemporaryDirectory directory;
-  const std::string config = directory.path("c.json");
-  {
-    AtomicFile file(config);
-    file.write(
-        R"({"run_directory": "run", "data": {"train": ["absent.shard"], "vocab_file": "vocab.txt"},
-            "micro_batch_size": 4, "global_batch_size": 64, "model": {"max_position_embeddings": 128}})");
-    file.commit();
-  }
-  const auto plan = [](std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "plan");
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    return plan_command(static_cast<int>(argv.size()), argv.data());
+TEST_CASE("A measured step is forward, backward and one update, however many micro-batches follow", "[plan]") {
+  const Plan plan;
+  // 109,811,516 parameters: an update moves 44 bytes of each at 4.3 TB/s.
+  const double lamb = 1e3 * 44 * 109811516 / 4.3e12, adam = lamb * 32 / 44;
+  const std::string report = plan.measured(step_report());
+  nlohmann::json planned = plan.json({"--measured", report});
+  CHECK(planned["measured"] == true);
+  CHECK(planned["gradient_accumulation_steps"] == 16);
+  CHECK(planned["optimizer_ms"].get<double>() == Approx(lamb));
+  CHECK(planned["compute_ms"].get<double>() == Approx(16 * (40 - lamb)));
+  CHECK(planned["step_ms"].get<double>() == Approx(16 * 40 - 15 * lamb));
+  // One micro-batch takes what was measured.
+  CHECK(plan.json({"global_batch_size=4", "--measured", report})["step_ms"].get<double>() == Approx(40));
+  CHECK(plan.json({"global_batch_size=4", "--sequences-per-second", "100"})["step_ms"].get<double>() == Approx(40));
+  // Another optimizer, another batch.
+  nlohmann::json other = step_report();
+  other["optimizer"] = "adamw";
+  const auto step_ms = [&] {
+    return plan.json({"global_batch_size=4", "--measured", plan.measured(other)})["step_ms"].get<double>();
   };
-  CHECK_THROWS_WITH(plan({config, "--gpus", "17"}),
-                    Contains("global_batch_size 64: has 16 micro-batches of 4, too few for 17 GPUs"));
-  CHECK_THROWS_WITH(plan({config, "--gpu", "abacus"}),
-                    "--gpu abacus: expected one of h200, h100, a100, a100-40gb, v100");
-  CHECK_THROWS_WITH(plan({config, "--network", "string"}), Contains("--network string: expected one of NDR, HDR"));
-  CHECK_THROWS_WITH(plan({config, "--length", "129"}), "--length 129: model.max_position_embeddings is 128");
-  CHECK_THROWS_WITH(plan({config, "--length", "64,128"}), Contains("more values for an option than CONFIGs"));
-  CHECK_THROWS_WITH(plan({"a.b=1"}), Contains("no CONFIG was given"));
-  CHECK_THROWS_AS(plan({config, "--measured", directory.path("absent")}), InputMissing);
-  const std::string report = directory.path("report.json");
-  {
-    AtomicFile file(report);
-    file.write("a line before\n{\"sequences_per_second\": 0}\n");
-    file.commit();
-  }
-  CHECK_THROWS_WITH(plan({config, "--measured", report}), Contains("sequences_per_second is 0, expected more than 0"));
+  CHECK(step_ms() == Approx(40 - adam + lamb));
+  other = step_report();
+  other["batch"] = 8;
+  CHECK(step_ms() == Approx((80 - lamb) / 2 + lamb));
+}
+
+TEST_CASE("A report of something else than is planned is refused, with what differs", "[plan]") {
+  const Plan plan;
+  const auto refusal = [&](const nlohmann::json& report) {
+    return plan.refusal({"--measured", plan.measured(report)}, kBadData);
+  };
+  nlohmann::json report = step_report();
+  report["benchmark"] = "inference";
+  CHECK_THAT(refusal(report), Contains("a report of `bert benchmark inference`"));
+  report = step_report();
+  report["precision"] = "bf16";
+  report["tokens_per_second"] = 51200.0;
+  report["model"]["num_hidden_layers"] = 24;
+  CHECK_THAT(refusal(report), Contains("model.num_hidden_layers: measured 24, planned 12") &&
+                                  Contains("precision: measured bf16, planned fp32") &&
+                                  Contains("tokens of a sequence: measured 512, planned 128"));
+  report = step_report();
+  report["tokens_per_second"] = 12300.0;  // a sample of real lengths
+  CHECK(plan.run({"--measured", plan.measured(report)}).code == kOk);
+  report["sequences_per_second"] = 0;
+  CHECK_THAT(refusal(report), Contains("sequences_per_second is 0, expected more than 0"));
+  report = step_report();
+  report["batch"] = 0;
+  CHECK_THAT(refusal(report), Contains("batch is 0, expected at least 1"));
+  report = step_report();
+  report.erase("model");
+  CHECK_THAT(refusal(report), Contains("model"));
+  // 4 sequences in a microsecond.
+  report = step_report();
+  report["sequences_per_second"] = 4e6;
+  report["tokens_per_second"] = 4e6 * 128;
+  CHECK_THAT(refusal(report), Contains("a step of 0.001 ms is shorter than the update alone, 1.124 ms on --gpu h200"));
+  CHECK_THAT(plan.refusal({"--measured", plan.path("absent")}, kInputMissing), Contains("absent: cannot be read"));
+}
+
+TEST_CASE("bert plan refuses what it cannot plan, and says what is allowed", "[plan]") {
+  const Plan plan;
+  CHECK_THAT(plan.refusal({"--gpus", "17"}, kBadConfiguration),
+             Contains("global_batch_size 64: has 16 micro-batches of 4, too few for 17 GPUs"));
+  CHECK_THAT(plan.refusal({"--gpu", "abacus"}, kUsage),
+             Contains("--gpu abacus: expected one of h200, h100, a100, a100-40gb, v100"));
+  CHECK_THAT(plan.refusal({"--network", "string"}, kUsage), Contains("--network string: expected one of NDR, HDR"));
+  CHECK_THAT(plan.refusal({"--length", "129"}, kUsage), Contains("--length 129: model.max_position_embeddings is 128"));
+  CHECK_THAT(plan.refusal({"--length", "64,128"}, kUsage), Contains("more values for an option than CONFIGs"));
+  CHECK_THAT(run_command(plan_command, {"plan", "a.b=1"}).err, Contains("no CONFIG was given"));
 }

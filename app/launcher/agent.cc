@@ -43,7 +43,9 @@ class Signals {
   explicit Signals(const std::vector<int>& ending) {
     sigemptyset(&set_);
     for (const int number : {SIGCHLD, SIGUSR1, SIGUSR2}) sigaddset(&set_, number);
-    for (const int number : ending) sigaddset(&set_, number);
+    for (const int number : ending) {
+      if (!ignored(number)) sigaddset(&set_, number);
+    }
     sigprocmask(SIG_BLOCK, &set_, nullptr);
     signal(SIGPIPE, SIG_IGN);
     descriptor_ = Descriptor(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -57,6 +59,12 @@ class Signals {
   }
 
  private:
+  /// As nohup leaves SIGHUP, and a shell SIGINT for what runs in its background.
+  static bool ignored(int number) {
+    struct sigaction action {};
+    return (number == SIGHUP || number == SIGINT) && sigaction(number, nullptr, &action) == 0 &&
+           action.sa_handler == SIG_IGN;
+  }
   sigset_t set_{};
   Descriptor descriptor_;
 };

@@ -54,12 +54,4 @@ void EventLoop::run_once() {
   }
 }
 
-bool no_descriptor_left(int error) { return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM; }
-
-EventLoop::TimerId pause(EventLoop& loop, int listener) {
-  constexpr double kPause_seconds = 0.1;
-  loop.set_events(listener, 0);
-  return loop.after(kPause_seconds, [&loop, listener] { loop.set_events(listener, POLLIN); });
-}
-
 }  // namespace bert

@@ -39,11 +39,4 @@ class EventLoop {
   uint64_t next_id_ = 0;
 };
 
-/// Whether accept failed for want of descriptors or memory. Then the connection stays in the queue and its listener
-/// stays readable: pause it.
-bool no_descriptor_left(int error);
-
-/// Does not look at the listener for a tenth of a second. Cancel the timer before the listener is unwatched.
-EventLoop::TimerId pause(EventLoop& loop, int listener);
-
 }  // namespace bert

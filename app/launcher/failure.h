@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "app/launcher/socket.h"
 #include "app/launcher/worker_environment.h"
 #include "app/launcher/worker_group.h"
+#include "data/descriptor.h"
 
 namespace bert {
 

@@ -10,10 +10,10 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
-#include <cstdlib>
 #include <cstring>
 
 #include "app/bounded_json.h"
+#include "app/environment.h"
 #include "app/launcher/console.h"
 #include "app/launcher/random.h"
 #include "data/error.h"
@@ -29,16 +29,12 @@ double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::string temporary_path() {
-  const char* directory = std::getenv("TMPDIR");
-  return std::string(directory != nullptr && *directory != '\0' ? directory : "/tmp") + "/watchdog_timer_" +
-         random_uuid();
-}
-
 }  // namespace
 
 FileTimer::FileTimer(EventLoop& loop, const std::string& path, Expired expired)
-    : loop_(loop), path_(path.empty() ? temporary_path() : path), expired_(std::move(expired)) {
+    : loop_(loop),
+      path_(path.empty() ? temporary_directory() + "/watchdog_timer_" + random_uuid() : path),
+      expired_(std::move(expired)) {
   struct stat state {};
   if (lstat(path_.c_str(), &state) == 0 && S_ISFIFO(state.st_mode)) unlink(path_.c_str());
   if (mkfifo(path_.c_str(), 0600) != 0) throw IoError(path_ + ": cannot be made a pipe: " + std::strerror(errno));

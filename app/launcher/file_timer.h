@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "app/launcher/event_loop.h"
-#include "app/launcher/socket.h"
+#include "data/descriptor.h"
 
 namespace bert {
 

@@ -1,16 +1,14 @@
 #include "app/launcher/gatekeeper.h"
 
-#include <poll.h>
-#include <sys/socket.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
+
+#include "app/launcher/console.h"
 
 namespace bert {
 namespace {
 
-constexpr int kAcceptsAtOnce = 64;  // then the others have their turn
 constexpr double kReportInterval_seconds = 10;
 
 std::string address_of(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
@@ -19,34 +17,19 @@ std::string address_of(const std::string& peer) { return peer.substr(0, peer.rfi
 
 Gatekeeper::Gatekeeper(EventLoop& loop, Descriptor listener, std::string token, Events events)
     : loop_(loop),
-      listener_(std::move(listener)),
       token_(std::move(token)),
-      where_("port " + std::to_string(port_of(listener_.get()))),
-      events_(std::move(events)) {
-  loop_.watch(listener_.get(), POLLIN, [this](short) { accept_some(); });
+      events_(std::move(events)),
+      acceptor_(loop, std::move(listener), [this](Descriptor socket) { start(std::move(socket)); }) {
   report_timer_ = loop_.after(kReportInterval_seconds, [this] { report(false); });
 }
 
 Gatekeeper::~Gatekeeper() {
   loop_.cancel(report_timer_);
-  if (accept_timer_) loop_.cancel(*accept_timer_);
-  loop_.unwatch(listener_.get());
   report(true);
 }
 
-void Gatekeeper::accept_some() {
-  for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) {
-      if (no_descriptor_left(errno)) accept_timer_ = pause(loop_, listener_.get());
-      return;
-    }
-    if (pending_.size() >= kMostPending) make_room();
-    start(std::move(socket));
-  }
-}
-
 void Gatekeeper::start(Descriptor socket) {
+  if (pending_.size() >= kMostPending) make_room();
   const uint64_t id = next_++;
   SecureChannel::Events events;
   events.ready = [this, id] {
@@ -108,8 +91,8 @@ void Gatekeeper::report(bool last) {
     reasons += (reasons.empty() ? "" : ", ") + std::to_string(number) + " " + reason;
   }
   if (total > reported_) {
-    std::fprintf(stderr, "bertrun: turned away %ld connections to %s so far (%s), the last from %s\n",
-                 static_cast<long>(total), where_.c_str(), reasons.c_str(), last_address_.c_str());
+    say(fmt::format("turned away {} connections to port {} so far ({}), the last from {}", total, acceptor_.port(),
+                    reasons, last_address_));
     reported_ = total;
   }
   if (!last) report_timer_ = loop_.after(kReportInterval_seconds, [this] { report(false); });

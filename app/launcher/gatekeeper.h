@@ -5,9 +5,9 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
+#include "app/launcher/acceptor.h"
 #include "app/launcher/event_loop.h"
 #include "app/launcher/secure_channel.h"
 #include "app/launcher/socket.h"
@@ -43,15 +43,13 @@ class Gatekeeper {
   [[nodiscard]] size_t pending() const { return pending_.size(); }
 
  private:
-  void accept_some();
   void start(Descriptor socket);
   void make_room();
   void forget(uint64_t connection);
   void report(bool last);
 
   EventLoop& loop_;
-  Descriptor listener_;
-  const std::string token_, where_;
+  const std::string token_;
   const Events events_;
   struct Pending {
     std::unique_ptr<SecureChannel> channel;
@@ -64,8 +62,8 @@ class Gatekeeper {
   int64_t reported_ = 0;
   std::string last_address_;
   EventLoop::TimerId report_timer_;
-  std::optional<EventLoop::TimerId> accept_timer_;
   uint64_t next_ = 1;
+  Acceptor acceptor_;  // last: what it calls uses the others
 };
 
 }  // namespace bert

@@ -1,15 +1,8 @@
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <optional>
 
 #include "app/exit_codes.h"
+#include "app/launcher/acceptor.h"
 #include "app/launcher/console.h"
 #include "app/launcher/job_link.h"
 #include "app/launcher/job_messages.h"
@@ -25,8 +18,8 @@ using Clock = EventLoop::Clock;
 
 constexpr double kFirstRetry_seconds = 0.1, kLongestRetry_seconds = 1;
 constexpr double kTick_seconds = 0.1;
+constexpr double kAnswer_seconds = 2;  // that the host has to order the end which a failure brings
 constexpr double kFirstNote_seconds = 3, kNoteInterval_seconds = 30;  // about the host that is waited for
-constexpr int kAcceptsAtOnce = 64;
 
 /// A node that is not the host.
 class JobClient : public JobLink {
@@ -45,23 +38,22 @@ class JobClient : public JobLink {
     join_timer_ = loop_.after(config.rendezvous.join_timeout, [this] { give_up(); });
   }
   ~JobClient() override {
-    if (listener_) loop_.unwatch(listener_.get());
-    for (const auto& timer : {retry_timer_, join_timer_, note_timer_, tick_timer_, barrier_timer_, accept_timer_}) {
+    for (const auto& timer : {retry_timer_, join_timer_, note_timer_, tick_timer_, barrier_timer_, answer_timer_}) {
       if (timer) loop_.cancel(*timer);
     }
   }
 
   StoreAddress open_round(const Assignment&) override {
-    if (!listener_) {
+    if (!acceptor_) {
       // The endpoint's own port where it is free: then MASTER_PORT is what torchrun's would be.
-      listener_ = try_listen_on({"127.0.0.1", config_.rendezvous.dynamic ? 0 : config_.rendezvous.port});
-      if (!listener_) listener_ = listen_on({"127.0.0.1", 0});
-      loop_.watch(listener_.get(), POLLIN, [this](short) { accept_some(); });
+      Descriptor listener = try_listen_on({"127.0.0.1", config_.rendezvous.dynamic ? 0 : config_.rendezvous.port});
+      if (!listener) listener = listen_on({"127.0.0.1", 0});
+      acceptor_.emplace(loop_, std::move(listener), [this](Descriptor rank) {
+        if (channel_ && channel_->ready()) relay_.connected(std::move(rank));
+      });
     }
     relay_.close_all();
-    const char* unshared = std::getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
-    const bool rank_serves = config_.rendezvous.dynamic && unshared != nullptr && std::string(unshared) == "1";
-    return {"127.0.0.1", port_of(listener_.get()), !rank_serves};
+    return {"127.0.0.1", acceptor_->port(), !config_.rendezvous.rank_serves_store};
   }
   void stopped(int64_t round, const SaveResult& saved) override {
     stopped_ = true;
@@ -74,6 +66,13 @@ class JobClient : public JobLink {
   }
   void failed(int64_t round, const Failure& failure) override {
     tell_or_end(FailedMessage{round, failure}, failure.exit_code, one_line(failure));
+    // What the host orders now is certain. It may be what this node's ranks could not reach.
+    const bool last = config_.max_restarts == 0 && failure.exit_code != kPreempted;
+    if (!last || ended_) return;
+    answer_timer_ = loop_.after(kAnswer_seconds, [this, failure] {
+      end(failure.exit_code, one_line(failure) + "; the host of the job at " + to_string(endpoint_) +
+                                 " does not answer either; check that machine and the network to it");
+    });
   }
   void interrupted(int signal) override {
     tell_or_end(InterruptedMessage{signal}, 128 + signal, "signal " + std::to_string(signal));
@@ -140,12 +139,9 @@ class JobClient : public JobLink {
   void join() {
     joined_ = true;
     heard_ = Clock::now();
-    channel_->set_timeout(silence());
+    channel_->set_timeout(config_.rendezvous.silence_seconds());
     const RendezvousConfig& own = config_.rendezvous;
-    tell(JoinMessage{own.id,
-                     own.min_nodes,
-                     own.max_nodes,
-                     {own.local_addr, getpid(), own.node_rank, config_.role, config_.nproc_per_node}});
+    tell(JoinMessage{own.id, own.min_nodes, own.max_nodes, this_node(config_)});
     tick();
   }
 
@@ -208,10 +204,6 @@ class JobClient : public JobLink {
     tell(message);
   }
 
-  [[nodiscard]] double silence() const {
-    return config_.rendezvous.keep_alive_interval * static_cast<double>(config_.rendezvous.keep_alive_max_attempt);
-  }
-
   void tick() {
     const auto now = Clock::now();
     const auto since = [&](Clock::time_point then) { return std::chrono::duration<double>(now - then).count(); };
@@ -219,19 +211,9 @@ class JobClient : public JobLink {
       pinged_ = now;
       channel_->send(kPingFrame, 0, "");
     }
-    if (since(heard_) > silence()) closed("silent for " + std::to_string(static_cast<int64_t>(silence())) + " s");
+    const double silence = config_.rendezvous.silence_seconds();
+    if (since(heard_) > silence) closed("silent for " + std::to_string(static_cast<int64_t>(silence)) + " s");
     tick_timer_ = loop_.after(kTick_seconds, [this] { tick(); });
-  }
-
-  void accept_some() {
-    for (int i = 0; i < kAcceptsAtOnce; ++i) {
-      Descriptor rank(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (!rank) {
-        if (no_descriptor_left(errno)) accept_timer_ = pause(loop_, listener_.get());
-        return;
-      }
-      if (channel_ && channel_->ready()) relay_.connected(std::move(rank));
-    }
   }
 
   EventLoop& loop_;
@@ -241,8 +223,8 @@ class JobClient : public JobLink {
   const std::string token_;
   std::unique_ptr<SecureChannel> channel_;
   StoreRelay relay_;
-  Descriptor listener_;
-  std::optional<EventLoop::TimerId> retry_timer_, join_timer_, note_timer_, tick_timer_, barrier_timer_, accept_timer_;
+  std::optional<Acceptor> acceptor_;  // of the ranks' connections to the store
+  std::optional<EventLoop::TimerId> retry_timer_, join_timer_, note_timer_, tick_timer_, barrier_timer_, answer_timer_;
   double retry_seconds_ = kFirstRetry_seconds;
   size_t attempt_ = 0;
   Clock::time_point heard_, pinged_;
@@ -258,41 +240,6 @@ class JobClient : public JobLink {
 std::unique_ptr<JobLink> make_job_client(EventLoop& loop, const LaunchConfig& config, const std::string& token,
                                          JobLink::OnOrder on_order) {
   return std::make_unique<JobClient>(loop, config, token, std::move(on_order));
-}
-
-namespace {
-
-/// Debian gives a machine's own name the address 127.0.1.1, which no other machine can reach.
-void warn_of_own_name(const RendezvousConfig& rendezvous) {
-  const bool name = rendezvous.host.find_first_not_of("0123456789.:") != std::string::npos;
-  if (!name || rendezvous.host == "localhost" || !is_loopback(rendezvous.host)) return;
-  std::fprintf(stderr,
-               "bertrun: note: %s is a loopback address on this machine: only agents here can join; for others give "
-               "an address of this machine's network\n",
-               rendezvous.host.c_str());
-}
-
-}  // namespace
-
-std::unique_ptr<JobLink> make_job_link(EventLoop& loop, const LaunchConfig& config, const std::string& token,
-                                       JobLink::OnOrder on_order) {
-  const RendezvousConfig& rendezvous = config.rendezvous;
-  if (rendezvous.max_nodes == 1) return make_job_host(loop, config, token, Descriptor(), std::move(on_order));
-  const Endpoint endpoint{rendezvous.host, rendezvous.port};
-  warn_of_own_name(rendezvous);
-  if (!rendezvous.dynamic) {
-    if (rendezvous.node_rank != 0) return make_job_client(loop, config, token, std::move(on_order));
-    const char* advice =
-        "if another machine 0 of this job runs here, give this one its own --node-rank, or all of them --rdzv-backend "
-        "c10d, which numbers them itself; for another job, name another port (--master-port)";
-    return make_job_host(loop, config, token, listen_on(endpoint, advice), std::move(on_order));
-  }
-  if (!rendezvous.is_host.value_or(is_this_machine(rendezvous.host)))
-    return make_job_client(loop, config, token, std::move(on_order));
-  // Of several agents on the endpoint's machine the first to take its port is the host.
-  Descriptor listener = rendezvous.is_host ? listen_on(endpoint) : try_listen_on(endpoint);
-  if (!listener) return make_job_client(loop, config, token, std::move(on_order));
-  return make_job_host(loop, config, token, std::move(listener), std::move(on_order));
 }
 
 }  // namespace bert

@@ -1,7 +1,4 @@
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 
 #include "app/exit_codes.h"
@@ -22,12 +19,6 @@ constexpr NodeId kSelf = 0;  // the host's own node; the others have their conne
 constexpr double kTick_seconds = 0.1;
 constexpr std::chrono::seconds kFirstNote(3), kNoteInterval(30);  // about who is missing
 
-/// TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, torchrun's: rank 0 serves the store itself (c10d only).
-bool rank_serves_store(const RendezvousConfig& config) {
-  const char* value = std::getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
-  return config.dynamic && value != nullptr && std::string(value) == "1";
-}
-
 /// The node that hosts the rendezvous and the store.
 class JobHost : public JobLink {
  public:
@@ -40,7 +31,7 @@ class JobHost : public JobLink {
         rendezvous_(
             config.rendezvous, {config.max_restarts, stop_seconds(config)}, EventLoop::Clock::now(),
             [this](NodeId id, const JobOrder& order) { send(id, order); },
-            rank_serves_store(config.rendezvous) ? std::optional<NodeId>(kSelf) : std::nullopt) {
+            config.rendezvous.rank_serves_store ? std::optional<NodeId>(kSelf) : std::nullopt) {
     if (listener) {
       gate_ = std::make_unique<Gatekeeper>(
           loop, std::move(listener), token,
@@ -50,16 +41,14 @@ class JobHost : public JobLink {
                              [this](uint64_t id, bool on) { hold(static_cast<NodeId>(id), on); }});
       tick();
     }
-    const NodeInfo own{config.rendezvous.local_addr, getpid(), config.rendezvous.node_rank, config.role,
-                       config.nproc_per_node};
-    const std::string refusal = rendezvous_.join(kSelf, own, EventLoop::Clock::now());
+    const std::string refusal = rendezvous_.join(kSelf, this_node(config), EventLoop::Clock::now());
     if (!refusal.empty()) throw UsageError(refusal);
   }
   ~JobHost() override { loop_.cancel(tick_timer_); }
 
   StoreAddress open_round(const Assignment& assignment) override {
     StoreAddress address{store_.endpoint().host, store_.endpoint().port, true};
-    if (rank_serves_store(config_.rendezvous)) {
+    if (config_.rendezvous.rank_serves_store) {
       address.agent_store = false;
       reserved_ = reserve_port(address.host);  // for rank 0
       address.port = port_of(reserved_.get());
@@ -130,9 +119,7 @@ class JobHost : public JobLink {
       Peer& peer = peers_.try_emplace(static_cast<NodeId>(id), loop_, std::move(channel)).first->second;
       if (peer.channel->closed()) return lose(static_cast<NodeId>(id), "closed");
       peer.relay.set_target({store_.endpoint().host, store_.endpoint().port});
-      const double silence =
-          config_.rendezvous.keep_alive_interval * static_cast<double>(config_.rendezvous.keep_alive_max_attempt);
-      peer.channel->set_timeout(silence);
+      peer.channel->set_timeout(config_.rendezvous.silence_seconds());
     });
   }
 
@@ -208,7 +195,7 @@ class JobHost : public JobLink {
   void tick() {
     const auto now = EventLoop::Clock::now();
     const std::chrono::duration<double> interval(config_.rendezvous.keep_alive_interval);
-    const auto silence = interval * static_cast<double>(config_.rendezvous.keep_alive_max_attempt);
+    const std::chrono::duration<double> silence(config_.rendezvous.silence_seconds());
     for (auto& [id, peer] : peers_) {
       if (now - peer.pinged >= interval) {
         peer.pinged = now;

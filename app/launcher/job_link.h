@@ -32,6 +32,9 @@ class JobLink {
   [[nodiscard]] virtual bool finished() const = 0;
 };
 
+/// What this bertrun says about itself.
+NodeInfo this_node(const LaunchConfig& config);
+
 /// The link of the node that hosts the job; without a listener nobody else can join. `token` is job_token's, here and
 /// below.
 std::unique_ptr<JobLink> make_job_host(EventLoop& loop, const LaunchConfig& config, const std::string& token,

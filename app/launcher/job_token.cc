@@ -14,6 +14,7 @@
 
 #include "app/exit_codes.h"
 #include "app/launcher/random.h"
+#include "app/launcher/socket.h"
 #include "app/sha256.h"
 #include "data/error.h"
 

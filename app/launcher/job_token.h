@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "app/launcher/options.h"
-#include "app/launcher/socket.h"
+#include "data/descriptor.h"
 
 namespace bert {
 

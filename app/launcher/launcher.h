@@ -8,8 +8,8 @@
 // names and that could take its port (c10d). There the link is a JobHost, with the state machine that decides who takes
 // part, with which ranks, and what a failure means (rendezvous.h); elsewhere a JobClient.
 //
-//   ranks --loopback--> JobClient ==one authenticated connection==> JobHost --loopback--> c10d::TCPStore <--loopback--
-//   ranks
+//   other nodes' ranks --loopback--> JobClient ==one authenticated connection==> JobHost
+//   JobHost --loopback--> c10d::TCPStore <--loopback-- the host's own ranks
 //
 // The store. PyTorch's and our programs meet at a TCPStore, which listens on every interface and asks nobody who they
 // are. So the launcher holds it (TORCHELASTIC_USE_AGENT_STORE=True), on loopback, in a process of its own that loads
@@ -51,7 +51,8 @@
 // gives 128 + n or the ranks' 75, on all nodes; SIGKILL in --signals-to-handle is an error; --monitor-interval is about
 // logs alone, since a rank's end is seen at once, and at least 1 ms; a newcomer does not restart a node that is done;
 // each rank has the variables BERTRUN_JOB and BERTRUN_STATE (app/rank_state.h); in a program's arguments only
-// ${local_rank} is replaced, a shell's $$ stays.
+// ${local_rank} is replaced, a shell's $$ stays; of `bertrun script.py -- a` the program gets the --, which torchrun
+// drops.
 #pragma once
 
 namespace bert {

@@ -6,13 +6,14 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 
 #include "app/command_line.h"
+#include "app/environment.h"
+#include "app/launcher/console.h"
 #include "app/launcher/processors.h"
 #include "app/launcher/random.h"
 #include "app/launcher/socket.h"
@@ -22,7 +23,7 @@ namespace {
 
 constexpr int64_t kC10dPort = 29400;  // torchrun's for --rdzv-backend c10d
 
-void note(const std::string& text) { std::fprintf(stderr, "bertrun: note: %s\n", text.c_str()); }
+void note(const std::string& text) { say("note: " + text); }
 
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts(1);
@@ -152,7 +153,8 @@ int64_t ranks_of(const std::string& text) {
   return *number;
 }
 
-StreamChoice streams_of(const std::string& option, const std::string& text) {
+StreamChoice streams_of(const std::string& option, const std::string& given) {
+  const std::string text = given.starts_with('=') ? given.substr(1) : given;  // of -t=3, as argparse takes it
   const auto stream = [&](const std::string& value) -> StreamSet {
     if (value.size() != 1 || value[0] < '0' || value[0] > '3') {
       throw UsageError(option + " " + text + ": expected 0, 1, 2 or 3, or a map like 0:1,1:2 from local rank to one");
@@ -272,9 +274,11 @@ RendezvousConfig rendezvous_of(const LaunchOptions& options) {
                      ": expected static or c10d; bertrun has no etcd client, and needs none: use c10d");
   }
   rendezvous.dynamic = options.standalone || options.rdzv_backend == "c10d";
+  rendezvous.rank_serves_store = rendezvous.dynamic && variable_or("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "") == "1";
   if (!rendezvous.dynamic) rendezvous.join_timeout = 900;  // torchrun's default of the static one
-  rendezvous.id = options.standalone ? random_uuid() : options.rdzv_id;
-  if (rendezvous.id.empty()) throw UsageError("--rdzv-id is empty; expected a name");
+  rendezvous.id = options.standalone || options.rdzv_id.empty() ? random_uuid() : options.rdzv_id;
+  if (!options.standalone && options.rdzv_id.empty())
+    note("--rdzv-id is empty; this job is " + rendezvous.id + ", and other machines need that one to join it");
   rendezvous.node_rank = rendezvous.dynamic ? -1 : options.node_rank;
   rendezvous.local_addr = options.local_addr.empty() ? host_name() : options.local_addr;
   if (options.standalone) {
@@ -479,8 +483,7 @@ std::optional<LaunchConfig> parse_launch_command(int argc, char** argv) {
   config.signals_to_handle = options.signals_to_handle;
   config.virtual_local_rank = options.virtual_local_rank;
   set_timeouts(options, config);
-  const char* timers = std::getenv("TORCHELASTIC_ENABLE_FILE_TIMER");
-  config.file_timer = timers != nullptr && std::string(timers) == "1";
+  config.file_timer = variable_or("TORCHELASTIC_ENABLE_FILE_TIMER", "") == "1";
   config.command = command_of(options, std::move(command));
   print_notes(options, config, [&](const std::string& name) {
     std::string variable;

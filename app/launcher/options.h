@@ -78,6 +78,12 @@ struct RendezvousConfig {
   std::string local_addr;       // how the others call this machine
   double join_timeout = 600, last_call_timeout = 30, close_timeout = 30, keep_alive_interval = 5;  // seconds
   int64_t keep_alive_max_attempt = 3;
+  bool rank_serves_store = false;  // c10d with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: rank 0 does, not the launcher
+
+  /// After so long without a word a node is lost.
+  [[nodiscard]] double silence_seconds() const {
+    return keep_alive_interval * static_cast<double>(keep_alive_max_attempt);
+  }
 };
 
 /// Which of a rank's streams: bit 0 stdout, bit 1 stderr.

@@ -91,20 +91,20 @@ ProcessGuard::ProcessGuard(const std::string& mark) : mark_(mark) { start(); }
 void ProcessGuard::start() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw IoError(std::string("pipe: ") + std::strerror(errno));
+  const Descriptor read_end(ends[0]);
+  pipe_ = Descriptor(ends[1]);
   guard_ = fork();
   if (guard_ == 0) {
-    close(ends[1]);
-    guard(ends[0], mark_);
+    pipe_.reset();
+    guard(read_end.get(), mark_);
   }
-  close(ends[0]);
-  pipe_ = ends[1];
   if (guard_ < 0) throw IoError(std::string("fork: ") + std::strerror(errno));
   for (const pid_t group : groups_) tell('+', group);
 }
 
 ProcessGuard::~ProcessGuard() {
   tell('q', 0);
-  close(pipe_);
+  pipe_.reset();
   waitpid(guard_, nullptr, 0);
 }
 
@@ -121,13 +121,12 @@ void ProcessGuard::remove(pid_t group) {
 void ProcessGuard::child_ended() {
   if (waitpid(guard_, nullptr, WNOHANG) != guard_) return;
   say("note: the guard process " + std::to_string(guard_) + " has died; starting another");
-  close(pipe_);
   start();
 }
 
 void ProcessGuard::tell(char what, pid_t group) const {
   const Message message{what, group};
-  [[maybe_unused]] const ssize_t written = write(pipe_, &message, sizeof message);  // without a guard we go on
+  [[maybe_unused]] const ssize_t written = write(pipe_.get(), &message, sizeof message);  // without a guard we go on
 }
 
 }  // namespace bert

@@ -6,6 +6,8 @@
 #include <set>
 #include <string>
 
+#include "data/descriptor.h"
+
 namespace bert {
 
 /// The variable that marks the processes of a job, for the time when nothing else ties them to it.
@@ -39,7 +41,7 @@ class ProcessGuard {
   void tell(char what, pid_t group) const;
   const std::string mark_;
   std::set<pid_t> groups_;
-  int pipe_ = -1;
+  Descriptor pipe_;
   pid_t guard_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "app/launcher/big_endian.h"
 #include "app/launcher/job_token.h"
 #include "app/launcher/random.h"
 
@@ -17,16 +18,6 @@ constexpr std::string_view kMagic = "bertrun1";
 constexpr size_t kNonce = 32, kMac = 32, kTag = 16, kHeader = 12;
 constexpr size_t kHostHello = kMagic.size() + kNonce, kAgentAnswer = kMagic.size() + kNonce + kMac;
 constexpr size_t kHostAnswer = 1 + kMac;
-
-void append_big_endian(std::string& out, uint64_t value, int bytes) {
-  for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8) out += static_cast<char>(value >> shift & 0xff);
-}
-
-uint32_t big_endian_32(std::string_view bytes) {
-  uint32_t value = 0;
-  for (size_t i = 0; i < 4; ++i) value = value << 8 | static_cast<unsigned char>(bytes[i]);
-  return value;
-}
 
 std::string tag_of(const std::string& key, uint64_t number, std::string_view frame) {
   std::string text;
@@ -188,7 +179,7 @@ void SecureChannel::become_ready() {
 bool SecureChannel::take_frame() {
   const std::string_view in = std::string_view(in_).substr(in_begin_);
   if (in.size() < kHeader) return false;
-  const size_t length = big_endian_32(in);
+  const size_t length = from_big_endian(in.substr(0, 4));
   if (length > kLargestPayload) {
     close("a frame of " + std::to_string(length) + " bytes; at most " + std::to_string(kLargestPayload) +
           " are allowed");
@@ -204,7 +195,7 @@ bool SecureChannel::take_frame() {
   ++received_;
   Frame frame;
   frame.type = static_cast<uint8_t>(in[4]);
-  frame.stream = big_endian_32(in.substr(8));
+  frame.stream = static_cast<uint32_t>(from_big_endian(in.substr(8, 4)));
   frame.payload = in.substr(kHeader, length);
   in_begin_ += whole;
   events_.frame(frame);

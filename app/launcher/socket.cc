@@ -168,25 +168,6 @@ bool is_this_machine(const std::string& host) {
   return false;
 }
 
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  if (this != &other) {
-    reset();
-    value_ = other.release();
-  }
-  return *this;
-}
-
-int Descriptor::release() {
-  const int value = value_;
-  value_ = -1;
-  return value;
-}
-
-void Descriptor::reset() {
-  if (value_ >= 0) close(value_);
-  value_ = -1;
-}
-
 Descriptor listen_on(const Endpoint& endpoint, const std::string& advice) {
   int error = 0;
   Descriptor result = bind_or_error(endpoint, true, error);

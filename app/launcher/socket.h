@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "data/descriptor.h"
+
 namespace bert {
 
 struct Endpoint {
@@ -25,23 +27,6 @@ bool is_loopback(const std::string& host);
 
 /// Whether `host` is this machine: one of its names, or an address of one of its interfaces.
 bool is_this_machine(const std::string& host);
-
-/// A file descriptor that is closed with its owner.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int value) : value_(value) {}
-  Descriptor(Descriptor&& other) noexcept : value_(other.release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor() { reset(); }
-  [[nodiscard]] int get() const { return value_; }
-  [[nodiscard]] explicit operator bool() const { return value_ >= 0; }
-  int release();
-  void reset();
-
- private:
-  int value_ = -1;
-};
 
 /// A listening socket on exactly this endpoint (port 0: any). Throws IoError; when the port is taken the message names
 /// the process that holds it, where it can be found out, and ends with what to do about it.

@@ -7,19 +7,15 @@
 #include <cerrno>
 #include <vector>
 
+#include "app/launcher/big_endian.h"
 #include "data/error.h"
 
 namespace bert {
 namespace {
 
 constexpr size_t kChunk = 16 << 10;       // bytes of one frame
+constexpr size_t kCreditBytes = 4;        // of the number in a credit frame
 constexpr size_t kCreditStep = 64 << 10;  // credit is given in pieces of this, or when all has been written
-
-std::string big_endian(size_t value) {
-  std::string bytes;
-  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift & 0xff);
-  return bytes;
-}
 
 }  // namespace
 
@@ -115,7 +111,9 @@ bool StoreRelay::write_some(uint32_t id, Stream& stream) {
     stream.passed_on += static_cast<size_t>(written);
   }
   if (stream.passed_on >= kCreditStep || (stream.out.empty() && stream.passed_on > 0)) {
-    send_(kCreditFrame, id, big_endian(stream.passed_on));
+    std::string credit;
+    append_big_endian(credit, stream.passed_on, kCreditBytes);
+    send_(kCreditFrame, id, credit);
     stream.passed_on = 0;
   }
   if (stream.remote_end && stream.out.empty()) shutdown(stream.socket.get(), SHUT_WR);
@@ -148,9 +146,8 @@ std::string StoreRelay::take(const Frame& frame) {
       if (!stream.connecting && !write_some(frame.stream, stream)) return "";
       break;
     case kCreditFrame: {
-      size_t credit = 0;
-      for (const char byte : frame.payload) credit = credit << 8 | static_cast<unsigned char>(byte);
-      if (frame.payload.size() != 4 || credit > stream.unacknowledged) return "credit for bytes that were not sent";
+      const size_t credit = frame.payload.size() == kCreditBytes ? from_big_endian(frame.payload) : SIZE_MAX;
+      if (credit > stream.unacknowledged) return "credit for bytes that were not sent";
       stream.unacknowledged -= credit;
       break;
     }

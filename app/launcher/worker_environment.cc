@@ -3,15 +3,11 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "app/environment.h"
 #include "app/exit_codes.h"
 
 namespace bert {
 namespace {
-
-std::string variable_or(const char* name, const std::string& fallback) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : fallback;
-}
 
 /// The GPU that --virtual-local-rank leaves the rank: its entry of CUDA_VISIBLE_DEVICES, or its number.
 std::string only_gpu(int64_t local_rank) {

@@ -80,6 +80,7 @@ void bind_to(const std::set<int>& processors, int error_pipe) {
   redirect(spec.files.stderr_file, spec.files.stderr_pipe, STDERR_FILENO, error_pipe);
   bind_to(spec.processors, error_pipe);
   setrlimit(RLIMIT_NOFILE, &descriptors);
+  close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);  // what bertrun has inherited; torchrun's ranks have none
   for (const char* secret : {kTokenVariable, kTokenFileVariable}) unsetenv(secret);
   unsetenv(kRankStateVariable);  // another bertrun's
   if (spec.state >= 0 && fcntl(spec.state, F_SETFD, 0) == 0)

@@ -16,6 +16,7 @@
 #include <fstream>
 #include <set>
 
+#include "app/environment.h"
 #include "data/error.h"
 
 namespace bert {
@@ -31,9 +32,12 @@ std::string make_directory(const std::string& prefix) {
   return path;
 }
 
-std::string temporary_base() {
-  const char* directory = std::getenv("TMPDIR");
-  return std::string(directory != nullptr && *directory != '\0' ? directory : "/tmp") + "/torchelastic_";
+/// Whether our stdout and stderr are one file, as after 2>&1.
+bool one_console() {
+  struct stat out {
+  }, err{};
+  return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&
+         out.st_ino == err.st_ino;
 }
 
 /// Whether a write of up to PIPE_BUF bytes would not block.
@@ -54,7 +58,7 @@ WorkerLogs::WorkerLogs(EventLoop& loop, const LaunchConfig& config)
     : loop_(loop), config_(config), base_(config.logs.directory) {
   if (base_ == "/dev/null") return;
   temporary_ = base_.empty();
-  if (temporary_) base_ = make_directory(temporary_base());
+  if (temporary_) base_ = make_directory(temporary_directory() + "/torchelastic_");
   std::error_code error;
   std::filesystem::create_directories(base_, error);
   if (error) throw IoError("--log-dir " + base_ + ": cannot be made: " + error.message());
@@ -119,6 +123,10 @@ void WorkerLogs::place(StreamSet stream, int64_t rank, const std::filesystem::pa
   } else if (has_files && !on_console) {
     path = "/dev/null";
   } else if (config_.nproc_per_node > 1 && isatty(is_stdout ? STDOUT_FILENO : STDERR_FILENO) == 0) {
+    if (!is_stdout && files.stdout_pipe >= 0 && one_console()) {  // what a rank writes stays in its order
+      files.stderr_pipe = files.stdout_pipe;
+      return;
+    }
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw IoError(std::string("pipe: ") + std::strerror(errno));
     fcntl(ends[0], F_SETFL, O_NONBLOCK);  // of our end only

@@ -11,8 +11,8 @@
 
 #include "app/launcher/event_loop.h"
 #include "app/launcher/options.h"
-#include "app/launcher/socket.h"
 #include "app/launcher/worker_environment.h"
+#include "data/descriptor.h"
 
 namespace bert {
 

@@ -1,0 +1,87 @@
+// Where the agents of a job have their token from.
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "app/exit_codes.h"
+#include "app/launcher/job_token.h"
+#include "app/launcher/random.h"
+#include "data/error.h"
+#include "data/files.h"
+// Last: it brings Catch2.
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::TemporaryDirectory;
+
+TEST_CASE("a token comes from the environment, a private file, or the user's runtime directory", "[unit]") {
+  const TemporaryDirectory directory;
+  setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1);
+  RendezvousConfig local, remote;
+  remote.host = "192.0.2.1";
+  const std::string digits(64, 'A');
+  setenv(kTokenVariable, digits.c_str(), 1);
+  CHECK(JobToken(remote).bytes() == std::string(32, '\xaa'));
+  CHECK(std::getenv(kTokenVariable) == nullptr);  // ranks must not get it
+  for (const char* bad : {"1234", "zz", ""}) {
+    setenv(kTokenVariable, bad, 1);
+    CHECK_THROWS(JobToken(remote));
+  }
+  const std::string path = directory.path("token");
+  {
+    AtomicFile file(path);
+    file.write(digits + "\n");
+    file.commit();
+  }
+  chmod(path.c_str(), 0600);
+  setenv(kTokenFileVariable, path.c_str(), 1);
+  CHECK(JobToken(remote).bytes() == std::string(32, '\xaa'));
+  std::filesystem::create_symlink(path, directory.path("link"));
+  setenv(kTokenFileVariable, directory.path("link").c_str(), 1);
+  CHECK_THROWS_WITH(JobToken(remote), bert::testing::Contains("is a symbolic link"));
+  setenv(kTokenFileVariable, directory.path().c_str(), 1);
+  CHECK_THROWS_WITH(JobToken(remote), bert::testing::Contains("is not a regular file"));
+  chmod(path.c_str(), 0640);
+  setenv(kTokenFileVariable, path.c_str(), 1);
+  CHECK_THROWS_AS(JobToken(remote), RefusedError);
+  CHECK_THROWS_WITH(JobToken(remote), bert::testing::Contains("BERTRUN_TOKEN_FILE"));
+  // On loopback the first makes one, and all others of this id and port get it.
+  std::string made;
+  {
+    const JobToken first(local), second(local);
+    made = first.bytes();
+    CHECK(made.size() == 32);
+    CHECK(second.bytes() == made);
+    RendezvousConfig other = local;
+    other.id = "another job";
+    CHECK(JobToken(other).bytes() != made);
+    CHECK(JobToken(local).bytes() == made);  // and again, now that one agent has gone
+  }
+  // With the last agent the file goes. A file that one has left which was killed is not used again.
+  CHECK(std::filesystem::is_empty(directory.path("bertrun")));
+  const pid_t agent = fork();
+  if (agent == 0) {
+    const JobToken left(local);
+    _exit(0);
+  }
+  waitpid(agent, nullptr, 0);
+  REQUIRE(std::distance(std::filesystem::directory_iterator(directory.path("bertrun")), {}) == 1);
+  const std::string file = std::filesystem::directory_iterator(directory.path("bertrun"))->path();
+  const std::string left = read_file(file);
+  const JobToken next(local);
+  CHECK(read_file(file) != left);
+  CHECK(to_hexadecimal(next.bytes()) == read_file(file));
+  struct stat state {};
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory.path("bertrun"))) {
+    REQUIRE(stat(entry.path().c_str(), &state) == 0);
+    CHECK((state.st_mode & 077) == 0);
+  }
+  chmod(directory.path("bertrun").c_str(), 0755);
+  CHECK_THROWS_AS(JobToken(local), RefusedError);
+  setenv("XDG_RUNTIME_DIR", directory.path("absent").c_str(), 1);  // as after su, or in a batch job: then it is /tmp
+  CHECK(JobToken(local).bytes().size() == 32);
+  unsetenv("XDG_RUNTIME_DIR");
+}
