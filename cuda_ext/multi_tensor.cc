@@ -15,6 +15,12 @@
 namespace bert::ops {
 namespace {
 
+/// clip_coefficient() of a tensor.
+at::Tensor clip(const UpdateOptions& options, const at::Tensor& norm) {
+  if (options.max_grad_norm <= 0.0) return at::ones_like(norm);
+  return (options.max_grad_norm / (norm + options.clip_eps)).clamp_max(1.0);
+}
+
 /// The lists by ATen's operators, in any dtype, layout and place.
 class AtenList : public MultiTensor::Backend {
  public:
@@ -63,7 +69,7 @@ class AtenStep : public OptimizerStep::Backend {
       const UpdateOptions& o = options[g];
       const at::Tensor lr = scalars.lr.defined() ? scalars.lr.to(at::kDouble) : at::full({}, o.lr, number);
       Numbers numbers{.lr = lr * o.lr_scale,
-                      .multiplier = o.clip_per_tensor ? inv_scale : inv_scale * clip(norm, o),
+                      .multiplier = gradient_multiplier(o, inv_scale, norm),
                       .correction1 = at::ones({}, number),
                       .correction2 = at::ones({}, number),
                       .ema_share = steps.reciprocal().clamp_min(1.0 - o.ema_decay),
@@ -82,13 +88,6 @@ class AtenStep : public OptimizerStep::Backend {
     at::Tensor skip;                                                 // bool scalar
   };
 
-  /// clip_coefficient() of a tensor.
-  [[nodiscard]] at::Tensor clip(const at::Tensor& norm, const UpdateOptions& o) const {
-    if (o.max_grad_norm <= 0.0) return at::ones_like(norm);
-    const at::Tensor ratio = o.max_grad_norm / (rule_ == UpdateRule::kLamb ? norm : norm + kTorchClipEps);
-    return ratio.clamp_max(1.0);
-  }
-
   static void write(const at::Tensor& destination, const at::Tensor& value, const at::Tensor& skip) {
     destination.copy_(at::where(skip, destination, value));
   }
@@ -97,7 +96,7 @@ class AtenStep : public OptimizerStep::Backend {
     const bool lamb = rule_ == UpdateRule::kLamb;
     const at::Tensor& param = tensors.params[i];
     at::Tensor multiplier = n.multiplier;
-    if (o.clip_per_tensor) multiplier = multiplier * clip(tensors.grads[i].norm().to(at::kDouble) * multiplier, o);
+    if (o.clip_per_tensor) multiplier = multiplier * clip(o, tensors.grads[i].norm().to(at::kDouble) * multiplier);
     at::Tensor grad = tensors.grads[i] * multiplier;
     if (!o.decoupled) grad = grad + param * o.weight_decay;
     const at::Tensor exp_avg = tensors.exp_avg[i] + (grad * o.beta3 - tensors.exp_avg[i] * (1.0 - o.beta1));
@@ -242,6 +241,10 @@ std::vector<at::Tensor> all_grads(const std::vector<OptimizerTensors>& groups) {
   std::vector<at::Tensor> grads;
   for (const OptimizerTensors& group : groups) grads.insert(grads.end(), group.grads.begin(), group.grads.end());
   return grads;
+}
+
+at::Tensor gradient_multiplier(const UpdateOptions& options, const at::Tensor& inv_scale, const at::Tensor& norm) {
+  return options.clip_per_tensor ? inv_scale : inv_scale * clip(options, norm);
 }
 
 MultiTensor::MultiTensor() = default;

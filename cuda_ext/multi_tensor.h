@@ -20,9 +20,10 @@
 namespace bert::ops {
 
 // Note [Moments in fp32]
-// m = beta1 m + beta3 g is computed as m + (beta3 g - (1 - beta1) m), and v = beta2 v + (1 - beta2) g^2 as v + (1 -
-// beta2) (g^2 - v). 0.999 rounded to fp32 is off by 1.3e-8, every step in the same direction: after 100 steps v would
-// be wrong by 1e-6. 1 - 0.999 rounded is off by 5e-11.
+//   m = beta1 m + beta3 g          is computed as  m + (beta3 g - (1 - beta1) m),
+//   v = beta2 v + (1 - beta2) g^2  is computed as  v + (1 - beta2) (g^2 - v).
+// 0.999 rounded to fp32 is off by 1.3e-8, every step in the same direction: after 100 steps v would be wrong by 1e-6.
+// 1 - 0.999 rounded is off by 5e-11.
 
 /// What tables and workspaces are made for, of one tensor.
 struct TensorTraits {
@@ -83,6 +84,11 @@ struct StepTensors {
   at::Tensor grad_norm;  // fp32: l2 norm of all gradients times inv_scale
   at::Tensor skipped;    // fp32: 1 when the step was skipped, else 0
 };
+
+/// What a step with these options multiplies gradients by, all of them, whose l2 norm times inv_scale is `norm`:
+/// inv_scale, and the clipping by that norm. Both fp64 scalars; so is the result.
+[[nodiscard]] at::Tensor gradient_multiplier(const UpdateOptions& options, const at::Tensor& inv_scale,
+                                             const at::Tensor& norm);
 
 /// Steps over all parameter groups. With N = grad_norm, g = grad times inv_scale and clipped to max_grad_norm, and t =
 /// the step, both rules do

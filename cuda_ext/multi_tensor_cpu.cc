@@ -135,12 +135,12 @@ class CpuStep : public OptimizerStep::Backend {
     if (skip) return;
     const int64_t step = ++*scalars.step.mutable_data_ptr<int64_t>();
     for (size_t g = 0; g < options.size(); ++g) {
-      scalars_[g] = optim_scalars(rule_, options[g], number_or(scalars.lr, options[g].lr), inv_scale, norm, step);
+      scalars_[g] = optim_scalars(options[g], number_or(scalars.lr, options[g].lr), inv_scale, norm, step);
     }
     grads_.add_by_tensor(squares_);
     for (size_t i = 0; i < entries_.size(); ++i) {
       const auto g = static_cast<size_t>(entries_[i].group);
-      multipliers_[i] = tensor_multiplier(rule_, options[g], scalars_[g].multiplier, squares_[i]);
+      multipliers_[i] = tensor_multiplier(options[g], scalars_[g].multiplier, squares_[i]);
     }
     if (rule_ == UpdateRule::kLamb) {
       lamb(options);

@@ -37,7 +37,6 @@ __device__ __forceinline__ double value_of(const ScalarInput& scalar, double oth
 
 /// What follows from the norm of the gradients.
 struct BeginStep {
-  UpdateRule rule;
   int64_t groups;
   const UpdateOptions* options;
   OptimScalars* scalars;
@@ -51,7 +50,7 @@ struct BeginStep {
     sync_block();  // all have read the counter
     for (int64_t group = threadIdx.x; group < groups; group += kOptimThreads) {
       const UpdateOptions& option = options[group];
-      scalars[group] = optim_scalars(rule, option, value_of(step.lr, option.lr), inv_scale, norm, number);
+      scalars[group] = optim_scalars(option, value_of(step.lr, option.lr), inv_scale, norm, number);
     }
     if (threadIdx.x != 0) return;
     *step.grad_norm = grad_norm;
@@ -72,8 +71,7 @@ __device__ __forceinline__ float adam_direction(float m, float v, const OptimSca
 
 __device__ __forceinline__ OptimScalars scalars_of(const OptimTable& table, const OptimEntry& entry, int32_t tensor) {
   OptimScalars s = table.scalars[entry.group];
-  s.multiplier =
-      tensor_multiplier(table.rule, table.options[entry.group], s.multiplier, table.norms.tensor_sums[tensor]);
+  s.multiplier = tensor_multiplier(table.options[entry.group], s.multiplier, table.norms.tensor_sums[tensor]);
   return s;
 }
 
@@ -200,11 +198,7 @@ __global__ void __launch_bounds__(kOptimThreads, kBlocks) adamw_kernel(OptimTabl
 void optimizer_step(const OptimTable& table, const StepPointers& pointers, Stream stream) {
   if (table.grads.tensors == 0) return;
   launch_norm(table.grads, table.norms,
-              BeginStep{.rule = table.rule,
-                        .groups = table.groups,
-                        .options = table.options,
-                        .scalars = table.scalars,
-                        .step = pointers},
+              BeginStep{.groups = table.groups, .options = table.options, .scalars = table.scalars, .step = pointers},
               stream);
   const Grid grid{.x = static_cast<unsigned>(table.grads.chunks)};
   const float* skipped = pointers.skipped;

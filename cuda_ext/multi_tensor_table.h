@@ -63,6 +63,7 @@ struct UpdateOptions {
   double beta3 = 0.0;  // weight of the new gradient in exp_avg: 1 - beta1 with gradient averaging, else 1
   double eps = 0.0, weight_decay = 0.0;
   double max_grad_norm = 0.0;                           // 0: no clipping
+  double clip_eps = 0.0;                                // added to the norm that is clipped
   double min_trust_ratio = 0.0, max_trust_ratio = 0.0;  // LAMB: bounds of the ratio; max 0: none
   double lr_scale = 1.0;                                // the rate is multiplied by it
   double ema_decay = 0.0;  // of the moving averages, where there are any; they begin as the mean of all parameters
@@ -75,21 +76,17 @@ struct UpdateOptions {
   bool operator==(const UpdateOptions&) const = default;
 };
 
-inline constexpr double kTorchClipEps = 1e-6;  // of torch's clip_grad_norm_
-
-/// What gradients of norm `norm` are multiplied by: 1 up to max_grad_norm. AdamW clips as torch does,
-/// LAMB as the reference does, without an epsilon.
-BERT_HOST_DEVICE double clip_coefficient(UpdateRule rule, double norm, double max_grad_norm) {
-  if (max_grad_norm <= 0.0) return 1.0;
-  const double ratio = rule == UpdateRule::kLamb ? max_grad_norm / norm : max_grad_norm / (norm + kTorchClipEps);
+/// What gradients of norm `norm` are multiplied by: 1 up to max_grad_norm.
+BERT_HOST_DEVICE double clip_coefficient(const UpdateOptions& options, double norm) {
+  if (options.max_grad_norm <= 0.0) return 1.0;
+  const double ratio = options.max_grad_norm / (norm + options.clip_eps);
   return ratio < 1.0 ? ratio : 1.0;
 }
 
 /// What the gradients of one tensor are multiplied by; squares: the sum of theirs before unscaling.
-BERT_HOST_DEVICE float tensor_multiplier(UpdateRule rule, const UpdateOptions& options, float multiplier,
-                                         double squares) {
+BERT_HOST_DEVICE float tensor_multiplier(const UpdateOptions& options, float multiplier, double squares) {
   if (!options.clip_per_tensor) return multiplier;
-  return static_cast<float>(multiplier * clip_coefficient(rule, sqrt(squares) * multiplier, options.max_grad_norm));
+  return static_cast<float>(multiplier * clip_coefficient(options, sqrt(squares) * multiplier));
 }
 
 /// 1 - beta^step in fp64.
@@ -104,11 +101,11 @@ BERT_HOST_DEVICE double ema_share(double ema_decay, int64_t step) {
 }
 
 /// The numbers of a step for the loops. norm: of the unscaled gradients; step: 1 in the first one.
-BERT_HOST_DEVICE OptimScalars optim_scalars(UpdateRule rule, const UpdateOptions& options, double lr, double inv_scale,
-                                            double norm, int64_t step) {
+BERT_HOST_DEVICE OptimScalars optim_scalars(const UpdateOptions& options, double lr, double inv_scale, double norm,
+                                            int64_t step) {
   OptimScalars s{};
   s.lr = lr * options.lr_scale;
-  const double clip = options.clip_per_tensor ? 1.0 : clip_coefficient(rule, norm, options.max_grad_norm);
+  const double clip = options.clip_per_tensor ? 1.0 : clip_coefficient(options, norm);
   s.multiplier = static_cast<float>(inv_scale * clip);
   s.inv_correction1 = options.bias_correction ? static_cast<float>(1.0 / bias_correction(options.beta1, step)) : 1.0F;
   s.inv_correction2 = options.bias_correction ? static_cast<float>(1.0 / bias_correction(options.beta2, step)) : 1.0F;

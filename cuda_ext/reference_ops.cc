@@ -138,9 +138,7 @@ void step(UpdateRule rule, const std::vector<ops::OptimizerTensors>& groups, con
     const Tensor correction1 = o.bias_correction ? 1.0 - at::pow(o.beta1, steps) : one;
     const Tensor correction2 = o.bias_correction ? 1.0 - at::pow(o.beta2, steps) : one;
     Tensor multiplier = scalars.inv_scale.defined() ? scalars.inv_scale : one;
-    if (o.max_grad_norm > 0.0)
-      multiplier =
-          multiplier * (o.max_grad_norm / (rule == UpdateRule::kLamb ? total : total + kTorchClipEps)).clamp_max_(1.0);
+    if (o.max_grad_norm > 0.0) multiplier = multiplier * (o.max_grad_norm / (total + o.clip_eps)).clamp_max_(1.0);
     for (size_t i = 0; i < groups[g].params.size(); ++i) {
       const Tensor &param = groups[g].params[i], &exp_avg = groups[g].exp_avg[i], &exp_avg_sq = groups[g].exp_avg_sq[i];
       Tensor grad = groups[g].grads[i] * multiplier;

@@ -1,7 +1,6 @@
 #include "optim/moment_optimizer.h"
 
 #include <ATen/ATen.h>
-#include <torch/serialize/archive.h>
 
 #include <algorithm>
 #include <memory>
@@ -59,6 +58,12 @@ std::vector<torch::optim::OptimizerParamGroup> torch_groups(const std::vector<Na
   return result;
 }
 
+constexpr double kTorchClipEps = 1e-6;  // of torch's clip_grad_norm_
+
+UpdateRule rule_of(const OptimizerConfig& config) {
+  return config.type == "lamb" ? UpdateRule::kLamb : UpdateRule::kAdamw;
+}
+
 OptimizerConfig with_type(OptimizerConfig config, const std::string& type) {
   config.type = type;
   return config;
@@ -66,11 +71,32 @@ OptimizerConfig with_type(OptimizerConfig config, const std::string& type) {
 
 }  // namespace
 
+UpdateOptions update_options(const OptimizerConfig& config, double lr_scale) {
+  const bool lamb = rule_of(config) == UpdateRule::kLamb, bert_adam = config.type == "bert_adam";
+  return {.lr = config.lr,
+          .beta1 = config.beta1,
+          .beta2 = config.beta2,
+          .beta3 = lamb && !config.grad_averaging ? 1.0 : 1.0 - config.beta1,
+          .eps = config.eps,
+          .weight_decay = config.weight_decay,
+          .max_grad_norm = config.max_grad_norm,
+          .clip_eps = lamb ? 0.0 : kTorchClipEps,  // LAMB clips as the reference does
+          .min_trust_ratio = config.min_trust_ratio,
+          .max_trust_ratio = config.max_trust_ratio,
+          .lr_scale = lr_scale,
+          .ema_decay = config.ema_decay,
+          .bias_correction = config.bias_correction && !bert_adam,
+          .decoupled = lamb ? config.decoupled_weight_decay : config.type != "adam",
+          .trust_ratio = lamb && (config.use_nvlamb || config.weight_decay != 0.0),
+          .eps_inside_sqrt = config.eps_inside_sqrt,
+          .clip_per_tensor = bert_adam};
+}
+
 MomentOptimizer::MomentOptimizer(const std::string& type, const std::vector<NamedParameterGroup>& groups,
                                  const OptimizerConfig& config)
     : BertOptimizer(torch_groups(groups, with_type(config, type)),
                     std::make_unique<GroupOptions>(with_type(config, type))),
-      rule_(type == "lamb" ? UpdateRule::kLamb : UpdateRule::kAdamw),
+      rule_(rule_of(with_type(config, type))),
       update_(rule_),
       ema_decay_(config.ema_decay) {
   const at::NoGradGuard no_grad;
@@ -100,7 +126,7 @@ void MomentOptimizer::apply(const StepInputs& inputs) {
     found_inf_.zero_();
     return;
   }
-  update_.run(groups, update_options(),
+  update_.run(groups, group_options(),
               {.lr = inputs.lr,
                .inv_scale = inputs.inv_scale,
                .found_inf = inputs.found_inf,
@@ -135,30 +161,12 @@ std::vector<WeightAverage> MomentOptimizer::averages() const {
   return result;
 }
 
-std::vector<UpdateOptions> MomentOptimizer::update_options() const {
-  const bool lamb = rule_ == UpdateRule::kLamb;
+std::vector<UpdateOptions> MomentOptimizer::group_options() const {
   std::vector<UpdateOptions> options;
   for (const torch::optim::OptimizerParamGroup& group : param_groups_) {
     const auto& group_options = static_cast<const GroupOptions&>(group.options());
-    const OptimizerConfig& config = group_options.config;
-    validate(config);  // a rate may have been set since the last step
-    const bool bert_adam = config.type == "bert_adam";
-    options.push_back({.lr = config.lr,
-                       .beta1 = config.beta1,
-                       .beta2 = config.beta2,
-                       .beta3 = lamb && !config.grad_averaging ? 1.0 : 1.0 - config.beta1,
-                       .eps = config.eps,
-                       .weight_decay = config.weight_decay,
-                       .max_grad_norm = config.max_grad_norm,
-                       .min_trust_ratio = config.min_trust_ratio,
-                       .max_trust_ratio = config.max_trust_ratio,
-                       .lr_scale = group_options.lr_scale,
-                       .ema_decay = config.ema_decay,
-                       .bias_correction = config.bias_correction && !bert_adam,
-                       .decoupled = lamb ? config.decoupled_weight_decay : config.type != "adam",
-                       .trust_ratio = lamb && (config.use_nvlamb || config.weight_decay != 0.0),
-                       .eps_inside_sqrt = config.eps_inside_sqrt,
-                       .clip_per_tensor = bert_adam});
+    validate(group_options.config);  // a rate may have been set since the last step
+    options.push_back(update_options(group_options.config, group_options.lr_scale));
   }
   return options;
 }
@@ -244,49 +252,6 @@ std::optional<std::string> MomentOptimizer::first_non_finite_gradient() const {
     }
   }
   return std::nullopt;
-}
-
-torch::Tensor BertOptimizer::step(LossClosure closure) {
-  torch::Tensor loss;
-  if (closure) {
-    const at::AutoGradMode with_grad(true);
-    loss = closure();
-  }
-  apply({});
-  return loss;
-}
-
-int64_t BertOptimizer::state_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& item : state_dict()) bytes += static_cast<int64_t>(item.value().nbytes());
-  return bytes;
-}
-
-void BertOptimizer::save(torch::serialize::OutputArchive& archive) const {
-  c10::Dict<std::string, at::Tensor> state;
-  for (const auto& item : state_dict()) state.insert(item.key(), item.value());
-  archive.write("state", c10::IValue(state));
-}
-
-void BertOptimizer::load(torch::serialize::InputArchive& archive) {
-  c10::IValue value;
-  archive.read("state", value);
-  StateDict state;
-  for (const auto& item : value.toGenericDict()) state.insert(item.key().toStringRef(), item.value().toTensor());
-  load_state_dict(state);
-}
-
-AveragedWeights::AveragedWeights(const BertOptimizer& optimizer) {
-  const at::NoGradGuard no_grad;
-  for (auto& [parameter, average] : optimizer.averages()) {
-    saved_.push_back({parameter, parameter.detach().clone()});
-    parameter.copy_(average);
-  }
-}
-
-AveragedWeights::~AveragedWeights() {
-  const at::NoGradGuard no_grad;
-  for (auto& [parameter, before] : saved_) parameter.copy_(before);
 }
 
 std::vector<NamedParameterGroup> numbered_group(const std::vector<torch::Tensor>& parameters, double weight_decay) {

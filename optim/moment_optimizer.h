@@ -22,6 +22,9 @@ struct GroupOptions : public torch::optim::OptimizerCloneableOptions<GroupOption
   double lr_scale;
 };
 
+/// What a configuration means for the arithmetic of a step.
+[[nodiscard]] UpdateOptions update_options(const OptimizerConfig& config, double lr_scale = 1.0);
+
 /// An optimizer with a first and a second moment. A subclass gives its type.
 class MomentOptimizer : public BertOptimizer {
  public:
@@ -51,7 +54,7 @@ class MomentOptimizer : public BertOptimizer {
   };
 
   [[nodiscard]] std::vector<ops::OptimizerTensors> collect();
-  [[nodiscard]] std::vector<UpdateOptions> update_options() const;
+  [[nodiscard]] std::vector<UpdateOptions> group_options() const;
   /// Weights that had no gradient are part of the averages all the same.
   void average_what_was_left_out();
 

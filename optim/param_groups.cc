@@ -9,8 +9,6 @@
 #include <string_view>
 #include <utility>
 
-#include "optim/adam.h"
-#include "optim/lamb.h"
 #include "optim/optimizer.h"
 
 namespace bert {
@@ -92,16 +90,6 @@ std::string describe(const std::vector<NamedParameterGroup>& groups) {
     for (const auto& [line, count] : lines) text += count == 1 ? line + "\n" : c10::str(line, " x ", count, "\n");
   }
   return text;
-}
-
-std::unique_ptr<BertOptimizer> make_optimizer(const OptimizerConfig& config,
-                                              const std::vector<NamedParameter>& parameters) {
-  validate(config);
-  const std::vector<NamedParameterGroup> groups = group_parameters(parameters, config);
-  if (config.type == "lamb") return std::make_unique<Lamb>(groups, config);
-  if (config.type == "adam") return std::make_unique<Adam>(groups, config);
-  if (config.type == "bert_adam") return std::make_unique<BertAdam>(groups, config);
-  return std::make_unique<AdamW>(groups, config);
 }
 
 }  // namespace bert

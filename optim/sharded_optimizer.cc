@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cuda_ext/multi_tensor.h"
+#include "optim/moment_optimizer.h"
 
 namespace bert {
 namespace {
@@ -33,9 +34,9 @@ std::vector<NamedParameter> without_memory(const std::vector<NamedParameter>& pa
   return result;
 }
 
-/// Clipping by the norm of all gradients is done here, with all ranks' norms.
+/// Clipping by the norm of all gradients is done here, with all ranks' norms; that of each tensor by itself is not.
 OptimizerConfig without_global_clipping(OptimizerConfig config) {
-  if (config.type != "bert_adam") config.max_grad_norm = 0.0;  // bert_adam clips each tensor by itself
+  if (!update_options(config).clip_per_tensor) config.max_grad_norm = 0.0;
   return config;
 }
 
@@ -88,7 +89,9 @@ class ShardedOptimizer : public BertOptimizer {
     grad_norm_.copy_(norm);
     const at::Tensor found_inf =
         grad_norm_.isfinite().logical_not_().logical_or_(figures_.select(0, tensors).ne(0)).to(at::kFloat);
-    own_->apply({.lr = inputs.lr, .inv_scale = inv_scale * clip(norm), .found_inf = found_inf});
+    own_->apply({.lr = inputs.lr,
+                 .inv_scale = ops::gradient_multiplier(update_options(config_), inv_scale, norm),
+                 .found_inf = found_inf});
     send_parameters();
   }
 
@@ -163,13 +166,6 @@ class ShardedOptimizer : public BertOptimizer {
     if (found_inf.defined()) figures_.select(0, figures_.numel() - 1).copy_(found_inf);
     std::vector<at::Tensor> tensors{figures_};
     group_->allreduce(tensors)->wait();
-  }
-
-  /// What clip_coefficient in cuda_ext/multi_tensor_table.h says, on the device.
-  [[nodiscard]] at::Tensor clip(const at::Tensor& norm) const {
-    if (config_.max_grad_norm <= 0.0 || config_.type == "bert_adam") return at::ones_like(norm);
-    const at::Tensor ratio = config_.max_grad_norm / (config_.type == "lamb" ? norm : norm + kTorchClipEps);
-    return at::where(ratio < 1.0, ratio, at::ones_like(ratio));
   }
 
   void send_parameters() const {

@@ -386,8 +386,7 @@ void check_step(UpdateRule rule, const std::vector<size_t>& sizes, const std::ve
       clipped_norm = 0.25 * std::sqrt(own_squares);
     }
     if (o.max_grad_norm > 0.0) {
-      multiplier *= rule == UpdateRule::kLamb ? 1.0 / std::max(1.0, clipped_norm / o.max_grad_norm)
-                                              : std::min(1.0, o.max_grad_norm / (clipped_norm + 1e-6));
+      multiplier *= 1.0 / std::max(1.0, (clipped_norm + o.clip_eps) / o.max_grad_norm);
     }
     for (const int64_t step : {3, 4}) twin_step(rule, o, own_lr ? o.lr : 0.02, multiplier, step, twin);
     check_close("param", params[i], twin.param);
@@ -431,6 +430,7 @@ TEST_CASE("The optimizer's kernels follow each group's options", "[cuda_emulator
   options[7].max_trust_ratio = 0.5;
   options[0].min_trust_ratio = 2.0;
   options[0].ema_decay = 0.4;  // the other side of a half
+  options[0].clip_eps = 10.0;
   check_step<float>(UpdateRule::kLamb, kSizes, options, false);
   check_step<float>(UpdateRule::kLamb, kSizes, options, false, /*own_lr=*/true);
   options[4].beta3 = 0.1;

@@ -60,6 +60,7 @@ constexpr UpdateOptions kAdamw{.lr = 1.0,
                                .eps = 1e-8,
                                .weight_decay = 0.01,
                                .max_grad_norm = 100.0,
+                               .clip_eps = 1e-6,
                                .ema_decay = 0.9,
                                .trust_ratio = false};
 
@@ -167,7 +168,7 @@ TEST_CASE("The vector loops equal ATen in fp64", "[optim]") {
 
 TEST_CASE("The vector loops equal ATen in fp64 with the options of the published variants", "[optim]") {
   for (const UpdateRule rule : kRules) {
-    std::vector<UpdateOptions> variants(6, options_of(rule));
+    std::vector<UpdateOptions> variants(7, options_of(rule));
     variants[0].eps_inside_sqrt = true;
     variants[0].eps = 0.01;
     variants[1].clip_per_tensor = true;
@@ -175,6 +176,7 @@ TEST_CASE("The vector loops equal ATen in fp64 with the options of the published
     variants[3].min_trust_ratio = 2.0;
     variants[4].max_trust_ratio = 0.1;
     variants[5].ema_decay = 0.2;
+    variants[6].clip_eps = 50.0;
     for (const UpdateOptions& options : variants) {
       const OptimizerTensors got = random_tensors(), want = in_double(got), plain = random_tensors();
       run(rule, want, options);

@@ -72,6 +72,7 @@ std::function<void()> bert_step(UpdateRule rule, const Parameters& p) {
                               .eps = kEps,
                               .weight_decay = kDecay,
                               .max_grad_norm = 1.0,
+                              .clip_eps = rule == UpdateRule::kLamb ? 0.0 : 1e-6,
                               .trust_ratio = rule == UpdateRule::kLamb};
   return [=] { step->run(groups, {options}, scalars); };
 }
