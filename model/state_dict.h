@@ -1,15 +1,14 @@
-// The common currency between the folders: tensors by name.
+// The parameters and buffers of a module by name.
 #pragma once
 
 #include <torch/nn/module.h>
-#include <torch/ordered_dict.h>
 
 #include <string>
 #include <vector>
 
-namespace bert {
+#include "cuda_ext/state_dict.h"
 
-using StateDict = torch::OrderedDict<std::string, torch::Tensor>;
+namespace bert {
 
 /// Parameters and buffers by name, each tensor once (tied weights appear under the first name), sharing storage with
 /// the module.

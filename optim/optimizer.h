@@ -2,18 +2,16 @@
 #pragma once
 
 #include <torch/optim/optimizer.h>
-#include <torch/ordered_dict.h>
 
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cuda_ext/state_dict.h"
 #include "optim/config.h"
 
 namespace bert {
-
-using StateDict = torch::OrderedDict<std::string, torch::Tensor>;
 
 /// One parameter and the name under which its state is saved.
 struct NamedParameter {
