@@ -29,7 +29,7 @@ ops::Gelu gelu_form(const BertConfig& config);
 
 /// A padded batch without its padding, and the way back.
 struct PackedInput {
-  PackedBatch batch;   // no masked positions, no labels; dropout keys number the samples from 0
+  PackedBatch batch;   // no masked positions, no labels
   torch::Tensor rows;  // [T], the places of the real tokens in the flattened [B * S]
   int64_t batch_size = 0, sequence_length = 0;
 
@@ -40,9 +40,9 @@ struct PackedInput {
 /// Packs input_ids, token_type_ids, attention_mask, int64 [B, S]. Undefined token_type_ids are zeros, an undefined mask
 /// is ones. A token keeps its column as its position. Throws c10::Error for other shapes, ids out of range, S >
 /// max_position_embeddings, and a row whose mask does not begin with 1 (padding stands on the right; the first token is
-/// [CLS]). Waits for the device.
+/// [CLS]). Dropout keys number the samples from `first_sample`. Waits for the device.
 PackedInput pack(const BertConfig& config, const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
-                 const torch::Tensor& attention_mask);
+                 const torch::Tensor& attention_mask, int64_t first_sample = 0);
 
 /// What the layers need to know of a batch beside its hidden states.
 struct PackedContext {
@@ -184,13 +184,24 @@ struct BertModelOutput {
 };
 
 /// Embeddings, encoder and, where a head needs it, the pooler.
+///
+/// Note [Samples of the padded interface]
+/// Dropout is a pure function of a seed and of what is dropped (Note [Dropout keys], philox.h), and a padded batch does
+/// not say which samples it has. So in training the padded forward of this model, and of those that carry it, numbers
+/// them in the order in which they come: samples_seen counts them, and masks differ from call to call. In evaluation it
+/// stays. It is no buffer, so no state dict has it: a program that resumes sets it, with its seed, to draw what it
+/// would have drawn. The packed forward takes the keys of its batch and does not count.
 struct BertModelImpl : torch::nn::Module {
   explicit BertModelImpl(const BertConfig& config, bool add_pooling_layer = true);
   /// Packed. Masks of dropout are drawn with `dropout_seed` (unused in evaluation). Throws c10::Error for a batch that
   /// is not one.
   BertModelOutput forward(const PackedBatch& batch, int64_t dropout_seed = 0);
   BertModelOutput forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
-                          const torch::Tensor& attention_mask);
+                          const torch::Tensor& attention_mask, int64_t dropout_seed = 0);
+  /// pack(), with the samples' numbers in training.
+  PackedInput pack(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
+                   const torch::Tensor& attention_mask);
+  int64_t samples_seen = 0;
   const BertConfig config;
   BertEmbeddings embeddings;
   BertEncoder encoder;
@@ -229,7 +240,7 @@ struct BertPreTrainingHeadsImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertPreTrainingHeads);
 
-// ---- models with heads: forward is packed, or padded for people ----
+// ---- models with heads: forward is packed, or padded for people (Note [Samples of the padded interface]) ----
 
 struct PretrainingOutput {
   torch::Tensor mlm_logits;  // [M, V], on CUDA [M, >= V], the masked rows only; or [B, S, V] with zeros at padding

@@ -70,7 +70,7 @@ PretrainingOutput BertForPreTrainingImpl::forward(const PackedBatch& batch) {
 
 PretrainingOutput BertForPreTrainingImpl::forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                                                   const torch::Tensor& attention_mask) {
-  const PackedInput input = pack(bert->config, input_ids, token_type_ids, attention_mask);
+  const PackedInput input = bert->pack(input_ids, token_type_ids, attention_mask);
   const BertModelOutput output = bert->forward(input.batch, dropout_seed);
   const torch::Tensor logits =
       cls->predictions->forward(output.last_hidden_state, bert->embeddings->word_embeddings->weight);
@@ -100,7 +100,7 @@ QuestionAnsweringOutput BertForQuestionAnsweringImpl::forward(const PackedBatch&
 QuestionAnsweringOutput BertForQuestionAnsweringImpl::forward(const torch::Tensor& input_ids,
                                                               const torch::Tensor& token_type_ids,
                                                               const torch::Tensor& attention_mask) {
-  const PackedInput input = pack(bert->config, input_ids, token_type_ids, attention_mask);
+  const PackedInput input = bert->pack(input_ids, token_type_ids, attention_mask);
   const QuestionAnsweringOutput output = forward(input.batch);
   return {.start_logits = input.unpack(output.start_logits), .end_logits = input.unpack(output.end_logits)};
 }
@@ -118,7 +118,7 @@ torch::Tensor BertForSequenceClassificationImpl::forward(const PackedBatch& batc
 torch::Tensor BertForSequenceClassificationImpl::forward(const torch::Tensor& input_ids,
                                                          const torch::Tensor& token_type_ids,
                                                          const torch::Tensor& attention_mask) {
-  return forward(pack(bert->config, input_ids, token_type_ids, attention_mask).batch);
+  return forward(bert->pack(input_ids, token_type_ids, attention_mask).batch);
 }
 
 BertForTokenClassificationImpl::BertForTokenClassificationImpl(const BertConfig& config, int64_t num_labels)
@@ -134,7 +134,7 @@ torch::Tensor BertForTokenClassificationImpl::forward(const PackedBatch& batch) 
 torch::Tensor BertForTokenClassificationImpl::forward(const torch::Tensor& input_ids,
                                                       const torch::Tensor& token_type_ids,
                                                       const torch::Tensor& attention_mask) {
-  const PackedInput input = pack(bert->config, input_ids, token_type_ids, attention_mask);
+  const PackedInput input = bert->pack(input_ids, token_type_ids, attention_mask);
   return input.unpack(forward(input.batch));
 }
 
@@ -158,8 +158,7 @@ torch::Tensor BertForMultipleChoiceImpl::forward(const torch::Tensor& input_ids,
   TORCH_CHECK(input_ids.dim() == 3, "BertForMultipleChoice: input_ids must be [N, C, S], got ", input_ids.sizes(),
               ". For one question call unsqueeze(0).");
   const auto rows = [](const torch::Tensor& x) { return x.defined() ? x.flatten(0, 1) : x; };
-  return forward(pack(bert->config, rows(input_ids), rows(token_type_ids), rows(attention_mask)).batch,
-                 input_ids.size(1));
+  return forward(bert->pack(rows(input_ids), rows(token_type_ids), rows(attention_mask)).batch, input_ids.size(1));
 }
 
 }  // namespace bert

@@ -55,8 +55,8 @@ Mirror mirror(const torch::nn::Module& module, torch::Dtype dtype,
   return result;
 }
 
-// ---- forward on padded tensors; sizes come from the configuration or stay unsaid, so that the trace holds for every B
-// and S ----
+// ---- forward on padded tensors ----
+// Sizes come from the configuration or stay unsaid, so that the trace holds for every B and S.
 
 Tensor tensor(const Mirror& module, const char* name) { return module.attr(name).toTensor(); }
 

@@ -173,6 +173,44 @@ TEST_CASE("Dropout is a function of seed and keys, and absent in evaluation", "[
   CHECK(at::equal(model->forward(batch).mlm_logits, evaluated));
 }
 
+TEST_CASE("Padded input draws other masks in every training call, and counts samples there only", "[unit][model]") {
+  const BertGolden golden;
+  BertForPreTraining model(golden.config());
+  golden.load(*model);
+  const torch::Tensor &ids = golden.input_ids, &types = golden.token_type_ids, &mask = golden.attention_mask;
+  const auto logits = [&] { return model->forward(ids, types, mask).mlm_logits; };
+  model->eval();
+  const torch::Tensor evaluated = logits();
+  CHECK(at::equal(logits(), evaluated));
+  CHECK(model->bert->samples_seen == 0);
+
+  model->train();
+  const torch::Tensor first = logits(), second = logits();
+  CHECK_FALSE(at::equal(first, second));
+  CHECK(model->bert->samples_seen == 2 * ids.size(0));
+
+  // The second call's masks are those of samples B .. 2 B - 1, and packed input neither counts nor changes.
+  const PackedInput packed = pack(golden.config(), ids, types, mask, ids.size(0));
+  CHECK(packed.batch.first_sample == ids.size(0));
+  CHECK(packed.batch.dropout_keys[0].item<int64_t>() == ids.size(0) << 16);
+  PackedBatch batch = packed.batch;
+  batch.masked_positions = at::arange(batch.num_tokens());
+  for (int i = 0; i < 2; ++i) CHECK(at::equal(packed.unpack(model->forward(batch).mlm_logits), second));
+  CHECK(model->bert->samples_seen == 2 * ids.size(0));
+
+  model->bert->samples_seen = 0;
+  CHECK(at::equal(logits(), first));
+  const auto seeded = [&](int64_t seed) {
+    model->bert->samples_seen = 0;
+    return model->bert->forward(ids, types, mask, seed).last_hidden_state;
+  };
+  CHECK(at::equal(seeded(3), seeded(3)));
+  CHECK_FALSE(at::equal(seeded(3), seeded(4)));
+  CHECK(model->named_buffers().is_empty());
+  model->eval();
+  CHECK(at::equal(logits(), evaluated));
+}
+
 TEST_CASE("Query, key and value share one storage, also after to() and loading", "[unit][model]") {
   const BertGolden golden;
   BertForPreTraining model(golden.config());
