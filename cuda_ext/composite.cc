@@ -48,7 +48,7 @@ Tensor masked(const Tensor& x, double p, int64_t seed, int64_t site, const Optio
 }
 
 /// The token of each slot of padded sequences, [B, S]; any token where a sequence has none.
-Tensor padded_rows(const Tensor& cu_seqlens, int64_t slots, int64_t tokens) {
+Tensor tokens_of_slots(const Tensor& cu_seqlens, int64_t slots, int64_t tokens) {
   const Tensor cu = cu_seqlens.to(at::kLong);
   return (cu.narrow(0, 0, cu.size(0) - 1).unsqueeze(1) + at::arange(slots, cu.options())).clamp_max_(tokens - 1);
 }
@@ -65,7 +65,7 @@ Tensor real_scores(const Tensor& scores, const Tensor& cu_seqlens) {
 Tensor probability_mask(const Tensor& scores, const Tensor& cu_seqlens, double p, int64_t seed, int64_t site,
                         const OptionalTensor& keys, at::ScalarType dtype) {
   if (p == 0.0 || keys->size(0) == 0) return at::ones({1}, scores.options().dtype(dtype));
-  const Tensor rows = padded_rows(cu_seqlens, scores.size(2), keys->size(0));
+  const Tensor rows = tokens_of_slots(cu_seqlens, scores.size(2), keys->size(0));
   const Tensor query_keys = keys->index_select(0, rows.flatten());
   std::vector<Tensor> heads;
   for (int64_t head = 0; head < scores.size(1); ++head) {
@@ -99,7 +99,7 @@ struct PaddedAttention {
         heads(num_heads),
         head_size(qkv.size(1) / 3 / num_heads),
         scale(1.0 / std::sqrt(static_cast<double>(head_size))),
-        rows(padded_rows(cu_seqlens, slots, qkv.size(0)).flatten()) {
+        rows(tokens_of_slots(cu_seqlens, slots, qkv.size(0)).flatten()) {
     const Tensor cu = cu_seqlens.to(at::kLong), token = at::arange(qkv.size(0), cu.options());
     const Tensor sequence = at::searchsorted(cu, token, /*out_int32=*/false, /*right=*/true) - 1;
     slot = sequence * slots + token - cu.index_select(0, sequence);

@@ -164,7 +164,30 @@ Statistics empty_statistics(int64_t rows, const Tensor& like) {
   return {at::empty({rows}, options), at::empty({rows}, options)};
 }
 
-void normalise(simd::LayerNorm arguments, int64_t rows, Tensor& y, Statistics& statistics) {
+/// What forward and backward are told alike of LayerNorm(x). Parameters are fp32.
+simd::LayerNorm plain_arguments(const Tensor& x, const Tensor& gamma) {
+  simd::LayerNorm arguments{};
+  arguments.input = simd::NormInput::kPlain;
+  arguments.type = type_of(x);
+  arguments.columns = x.size(1);
+  arguments.x = x.const_data_ptr();
+  arguments.gamma = gamma.const_data_ptr<float>();
+  return arguments;
+}
+
+/// The same of LayerNorm(dropout(x + bias) + residual), but for the mask.
+simd::LayerNorm residual_arguments(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& gamma) {
+  simd::LayerNorm arguments = plain_arguments(x, gamma);
+  arguments.input = simd::NormInput::kResidual;
+  arguments.residual = residual.const_data_ptr();
+  arguments.bias = bias.const_data_ptr<float>();
+  return arguments;
+}
+
+void normalise(simd::LayerNorm arguments, int64_t rows, const Tensor& beta, double eps, Tensor& y,
+               Statistics& statistics) {
+  arguments.beta = beta.const_data_ptr<float>();
+  arguments.eps = static_cast<float>(eps);
   arguments.y = y.mutable_data_ptr();
   arguments.stream = streams(y);
   arguments.mean = statistics.mean.mutable_data_ptr<float>();
@@ -198,15 +221,8 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& gam
   const Tensor g = as_float(gamma), b = as_float(beta);
   Tensor y = at::empty_like(x);
   Statistics statistics = empty_statistics(x.size(0), x);
-  simd::LayerNorm arguments{};
-  arguments.input = simd::NormInput::kPlain;
-  arguments.type = type_of(x);
-  arguments.columns = x.size(1);
-  arguments.x = x.const_data_ptr();
-  arguments.gamma = g.const_data_ptr<float>();
-  arguments.beta = b.const_data_ptr<float>();
-  arguments.eps = static_cast<float>(eps);
-  normalise(arguments, x.size(0), y, statistics);
+  simd::LayerNorm arguments = plain_arguments(x, g);
+  normalise(arguments, x.size(0), b, eps, y, statistics);
   return {y, statistics.mean, statistics.rstd};
 }
 
@@ -216,12 +232,7 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const
     return composite::layer_norm_backward(grad, x, mean, rstd, gamma);
   const Tensor g = as_float(gamma), upstream = grad.contiguous();
   Tensor dx = at::empty_like(x);
-  simd::LayerNorm arguments{};
-  arguments.input = simd::NormInput::kPlain;
-  arguments.type = type_of(x);
-  arguments.columns = x.size(1);
-  arguments.x = x.const_data_ptr();
-  arguments.gamma = g.const_data_ptr<float>();
+  simd::LayerNorm arguments = plain_arguments(x, g);
   arguments.dx = dx.mutable_data_ptr();
   arguments.stream = streams(dx);
   const auto sums = normalise_backward(arguments, x.size(0), 2, upstream, mean, rstd).to(gamma.scalar_type()).chunk(2);
@@ -239,19 +250,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(cons
   const Tensor c = as_float(bias), g = as_float(gamma), b = as_float(beta);
   Tensor y = at::empty_like(x);
   Statistics statistics = empty_statistics(x.size(0), x);
-  simd::LayerNorm arguments{};
-  arguments.input = simd::NormInput::kResidual;
-  arguments.type = type_of(x);
-  arguments.columns = x.size(1);
-  arguments.x = x.const_data_ptr();
-  arguments.residual = residual.const_data_ptr();
-  arguments.bias = c.const_data_ptr<float>();
-  arguments.gamma = g.const_data_ptr<float>();
-  arguments.beta = b.const_data_ptr<float>();
-  arguments.eps = static_cast<float>(eps);
+  simd::LayerNorm arguments = residual_arguments(x, c, residual, g);
   const Tensor kept = room_for_mask(p, x.size(0), arguments.columns, x);
   arguments.mask = keeping_mask(mask_of(p, seed, site, keys), kept);
-  normalise(arguments, x.size(0), y, statistics);
+  normalise(arguments, x.size(0), b, eps, y, statistics);
   return {y, statistics.mean, statistics.rstd, kept};
 }
 
@@ -265,14 +267,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_n
   }
   const Tensor c = as_float(bias), g = as_float(gamma), upstream = grad.contiguous();
   Tensor dx = at::empty_like(x), dresidual = at::empty_like(x);
-  simd::LayerNorm arguments{};
-  arguments.input = simd::NormInput::kResidual;
-  arguments.type = type_of(x);
-  arguments.columns = x.size(1);
-  arguments.x = x.const_data_ptr();
-  arguments.residual = residual.const_data_ptr();
-  arguments.bias = c.const_data_ptr<float>();
-  arguments.gamma = g.const_data_ptr<float>();
+  simd::LayerNorm arguments = residual_arguments(x, c, residual, g);
   arguments.mask = kept_mask(mask_of(p, seed, site, keys), kept);
   arguments.dx = dx.mutable_data_ptr();
   arguments.stream = streams(dx);
@@ -285,7 +280,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_n
 // ---- embeddings ----
 
 simd::LayerNorm embedding_arguments(const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids,
-                                    const Tensor& word, const Tensor& position, const Tensor& type) {
+                                    const Tensor& word, const Tensor& position, const Tensor& type,
+                                    const Tensor& gamma) {
   simd::LayerNorm arguments{};
   arguments.input = simd::NormInput::kEmbedding;
   arguments.type = type_of(word);
@@ -295,6 +291,7 @@ simd::LayerNorm embedding_arguments(const Tensor& input_ids, const Tensor& posit
     arguments.tables[i] = tables[i].const_data_ptr();
     arguments.ids[i] = ids[i].const_data_ptr<int64_t>();
   }
+  arguments.gamma = gamma.const_data_ptr<float>();
   return arguments;
 }
 
@@ -313,13 +310,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout(
   const Tensor g = as_float(gamma), b = as_float(beta);
   Tensor y = at::empty({input_ids.size(0), word.size(1)}, word.options());
   Statistics statistics = empty_statistics(input_ids.size(0), word);
-  auto arguments = embedding_arguments(input_ids, position_ids, token_type_ids, word, position, type);
-  arguments.gamma = g.const_data_ptr<float>();
-  arguments.beta = b.const_data_ptr<float>();
-  arguments.eps = static_cast<float>(eps);
+  auto arguments = embedding_arguments(input_ids, position_ids, token_type_ids, word, position, type, g);
   const Tensor kept = room_for_mask(p, input_ids.size(0), arguments.columns, word);
   arguments.mask = keeping_mask(mask_of(p, seed, site, keys), kept);
-  normalise(arguments, input_ids.size(0), y, statistics);
+  normalise(arguments, input_ids.size(0), b, eps, y, statistics);
   return {y, statistics.mean, statistics.rstd, kept};
 }
 
@@ -407,8 +401,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_
   }
   const Tensor g = as_float(gamma), upstream = grad.contiguous();
   Tensor dsum = at::empty(grad.sizes(), grad.options().dtype(at::kFloat));
-  auto arguments = embedding_arguments(input_ids, position_ids, token_type_ids, word, position, type);
-  arguments.gamma = g.const_data_ptr<float>();
+  auto arguments = embedding_arguments(input_ids, position_ids, token_type_ids, word, position, type, g);
   arguments.mask = kept_mask(mask_of(p, seed, site, keys), kept);
   arguments.dresidual = dsum.mutable_data_ptr();
   const auto sums =
