@@ -96,7 +96,8 @@ class GradScaler {
   /// enabled.
   void update();
 
-  /// Records found_inf (fp32 scalar) of a step that was done without this class's step().
+  /// For an optimizer that is no torch::optim::Optimizer: what a step that was done without step() found (found_inf,
+  /// fp32 scalar; not 0: it was skipped), for update(). Its gradients are those of scale() times inv_scale().
   void record(const at::Tensor& found_inf);
 
   /// Throws c10::Error that names the limit, the optimizer's first gradient that is not finite, and what to do, when

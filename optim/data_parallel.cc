@@ -177,7 +177,7 @@ void DataParallel::expect_reduction(bool last_micro_step) {
 }
 
 void DataParallel::gradient_ready(size_t index) {
-  if (!reduction_expected_ || !options_.overlap) return;
+  if (!reduction_expected_) return;
   Entry& entry = entries_[index];
   if (entry.ready) {
     TORCH_CHECK(entry.first_bucket >= next_bucket_, "DataParallel: ", entry.parameter.name,

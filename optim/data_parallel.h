@@ -27,7 +27,6 @@ struct DataParallelOptions {
   int64_t bucket_bytes = 25 * 1024 * 1024;  // of gradients, before compression; as in torch's DistributedDataParallel
   GradientCompression compression = GradientCompression::kNone;
   bool average = true;           // false: the sum over ranks, for losses that are shares of the global batch's
-  bool overlap = true;           // false: every bucket is reduced in finish(); the same bits, later
   std::vector<int> owners = {};  // of each parameter: the one rank that gets its gradient (optim/sharded_optimizer.h);
                                  // empty: all ranks get all
 };
@@ -89,7 +88,6 @@ class DataParallel {
 
   /// The flat buffers: one, or two where fp64 and other parameters mix. Padding between tensors is zero.
   [[nodiscard]] const std::vector<at::Tensor>& buffers() const { return buffers_; }
-  [[nodiscard]] int64_t num_buckets() const { return static_cast<int64_t>(buckets_.size()); }
   [[nodiscard]] int rank() const { return group_ ? group_->getRank() : 0; }
   [[nodiscard]] int world_size() const { return group_ ? group_->getSize() : 1; }
 

@@ -153,8 +153,11 @@ struct Reduced {
   std::vector<double> exposed_ms;
 };
 
+enum class Reduction { kDuringBackward, kAfterIt };
+
 /// Two steps of two micro-steps on three ranks; `used` of each rank is what its last micro-step needs.
-Reduced reduce(const DataParallelOptions& options, const std::vector<std::vector<size_t>>& used) {
+Reduced reduce(const DataParallelOptions& options, const std::vector<std::vector<size_t>>& used,
+               Reduction reduction = Reduction::kDuringBackward) {
   Reduced result{std::vector<Tensor>(3), std::vector<double>(3)};
   on_ranks(3, [&](int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
     const auto r = static_cast<size_t>(rank);
@@ -164,9 +167,10 @@ Reduced reduce(const DataParallelOptions& options, const std::vector<std::vector
       parallel.zero_gradients();
       for (int micro = 0; micro < 2; ++micro) {
         const Tensor x = (at::arange(30, at::kDouble) * (1.1 + rank + 3 * micro + 6 * step)).cos().view({6, 5});
-        parallel.expect_reduction(micro == 1);
+        parallel.expect_reduction(micro == 1 && reduction == Reduction::kDuringBackward);
         model.loss(x, micro == 1 ? used[r] : std::vector<size_t>{0, 1, 2, 3, 4, 5}).backward();
       }
+      if (reduction == Reduction::kAfterIt) parallel.expect_reduction(true);
       parallel.finish();
     }
     result.gradients[r] = parallel.buffers()[0].clone();
@@ -182,10 +186,10 @@ const std::vector<size_t> kAll = {0, 1, 2, 3, 4, 5}, kBackwards = {5, 4, 3, 2, 1
 TEST_CASE("Reduction during backward gives the bits of reduction after it", "[optim][distributed]") {
   // Also when ranks finish gradients in other orders, or have none at all for some parameters in the last micro-step.
   for (const auto& used : {std::vector{kAll, kAll, kAll}, std::vector{kAll, kBackwards, kSome}}) {
-    const Reduced want = reduce({.bucket_bytes = 1 << 20, .overlap = false}, used);
+    const Reduced want = reduce({.bucket_bytes = 1 << 20}, used, Reduction::kAfterIt);
     for (const int64_t bucket_bytes : {100, 160, 1000, 1 << 20}) {
-      const Reduced late = reduce({.bucket_bytes = bucket_bytes, .overlap = false}, used);
-      const Reduced early = reduce({.bucket_bytes = bucket_bytes, .overlap = true}, used);
+      const Reduced late = reduce({.bucket_bytes = bucket_bytes}, used, Reduction::kAfterIt);
+      const Reduced early = reduce({.bucket_bytes = bucket_bytes}, used);
       for (size_t rank = 0; rank < 3; ++rank) {
         CHECK(early.gradients[rank].equal(late.gradients[rank]));
         CHECK(early.gradients[rank].equal(early.gradients[0]));
@@ -198,7 +202,7 @@ TEST_CASE("Reduction during backward gives the bits of reduction after it", "[op
 
 TEST_CASE("A gradient with an owner arrives there", "[optim][distributed]") {
   const std::vector<std::vector<size_t>> used = {kAll, kBackwards, kSome};
-  const Reduced want = reduce({.overlap = false}, used);
+  const Reduced want = reduce({}, used, Reduction::kAfterIt);
   const Reduced got = reduce({.bucket_bytes = 100, .owners = {2, 2, 0, 0, 1, 1}}, used);
   const int64_t size = want.gradients[0].numel() / 6;  // last parameter first
   for (int64_t place = 0; place < 6; ++place) {
