@@ -78,8 +78,8 @@ int run(int argc, char** argv) {
   if (name == "--version") return guarded("bert", [&] { return version_command(argc - 1, argv + 1); });
   for (const Verb& verb : kVerbs) {
     if (name != verb.name) continue;
-    if (verb.run == nullptr) return run_in_torch_library(argc - 1, argv + 1);
-    return guarded("bert " + name, [&] { return verb.run(argc - 1, argv + 1); });
+    const auto command = verb.run != nullptr ? verb.run : run_in_torch_library;
+    return guarded("bert " + name, [&] { return command(argc - 1, argv + 1); });
   }
   std::vector<std::string> known;
   for (const Verb& verb : kVerbs) known.emplace_back(verb.name);

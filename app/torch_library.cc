@@ -23,16 +23,17 @@ int print_versions() {
   return kOk;
 }
 
-/// The LibTorch part of `bert doctor`: 0 when a product comes out right.
+/// The LibTorch part of `bert doctor`: 0 when a product comes out right on the CPU and on every CUDA device.
 int check_libtorch() {
   const torch::Tensor ones = torch::ones({64, 64});
-  const bool right = torch::mm(ones, ones).eq(64).all().item<bool>();
+  bool right = torch::mm(ones, ones).eq(64).all().item<bool>();
   std::printf("%-5s %-12s LibTorch %s computes on the CPU with %d threads\n", right ? "ok" : "BAD", "LibTorch",
               TORCH_VERSION, torch::get_num_threads());
   for (c10::DeviceIndex i = 0;
        torch::cuda::is_available() && i < static_cast<c10::DeviceIndex>(torch::cuda::device_count()); ++i) {
     const torch::Tensor on_device = torch::ones({64, 64}, torch::Device(torch::kCUDA, i));
     const bool device_right = torch::mm(on_device, on_device).eq(64).all().item<bool>();
+    right = right && device_right;
     std::printf("%-5s %-12s CUDA device %d computes\n", device_right ? "ok" : "BAD", "GPU", static_cast<int>(i));
   }
   return right ? kOk : kInternal;

@@ -1,5 +1,7 @@
 // How the programs end, as a shell sees it: a full standard output, too little memory.
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -105,6 +107,20 @@ TEST_CASE("A verb whose standard output is lost ends with 74", "[process]") {
     CHECK(run(directory, command, "/dev/null").code == kOk);
   }
   CHECK(run(directory, {"pretrain", file}, "/dev/full").code == kOk);  // which says nothing there
+}
+
+TEST_CASE("A program that cannot find itself says so", "[process]") {
+  const TemporaryDirectory directory;
+  tiny(directory, "run");
+  const Ending ending = run(directory, {"pretrain", "none.json"}, "/dev/null", [] {
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("none", "/proc", "tmpfs", 0, nullptr) != 0) {
+      _exit(126);
+    }
+  });
+  if (ending.code == 126) BERT_SKIP("hiding /proc needs root");
+  CHECK(ending.code == kIo);
+  CHECK_THAT(ending.said, Contains("bert pretrain: ") && Contains("/proc/self/exe"));
 }
 
 TEST_CASE("Too little memory ends with 71 and a sentence", "[process]") {
