@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/dataloader.h"
+#include "model/evaluation_guard.h"
 
 namespace bert {
 namespace {
@@ -39,21 +40,21 @@ Evaluation evaluate_pretraining(TrainingStep& step, std::shared_ptr<const Pretra
   constexpr int64_t kBatch = 32;  // sequences; any number gives the same figures
   const int64_t vocab_size = shards->vocab_size();
   const int64_t examples = max_examples > 0 ? std::min(max_examples, shards->size()) : shards->size();
-  DataLoaderConfig config;
-  config.micro_batch_size = kBatch;
-  config.shuffle = false;
-  config.repeat = false;
-  PretrainingDataLoader loader(std::move(shards), config);
+  PretrainingDataLoader loader(std::move(shards), {.micro_batch_size = kBatch,
+                                                   .shuffle = false,
+                                                   .repeat = false,
+                                                   .max_samples = examples,
+                                                   .rank = step.rank(),
+                                                   .world_size = step.world_size()});
 
   // A row for each batch, which one rank fills in: their sum over ranks is exact, and rows are added up in order.
   enum Column : int64_t { kMlmLoss, kNspLoss, kMlmCorrect, kNspCorrect, kUnigram, kMasked, kSequences, kColumns };
   const int64_t batches = (examples + kBatch - 1) / kBatch;
   torch::Tensor table = torch::zeros({batches, kColumns}, torch::kDouble);
   const torch::NoGradGuard no_grad;
-  step.model->eval();
-  for (int64_t i = 0; i < batches; ++i) {
+  const EvaluationGuard evaluation(*step.model);
+  for (int64_t i = step.rank(); i < batches; i += step.world_size()) {
     const PackedBatch host = loader.next();
-    if (i % step.world_size() != step.rank()) continue;
     const PackedBatch batch = to_device(host, step.device());
     const PretrainingOutput output = step.forward(batch);
     const PretrainingLoss loss = pretraining_loss(output, batch, vocab_size);
@@ -68,8 +69,6 @@ Evaluation evaluate_pretraining(TrainingStep& step, std::shared_ptr<const Pretra
     const auto* ids = host.masked_ids.const_data_ptr<int64_t>();
     for (int64_t id = 0; id < host.num_masked(); ++id) row[kUnigram] += unigram.loss(ids[id]);
   }
-  step.model->train();
-
   table = step.sum_over_ranks(table);
   std::array<double, kColumns> sums{};
   for (int64_t i = 0; i < batches; ++i) {

@@ -29,9 +29,9 @@ class UnigramModel {
   std::vector<double> loss_;  // by id
 };
 
-/// Evaluates without dropout, at most `max_examples` (0 = all), in batches that are dealt to the ranks in turn. Every
-/// rank calls it and gets the same figures, which do not depend on the number of ranks. The model is in training mode
-/// again afterwards.
+/// Evaluates without dropout the first `max_examples` (0 = all), in batches that are dealt to the ranks in turn: each
+/// reads its own. Every rank calls it and gets the same figures, which do not depend on the number of ranks. The
+/// model's mode is afterwards what it was.
 Evaluation evaluate_pretraining(TrainingStep& step, std::shared_ptr<const PretrainingShards> shards,
                                 const UnigramModel& unigram, int64_t max_examples);
 

@@ -23,7 +23,7 @@ PackedBatch random_batch(const RandomBatchOptions& options, at::Generator genera
     for (int64_t position = 0; position < places; ++position) {
       if (position >= length) padding.push_back(start + position);
       positions.push_back(position);
-      keys.push_back((options.first_sample + static_cast<int64_t>(row)) << 16 | position);
+      keys.push_back(dropout_key(options.first_sample + static_cast<int64_t>(row), position));
     }
     cu_seqlens.push_back(static_cast<int32_t>(start + places));
   }

@@ -18,8 +18,8 @@
 namespace bert {
 namespace {
 
-constexpr int64_t kMostLengthsRead = 4096;  // samples of a step: at a page each, 16 MiB that every rank reads
-constexpr int kPositionBits = 16;           // of a dropout key; a shard's rows are shorter than 2^16
+constexpr int64_t kMostLengthsRead = 4096;      // samples of a step: at a page each, 16 MiB that every rank reads
+constexpr int64_t kBytesMadeAhead = 256 << 20;  // Note [Batches made ahead]
 
 /// Example index of any sample number; remembers the permutation of the epoch that it was asked for last.
 class SampleOrder {
@@ -82,7 +82,7 @@ PackedBatch collate(const std::vector<ShardRow>& rows, const std::vector<int64_t
     for (int64_t position = 0; position < row.length; ++position) {
       token_type_ids[token + position] = position >= row.segment_b_start;
       position_ids[token + position] = position;
-      dropout_keys[token + position] = samples[static_cast<size_t>(i)] << kPositionBits | position;
+      dropout_keys[token + position] = dropout_key(samples[static_cast<size_t>(i)], position);
     }
     row.copy_masked_ids(masked_ids + mask);
     for (int64_t j = 0; j < row.num_masked; ++j) masked_positions[mask + j] = token + row.masked_position(j);
@@ -101,7 +101,7 @@ std::vector<int64_t> samples_of(const PackedBatch& batch) {
   std::vector<int64_t> samples;
   const auto* starts = batch.cu_seqlens.const_data_ptr<int32_t>();
   const auto* keys = batch.dropout_keys.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < batch.num_sequences(); ++i) samples.push_back(keys[starts[i]] >> kPositionBits);
+  for (int64_t i = 0; i < batch.num_sequences(); ++i) samples.push_back(sample_of_dropout_key(keys[starts[i]]));
   return samples;
 }
 
@@ -117,17 +117,31 @@ struct PretrainingDataLoader::Impl {
     return start + (index * config.world_size + config.rank) * config.micro_batch_size;
   }
 
-  [[nodiscard]] bool is_past_end(int64_t sample) const { return !config.repeat && sample >= shards->size(); }
+  /// Samples of a single pass.
+  [[nodiscard]] int64_t end() const {
+    return config.max_samples > 0 ? std::min(config.max_samples, shards->size()) : shards->size();
+  }
+
+  [[nodiscard]] bool is_past_end(int64_t sample) const { return !config.repeat && sample >= end(); }
 
   [[nodiscard]] int64_t batches_per_step() const {
     const int64_t all = config.global_batch_size / config.micro_batch_size;
     return all / config.world_size + (config.rank < all % config.world_size ? 1 : 0);
   }
 
+  /// See Note [Batches made ahead].
+  [[nodiscard]] int64_t prefetch() const {
+    if (config.prefetch > 0) return config.prefetch;
+    constexpr int64_t kOfToken = 4 * sizeof(int64_t);  // what collate() makes of a token that is not masked
+    const int64_t batch_bytes = std::max<int64_t>(1, config.micro_batch_size * shards->longest_row() * kOfToken);
+    const int64_t wanted = config.global_batch_size > 0 ? batches_per_step() : 4;
+    return std::clamp<int64_t>(kBytesMadeAhead / batch_bytes, 1, wanted);
+  }
+
   /// The samples of this rank's micro-batches one after another, none after the last.
   [[nodiscard]] std::function<std::vector<int64_t>()> sampler() const {
     if (config.global_batch_size > 0) return balanced_sampler();
-    return [this_batch = first_sample(0), size = shards->size(), settings = config]() mutable {
+    return [this_batch = first_sample(0), size = end(), settings = config]() mutable {
       int64_t count = settings.micro_batch_size;
       if (!settings.repeat) count = std::min(count, size - this_batch);
       std::vector<int64_t> samples(static_cast<size_t>(std::max<int64_t>(count, 0)));
@@ -195,7 +209,9 @@ PretrainingDataLoader::PretrainingDataLoader(std::shared_ptr<const PretrainingSh
                 " must be a multiple of micro_batch_size ", config.micro_batch_size, " and have one for each of the ",
                 config.world_size, " ranks");
   }
-  TORCH_CHECK(config.prefetch >= 1, "PretrainingDataLoader: prefetch must be at least 1, got ", config.prefetch);
+  TORCH_CHECK(config.max_samples >= 0 && (config.max_samples == 0 || !config.repeat),
+              "PretrainingDataLoader: max_samples ends a single pass (repeat = false), got ", config.max_samples);
+  TORCH_CHECK(config.prefetch >= 0, "PretrainingDataLoader: prefetch must be at least 0, got ", config.prefetch);
   impl_ = std::make_unique<Impl>(Impl{.shards = std::move(shards), .config = config, .prefetcher = nullptr});
 }
 
@@ -206,7 +222,7 @@ PackedBatch PretrainingDataLoader::next() {
               "PretrainingDataLoader: next() after the last batch of a single pass; ask exhausted() first");
   if (impl_->prefetcher == nullptr) {
     impl_->prefetcher =
-        std::make_unique<Prefetcher<PackedBatch>>(impl_->maker(), static_cast<size_t>(impl_->config.prefetch));
+        std::make_unique<Prefetcher<PackedBatch>>(impl_->maker(), static_cast<size_t>(impl_->prefetch()));
   }
   std::optional<PackedBatch> batch = impl_->prefetcher->next();
   TORCH_INTERNAL_ASSERT(batch.has_value());
@@ -216,6 +232,8 @@ PackedBatch PretrainingDataLoader::next() {
 
 int64_t PretrainingDataLoader::micro_batches_per_step() const { return impl_->batches_per_step(); }
 
+int64_t PretrainingDataLoader::prefetch() const { return impl_->prefetch(); }
+
 bool PretrainingDataLoader::exhausted() const { return impl_->is_past_end(impl_->first_sample(impl_->batches)); }
 
 SamplerState PretrainingDataLoader::state() const {
@@ -223,7 +241,7 @@ SamplerState PretrainingDataLoader::state() const {
   int64_t consumed = impl_->start;
   consumed += config.global_batch_size > 0 ? impl_->batches / impl_->batches_per_step() * config.global_batch_size
                                            : impl_->batches * config.world_size * config.micro_batch_size;
-  if (!config.repeat) consumed = std::min(consumed, impl_->shards->size());
+  if (!config.repeat) consumed = std::min(consumed, impl_->end());
   return {.seed = config.seed, .consumed_samples = consumed};
 }
 

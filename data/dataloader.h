@@ -16,14 +16,21 @@ struct DataLoaderConfig {
   int64_t micro_batch_size = 8;  // sequences
   bool shuffle = true;           // a different permutation every epoch, by seed and epoch
   uint64_t seed = 0;
-  bool repeat = true;  // false: one pass; the last batch may be smaller
+  bool repeat = true;       // false: one pass; the last batch may be smaller
+  int64_t max_samples = 0;  // of a single pass, over all ranks; 0: all examples
   int64_t rank = 0, world_size = 1;
   // Samples of one step over all ranks, whose micro-batches are balanced: Note [Balanced micro-batches] in
   // batch_plan.h. 0: micro-batches are consecutive samples, number i of the run goes to rank i % world_size.
   int64_t global_batch_size = 0;
-  int64_t prefetch = 4;  // batches made ahead by the background thread
+  int64_t prefetch = 0;  // batches made ahead by the background thread; 0: Note [Batches made ahead]
   bool pin_memory = false;
 };
+
+/// Note [Batches made ahead]
+/// A step asks for all of its micro-batches at once and then computes for a long time. Those of the next step are made
+/// meanwhile: as many as a step has (4 without a global batch), but at most 256 MiB, since the memory may be pinned,
+/// and a machine has eight ranks. Of configs/ only phase 2 on one GPU meets the limit: 1,024 micro-batches of 32 x 512
+/// tokens, of which half are made ahead.
 
 /// Where the run is in its data. The order of samples depends on nothing else, so micro_batch_size and world_size may
 /// change.
@@ -39,7 +46,7 @@ struct SamplerState {
 class PretrainingDataLoader {
  public:
   /// Throws c10::Error on settings that cannot be: with a global_batch_size it is a multiple of micro_batch_size, every
-  /// rank has a micro-batch, and repeat is set.
+  /// rank has a micro-batch, and repeat is set; with max_samples it is not.
   PretrainingDataLoader(std::shared_ptr<const PretrainingShards> shards, DataLoaderConfig config);
   ~PretrainingDataLoader();
 
@@ -50,6 +57,9 @@ class PretrainingDataLoader {
   /// This rank's micro-batches of every step, with a global_batch_size: the first ranks have one more than the others
   /// where they do not divide.
   [[nodiscard]] int64_t micro_batches_per_step() const;
+
+  /// The number of batches that are made ahead.
+  [[nodiscard]] int64_t prefetch() const;
 
   /// The state after the batches handed out so far (prefetched ones do not count); within a step, that before the step.
   [[nodiscard]] SamplerState state() const;

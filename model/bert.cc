@@ -93,7 +93,7 @@ PackedInput pack(const BertConfig& config, const torch::Tensor& input_ids, const
   batch.input_ids = input_ids.flatten().index_select(0, input.rows);
   batch.token_type_ids = types.flatten().index_select(0, input.rows);
   batch.position_ids = positions;
-  batch.dropout_keys = samples.bitwise_left_shift(16).bitwise_or(positions);  // Note [Dropout keys], philox.h
+  batch.dropout_keys = samples.bitwise_left_shift(kDropoutKeyPositionBits).bitwise_or(positions);  // dropout_key()
   batch.cu_seqlens = at::zeros({input.batch_size + 1}, lengths.options().dtype(torch::kInt));
   batch.cu_seqlens.narrow(0, 1, input.batch_size).copy_(lengths.cumsum(0));
   batch.max_seqlen = lengths.max().item<int64_t>();

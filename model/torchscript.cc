@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "model/bert.h"
+#include "model/evaluation_guard.h"
 
 namespace bert {
 namespace {
@@ -266,21 +267,6 @@ void check_equal(Mirror& model, const Kind& kind, double tolerance, const char* 
 }
 
 constexpr double kTolerance = 1e-5;  // between two fp32 computations whose sums run in another order
-
-/// Sets a module to evaluation and back.
-class EvaluationGuard {
- public:
-  explicit EvaluationGuard(torch::nn::Module& module) : module_(module), was_training_(module.is_training()) {
-    module_.eval();
-  }
-  ~EvaluationGuard() { module_.train(was_training_); }
-  EvaluationGuard(const EvaluationGuard&) = delete;
-  EvaluationGuard& operator=(const EvaluationGuard&) = delete;
-
- private:
-  torch::nn::Module& module_;
-  bool was_training_;
-};
 
 }  // namespace
 

@@ -263,6 +263,43 @@ TEST_CASE("A single pass ends after every example, with a smaller last batch", "
   }
 }
 
+TEST_CASE("A single pass ends after max_samples, whatever the number of ranks", "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const auto shards = made_up_shards(directory, 23);
+  for (const int64_t world_size : {1, 2, 3, 40}) {
+    for (const int64_t most : {1, 4, 10, 22, 23, 100}) {
+      CAPTURE(world_size, most);
+      Samples samples;
+      for (int64_t rank = 0; rank < world_size; ++rank) {
+        PretrainingDataLoader loader(shards, {.micro_batch_size = 4,
+                                              .shuffle = false,
+                                              .repeat = false,
+                                              .max_samples = most,
+                                              .rank = rank,
+                                              .world_size = world_size});
+        while (!loader.exhausted()) take_apart(loader.next(), samples);
+        CHECK(loader.state().consumed_samples <= most);
+      }
+      const int64_t want = std::min<int64_t>(most, 23);
+      REQUIRE(static_cast<int64_t>(samples.size()) == want);
+      for (int64_t i = 0; i < want; ++i) REQUIRE(samples.at(i) == made_up_example(i));
+    }
+  }
+}
+
+TEST_CASE("As many batches are made ahead as a step takes, within 256 MiB", "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const auto shards = made_up_shards(directory, 9);
+  const auto ahead = [&](const DataLoaderConfig& config) { return PretrainingDataLoader(shards, config).prefetch(); };
+  CHECK(ahead({.micro_batch_size = 2}) == 4);
+  CHECK(ahead({.micro_batch_size = 2, .global_batch_size = 64}) == 32);
+  CHECK(ahead({.micro_batch_size = 2, .rank = 2, .world_size = 3, .global_batch_size = 64}) == 10);
+  CHECK(ahead({.micro_batch_size = 2, .global_batch_size = 64, .prefetch = 3}) == 3);
+  // 32 bytes a token: a batch of 2^18 sequences takes 8 MiB for each token of the longest.
+  const int64_t large = 1 << 18, batches = 32 / shards->longest_row();
+  CHECK(ahead({.micro_batch_size = large, .global_batch_size = 64 * large}) == std::max<int64_t>(1, batches));
+}
+
 TEST_CASE("A damaged row reaches the caller of next(), after the batches before it", "[unit][dataloader]") {
   const TemporaryDirectory directory;
   const std::string path = directory.path("a.shard");
@@ -289,7 +326,8 @@ TEST_CASE("A loader refuses states and settings that cannot be", "[unit][dataloa
   CHECK_THROWS_AS(loader.restore({.seed = 1, .consumed_samples = -1}), DataError);
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_size = 0}), Contains("micro_batch_size"));
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.rank = 2, .world_size = 2}), Contains("rank 2 of 2"));
-  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.prefetch = 0}), Contains("prefetch"));
+  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.prefetch = -1}), Contains("prefetch"));
+  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.max_samples = 8}), Contains("max_samples ends a single pass"));
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_size = 4, .global_batch_size = 6}),
                     Contains("global_batch_size 6 must be a multiple of micro_batch_size 4"));
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_size = 4, .world_size = 3, .global_batch_size = 8}),
