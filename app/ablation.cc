@@ -7,7 +7,6 @@
 #include "app/benchmark_report.h"
 #include "app/exit_codes.h"
 #include "app/random_batch.h"
-#include "app/trainer.h"
 #include "app/training_step.h"
 #include "cuda_ext/reference_ops.h"
 

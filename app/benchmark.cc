@@ -23,7 +23,7 @@
 #include "app/precision_curves.h"
 #include "app/step_benchmark.h"
 #include "app/threads.h"
-#include "app/trainer.h"
+#include "app/training_step.h"
 #include "data/error.h"
 #include "data/files.h"
 

@@ -1,6 +1,7 @@
 #include "app/checkpoint.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include <cstring>
 #include <filesystem>
@@ -57,6 +58,16 @@ at::Tensor read_tensor(const SafetensorsFile& file, const TensorInfo& info) {
   return tensor;
 }
 
+/// The tensor's bytes in the mapped file, which stays open as long as the tensor is there.
+at::Tensor map_tensor(const std::shared_ptr<const SafetensorsFile>& file, const TensorInfo& info) {
+  const c10::ScalarType type = scalar_type(info.dtype);
+  auto* data = const_cast<char*>(file->data(info).data());
+  const bool aligned = reinterpret_cast<uintptr_t>(data) % c10::elementSize(type) == 0;  // as write_safetensors has it
+  if (info.bytes == 0 || !aligned) return read_tensor(*file, info);
+  return at::from_blob(
+      data, info.shape, [file](void*) {}, type);
+}
+
 /// Puts the averages of an optimizer's state in the place of the weights; false when it has none.
 bool use_averages(const std::string& optimizer_file, StateDict& model) {
   const SafetensorsFile file(optimizer_file);
@@ -70,14 +81,30 @@ bool use_averages(const std::string& optimizer_file, StateDict& model) {
   return any;
 }
 
+StateDict map_safetensors(const std::string& path) {
+  const auto file = std::make_shared<const SafetensorsFile>(path);
+  StateDict tensors;
+  for (const TensorInfo& info : file->tensors()) tensors.insert(info.name, map_tensor(file, info));
+  return tensors;
+}
+
+Checkpoint without_tensors(const std::string& directory, const Manifest& manifest) {
+  Checkpoint checkpoint;
+  const std::string state = directory + "/" + kStateFile;
+  checkpoint.state = parse_checkpoint_state(read_file(state), state);
+  if (manifest.contains(kTokenizerFile)) checkpoint.tokenizer_model = read_file(directory + "/" + kTokenizerFile);
+  return checkpoint;
+}
+
 }  // namespace
 
 void write_checkpoint(const std::string& directory, const Checkpoint& checkpoint) {
   const std::vector<TensorSource> model = sources_of(checkpoint.model);
   const std::vector<TensorSource> optimizer = sources_of(checkpoint.optimizer);
   const std::string state = write_checkpoint_state(checkpoint.state);
-  CheckpointWriter writer(directory, safetensors_bytes(model) + safetensors_bytes(optimizer) +
-                                         static_cast<int64_t>(state.size() + checkpoint.tokenizer_model.size()));
+  CheckpointWriter writer(directory, {.bytes = safetensors_bytes(model) + safetensors_bytes(optimizer) +
+                                               static_cast<int64_t>(state.size() + checkpoint.tokenizer_model.size()),
+                                      .tensors = static_cast<int64_t>(model.size() + optimizer.size())});
   writer.add_tensors(kModelFile, model);
   writer.add_tensors(kOptimizerFile, optimizer);
   writer.add_text(kStateFile, state);
@@ -105,17 +132,29 @@ void save_safetensors(const std::string& path, const StateDict& tensors) {
   file.commit();
 }
 
-Checkpoint load_checkpoint(const std::string& directory, CheckpointParts parts) {
+Checkpoint load_checkpoint(const std::string& directory) {
   const Manifest manifest = verify_checkpoint(directory);
-  Checkpoint checkpoint;
+  Checkpoint checkpoint = without_tensors(directory, manifest);
   checkpoint.model = read_safetensors(directory + "/" + kModelFile);
-  const std::string state = directory + "/" + kStateFile;
-  checkpoint.state = parse_checkpoint_state(read_file(state), state);
-  if (manifest.contains(kTokenizerFile)) checkpoint.tokenizer_model = read_file(directory + "/" + kTokenizerFile);
-  if (manifest.count(kOptimizerFile) == 0) return checkpoint;
-  const std::string optimizer = directory + "/" + kOptimizerFile;
-  if (parts == CheckpointParts::kModelAndOptimizer) checkpoint.optimizer = read_safetensors(optimizer);
-  if (parts == CheckpointParts::kAveragedModel) checkpoint.averaged = use_averages(optimizer, checkpoint.model);
+  if (manifest.contains(kOptimizerFile)) checkpoint.optimizer = read_safetensors(directory + "/" + kOptimizerFile);
+  return checkpoint;
+}
+
+Checkpoint open_checkpoint(const std::string& directory) {
+  const Manifest manifest = read_manifest(directory);
+  Checkpoint checkpoint = without_tensors(directory, manifest);
+  checkpoint.model = map_safetensors(directory + "/" + kModelFile);
+  if (manifest.contains(kOptimizerFile)) checkpoint.optimizer = map_safetensors(directory + "/" + kOptimizerFile);
+  return checkpoint;
+}
+
+Checkpoint load_model(const std::string& directory, WeightsKind weights) {
+  const Manifest manifest = verify_checkpoint(directory);
+  Checkpoint checkpoint = without_tensors(directory, manifest);
+  checkpoint.model = read_safetensors(directory + "/" + kModelFile);
+  if (weights == WeightsKind::kAveraged && manifest.contains(kOptimizerFile)) {
+    checkpoint.averaged = use_averages(directory + "/" + kOptimizerFile, checkpoint.model);
+  }
   return checkpoint;
 }
 

@@ -15,7 +15,7 @@ struct Checkpoint {
   StateDict optimizer;
   CheckpointState state;
   std::string tokenizer_model;  // bytes of a SentencePiece model; "" with a WordPiece vocabulary, which `state` has
-  bool averaged = false;        // `model` holds moving averages
+  bool averaged = false;        // `model` holds moving averages, of load_model()
 };
 
 /// Writes RUN/checkpoints/step-<state.step>, points RUN/latest to it and keeps the `keep` newest. Returns its
@@ -26,12 +26,19 @@ std::string save_checkpoint(const std::string& run_directory, const Checkpoint& 
 /// Writes a checkpoint at `directory`, outside of a run.
 void write_checkpoint(const std::string& directory, const Checkpoint& checkpoint);
 
-/// kAveragedModel: the moving averages of the weights (optimizer.ema_decay) in their place where the checkpoint has
-/// them, which is the model that the run evaluated.
-enum class CheckpointParts { kModel, kAveragedModel, kModelAndOptimizer };
-
 /// Verifies every byte of a checkpoint, then reads it into new CPU tensors. Throws DataError, InputMissing, IoError.
-Checkpoint load_checkpoint(const std::string& directory, CheckpointParts parts = CheckpointParts::kModelAndOptimizer);
+Checkpoint load_checkpoint(const std::string& directory);
+
+/// A checkpoint whose bytes this rank or another has verified. Its tensors are its files, mapped: what is not looked at
+/// is not read, and nothing may be written to them. Throws DataError, InputMissing, IoError.
+Checkpoint open_checkpoint(const std::string& directory);
+
+/// Of a checkpoint of a run with optimizer.ema_decay: the moving averages of the weights, which the run evaluated, or
+/// the weights themselves.
+enum class WeightsKind { kAveraged, kRaw };
+
+/// load_checkpoint() without the optimizer's state.
+Checkpoint load_model(const std::string& directory, WeightsKind weights = WeightsKind::kAveraged);
 
 /// All tensors of a safetensors file, new on the CPU, in the order of their bytes. Throws DataError, InputMissing,
 /// IoError.

@@ -26,6 +26,9 @@ constexpr const char* kTemporaryPrefix = "tmp-";
 constexpr const char* kDamagedSuffix = ".damaged";
 constexpr int64_t kFormatVersion = 1;
 constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
+// Room that a manifest is given on the disk: for what it says of files, with the rest of each file's last block, and of
+// a tensor, whose name has fewer than 100 letters.
+constexpr int64_t kManifestBytes = 32 << 10, kManifestBytesOfTensor = 160;
 
 [[noreturn]] void throw_system(const std::string& path, const char* action, int error) {
   throw IoError(fmt::format("{}: cannot {}: {}", path, action, std::strerror(error)));
@@ -57,37 +60,6 @@ std::string write_manifest(const Manifest& manifest) {
   // The checksum stands on the last line, and it all is one JSON object still.
   const std::string before = fmt::format("{{\"format_version\": {},\n\"files\": {},\n", kFormatVersion, files.dump(1));
   return before + last_line(before);
-}
-
-Manifest read_manifest(const std::string& directory) {
-  const std::string path = directory + "/" + kManifestFile;
-  const std::string text = read_file(path, kMaxManifestBytes);
-  const size_t newline = text.size() < 2 ? std::string::npos : text.rfind('\n', text.size() - 2);
-  const std::string before = text.substr(0, newline == std::string::npos ? 0 : newline + 1);
-  if (before.empty() || text.substr(before.size()) != last_line(before)) {
-    throw DataError(path + ": damaged: its last line is not the checksum of what precedes it");
-  }
-  const json document = parse_bounded_json(text, path);
-  if (const int64_t version = integer_member(document, "format_version", path); version != kFormatVersion) {
-    throw DataError(fmt::format("{}: format version {}, this program knows {}", path, version, kFormatVersion));
-  }
-  Manifest manifest;
-  for (const auto& [name, file] : member(document, "files", json::value_t::object, path).items()) {
-    if (name.empty() || name.find('/') != std::string::npos || name.front() == '.')
-      throw DataError(path + ": not a file name: " + name);
-    if (!file.is_object()) throw DataError(path + ": " + name + ": want an object {...}");
-    ManifestEntry& entry = manifest[name];
-    entry.bytes = integer_member(file, "bytes", path);
-    entry.checksum = string_member(file, "xxh3_128", path);
-    if (!file.contains("tensors")) continue;
-    const json& tensors = member(file, "tensors", json::value_t::object, path);
-    for (const auto& item : tensors.items())
-      entry.tensors[item.key()] = string_member(tensors, item.key().c_str(), path);
-  }
-  for (const char* required : {kModelFile, kStateFile}) {
-    if (manifest.count(required) == 0) throw DataError(path + ": does not list " + required);
-  }
-  return manifest;
 }
 
 /// Which tensor of a damaged file is damaged, as far as it can be told.
@@ -137,12 +109,15 @@ void remove_checkpoint(const std::string& directory) {
   remove_tree(doomed);
 }
 
+/// Points RUN/latest to a step's checkpoint where it does not already.
 void link_latest(const std::string& run_directory, int64_t step) {
-  const std::string target = fs::path(checkpoint_directory("", step)).relative_path().string();
-  const std::string temporary = run_directory + "/latest.tmp";
+  const std::string target = fs::path(checkpoint_directory("", step)).relative_path().string(),
+                    latest = run_directory + "/latest", temporary = latest + ".tmp";
+  std::error_code absent;
+  if (fs::read_symlink(latest, absent) == target) return;
   unlink(temporary.c_str());
   if (symlink(target.c_str(), temporary.c_str()) != 0) throw_system(temporary, "create", errno);
-  rename_path(temporary, run_directory + "/latest");
+  rename_path(temporary, latest);
   sync_path(run_directory);
 }
 
@@ -173,6 +148,11 @@ std::string checkpoint_directory(const std::string& run_directory, int64_t step)
   return fmt::format("{}/{}{:08}", checkpoints_directory(run_directory), kStepPrefix, step);
 }
 
+std::string resolve_checkpoint(const std::string& path) {
+  const fs::path latest = fs::path(path) / "latest";
+  return fs::exists(latest) ? fs::canonical(latest).string() : path;
+}
+
 std::vector<CheckpointEntry> list_checkpoints(const std::string& run_directory) {
   std::vector<CheckpointEntry> found;
   for (const fs::path& entry : entries_of(checkpoints_directory(run_directory))) {
@@ -183,13 +163,44 @@ std::vector<CheckpointEntry> list_checkpoints(const std::string& run_directory) 
   return found;
 }
 
-Manifest verify_checkpoint(const std::string& directory) {
+Manifest read_manifest(const std::string& directory) {
+  const std::string path = directory + "/" + kManifestFile;
   if (!fs::is_directory(directory)) throw InputMissing(directory + ": no such checkpoint directory");
-  if (!fs::exists(directory + "/" + kManifestFile)) {
+  if (!fs::exists(path)) {
     throw InputMissing(
         fmt::format("{}: is no checkpoint: it has no {}; name a run directory or one of its checkpoints/", directory,
                     kManifestFile));
   }
+  const std::string text = read_file(path, kMaxManifestBytes);
+  const size_t newline = text.size() < 2 ? std::string::npos : text.rfind('\n', text.size() - 2);
+  const std::string before = text.substr(0, newline == std::string::npos ? 0 : newline + 1);
+  if (before.empty() || text.substr(before.size()) != last_line(before)) {
+    throw DataError(path + ": damaged: its last line is not the checksum of what precedes it");
+  }
+  const json document = parse_bounded_json(text, path);
+  if (const int64_t version = integer_member(document, "format_version", path); version != kFormatVersion) {
+    throw DataError(fmt::format("{}: format version {}, this program knows {}", path, version, kFormatVersion));
+  }
+  Manifest manifest;
+  for (const auto& [name, file] : member(document, "files", json::value_t::object, path).items()) {
+    if (name.empty() || name.find('/') != std::string::npos || name.front() == '.')
+      throw DataError(path + ": not a file name: " + name);
+    if (!file.is_object()) throw DataError(path + ": " + name + ": want an object {...}");
+    ManifestEntry& entry = manifest[name];
+    entry.bytes = integer_member(file, "bytes", path);
+    entry.checksum = string_member(file, "xxh3_128", path);
+    if (!file.contains("tensors")) continue;
+    const json& tensors = member(file, "tensors", json::value_t::object, path);
+    for (const auto& item : tensors.items())
+      entry.tensors[item.key()] = string_member(tensors, item.key().c_str(), path);
+  }
+  for (const char* required : {kModelFile, kStateFile}) {
+    if (manifest.count(required) == 0) throw DataError(path + ": does not list " + required);
+  }
+  return manifest;
+}
+
+Manifest verify_checkpoint(const std::string& directory) {
   const Manifest manifest = read_manifest(directory);
   for (const auto& item : fs::directory_iterator(directory)) {
     const std::string name = item.path().filename().string();
@@ -215,12 +226,11 @@ std::optional<CheckpointEntry> newest_valid_checkpoint(const std::string& run_di
   }
 
   std::vector<CheckpointEntry> entries = list_checkpoints(run_directory);
-  bool newest = true;
-  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry, newest = false) {
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     std::string why;
     try {
       verify_checkpoint(entry->directory);
-      if (!newest) link_latest(run_directory, entry->step);
+      link_latest(run_directory, entry->step);
       return *entry;
     } catch (const DataError& error) {
       why = error.what();
@@ -243,7 +253,8 @@ void finish_checkpoint(const std::string& run_directory, int64_t step, int64_t k
   }
 }
 
-CheckpointWriter::CheckpointWriter(std::string directory, int64_t expected_bytes) : directory_(std::move(directory)) {
+CheckpointWriter::CheckpointWriter(std::string directory, const CheckpointSize& size)
+    : directory_(std::move(directory)) {
   while (directory_.size() > 1 && directory_.back() == '/') directory_.pop_back();
   const fs::path path = fs::absolute(directory_);
   std::error_code error;
@@ -253,8 +264,7 @@ CheckpointWriter::CheckpointWriter(std::string directory, int64_t expected_bytes
   struct statvfs disk {};
   if (statvfs(path.parent_path().c_str(), &disk) == 0) {
     const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
-    const uint64_t needed =
-        static_cast<uint64_t>(expected_bytes) + (uint64_t{64} << 10);  // the manifest is smaller than 64 KB
+    const auto needed = static_cast<uint64_t>(size.bytes + kManifestBytes + size.tensors * kManifestBytesOfTensor);
     if (free < needed) {
       throw IoError(fmt::format(
           "{}: the disk is full: a checkpoint needs {} bytes, {} are free. Free some space or write elsewhere.",

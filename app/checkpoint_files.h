@@ -26,6 +26,9 @@ inline constexpr const char* kManifestFile = "MANIFEST.json";
 /// RUN/checkpoints/step-00000100.
 std::string checkpoint_directory(const std::string& run_directory, int64_t step);
 
+/// The checkpoint that `path` stands for: a run directory's newest, else `path` itself.
+std::string resolve_checkpoint(const std::string& path);
+
 struct CheckpointEntry {
   int64_t step;
   std::string directory;
@@ -42,25 +45,34 @@ struct ManifestEntry {
 };
 using Manifest = std::map<std::string, ManifestEntry>;
 
+/// What a checkpoint has, by the manifest alone, whose own checksum is compared. Throws DataError, InputMissing for an
+/// absent directory or manifest.
+Manifest read_manifest(const std::string& directory);
+
 /// Reads every byte of a checkpoint and compares it with its manifest, which is returned. Throws DataError that names
 /// the file, and the tensor where it can; InputMissing for an absent directory or file.
 Manifest verify_checkpoint(const std::string& directory);
 
-/// The newest checkpoint that verifies. Newer ones that do not are renamed to step-....damaged, and `report` is told
-/// which and why; directories that an ended process has left half-written are removed. For the holder of the RunLock
-/// only. Throws IoError, also when RUN/checkpoints is no directory.
+/// The newest checkpoint that verifies; RUN/latest points to it afterwards. Newer ones that do not are renamed to
+/// step-....damaged, and `report` is told which and why; directories that an ended process has left half-written are
+/// removed. For the holder of the RunLock only. Throws IoError, also when RUN/checkpoints is no directory.
 std::optional<CheckpointEntry> newest_valid_checkpoint(const std::string& run_directory,
                                                        const std::function<void(const std::string& message)>& report);
 
 /// Points RUN/latest to a step's checkpoint and removes all but the `keep` newest. Throws IoError.
 void finish_checkpoint(const std::string& run_directory, int64_t step, int64_t keep);
 
+/// What a checkpoint is going to be: bytes of all files but the manifest, and tensors in them.
+struct CheckpointSize {
+  int64_t bytes = 0, tensors = 0;
+};
+
 /// Writes one checkpoint into a temporary directory beside its place; publish() moves it there. Without publish() the
 /// destructor removes it. Every failure throws IoError, and what was at the place before stays.
 class CheckpointWriter {
  public:
-  /// `expected_bytes` must be free on the disk, with a little more for the manifest.
-  CheckpointWriter(std::string directory, int64_t expected_bytes);
+  /// Room for `size`, with its manifest, must be free on the disk.
+  CheckpointWriter(std::string directory, const CheckpointSize& size);
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;

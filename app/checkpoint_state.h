@@ -22,13 +22,11 @@ struct CheckpointState {
   int64_t consumed_samples = 0;  // over all ranks
   double loss_scale = 1;         // optim/amp.h
   int64_t growth_tracker = 0;
-  std::map<std::string, std::string> rng;  // generator states as hexadecimal digits, by name
   std::string config;         // the run's resolved configuration, as to_json wrote it; "" when there is none
   std::string config_sha256;  // of the run that wrote it; "" in older checkpoints
   std::map<std::string, DataIdentity> data;  // by key: train, validation where it was open; none in older ones
   std::vector<std::string> vocabulary;       // tokens by id, so that a checkpoint predicts by itself
-  bool do_lower_case = true;
-  std::map<std::string, double> metrics;  // the last figures by plain names; NaN where there is none
+  std::map<std::string, double> metrics;     // the last figures by plain names; NaN where there is none
 
   bool operator==(const CheckpointState&) const = default;
 };
@@ -36,7 +34,8 @@ struct CheckpointState {
 /// Sorted keys, final newline; equal states give equal bytes. Throws DataError when a token is not UTF-8.
 std::string write_checkpoint_state(const CheckpointState& state);
 
-/// `file` stands in messages. Throws DataError.
+/// What the program does not know is passed over: older checkpoints have more. `file` stands in messages. Throws
+/// DataError.
 CheckpointState parse_checkpoint_state(const std::string& text, const std::string& file);
 
 }  // namespace bert

@@ -7,7 +7,6 @@
 
 #include "app/benchmark_report.h"
 #include "app/random_batch.h"
-#include "app/trainer.h"
 #include "app/training_step.h"
 #include "optim/data_parallel.h"
 

@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "app/line_chart.h"
-#include "app/trainer.h"
 #include "app/training_step.h"
 #include "data/dataloader.h"
 #include "data/error.h"

@@ -73,6 +73,13 @@ void drop_invalid_utf8(std::vector<Text>& texts) {
     std::fprintf(stderr, "bert predict: dropped %ld invalid UTF-8 sequences\n", static_cast<long>(invalid));
 }
 
+void add_raw_weights(CLI::App& app, WeightsKind& weights) {
+  app.add_flag_callback(
+      "--raw-weights", [&weights] { weights = WeightsKind::kRaw; },
+      "of a run with optimizer.ema_decay: the weights themselves; the default is their moving average, which the run "
+      "evaluated");
+}
+
 }  // namespace
 
 int predict_command(int argc, char** argv) {
@@ -83,14 +90,14 @@ int predict_command(int argc, char** argv) {
       "bert predict");
   std::string checkpoint, task = "fill-mask", input;
   int64_t top_k = 5;
-  bool raw_weights = false;
+  WeightsKind weights = WeightsKind::kAveraged;
   std::vector<std::string> arguments;
   app.add_option("--checkpoint", checkpoint, "checkpoint or run directory, or an exported file")->required();
   app.add_option("--task", task, "what to predict")
       ->check(CLI::IsMember({"fill-mask", "features"}))
       ->capture_default_str();
   app.add_option("--top-k", top_k, "fillers of each mask")->check(number_in<int64_t>(1, 1000))->capture_default_str();
-  app.add_flag("--raw-weights", raw_weights, kRawWeightsHelp);
+  add_raw_weights(app, weights);
   CLI::Option* file = app.add_option("--input", input, "file with one text a line; - is standard input");
   app.add_option("TEXT", arguments, "texts; [MASK] marks what to fill in")->excludes(file);
   app.footer("Invalid UTF-8 is dropped and counted on standard error.");
@@ -100,11 +107,11 @@ int predict_command(int argc, char** argv) {
   std::vector<Text> texts = input.empty() ? std::vector<Text>() : read_texts(input);
   for (size_t i = 0; i < arguments.size(); ++i) texts.push_back({arguments[i], "TEXT " + std::to_string(i + 1)});
   drop_invalid_utf8(texts);
-  if (raw_weights && !std::filesystem::is_directory(checkpoint)) {
+  if (weights == WeightsKind::kRaw && !std::filesystem::is_directory(checkpoint)) {
     throw UsageError("--raw-weights: " + checkpoint +
                      " is an export, which has one kind of weights; export it with --raw-weights");
   }
-  Predictor predictor(checkpoint, raw_weights ? WeightsKind::kRaw : WeightsKind::kAveraged);
+  Predictor predictor(checkpoint, weights);
   for (const auto& [text, place] : texts) {
     try {
       std::cout << (task == "features" ? to_json(text, predictor.features(text))
@@ -125,7 +132,7 @@ int export_command(int argc, char** argv) {
       "names).\nExample: bert export --checkpoint runs/phase2 --format torchscript --output bert.pt",
       "bert export");
   std::string checkpoint_path, format = "torchscript", output, precision = "fp32";
-  bool raw_weights = false;
+  WeightsKind weights = WeightsKind::kAveraged;
   app.add_option("--checkpoint", checkpoint_path, "checkpoint or run directory")->required();
   app.add_option("--format", format, "of the file")
       ->check(CLI::IsMember({"torchscript", "safetensors"}))
@@ -134,11 +141,10 @@ int export_command(int argc, char** argv) {
   app.add_option("--precision", precision, "of the weights")
       ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
       ->capture_default_str();
-  app.add_flag("--raw-weights", raw_weights, kRawWeightsHelp);
+  add_raw_weights(app, weights);
   if (!parse_command_line(app, argc, argv)) return kOk;
   check_outputs({{"--output", output}}, {});
-  const Checkpoint checkpoint = load_checkpoint(
-      resolve_checkpoint(checkpoint_path), raw_weights ? CheckpointParts::kModel : CheckpointParts::kAveragedModel);
+  const Checkpoint checkpoint = load_model(resolve_checkpoint(checkpoint_path), weights);
   const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, checkpoint_path + "/state.json");
   BertForPreTraining model(config.model);
   load_state_dict(*model, checkpoint.model);

@@ -34,11 +34,6 @@ std::string shown(const std::string& text) {
 
 }  // namespace
 
-std::string resolve_checkpoint(const std::string& path) {
-  const auto latest = std::filesystem::path(path) / "latest";
-  return std::filesystem::exists(latest) ? std::filesystem::canonical(latest).string() : path;
-}
-
 Predictor::Predictor(const std::string& path, WeightsKind weights) {
   if (std::filesystem::is_directory(path)) {
     load_checkpoint_directory(resolve_checkpoint(path), weights);
@@ -48,8 +43,7 @@ Predictor::Predictor(const std::string& path, WeightsKind weights) {
 }
 
 void Predictor::load_checkpoint_directory(const std::string& directory, WeightsKind weights) {
-  Checkpoint checkpoint = load_checkpoint(
-      directory, weights == WeightsKind::kRaw ? CheckpointParts::kModel : CheckpointParts::kAveragedModel);
+  Checkpoint checkpoint = load_model(directory, weights);
   const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, directory + "/state.json");
   config_ = config.model;
   sentencepiece_ = !checkpoint.tokenizer_model.empty();

@@ -14,14 +14,6 @@
 
 namespace bert {
 
-/// What `bert predict` and `bert export` say of --raw-weights.
-inline constexpr const char* kRawWeightsHelp =
-    "of a run with optimizer.ema_decay: the weights themselves; the default is their moving average, which the run "
-    "evaluated";
-
-/// The checkpoint that `path` stands for: a run directory's newest, else `path` itself.
-std::string resolve_checkpoint(const std::string& path);
-
 struct Filler {
   double score = 0;  // probability
   int64_t token = 0;
@@ -33,10 +25,6 @@ struct MaskFilling {
   std::string text;
   std::vector<std::vector<Filler>> masks;  // for each [MASK] of the text, best first
 };
-
-/// Of a checkpoint of a run with optimizer.ema_decay: the moving average, which the run evaluated, or the weights
-/// themselves.
-enum class WeightsKind { kAveraged, kRaw };
 
 class Predictor {
  public:

@@ -234,7 +234,8 @@ const TensorInfo* SafetensorsFile::find(std::string_view name) const {
   return found == tensors_.end() ? nullptr : &*found;
 }
 
-int64_t safetensors_bytes(const std::vector<TensorSource>& tensors) {
+int64_t safetensors_bytes(std::vector<TensorSource> tensors) {
+  sort_and_check(tensors);  // offsets have more or fewer digits in another order
   int64_t bytes = static_cast<int64_t>(make_header(tensors).size());
   for (const TensorSource& tensor : tensors) bytes += tensor_bytes(tensor.dtype, tensor.shape);
   return bytes;

@@ -57,8 +57,8 @@ struct TensorSource {
 
 using ByteSink = std::function<void(const void* data, size_t bytes)>;
 
-/// Bytes that write_safetensors will write.
-int64_t safetensors_bytes(const std::vector<TensorSource>& tensors);
+/// Bytes that write_safetensors will write. Throws as it does.
+int64_t safetensors_bytes(std::vector<TensorSource> tensors);
 
 /// Writes the tensors, the widest dtype first and then by name, so that each is aligned and equal tensors give equal
 /// bytes. The metadata is {"format": "pt"}, which Hugging Face asks for. Throws DataError on two tensors of one name

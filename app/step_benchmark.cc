@@ -9,7 +9,6 @@
 #include "app/benchmark_report.h"
 #include "app/metrics.h"
 #include "app/random_batch.h"
-#include "app/trainer.h"
 #include "app/training_step.h"
 #include "model/bert.h"
 #include "optim/amp.h"

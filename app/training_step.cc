@@ -6,10 +6,12 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "app/determinism.h"
 #include "app/error_report.h"
 #include "app/exit_codes.h"
+#include "app/process_group.h"
 #include "model/state_dict.h"
 #include "optim/sharded_optimizer.h"
 
@@ -25,15 +27,12 @@ std::vector<NamedParameter> named_parameters(const torch::nn::Module& module) {
 std::vector<int> owners_of(const PretrainConfig& config, const std::vector<NamedParameter>& parameters,
                            const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   if (!group || !config.distributed.shard_optimizer_state) return {};
+  if (static_cast<size_t>(group->getSize()) > parameters.size()) {
+    throw ConfigError("distributed.shard_optimizer_state: has " + std::to_string(parameters.size()) +
+                      " parameters to deal to " + std::to_string(group->getSize()) +
+                      " ranks; expected at least one for each: use fewer ranks, or false");
+  }
   return assign_owners(parameters, group->getSize());
-}
-
-std::unique_ptr<BertOptimizer> make_rank_optimizer(const PretrainConfig& config,
-                                                   const std::vector<NamedParameter>& parameters,
-                                                   const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
-  const std::vector<int> owners = owners_of(config, parameters, group);
-  return owners.empty() ? make_optimizer(config.optimizer, parameters)
-                        : make_sharded_optimizer(group, config.optimizer, parameters, owners);
 }
 
 BertForPreTraining make_model(const PretrainConfig& config, c10::Device device, c10::ScalarType weights) {
@@ -49,10 +48,25 @@ BertForPreTraining make_model(const PretrainConfig& config, c10::Device device, 
 
 }  // namespace
 
+TrainingStep::Parts TrainingStep::make_parts(const PretrainConfig& config, c10::Device device,
+                                             const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                                             std::optional<c10::ScalarType> weights) {
+  const c10::ScalarType dtype = weights.value_or(weights_dtype(parse_precision(config.precision)));
+  Parts parts{.model = make_model(config, device, dtype), .parameters = {}, .owners = {}};
+  parts.parameters = named_parameters(*parts.model);
+  parts.owners = owners_of(config, parts.parameters, group);
+  return parts;
+}
+
 TrainingStep::TrainingStep(const PretrainConfig& config, c10::Device device,
                            c10::intrusive_ptr<c10d::ProcessGroup> group, std::optional<c10::ScalarType> weights)
-    : model(make_model(config, device, weights.value_or(weights_dtype(parse_precision(config.precision))))),
-      optimizer(make_rank_optimizer(config, named_parameters(*model), group)),
+    : TrainingStep(config, device, group, make_parts(config, device, group, weights)) {}
+
+TrainingStep::TrainingStep(const PretrainConfig& config, c10::Device device,
+                           c10::intrusive_ptr<c10d::ProcessGroup> group, Parts parts)
+    : model(std::move(parts.model)),
+      optimizer(parts.owners.empty() ? make_optimizer(config.optimizer, parts.parameters)
+                                     : make_sharded_optimizer(group, config.optimizer, parts.parameters, parts.owners)),
       scaler(config.amp, device, needs_loss_scale(parse_precision(config.precision))),
       precision_(parse_precision(config.precision)),
       vocab_size_(config.model.vocab_size),
@@ -61,12 +75,13 @@ TrainingStep::TrainingStep(const PretrainConfig& config, c10::Device device,
       average_masked_tokens_(config.optimizer.average == "masked_tokens"),
       schedule_(make_schedule(config.schedule, config.optimizer.lr, config.max_steps)),
       group_(std::move(group)),
-      parallel_(group_, named_parameters(*model),
+      parameters_(std::move(parts.parameters)),
+      parallel_(group_, parameters_,
                 {.bucket_bytes = config.distributed.bucket_mb << 20,
                  .compression = parse_gradient_compression(config.distributed.compression),
                  .average = false,
-                 .owners = owners_of(config, named_parameters(*model), group_)}),
-      parameter_report_(describe(group_parameters(named_parameters(*model), config.optimizer))),
+                 .owners = std::move(parts.owners)}),
+      parameter_report_(describe(group_parameters(parameters_, config.optimizer))),
       learning_rate_(torch::zeros({}, torch::TensorOptions().device(device))),
       loss_sum_(torch::zeros({2}, torch::TensorOptions().device(device))) {
   set_matmul_precision(precision_);
@@ -86,29 +101,29 @@ PretrainingLoss TrainingStep::loss(const PackedBatch& batch) {
 
 torch::Tensor TrainingStep::sum_over_ranks(torch::Tensor tensor) const {
   if (!group_) return tensor;
-  std::vector<torch::Tensor> tensors = {tensor.to(device_, /*non_blocking=*/false, /*copy=*/true)};
-  group_->allreduce(tensors)->wait();
-  return tensors.front().to(torch::kCPU);
+  const torch::Tensor sum = tensor.to(device_, /*non_blocking=*/false, /*copy=*/true);
+  all_reduce(group_, sum);
+  return sum.to(torch::kCPU);
 }
 
 int64_t TrainingStep::sum_over_ranks(int64_t value) const {
   return sum_over_ranks(torch::tensor({value}, torch::kInt64)).item<int64_t>();
 }
 
-TrainingStep::Weights TrainingStep::weights_of(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) {
+TrainingStep::LossWeights TrainingStep::loss_weights(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) {
   const auto scalar = [this](double value) {
     return torch::full({}, value, torch::TensorOptions().dtype(torch::kFloat).device(device_));
   };
   // The reduction adds up, so a weight is a share of the global batch, and gradients overflow alike on any number of
   // ranks.
   const torch::Tensor equal = scalar(1.0 / static_cast<double>(of_all_ranks));
-  Weights weights{.nsp = equal, .mlm = std::vector<torch::Tensor>(micro_batches.size(), equal)};
+  LossWeights weights{.nsp = equal, .mlm = std::vector<torch::Tensor>(micro_batches.size(), equal)};
   if (!average_masked_tokens_) return weights;
   double masked = 0;
   for (const PackedBatch& batch : micro_batches) masked += static_cast<double>(batch.num_masked());
-  std::vector<torch::Tensor> total = {scalar(masked)};  // fp32 holds it exactly to 2^24 tokens
-  if (group_) group_->allreduce(total)->wait();
-  const torch::Tensor all = total.front().clamp_min(1.0);
+  const torch::Tensor total = scalar(masked);  // fp32 holds it exactly to 2^24 tokens
+  all_reduce(group_, total);
+  const torch::Tensor all = total.clamp_min(1.0);
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     weights.mlm[i] = static_cast<double>(micro_batches[i].num_masked()) / all;
   }
@@ -117,7 +132,7 @@ TrainingStep::Weights TrainingStep::weights_of(std::span<const PackedBatch> micr
 
 void TrainingStep::run(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) {
   if (of_all_ranks == 0) of_all_ranks = static_cast<int64_t>(micro_batches.size()) * parallel_.world_size();
-  const Weights weights = weights_of(micro_batches, of_all_ranks);
+  const LossWeights weights = loss_weights(micro_batches, of_all_ranks);
   parallel_.zero_gradients();
   for (size_t micro = 0; micro < micro_batches.size(); ++micro) {
     set_phase("forward");
@@ -139,7 +154,7 @@ void TrainingStep::run(std::span<const PackedBatch> micro_batches, int64_t of_al
 }
 
 void TrainingStep::start_phase(const EarlierRun& earlier) {
-  const NextPhase next = next_phase(optimizer_config_, named_parameters(*model), earlier);
+  const NextPhase next = next_phase(optimizer_config_, parameters_, earlier);
   load_state_dict(*model, next.weights);
   optimizer->load_state_dict(next.optimizer_state);
 }
@@ -177,6 +192,15 @@ void TrainingStep::check_parameters() const {
 int64_t TrainingStep::applied_steps() const { return optimizer->applied_steps().item<int64_t>(); }
 
 double TrainingStep::last_learning_rate() const { return learning_rate_.item<double>(); }
+
+c10::Device select_device(const std::string& name, int64_t local_rank) {
+  const bool available = torch::cuda::is_available();
+  if (name == "cuda" && !available)
+    throw ConfigError("device cuda: no usable CUDA device; `bert doctor` says what is there");
+  if (name == "cpu" || !available) return c10::Device(c10::kCPU);
+  const auto devices = static_cast<int64_t>(torch::cuda::device_count());
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % devices));
+}
 
 double measure_gemm(c10::Device device, c10::ScalarType dtype) {
   const torch::NoGradGuard no_grad;

@@ -7,7 +7,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
 
 #include "app/config.h"
 #include "cuda_ext/packed_batch.h"
@@ -23,7 +25,8 @@ namespace bert {
 class TrainingStep {
  public:
   /// A model with config's initial weights on `device`, its optimizer and loss scaler. `group` is nullptr for one
-  /// process. `weights`: a dtype in place of the precision's, fp64 to see what is exact.
+  /// process. `weights`: a dtype in place of the precision's, fp64 to see what is exact. Throws ConfigError when the
+  /// optimizer's state is to be sharded over more ranks than there are parameters.
   TrainingStep(const PretrainConfig& config, c10::Device device, c10::intrusive_ptr<c10d::ProcessGroup> group,
                std::optional<c10::ScalarType> weights = {});
 
@@ -81,25 +84,40 @@ class TrainingStep {
   int64_t vocab_size_;
 
  private:
+  /// What the other members are made of.
+  struct Parts {
+    BertForPreTraining model;
+    std::vector<NamedParameter> parameters;
+    std::vector<int> owners;  // of the parameters' optimizer state, where it is sharded
+  };
+  static Parts make_parts(const PretrainConfig& config, c10::Device device,
+                          const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::optional<c10::ScalarType> weights);
+  TrainingStep(const PretrainConfig& config, c10::Device device, c10::intrusive_ptr<c10d::ProcessGroup> group,
+               Parts parts);
+
   /// Factors of the two losses of each micro-batch in the gradient of the step: fp32 scalars on the device.
-  struct Weights {
+  struct LossWeights {
     torch::Tensor nsp;               // 1 / micro-batches of all ranks
     std::vector<torch::Tensor> mlm;  // the same, or the share of the step's masked tokens (optimizer.average =
                                      // masked_tokens)
   };
-  [[nodiscard]] Weights weights_of(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks);
+  [[nodiscard]] LossWeights loss_weights(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks);
 
   c10::Device device_;
   OptimizerConfig optimizer_config_;
   bool average_masked_tokens_;
   LrSchedule schedule_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  std::vector<NamedParameter> parameters_;
   DataParallel parallel_;
   std::string parameter_report_;
   torch::Tensor learning_rate_;  // fp32 scalar
   torch::Tensor loss_sum_;       // [2] fp32: mlm, nsp, each step's weighted as its gradient
   double steps_ = 0;             // in loss_sum_
 };
+
+/// "auto" is CUDA where there is a device. Throws ConfigError when "cuda" is asked for and there is none.
+c10::Device select_device(const std::string& name, int64_t local_rank);
 
 /// FLOP/s of a square matrix product: what MFU is a share of. Measures it now.
 double measure_gemm(c10::Device device, c10::ScalarType dtype);

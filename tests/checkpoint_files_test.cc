@@ -45,7 +45,7 @@ std::string save(const std::string& run, int64_t step, int64_t keep, size_t floa
   state.vocabulary = {"[PAD]", "[UNK]", "the"};
   const std::vector<TensorSource> tensors = tensors_of(step, floats);
   const std::string directory = checkpoint_directory(run, step);
-  CheckpointWriter writer(directory, 2 * safetensors_bytes(tensors));
+  CheckpointWriter writer(directory, {.bytes = 2 * safetensors_bytes(tensors), .tensors = 4});
   writer.add_tensors(kModelFile, tensors);
   writer.add_tensors(kOptimizerFile, tensors);
   writer.add_text(kStateFile, write_checkpoint_state(state));
@@ -213,6 +213,7 @@ TEST_CASE("After a kill at any point of writing, the newest checkpoint is whole"
       const auto newest = newest_valid_checkpoint(run, [&](const std::string&) { ++damaged; });
       REQUIRE(newest);
       CHECK(newest->step == point.found);
+      CHECK(fs::read_symlink(run + "/latest") == "checkpoints/step-0000000" + std::to_string(point.found));
       CHECK(damaged == 0);
       save(run, 3, 1);
       CHECK(names_in(run + "/checkpoints") == std::vector<std::string>{"step-00000003"});
@@ -237,7 +238,7 @@ TEST_CASE("A full disk leaves the old checkpoint and no rest of the new one", "[
                     testing::Contains("step-00000002") && testing::Contains("needs") && testing::Contains("are free"));
   CHECK(names_in(run + "/checkpoints") == std::vector<std::string>{"step-00000001"});
   {  // the disk fills up while the checkpoint is being written
-    CheckpointWriter writer(checkpoint_directory(run, 2), 0);
+    CheckpointWriter writer(checkpoint_directory(run, 2), {});
     writer.add_tensors(kModelFile, tensors_of(2, 2000));
     CHECK_THROWS_WITH(
         writer.add_tensors(kOptimizerFile, tensors_of(2, kTooMany)),
@@ -247,6 +248,32 @@ TEST_CASE("A full disk leaves the old checkpoint and no rest of the new one", "[
   CHECK(newest_valid_checkpoint(run, [](const std::string&) {})->step == 1);
 }
 
+TEST_CASE("A checkpoint asks for room for its manifest too", "[unit][checkpoint]") {
+  const TemporaryDirectory directory;
+  std::vector<TensorSource> tensors;
+  const std::string value = "abcd";
+  for (int i = 0; i < 1500; ++i) {  // BERT-large has 393, and two moments of each
+    const std::string name = "optimizer.bert.encoder.layer." + std::to_string(i) + ".attention.output.LayerNorm.weight";
+    tensors.push_back({name, "F32", {1}, [&value] { return std::string_view(value); }});
+  }
+  CheckpointWriter writer(directory.path("checkpoint"), {.bytes = safetensors_bytes(tensors), .tensors = 1500});
+  writer.add_tensors(kModelFile, tensors);
+  writer.add_text(kStateFile, "{}");
+  writer.publish();
+  const auto manifest = static_cast<int64_t>(fs::file_size(directory.path("checkpoint/MANIFEST.json")));
+  CHECK(manifest > 128 << 10);
+  constexpr int64_t kNowhereFree = int64_t{1} << 60;
+  std::string refused;
+  try {
+    const CheckpointWriter other(directory.path("other"), {.bytes = kNowhereFree, .tensors = 1500});
+  } catch (const IoError& error) {
+    refused = error.what();
+  }
+  const size_t number = refused.find("needs ");
+  REQUIRE(number != std::string::npos);
+  CHECK(std::stoll(refused.substr(number + 6)) - kNowhereFree > manifest);
+}
+
 TEST_CASE("state.json keeps every value", "[unit][checkpoint]") {
   CheckpointState state;
   state.step = 7038;
@@ -254,13 +281,11 @@ TEST_CASE("state.json keeps every value", "[unit][checkpoint]") {
   state.consumed_samples = int64_t{7038} * 65536;
   state.loss_scale = 1.1;
   state.growth_tracker = 1999;
-  state.rng = {{"cpu", "00ff"}};
   state.config = "{\n  \"seed\": 3\n}\n";
   state.config_sha256 = std::string(64, 'a');
   state.data = {{"train", {.content_checksum = "00ff", .examples = int64_t{1} << 40}},
                 {"validation", {.content_checksum = "ff00", .examples = 1}}};
   state.vocabulary = {"[PAD]", "\"quoted\\", "caf\xc3\xa9", ""};
-  state.do_lower_case = false;
   state.metrics = {{"mlm_loss", 0.1 + 0.2}};
   CHECK(parse_checkpoint_state(write_checkpoint_state(state), "state.json") == state);
   CHECK_THROWS_WITH(parse_checkpoint_state("{\"step\": 1.5}", "state.json"), testing::Contains("format_version"));
@@ -272,6 +297,10 @@ TEST_CASE("state.json keeps every value", "[unit][checkpoint]") {
   const CheckpointState older;  // without the digest and the data, as they were before these were kept
   CHECK(write_checkpoint_state(older).find("data") == std::string::npos);
   CHECK(parse_checkpoint_state(write_checkpoint_state(older), "state.json") == older);
+  // With the generators' states and the letters' case, as the first ones were written.
+  std::string oldest = write_checkpoint_state(older);
+  oldest.replace(oldest.find("{"), 1, R"({"do_lower_case": true, "rng": {"cpu": "00ff"},)");
+  CHECK(parse_checkpoint_state(oldest, "state.json") == older);
   state.vocabulary = {"\xff"};
   CHECK_THROWS_AS(write_checkpoint_state(state), DataError);
 }

@@ -53,12 +53,35 @@ TEST_CASE("A checkpoint comes back as it was, bit for bit", "[unit][checkpoint]"
   check_same(loaded.optimizer, checkpoint.optimizer);
   CHECK(loaded.state == checkpoint.state);
   CHECK(std::signbit(loaded.model["half"][1].item<float>()));
-  CHECK(load_checkpoint(saved, CheckpointParts::kModel).optimizer.is_empty());
+  CHECK(load_model(saved).optimizer.is_empty());
   // Saved again, it is the same bytes.
   write_checkpoint(directory.path("copy"), loaded);
   for (const char* file : {kModelFile, kOptimizerFile, kStateFile, kManifestFile}) {
     CHECK(read_file(saved + "/" + file) == read_file(directory.path("copy/") + file));
   }
+}
+
+TEST_CASE("A checkpoint that was verified is opened without another look at its bytes", "[unit][checkpoint]") {
+  const TemporaryDirectory directory;
+  const Checkpoint checkpoint = example();
+  const std::string saved = save_checkpoint(directory.path("run"), checkpoint, 2);
+  {
+    const Checkpoint opened = open_checkpoint(saved);
+    check_same(opened.model, checkpoint.model);
+    check_same(opened.optimizer, checkpoint.optimizer);
+    CHECK(opened.state == checkpoint.state);
+    std::filesystem::remove_all(saved);  // as pruning may, while a rank still reads
+    check_same(opened.model, checkpoint.model);
+  }
+  CHECK_THROWS_AS(open_checkpoint(saved), InputMissing);
+  save_checkpoint(directory.path("run"), checkpoint, 2);
+  std::string bytes = read_file(saved + "/" + kModelFile);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  std::ofstream(saved + "/" + kModelFile, std::ios::binary) << bytes;
+  CHECK_THROWS_AS(load_checkpoint(saved), DataError);
+  CHECK_NOTHROW(open_checkpoint(saved));
+  std::ofstream(saved + "/" + kModelFile, std::ios::binary) << bytes.substr(1);  // its header still counts
+  CHECK_THROWS_AS(open_checkpoint(saved), DataError);
 }
 
 TEST_CASE("A damaged checkpoint is not loaded", "[unit][checkpoint]") {

@@ -141,7 +141,7 @@ TEST_CASE("The moving average is what is exported and predicts, or the weights w
   }
   CHECK(Predictor(checkpoint).fill_mask("the [MASK] sat.", 1).masks[0][0].score !=
         Predictor(checkpoint, WeightsKind::kRaw).fill_mask("the [MASK] sat.", 1).masks[0][0].score);
-  CHECK_FALSE(load_checkpoint(write_random_checkpoint(directory), CheckpointParts::kAveragedModel).averaged);
+  CHECK_FALSE(load_model(write_random_checkpoint(directory)).averaged);
 }
 
 TEST_CASE("bert predict takes texts as they are", "[predict]") {

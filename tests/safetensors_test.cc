@@ -35,6 +35,17 @@ std::string write_all(const std::vector<TensorSource>& tensors) {
   return bytes;
 }
 
+TEST_CASE("The bytes of a file are known before it is written, in whatever order its tensors come",
+          "[unit][safetensors]") {
+  const std::string bytes(8000, 'x');
+  std::vector<TensorSource> tensors;
+  for (int i = 0; i < 20; ++i) {
+    tensors.push_back({"small" + std::to_string(i), "U8", {1}, [&] { return std::string_view(bytes).substr(0, 1); }});
+  }
+  tensors.push_back({"large", "F64", {1000}, [&] { return std::string_view(bytes); }});
+  CHECK(safetensors_bytes(tensors) == static_cast<int64_t>(write_all(tensors).size()));
+}
+
 TEST_CASE("Hugging Face's safetensors are read, value by value", "[golden][safetensors]") {
   const auto golden = nlohmann::json::parse(std::ifstream(testing::golden("hf_safetensors.json")));
   const TemporaryDirectory directory;

@@ -113,9 +113,11 @@ TEST_CASE("A run that cannot write its metrics saves a checkpoint first", "[trai
   for (const int ranks : {1, 2}) {
     CAPTURE(ranks);
     PretrainConfig config = tiny(directory, "run" + std::to_string(ranks));
-    config.checkpoint_every = 0;
+    config.checkpoint_every = config.keep_checkpoints = 1;
+    config.stop_at_step = 1;
+    REQUIRE(pretrain(config, false) == kOk);
+    config.stop_at_step = config.checkpoint_every = 0;
     config.log_every = 5;
-    std::filesystem::create_directories(config.run_directory);
     std::ofstream(config.run_directory + "/metrics.jsonl") << earlier;
     int code = 0;
     const std::string text = said(config, code, ranks, [&] {

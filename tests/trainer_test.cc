@@ -93,6 +93,48 @@ TEST_CASE("A run that is killed at any point ends in the same bytes", "[trainer]
   CHECK(file_of(whole, 12, "optimizer.safetensors") == file_of(killed, 12, "optimizer.safetensors"));
 }
 
+TEST_CASE("A run that is killed at its end is finished by the next call", "[trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  const auto summary = [&] { return nlohmann::json::parse(read_file(config.run_directory + "/summary.json")); };
+  const auto latest = [&] { return std::filesystem::read_symlink(config.run_directory + "/latest").string(); };
+  config.stop_at_step = 8;
+  REQUIRE(run_in_child(config) == kOk);
+  CHECK(summary()["steps"] == 8);
+  CHECK(summary()["sequences_per_second"].get<double>() > 0);
+  config.stop_at_step = 0;
+  REQUIRE(run_in_child(config, "checkpoint.latest") == 1000 + SIGKILL);  // step 12 is there, and nothing names it
+  CHECK(latest() == "checkpoints/step-00000008");
+  CHECK(pretrain(config, false) == kOk);
+  CHECK(latest() == "checkpoints/step-00000012");
+  CHECK(summary()["steps"] == 12);
+  CHECK_FALSE(summary().contains("sequences_per_second"));  // of a process that has trained nothing
+
+  std::ofstream(config.run_directory + "/summary.json") << "{\"steps\": 12, \"mine\": true}";
+  CHECK(pretrain(config, false) == kOk);
+  CHECK(summary().contains("mine"));  // it is of this step
+  std::ofstream(config.run_directory + "/summary.json") << "{\"steps\":";
+  CHECK(pretrain(config, false) == kOk);
+  CHECK(summary()["steps"] == 12);
+}
+
+TEST_CASE("A run that is killed before its first checkpoint evaluates the untrained model anew, and says so once",
+          "[trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.evaluate_every = 4;
+  config.stop_at_step = 4;
+  REQUIRE(run_in_child(config, "train.step:2") == 1000 + SIGKILL);
+  REQUIRE(run_in_child(config) == kOk);
+  std::vector<int64_t> evaluations;
+  std::ifstream metrics(config.run_directory + "/metrics.jsonl");
+  for (std::string line; std::getline(metrics, line);) {
+    const auto object = nlohmann::json::parse(line);
+    if (object.contains("evaluation")) evaluations.push_back(object["step"]);
+  }
+  CHECK(evaluations == std::vector<int64_t>{0, 4});
+}
+
 TEST_CASE("A run that is killed at 20 random moments ends in the same bytes", "[trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig whole = tiny(directory, "whole"), killed = tiny(directory, "killed");

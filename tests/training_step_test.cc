@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
 #include "app/random_batch.h"
@@ -99,6 +100,15 @@ TEST_CASE("A step reads nothing back from its device", "[training_step]") {
       CHECK(reads.names().size() == 1);
     }
   }
+}
+
+TEST_CASE("More ranks than parameters cannot share the optimizer's state", "[training_step]") {
+  PretrainConfig config = tiny("fp32", "lamb");
+  config.distributed.shard_optimizer_state = true;
+  const auto group = c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), 0, 1000);
+  CHECK_THROWS_AS(TrainingStep(config, c10::kCPU, group), ConfigError);
+  CHECK_THROWS_WITH(TrainingStep(config, c10::kCPU, group),
+                    bert::testing::Contains("distributed.shard_optimizer_state: has 46 parameters to deal to 1000"));
 }
 
 // A caching allocator, as CUDA's, serves a sequence of requests that it has served before from what it holds.

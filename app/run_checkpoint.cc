@@ -1,0 +1,130 @@
+#include "app/run_checkpoint.h"
+
+#include <torch/torch.h>
+
+#include <chrono>
+#include <vector>
+
+#include "app/checkpoint.h"
+#include "app/checkpoint_fit.h"
+#include "app/error_report.h"
+#include "app/run_inputs.h"
+#include "data/error.h"
+
+namespace bert {
+namespace {
+
+/// A checkpoint may take longer to look at, or to write, than a collective may last.
+void wait_for_chief(const RunParts& run, const std::string& what) {
+  wait_for_rank(run.group, 0, what, run.config.distributed.timeout_seconds);
+}
+
+/// Only the holder of the lock may set damaged checkpoints aside: rank 0 looks, the others are told the step. -1 when
+/// there is none.
+int64_t find_newest(const RunParts& run) {
+  int64_t newest = 0;
+  if (run.step.rank() == 0) {
+    bool damaged = false;
+    const auto found = newest_valid_checkpoint(run.config.run_directory, [&](const std::string& message) {
+      run.log.say(message);
+      damaged = true;
+    });
+    newest = found ? found->step : -1;
+    if (!found && damaged) run.log.say("no valid checkpoint is left: starting at step 0");
+  }
+  wait_for_chief(run, "look for a checkpoint");
+  return run.step.sum_over_ranks(newest);
+}
+
+void resume(const RunParts& run, const std::string& directory, bool allow_config_change) {
+  const Checkpoint checkpoint = open_checkpoint(directory);
+  const CheckpointState& state = checkpoint.state;
+  std::vector<std::string> differences = compare_data(state.data, run.data);
+  for (const ConfigDifference& d :
+       compare_for_resume(parse_pretrain_config(state.config, directory + "/state.json"), run.config)) {
+    differences.push_back(d.pointer + ": was " + d.before + ", now " + d.after);
+  }
+  if (!differences.empty() && !allow_config_change) {
+    std::string message = "this run differs from that of " + directory + ":";
+    for (const std::string& difference : differences) message += "\n  " + difference;
+    throw ConfigError(message + "\nuse another run_directory, or --allow-config-change");
+  }
+  fit_checkpoint(directory, state, run.config, {"/model/", "/precision", "/optimizer/"}, [&] {
+    load_state_dict(*run.step.model, checkpoint.model);
+    run.step.optimizer->load_state_dict(checkpoint.optimizer);
+  });
+  StateDict scaler;
+  scaler.insert("scale", torch::tensor(state.loss_scale));
+  scaler.insert("growth_tracker", torch::tensor(state.growth_tracker));
+  run.step.scaler.load_state_dict(scaler);
+  run.loader.restore({.seed = static_cast<uint64_t>(state.sampler_seed), .consumed_samples = state.consumed_samples});
+  run.log.restore(state.metrics);
+  run.log.say("continuing from " + directory);
+}
+
+void start_from(const RunParts& run, const std::string& directory) {
+  const Checkpoint checkpoint = [&] {
+    try {
+      if (run.step.rank() == 0) verify_checkpoint(directory);
+      wait_for_chief(run, "verify initial_checkpoint");
+      return open_checkpoint(directory);
+    } catch (const InputMissing& error) {
+      throw InputMissing(std::string("initial_checkpoint: ") + error.what() + "; name a run directory or a checkpoint");
+    }
+  }();
+  if (checkpoint.state.vocabulary != run.tokenizer.vocabulary().tokens()) {
+    throw ConfigError("initial_checkpoint: " + directory + " was trained with another vocabulary than " +
+                      run.config.data.vocab_file);
+  }
+  fit_checkpoint("initial_checkpoint: " + directory, checkpoint.state, run.config, {"/model/"}, [&] {
+    run.step.start_phase({.weights = checkpoint.model,
+                          .optimizer_state = checkpoint.optimizer,
+                          .keep_moments = run.config.initial_optimizer_state});
+  });
+  run.log.say("starting from the weights" + std::string(run.config.initial_optimizer_state ? " and moments" : "") +
+              " of " + directory);
+}
+
+}  // namespace
+
+int64_t restore_run(const RunParts& run, bool allow_config_change) {
+  const int64_t newest = find_newest(run);
+  if (newest >= 0) {
+    resume(run, checkpoint_directory(run.config.run_directory, newest), allow_config_change);
+  } else if (!run.config.initial_checkpoint.empty()) {
+    start_from(run, resolve_checkpoint(run.config.initial_checkpoint));
+  }
+  return newest;
+}
+
+void save_run(const RunParts& run, int64_t applied) {
+  const auto start = std::chrono::steady_clock::now();
+  set_phase("checkpoint");
+  run.step.check_parameters();
+  // Every rank takes part when the optimizer's state is sharded.
+  Checkpoint checkpoint{.model = state_dict(*run.step.model),
+                        .optimizer = run.step.optimizer->state_dict(),
+                        .state = {},
+                        .tokenizer_model = {}};
+  if (run.step.rank() == 0) {
+    const SamplerState sampler = run.loader.state();
+    checkpoint.state = {.step = applied,
+                        .sampler_seed = static_cast<int64_t>(sampler.seed),
+                        .consumed_samples = sampler.consumed_samples,
+                        .loss_scale = run.step.scaler.current_scale().item<double>(),
+                        .growth_tracker = run.step.scaler.growth_tracker().item<int64_t>(),
+                        .config = to_json(run.config),
+                        .config_sha256 = config_sha256(run.config),
+                        .data = run.data,
+                        .vocabulary = run.tokenizer.vocabulary().tokens(),
+                        .metrics = run.log.figures()};
+    if (const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(&run.tokenizer)) {
+      checkpoint.tokenizer_model = pieces->model();
+    }
+    save_checkpoint(run.config.run_directory, checkpoint, run.config.keep_checkpoints);
+  }
+  wait_for_chief(run, "checkpoint of step " + std::to_string(applied));  // a rank that stops says that it is written
+  run.log.leave_out(std::chrono::steady_clock::now() - start);
+}
+
+}  // namespace bert
