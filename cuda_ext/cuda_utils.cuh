@@ -24,6 +24,7 @@ bool all_aligned(const Pointers*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % kVectorBytes == 0) && ...);
 }
 
+inline int64_t at_most(int64_t value, int64_t most) { return value < most ? value : most; }
 inline unsigned ceil_divide(int64_t a, int64_t b) { return static_cast<unsigned>((a + b - 1) / b); }
 
 namespace {
@@ -39,11 +40,10 @@ __device__ __forceinline__ V warp_sum(V value) {
   return value;
 }
 
-/// The sums over the block, the same bits in every thread; one barrier. scratch holds K words per warp. It may be
-/// written again after the next barrier, so that callers in a loop alternate between two.
-template <int K, class V>
-__device__ __forceinline__ void block_sum(V (&values)[K], SharedPointer<V> scratch) {
-  const int warps = static_cast<int>(blockDim.x) / kWarpSize;
+/// The sums over the block of `warps` warps, the same bits in every thread; one barrier. scratch holds K words per
+/// warp. It may be written again after the next barrier, so that callers in a loop alternate between two.
+template <int kMostWarps, int K, class V>
+__device__ __forceinline__ void block_sum(V (&values)[K], SharedPointer<V> scratch, int warps = kMostWarps) {
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     values[k] = warp_sum(values[k]);
@@ -51,9 +51,12 @@ __device__ __forceinline__ void block_sum(V (&values)[K], SharedPointer<V> scrat
   }
   sync_block();
 #pragma unroll
-  for (int k = 0; k < K; ++k) {
-    values[k] = V{};
-    for (int warp = 0; warp < warps; ++warp) values[k] += scratch[warp * K + k];
+  for (int k = 0; k < K; ++k) values[k] = V{};
+#pragma unroll
+  for (int warp = 0; warp < kMostWarps; ++warp) {
+    if (warp >= warps) continue;
+#pragma unroll
+    for (int k = 0; k < K; ++k) values[k] += scratch[warp * K + k];
   }
 }
 
@@ -71,10 +74,14 @@ __device__ __forceinline__ bool comes_last(unsigned* ticket, int64_t blocks, Sha
   return last != 0;
 }
 
-/// Bit i: column + i is kept. column is a multiple of N, or N is 1.
+/// The key of a row; 0 where nothing is dropped.
+__device__ __forceinline__ uint64_t row_key(const DropoutMask& mask, int64_t row) {
+  return mask.keys != nullptr ? static_cast<uint64_t>(mask.keys[row]) : 0;
+}
+
+/// Bit i: column + i is kept of the row with this key. column is a multiple of N, or N is 1.
 template <int N>
-__device__ __forceinline__ uint32_t keep_bits(const DropoutMask& mask, int64_t row, int64_t column) {
-  const auto key = static_cast<uint64_t>(mask.keys[row]);
+__device__ __forceinline__ uint32_t keep_bits(const DropoutMask& mask, uint64_t key, int64_t column) {
   const auto block = static_cast<uint32_t>(column / 4);
   uint32_t bits = 0;
   if constexpr (N == 1) {
@@ -97,8 +104,8 @@ __device__ __forceinline__ uint32_t keep_bits(const DropoutMask& mask, int64_t r
 
 /// The same; all columns where nothing is dropped.
 template <int N>
-__device__ __forceinline__ uint32_t kept_columns(const DropoutMask& mask, int64_t row, int64_t column) {
-  return mask.keys != nullptr ? keep_bits<N>(mask, row, column) : ~0U;
+__device__ __forceinline__ uint32_t kept_columns(const DropoutMask& mask, uint64_t key, int64_t column) {
+  return mask.keys != nullptr ? keep_bits<N>(mask, key, column) : ~0U;
 }
 
 /// What element i is multiplied with: a factor, so that a NaN stays one where it is dropped.
@@ -106,12 +113,17 @@ __device__ __forceinline__ float mask_factor(const DropoutMask& mask, uint32_t k
   return (kept >> i & 1U) != 0 ? mask.scale : 0.0F;
 }
 
-template <int N>
-__device__ __forceinline__ void store_floats(float* pointer, const float (&values)[N]) {
-  Vector<float, N> vector;
+template <class T, int N>
+__device__ __forceinline__ void load_floats(const T* pointer, float (&values)[N]) {
+  const Vector<T, N> vector = load<N>(pointer);
 #pragma unroll
-  for (int i = 0; i < N; ++i) vector.value[i] = values[i];
-  store(pointer, vector);
+  for (int i = 0; i < N; ++i) values[i] = vector[i];
+}
+
+/// Rounds to nearest even.
+template <class T, int N>
+__device__ __forceinline__ void store_floats(T* pointer, const float (&values)[N]) {
+  store(pointer, pack<T>(values));
 }
 
 template <class P>

@@ -24,6 +24,8 @@
 //
 // Versions
 // 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
+// 2. Ids are checked when the row is read, not when they are asked for two rows ahead, which had waited for them.
+//    Compiled and emulated only.
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures). The kernels of layer_norm.cuh: see there.
 //   embedding_keys_kernel 256 1.00
@@ -43,6 +45,9 @@ template <class T, class P>
 struct EmbeddingRows {
   using Activation = T;
   using Parameter = P;
+  struct Asked {
+    int64_t word = -1, position = -1, type = -1;  // ids, which may be anything
+  };
   struct Place {
     int32_t word = -1, position = -1, type = -1;  // rows of the tables; -1: nowhere
   };
@@ -62,12 +67,14 @@ struct EmbeddingRows {
   explicit EmbeddingRows(const EmbeddingInput<T>& input, float* gradient = nullptr)
       : rows(input.rows), columns(input.columns), a(input), dropout(input.dropout), dsum(gradient) {}
 
-  __device__ __forceinline__ Place locate(int64_t row) const {
-    const int64_t word = a.ids.word[row], position = a.ids.position[row], type = a.ids.type[row];
-    const bool inside = word >= 0 && word < a.table_rows.word && position >= 0 && position < a.table_rows.position &&
-                        type >= 0 && type < a.table_rows.type;
+  __device__ __forceinline__ Asked ask(int64_t row) const {
+    return {a.ids.word[row], a.ids.position[row], a.ids.type[row]};
+  }
+  __device__ __forceinline__ Place locate(const Asked& ids) const {
+    const bool inside = ids.word >= 0 && ids.word < a.table_rows.word && ids.position >= 0 &&
+                        ids.position < a.table_rows.position && ids.type >= 0 && ids.type < a.table_rows.type;
     if (!inside) return {};
-    return {static_cast<int32_t>(word), static_cast<int32_t>(position), static_cast<int32_t>(type)};
+    return {static_cast<int32_t>(ids.word), static_cast<int32_t>(ids.position), static_cast<int32_t>(ids.type)};
   }
 
   template <int N>
@@ -87,7 +94,7 @@ struct EmbeddingRows {
     const float outside = place.word < 0 ? NAN : 0.0F;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      z[i] = to_float(parts.word.value[i]) + to_float(parts.position.value[i]) + to_float(type.value[i]) + outside;
+      z[i] = parts.word[i] + parts.position[i] + type[i] + outside;
     }
   }
 
@@ -136,10 +143,7 @@ __device__ __forceinline__ void store_row(const EmbeddingScatter<T>& a, int32_t 
                                           const float (&sum)[N]) {
   T* const to = table_row(a, key);
   if (to == nullptr) return;
-  Vector<T, N> vector;
-#pragma unroll
-  for (int i = 0; i < N; ++i) vector.value[i] = from_float<T>(sum[i]);
-  store(to + column, vector);
+  store_floats(to + column, sum);
 }
 
 /// The parts of the workspace: [chunks, 2, columns], of the key that came from the chunk before, and of the one that
@@ -172,7 +176,7 @@ __global__ void __launch_bounds__(kScatterThreads) embedding_chunks_kernel(Embed
       const int64_t i = start + r;
       if (i >= last) continue;
 #pragma unroll
-      for (int n = 0; n < N; ++n) sum[n] += dz[r].value[n];
+      for (int n = 0; n < N; ++n) sum[n] += dz[r][n];
       const int32_t key = a.keys[i];
       const bool ends = i + 1 == a.count || a.keys[i + 1] != key;
       if (ends && !began_before) {
@@ -200,9 +204,7 @@ __global__ void __launch_bounds__(kScatterThreads) embedding_borders_kernel(Embe
   const bool began_before = first > 0 && a.keys[first - 1] == key;
   if (a.keys[next] != key || began_before) return;
   float sum[N];
-  const Vector<float, N> begin = load<N>(border(a, chunk, 1, column));
-#pragma unroll
-  for (int n = 0; n < N; ++n) sum[n] = begin.value[n];
+  load_floats(border(a, chunk, 1, column), sum);
   bool goes_on = true;  // a chunk that starts with the key has a part of it
   for (int64_t other = chunk + 1; goes_on; other += kInFlight) {
     Vector<float, N> part[kInFlight] = {};
@@ -214,7 +216,7 @@ __global__ void __launch_bounds__(kScatterThreads) embedding_borders_kernel(Embe
 #pragma unroll
     for (int r = 0; r < kInFlight; ++r) {
 #pragma unroll
-      for (int n = 0; n < N; ++n) sum[n] += part[r].value[n];
+      for (int n = 0; n < N; ++n) sum[n] += part[r][n];
     }
   }
   store_row(a, key, column, sum);

@@ -7,7 +7,7 @@
 // Names of kernels: threadIdx.x, blockIdx.{x,y}, gridDim.{x,y}, blockDim.x; sync_block(); shuffle(), shuffle_xor(),
 // shuffle_down(); take_ticket(); BERT_SHARED(T, name, N) and BERT_DYNAMIC_SHARED(T, name), handed on as
 // SharedPointer<T> and read into a named type (not auto); load<N>(pointer) and store<N>(pointer, vector), N * sizeof(T)
-// aligned up to 16 bytes; launch(kernel, grid, block, bytes, stream, ...).
+// aligned up to 16 bytes; loads_are_asked_for(); launch(kernel, grid, block, bytes, stream, ...).
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,12 @@
 #include <cstring>
 
 #include "cuda_ext/launchers.h"
+#include "cuda_ext/vector.h"
 
 namespace bert {
 
 inline constexpr int kWarpSize = 32;
 inline constexpr uint32_t kFullMask = 0xFFFFFFFF;
-inline constexpr size_t kVectorBytes = 16;  // the widest access of one thread
-
-/// N elements in registers.
-template <class T, int N>
-struct alignas(N * sizeof(T) < kVectorBytes ? N * sizeof(T) : kVectorBytes) Vector {
-  T value[N];
-};
 
 /// The blocks of a launch.
 struct Grid {
@@ -104,6 +98,21 @@ struct Word<16> {
   using type = uint4;
 };
 
+template <class V>
+__device__ __forceinline__ void store_word(V* pointer, V word) {
+  *pointer = word;
+}
+// By name: the compiler makes two or four stores of such an assignment where it has made the words one by one.
+__device__ __forceinline__ void store_word(uint2* pointer, uint2 word) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(pointer)), "r"(word.x), "r"(word.y)
+               : "memory");
+}
+__device__ __forceinline__ void store_word(uint4* pointer, uint4 word) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(pointer)), "r"(word.x),
+               "r"(word.y), "r"(word.z), "r"(word.w)
+               : "memory");
+}
+
 }  // namespace detail
 
 template <int N, class T>
@@ -113,21 +122,25 @@ __device__ __forceinline__ Vector<T, N> load(const T* pointer) {
 #pragma unroll
   for (size_t i = 0; i < sizeof(result) / sizeof(Word); ++i) {
     const Word word = reinterpret_cast<const Word*>(pointer)[i];
-    memcpy(result.value + i * sizeof(Word) / sizeof(T), &word, sizeof(Word));
+    memcpy(reinterpret_cast<char*>(result.word) + i * sizeof(Word), &word, sizeof(Word));
   }
   return result;
 }
 
+/// pointer: to global memory.
 template <int N, class T>
 __device__ __forceinline__ void store(T* pointer, const Vector<T, N>& vector) {
   using Word = typename detail::Word<alignof(Vector<T, N>)>::type;
 #pragma unroll
   for (size_t i = 0; i < sizeof(vector) / sizeof(Word); ++i) {
     Word word;
-    memcpy(&word, vector.value + i * sizeof(Word) / sizeof(T), sizeof(Word));
-    reinterpret_cast<Word*>(pointer)[i] = word;
+    memcpy(&word, reinterpret_cast<const char*>(vector.word) + i * sizeof(Word), sizeof(Word));
+    detail::store_word(reinterpret_cast<Word*>(pointer) + i, word);
   }
 }
+
+/// What was loaded above has been asked for here: the compiler moves no load below, to where it is used.
+__device__ __forceinline__ void loads_are_asked_for() { asm volatile("" ::: "memory"); }
 
 /// Queues kernel(arguments...) on the stream. Throws c10::CUDAError when the device refuses the launch.
 template <class... Parameters, class... Arguments>

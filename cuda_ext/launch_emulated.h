@@ -14,6 +14,7 @@
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
 
 namespace bert {
 
@@ -138,15 +139,17 @@ template <int N, class T>
 Vector<T, N> load(const T* pointer, std::source_location where = std::source_location::current()) {
   emulator::check_access(pointer, N * sizeof(T), alignof(Vector<T, N>), where);
   Vector<T, N> result;
-  std::memcpy(result.value, pointer, sizeof(result));
+  std::memcpy(result.word, pointer, sizeof(result));
   return result;
 }
 
 template <int N, class T>
 void store(T* pointer, const Vector<T, N>& vector, std::source_location where = std::source_location::current()) {
   emulator::check_access(pointer, N * sizeof(T), alignof(Vector<T, N>), where);
-  std::memcpy(pointer, vector.value, sizeof(vector));
+  std::memcpy(pointer, vector.word, sizeof(vector));
 }
+
+inline void loads_are_asked_for() {}
 
 /// Runs every thread of every block before it returns.
 template <class... Parameters, class... Arguments>

@@ -13,6 +13,7 @@
 // 3. Plain layer norm has a backward of its own, without sums for a bias and the rest; as many blocks as registers
 // allow, in whole blocks of a processor (there were 16 warps for every dtype, and at H = 768 a third of a block too
 // many on each). Compiled and emulated only.
+// 4. Loads in flight, as layer_norm.cuh says of SASS. Compiled and emulated only.
 #include "cuda_ext/layer_norm.cuh"
 
 namespace bert::kernels {
@@ -24,6 +25,7 @@ template <class T, class P, bool kPlain = false>
 struct ResidualRows {
   using Activation = T;
   using Parameter = P;
+  using Asked = int64_t;  // nothing: the row's number
   struct Place {
     int64_t start = 0;  // of the row
   };
@@ -51,7 +53,8 @@ struct ResidualRows {
         dx(gradient),
         dresidual(residual_gradient) {}
 
-  __device__ __forceinline__ Place locate(int64_t row) const { return {row * columns}; }
+  __device__ __forceinline__ Asked ask(int64_t row) const { return row; }
+  __device__ __forceinline__ Place locate(Asked row) const { return {row * columns}; }
 
   template <int N>
   __device__ __forceinline__ Parts<N> read(Place place, int64_t column) const {
@@ -65,12 +68,12 @@ struct ResidualRows {
   __device__ __forceinline__ void add_up(Place /*place*/, const Parts<N>& parts, int64_t column, uint32_t kept,
                                          float (&z)[N]) const {
 #pragma unroll
-    for (int i = 0; i < N; ++i) z[i] = to_float(parts.x.value[i]);
+    for (int i = 0; i < N; ++i) z[i] = parts.x[i];
     if constexpr (kPlain) return;
     if (bias != nullptr) {
       const Vector<P, N> vector = load<N>(bias + column);
 #pragma unroll
-      for (int i = 0; i < N; ++i) z[i] += to_float(vector.value[i]);
+      for (int i = 0; i < N; ++i) z[i] += vector[i];
     }
     if (dropout.keys != nullptr) {
 #pragma unroll
@@ -78,25 +81,22 @@ struct ResidualRows {
     }
     if (residual != nullptr) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) z[i] += to_float(parts.residual.value[i]);
+      for (int i = 0; i < N; ++i) z[i] += parts.residual[i];
     }
   }
 
   template <int N>
   __device__ __forceinline__ void write(int64_t /*row*/, Place place, int64_t column, uint32_t kept, float (&dz)[N],
                                         float (&sums)[kSums][N]) const {
-    Vector<T, N> gradient, residual_gradient;
+    if constexpr (!kPlain) {
+      if (dresidual != nullptr) store_floats(dresidual + place.start + column, dz);
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      residual_gradient.value[i] = from_float<T>(dz[i]);
-      if constexpr (!kPlain) {
+      for (int i = 0; i < N; ++i) {
         dz[i] *= mask_factor(dropout, kept, i);
         sums[2][i] += dz[i];
       }
-      gradient.value[i] = from_float<T>(dz[i]);
     }
-    store(dx + place.start + column, gradient);
-    if (!kPlain && dresidual != nullptr) store(dresidual + place.start + column, residual_gradient);
+    store_floats(dx + place.start + column, dz);
   }
 };
 

@@ -5,10 +5,14 @@
 // each).
 //
 // Forward, columns a multiple of 8 up to 1024: one warp per row; a lane holds its columns in registers, 8 at a time,
-// and the row is read once. No barrier; all loads of a row are in flight together. Backward, columns a multiple of 8 up
-// to 2048: one block per row, one thread per 8 columns, whose sums over rows stay in registers while the block walks
-// down its rows (the next row is loaded before this one is computed, and where it lies one row earlier still). One
-// barrier per row. Each block writes its sums to the workspace, and sum_columns adds these up. One wave of blocks.
+// and the row is read once. No barrier; all loads of a row are in flight together: SASS (cuobjdump, sm_90) of four
+// passes of bf16 has all eight LDG.E.128 of x and residual before the first use of one (it had one pass after the other
+// while vectors were held as elements).
+// Backward, columns a multiple of 8 up to 2048: one block per row, one thread per 8 columns, whose sums over rows stay
+// in registers while the block walks down its rows: the next row, its mean, rstd and key are asked for before this one
+// is computed, and where it lies one row earlier still (in SASS they are first used behind the barrier; each had been
+// waited for at once). One barrier per row. Each block writes its sums to the workspace, and sum_columns adds these up.
+// One wave of blocks.
 // Other sizes: one block per row, which is read again for every statistic; backward keeps its sums in the workspace.
 // z is not kept between forward and backward, nor the mask: both are computed again.
 //
@@ -37,7 +41,8 @@ constexpr int kBlockThreads = 256, kMaxWarps = kBlockThreads / kWarpSize;  // on
 constexpr int64_t kProcessors = 132;                                       // of an H200
 constexpr int64_t kMaxRowBlocks = 1 << 30;
 
-inline int64_t at_most(int64_t blocks, int64_t most) { return blocks < most ? blocks : most; }
+/// Registers of a thread where a processor of sm_90 holds so many warps.
+constexpr int registers_for(int warps) { return 65536 / (kWarpSize * warps) / 8 * 8; }
 
 /// Threads of a backward block: enough for 8 columns each, up to kBlockThreads.
 inline unsigned backward_threads(int64_t columns) {
@@ -52,13 +57,14 @@ inline unsigned backward_blocks(int64_t rows, int64_t columns, int warps) {
 
 // A type Rows has
 //   Activation, Parameter      element types of y and dy, and of gamma and beta
-//   Place                      where a row lies; Place() is nowhere
+//   Asked                      what memory says of where a row lies
+//   Place                      where it lies; Place() is nowhere
 //   Parts<N>                   what is read of N columns; Parts<N>() where there is nothing to read
 //   kDropsOutput               the dropout is that of y, else one on the way to z
 //   kSums                      sums over rows in backward: dgamma, dbeta, and those that write() adds to
 //   kBackwardWarps             that a processor holds of layer_norm_row_backward_kernel, by its registers on sm_90
 //   int64_t rows, columns; DropoutMask dropout;
-//   Place locate(int64_t row);
+//   Asked ask(int64_t row); Place locate(Asked);
 //   Parts<N> read<N>(Place, int64_t column);
 //   void add_up<N>(Place, Parts<N>, int64_t column, uint32_t kept, float (&z)[N]);
 //   void write<N>(int64_t row, Place, int64_t column, uint32_t kept, float (&dz)[N], float (&sums)[kSums][N]);
@@ -83,29 +89,27 @@ struct NormaliseBackward {
 
 /// z of N columns of a row.
 template <int N, class Rows>
-__device__ __forceinline__ void read_z(const Rows& rows, typename Rows::Place place, int64_t row, int64_t column,
+__device__ __forceinline__ void read_z(const Rows& rows, typename Rows::Place place, uint64_t key, int64_t column,
                                        float (&z)[N]) {
-  const uint32_t kept = Rows::kDropsOutput ? ~0U : kept_columns<N>(rows.dropout, row, column);
+  const uint32_t kept = Rows::kDropsOutput ? ~0U : kept_columns<N>(rows.dropout, key, column);
   rows.add_up(place, rows.template read<N>(place, column), column, kept, z);
 }
 
 /// y of N columns.
 template <class Rows, int N>
-__device__ __forceinline__ void write_y(const Normalise<Rows>& a, int64_t row, int64_t column, const float (&z)[N],
-                                        float mean, float rstd) {
-  using T = typename Rows::Activation;
+__device__ __forceinline__ void write_y(const Normalise<Rows>& a, int64_t row, uint64_t key, int64_t column,
+                                        const float (&z)[N], float mean, float rstd) {
   using P = typename Rows::Parameter;
   const Vector<P, N> gamma = load<N>(a.gamma + column), beta = load<N>(a.beta + column);
   uint32_t kept = ~0U;
-  if constexpr (Rows::kDropsOutput) kept = kept_columns<N>(a.rows.dropout, row, column);
-  Vector<T, N> y;
+  if constexpr (Rows::kDropsOutput) kept = kept_columns<N>(a.rows.dropout, key, column);
+  float y[N];
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    float value = (z[i] - mean) * rstd * to_float(gamma.value[i]) + to_float(beta.value[i]);
-    if constexpr (Rows::kDropsOutput) value *= mask_factor(a.rows.dropout, kept, i);
-    y.value[i] = from_float<T>(value);
+    y[i] = (z[i] - mean) * rstd * gamma[i] + beta[i];
+    if constexpr (Rows::kDropsOutput) y[i] *= mask_factor(a.rows.dropout, kept, i);
   }
-  store(a.y + row * a.rows.columns + column, y);
+  store_floats(a.y + row * a.rows.columns + column, y);
 }
 
 template <class Rows, int kPasses>
@@ -115,7 +119,8 @@ __global__ void __launch_bounds__(kWarpThreads) layer_norm_warp_forward_kernel(N
   const bool here = row < a.rows.rows;  // the last block's idle warps have no columns
   const int64_t columns = here ? a.rows.columns : 0, start = lane_of_thread() * N;
   typename Rows::Place place = {};
-  if (here) place = a.rows.locate(row);
+  uint64_t key = 0;
+  if (here) place = a.rows.locate(a.rows.ask(row)), key = row_key(a.rows.dropout, row);
   typename Rows::template Parts<N> parts[kPasses] = {};
 #pragma unroll
   for (int pass = 0; pass < kPasses; ++pass) {
@@ -127,7 +132,7 @@ __global__ void __launch_bounds__(kWarpThreads) layer_norm_warp_forward_kernel(N
   for (int pass = 0; pass < kPasses; ++pass) {
     const int64_t column = start + pass * kColumnsPerPass;
     if (column >= columns) continue;
-    const uint32_t kept = Rows::kDropsOutput ? ~0U : kept_columns<N>(a.rows.dropout, row, column);
+    const uint32_t kept = Rows::kDropsOutput ? ~0U : kept_columns<N>(a.rows.dropout, key, column);
     a.rows.add_up(place, parts[pass], column, kept, z[pass]);
 #pragma unroll
     for (int i = 0; i < N; ++i) sum += z[pass][i];
@@ -144,7 +149,7 @@ __global__ void __launch_bounds__(kWarpThreads) layer_norm_warp_forward_kernel(N
 #pragma unroll
   for (int pass = 0; pass < kPasses; ++pass) {
     const int64_t column = start + pass * kColumnsPerPass;
-    if (column < columns) write_y(a, row, column, z[pass], mean, rstd);
+    if (column < columns) write_y(a, row, key, column, z[pass], mean, rstd);
   }
   if (lane_of_thread() == 0 && here) a.mean[row] = mean, a.rstd[row] = rstd;
 }
@@ -155,25 +160,26 @@ __global__ void __launch_bounds__(kBlockThreads) layer_norm_block_forward_kernel
   const int64_t columns = a.rows.columns, start = static_cast<int64_t>(threadIdx.x) * N;
   const float inverse = 1.0F / static_cast<float>(columns);
   for (int64_t row = blockIdx.x; row < a.rows.rows; row += gridDim.x) {
-    const typename Rows::Place place = a.rows.locate(row);
+    const typename Rows::Place place = a.rows.locate(a.rows.ask(row));
+    const uint64_t key = row_key(a.rows.dropout, row);
     float z[N], sum[1] = {}, squares[1] = {};
     for (int64_t column = start; column < columns; column += blockDim.x * N) {
-      read_z(a.rows, place, row, column, z);
+      read_z(a.rows, place, key, column, z);
 #pragma unroll
       for (int i = 0; i < N; ++i) sum[0] += z[i];
     }
-    block_sum(sum, scratch);
+    block_sum<kMaxWarps>(sum, scratch);
     const float mean = sum[0] * inverse;
     for (int64_t column = start; column < columns; column += blockDim.x * N) {
-      read_z(a.rows, place, row, column, z);
+      read_z(a.rows, place, key, column, z);
 #pragma unroll
       for (int i = 0; i < N; ++i) squares[0] += (z[i] - mean) * (z[i] - mean);
     }
-    block_sum(squares, scratch + kMaxWarps);
+    block_sum<kMaxWarps>(squares, scratch + kMaxWarps);
     const float rstd = reciprocal_sqrt(squares[0] * inverse + a.eps);
     for (int64_t column = start; column < columns; column += blockDim.x * N) {
-      read_z(a.rows, place, row, column, z);
-      write_y(a, row, column, z, mean, rstd);
+      read_z(a.rows, place, key, column, z);
+      write_y(a, row, key, column, z, mean, rstd);
     }
     if (threadIdx.x == 0) a.mean[row] = mean, a.rstd[row] = rstd;
   }
@@ -185,16 +191,33 @@ __device__ __forceinline__ void unmask(const Rows& rows, const Vector<typename R
                                        uint32_t kept, float (&dy)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    dy[i] = to_float(vector.value[i]);
+    dy[i] = vector[i];
     if constexpr (Rows::kDropsOutput) dy[i] *= mask_factor(rows.dropout, kept, i);
   }
 }
 
+/// What a row of backward has beside its columns. Lane 0 has the mean and the key, lane 1 rstd: a number that every
+/// thread reads goes to a uniform register, and for that the warp waits behind the load.
+struct RowNumbers {
+  float statistic;
+  uint64_t key;
+};
+
 template <class Rows>
-__global__ void __launch_bounds__(kBlockThreads) layer_norm_row_backward_kernel(NormaliseBackward<Rows> a) {
+__device__ __forceinline__ RowNumbers ask_numbers(const NormaliseBackward<Rows>& a, int64_t row) {
+  RowNumbers numbers = {};
+  if (lane_of_thread() < 2) numbers.statistic = (lane_of_thread() == 0 ? a.mean : a.rstd)[row];
+  if (lane_of_thread() == 0) numbers.key = row_key(a.rows.dropout, row);
+  return numbers;
+}
+
+template <class Rows>
+__global__ void __maxnreg__(registers_for(Rows::kBackwardWarps))
+    layer_norm_row_backward_kernel(NormaliseBackward<Rows> a) {
   constexpr int N = kVectorWidth, kSums = Rows::kSums;
   using T = typename Rows::Activation;
   using P = typename Rows::Parameter;
+  using Asked = typename Rows::Asked;
   using Place = typename Rows::Place;
   using Parts = typename Rows::template Parts<N>;
   BERT_SHARED(float, scratch, 2 * 2 * kMaxWarps);
@@ -205,47 +228,55 @@ __global__ void __launch_bounds__(kBlockThreads) layer_norm_row_backward_kernel(
   if (inside) gamma = load<N>(a.gamma + column);
   float sums[kSums][N] = {};
   int turn = 0;
-  // Three rows are on their way: this one's values, the next one's, and the place of the one after it.
-  Place place = a.rows.locate(blockIdx.x), next_place = {};
-  if (blockIdx.x + gridDim.x < a.rows.rows) next_place = a.rows.locate(blockIdx.x + gridDim.x);
+  const int warps = static_cast<int>(blockDim.x) / kWarpSize;
+  // Three rows are on their way: this one's values, the next one's, and where the one after it lies.
+  Place place = a.rows.locate(a.rows.ask(blockIdx.x));
+  Asked asked = {};
+  if (blockIdx.x + gridDim.x < a.rows.rows) asked = a.rows.ask(blockIdx.x + gridDim.x);
   Parts next = {};
   Vector<T, N> next_dy = {};
   if (inside) next = a.rows.template read<N>(place, column), next_dy = load<N>(a.dy + blockIdx.x * columns + column);
+  RowNumbers next_numbers = ask_numbers(a, blockIdx.x);
   for (int64_t row = blockIdx.x; row < a.rows.rows; row += gridDim.x, turn ^= 1) {
     const Parts parts = next;
     const Vector<T, N> dy_vector = next_dy;
     const Place here = place;
-    place = next_place;
+    const RowNumbers numbers = next_numbers;
     const int64_t next_row = row + gridDim.x;
-    if (inside && next_row < a.rows.rows) {
-      next = a.rows.template read<N>(place, column);
-      next_dy = load<N>(a.dy + next_row * columns + column);
+    if (next_row < a.rows.rows) {
+      place = a.rows.locate(asked);
+      if (inside) {
+        next = a.rows.template read<N>(place, column);
+        next_dy = load<N>(a.dy + next_row * columns + column);
+      }
+      next_numbers = ask_numbers(a, next_row);
     }
-    if (next_row + gridDim.x < a.rows.rows) next_place = a.rows.locate(next_row + gridDim.x);
-    const float mean = a.mean[row], rstd = a.rstd[row];
+    if (next_row + gridDim.x < a.rows.rows) asked = a.rows.ask(next_row + gridDim.x);
+    const float mean = shuffle(numbers.statistic, 0), rstd = shuffle(numbers.statistic, 1);
+    const uint64_t key = shuffle(numbers.key, 0);
     float xhat[N] = {}, dy[N], means[2] = {};
     uint32_t kept = 0;
     if (inside) {
-      kept = kept_columns<N>(a.rows.dropout, row, column);
+      kept = kept_columns<N>(a.rows.dropout, key, column);
       a.rows.add_up(here, parts, column, kept, xhat);
       unmask(a.rows, dy_vector, kept, dy);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         xhat[i] = (xhat[i] - mean) * rstd;
-        const float g = dy[i] * to_float(gamma.value[i]);
+        const float g = dy[i] * gamma[i];
         sums[0][i] += dy[i] * xhat[i];
         sums[1][i] += dy[i];
         means[0] += g;
         means[1] += g * xhat[i];
       }
     }
-    block_sum(means, scratch + turn * 2 * kMaxWarps);
+    block_sum<kMaxWarps>(means, scratch + turn * 2 * kMaxWarps, warps);
     if (inside) {
       float dz[N];
       unmask(a.rows, dy_vector, kept, dy);  // again: cheaper than registers
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        dz[i] = rstd * (dy[i] * to_float(gamma.value[i]) - means[0] * inverse - xhat[i] * (means[1] * inverse));
+        dz[i] = rstd * (dy[i] * gamma[i] - means[0] * inverse - xhat[i] * (means[1] * inverse));
       }
       a.rows.write(row, here, column, kept, dz, sums);
     }
@@ -264,6 +295,7 @@ __global__ void __launch_bounds__(kBlockThreads) layer_norm_block_backward_kerne
   using P = typename Rows::Parameter;
   BERT_SHARED(float, scratch, 2 * 2 * kMaxWarps);
   int turn = 0;
+  const int warps = static_cast<int>(blockDim.x) / kWarpSize;
   const int64_t columns = a.rows.columns, start = static_cast<int64_t>(threadIdx.x) * N;
   const float inverse = 1.0F / static_cast<float>(columns);
   // This thread's columns of the block's sums are its own.
@@ -271,10 +303,11 @@ __global__ void __launch_bounds__(kBlockThreads) layer_norm_block_backward_kerne
   for (int64_t row = blockIdx.x; row < a.rows.rows; row += gridDim.x, turn ^= 1) {
     const float mean = a.mean[row], rstd = a.rstd[row];
     const bool first = row == blockIdx.x;
-    const typename Rows::Place place = a.rows.locate(row);
+    const typename Rows::Place place = a.rows.locate(a.rows.ask(row));
+    const uint64_t key = row_key(a.rows.dropout, row);
     float xhat[N], dy[N], means[2] = {};
     const auto read = [&](int64_t column) {
-      const uint32_t kept = kept_columns<N>(a.rows.dropout, row, column);
+      const uint32_t kept = kept_columns<N>(a.rows.dropout, key, column);
       a.rows.add_up(place, a.rows.template read<N>(place, column), column, kept, xhat);
       const Vector<T, N> vector = load<N>(a.dy + row * columns + column);
       unmask(a.rows, vector, kept, dy);
@@ -287,19 +320,19 @@ __global__ void __launch_bounds__(kBlockThreads) layer_norm_block_backward_kerne
       const Vector<P, N> gamma = load<N>(a.gamma + column);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        const float g = dy[i] * to_float(gamma.value[i]);
+        const float g = dy[i] * gamma[i];
         means[0] += g;
         means[1] += g * xhat[i];
       }
     }
-    block_sum(means, scratch + turn * 2 * kMaxWarps);
+    block_sum<kMaxWarps>(means, scratch + turn * 2 * kMaxWarps, warps);
     for (int64_t column = start; column < columns; column += blockDim.x * N) {
       const uint32_t kept = read(column);
       const Vector<P, N> gamma = load<N>(a.gamma + column);
       float dz[N], sums[kSums][N] = {};
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        dz[i] = rstd * (dy[i] * to_float(gamma.value[i]) - means[0] * inverse - xhat[i] * (means[1] * inverse));
+        dz[i] = rstd * (dy[i] * gamma[i] - means[0] * inverse - xhat[i] * (means[1] * inverse));
         sums[0][i] = dy[i] * xhat[i];
         sums[1][i] = dy[i];
       }

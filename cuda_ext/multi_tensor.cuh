@@ -50,7 +50,7 @@ __device__ __forceinline__ void sum_chunks(const double* sums, int64_t chunks, d
 #pragma unroll
     for (int k = 0; k < K; ++k) total[k] += sums[chunk * K + k];
   }
-  block_sum(total, scratch);
+  block_sum<kOptimWarps>(total, scratch);
 }
 
 /// Sums of squares of a list of tensors: every block adds up its chunk, the last block of a tensor that tensor's
@@ -69,12 +69,12 @@ __global__ void __launch_bounds__(kOptimThreads) norm_kernel(TensorTable table, 
       const auto x = load<kWidth>(static_cast<const T*>(entry.data) + element);
       float squares = 0.0F;  // of four elements; fp64 from there on
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) squares += to_float(x.value[i]) * to_float(x.value[i]);
+      for (int i = 0; i < kWidth; ++i) squares += x[i] * x[i];
       sum[0] += squares;
     });
   };
   with_element_type(entry.type, add);
-  block_sum(sum, scratch);
+  block_sum<kOptimWarps>(sum, scratch);
   if (threadIdx.x == 0) work.chunk_sums[blockIdx.x] = sum[0];
   if (!comes_last(work.tickets + chunk.tensor, entry.chunks, flag)) return;  // the whole block
   sum_chunks(work.chunk_sums + entry.first_chunk, entry.chunks, sum, scratch + kOptimWarps);

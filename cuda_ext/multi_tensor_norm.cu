@@ -40,14 +40,14 @@ __global__ void __launch_bounds__(kOptimThreads)
     for_each_element(chunk, entry.aligned, [&](auto width, int64_t element) {
       constexpr int kWidth = decltype(width)::value;
       T* const data = static_cast<T*>(entry.data) + element;
-      auto x = load<kWidth>(static_cast<const T*>(data));
+      float x[kWidth];
+      load_floats(static_cast<const T*>(data), x);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        const float value = to_float(x.value[i]);
-        finite = finite && is_finite(value);
-        x.value[i] = from_float<T>(value * factor);
+        finite = finite && is_finite(x[i]);
+        x[i] *= factor;
       }
-      store(data, x);
+      store_floats(data, x);
     });
   });
   if (!finite) *found_inf = 1.0F;  // whoever writes it writes the same

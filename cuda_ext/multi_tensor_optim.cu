@@ -5,9 +5,8 @@
 //                        out every group's numbers (rate, clipping, corrections), so that the host knows none of them
 //   lamb_moments_kernel  m and v, and the squares of p and of the update u, by chunk; the last block of a tensor turns
 //                        their sums into lr |p| / |u|
-//   lamb_apply_kernel    p, its moving average and its copy; u once more from m and v: as many bytes as to write u and
-//   read it, and no
-//                        memory for it
+//   lamb_apply_kernel    p, its moving average and its copy; u once more from m and v: as many bytes as to write u
+//                        and read it, and no memory for it
 //   adamw_kernel         AdamW has no norms of tensors: moments, p, its moving average and its copy at once
 //
 // A block is a chunk of 16,384 elements. Bytes per parameter with a 2-byte copy: LAMB 42 (moments 24: read g p m v,
@@ -16,6 +15,8 @@
 //
 // Versions
 // 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
+// 2. Each kernel goes through the chunks against the direction of the one before, so that it begins with what the cache
+//    still has (in 1. the norm and the moments both began at the front). Compiled and emulated only.
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures).
 //   lamb_moments_kernel 256 0.50
@@ -66,7 +67,7 @@ __device__ __forceinline__ void update_moments(float g, const OptimScalars& s, f
 }
 
 __device__ __forceinline__ float adam_direction(float m, float v, const OptimScalars& s) {
-  return fast_divide(m, sqrtf(v * s.inv_correction2 + s.eps_inside) + s.eps);
+  return m * fast_reciprocal(sqrtf(v * s.inv_correction2 + s.eps_inside) + s.eps);
 }
 
 __device__ __forceinline__ OptimScalars scalars_of(const OptimTable& table, const OptimEntry& entry, int32_t tensor) {
@@ -77,63 +78,67 @@ __device__ __forceinline__ OptimScalars scalars_of(const OptimTable& table, cons
 
 /// ema = (1 - share) ema + share param, from the nearer end, as cpu_simd_optim.inc does.
 template <int N>
-__device__ __forceinline__ void update_average(const OptimEntry& entry, int64_t element, const Vector<float, N>& param,
+__device__ __forceinline__ void update_average(const OptimEntry& entry, int64_t element, const float (&param)[N],
                                                float share) {
   if (entry.ema == nullptr) return;
-  auto ema = load<N>(static_cast<const float*>(entry.ema) + element);
+  float ema[N];
+  load_floats(entry.ema + element, ema);
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    const float difference = param.value[i] - ema.value[i];
-    ema.value[i] = share < 0.5F ? ema.value[i] + share * difference : param.value[i] - (1.0F - share) * difference;
+    const float difference = param[i] - ema[i];
+    ema[i] = share < 0.5F ? ema[i] + share * difference : param[i] - (1.0F - share) * difference;
   }
-  store(entry.ema + element, ema);
+  store_floats(entry.ema + element, ema);
 }
 
 template <int N>
-__device__ __forceinline__ void store_copy(const OptimEntry& entry, int64_t element, const Vector<float, N>& param) {
+__device__ __forceinline__ void store_copy(const OptimEntry& entry, int64_t element, const float (&param)[N]) {
   const auto write = [&](auto type) {
     using T = typename decltype(type)::type;
-    Vector<T, N> copy;
-#pragma unroll
-    for (int i = 0; i < N; ++i) copy.value[i] = from_float<T>(param.value[i]);
-    store(static_cast<T*>(entry.copy) + element, copy);
+    store_floats(static_cast<T*>(entry.copy) + element, param);
   };
   if (entry.copy_type == CopyType::kHalf) write(Element<c10::Half>());
   if (entry.copy_type == CopyType::kBFloat16) write(Element<c10::BFloat16>());
 }
 
+/// The block's chunk, from the last to the first: the last gradients of norm_kernel are still in the cache. (Sums stand
+/// at their chunk's place, so the order is not in the result.)
+__device__ __forceinline__ unsigned last_first() { return gridDim.x - 1 - blockIdx.x; }
+
 __global__ void __launch_bounds__(kOptimThreads, kBlocks) lamb_moments_kernel(OptimTable table, const float* skipped) {
   BERT_SHARED(double, scratch, 4 * kOptimWarps);
   BERT_SHARED(int, flag, 1);
   if (*skipped != 0.0F) return;  // the whole grid
-  const ChunkEntry chunk = table.grads.chunk[blockIdx.x];
+  const auto place = static_cast<int64_t>(last_first());
+  const ChunkEntry chunk = table.grads.chunk[place];
   const OptimEntry entry = table.entries[chunk.tensor];
   const OptimScalars s = scalars_of(table, entry, chunk.tensor);
   const float gradient_decay = s.decoupled ? 0.0F : s.weight_decay, update_decay = s.decoupled ? s.weight_decay : 0.0F;
   double sums[2] = {};
   for_each_element(chunk, entry.aligned, [&](auto width, int64_t element) {
     constexpr int kWidth = decltype(width)::value;
-    const auto p = load<kWidth>(static_cast<const float*>(entry.param) + element);
-    const auto g = load<kWidth>(entry.grad + element);
-    auto m = load<kWidth>(static_cast<const float*>(entry.exp_avg) + element);
-    auto v = load<kWidth>(static_cast<const float*>(entry.exp_avg_sq) + element);
+    float p[kWidth], g[kWidth], m[kWidth], v[kWidth];
+    load_floats(entry.param + element, p);
+    load_floats(entry.grad + element, g);
+    load_floats(entry.exp_avg + element, m);
+    load_floats(entry.exp_avg_sq + element, v);
     float param_squares = 0.0F, update_squares = 0.0F;  // of four elements; fp64 from there on
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      update_moments(g.value[i] * s.multiplier + gradient_decay * p.value[i], s, m.value[i], v.value[i]);
-      const float update = s.inv_correction1 * adam_direction(m.value[i], v.value[i], s) + update_decay * p.value[i];
-      param_squares += p.value[i] * p.value[i];
+      update_moments(g[i] * s.multiplier + gradient_decay * p[i], s, m[i], v[i]);
+      const float update = s.inv_correction1 * adam_direction(m[i], v[i], s) + update_decay * p[i];
+      param_squares += p[i] * p[i];
       update_squares += update * update;
     }
-    store(entry.exp_avg + element, m);
-    store(entry.exp_avg_sq + element, v);
+    store_floats(entry.exp_avg + element, m);
+    store_floats(entry.exp_avg_sq + element, v);
     sums[0] += param_squares;
     sums[1] += update_squares;
   });
-  block_sum(sums, scratch);
+  block_sum<kOptimWarps>(sums, scratch);
   if (threadIdx.x == 0) {
-    table.update_sums[2 * static_cast<int64_t>(blockIdx.x)] = sums[0];
-    table.update_sums[2 * static_cast<int64_t>(blockIdx.x) + 1] = sums[1];
+    table.update_sums[2 * place] = sums[0];
+    table.update_sums[2 * place + 1] = sums[1];
   }
   if (!comes_last(table.norms.tickets + chunk.tensor, entry.chunks, flag)) return;  // the whole block
   sum_chunks(table.update_sums + 2 * entry.first_chunk, entry.chunks, sums, scratch + 2 * kOptimWarps);
@@ -142,25 +147,25 @@ __global__ void __launch_bounds__(kOptimThreads, kBlocks) lamb_moments_kernel(Op
   }
 }
 
-/// Walks through the chunks backwards: the last ones of lamb_moments_kernel are still in the cache.
 __global__ void __launch_bounds__(kOptimThreads, kApplyBlocks)
     lamb_apply_kernel(OptimTable table, const float* skipped) {
   if (*skipped != 0.0F) return;
-  const ChunkEntry chunk = table.grads.chunk[gridDim.x - 1 - blockIdx.x];
+  const ChunkEntry chunk = table.grads.chunk[blockIdx.x];  // the first are still in the cache
   const OptimEntry entry = table.entries[chunk.tensor];
   const OptimScalars s = table.scalars[entry.group];
   const float rate = table.rates[chunk.tensor], step_size = rate * s.inv_correction1;
   const float decay = s.decoupled ? rate * s.weight_decay : 0.0F;
   for_each_element(chunk, entry.aligned, [&](auto width, int64_t element) {
     constexpr int kWidth = decltype(width)::value;
-    auto p = load<kWidth>(static_cast<const float*>(entry.param) + element);
-    const auto m = load<kWidth>(static_cast<const float*>(entry.exp_avg) + element);
-    const auto v = load<kWidth>(static_cast<const float*>(entry.exp_avg_sq) + element);
+    float p[kWidth], m[kWidth], v[kWidth];
+    load_floats(entry.param + element, p);
+    load_floats(entry.exp_avg + element, m);
+    load_floats(entry.exp_avg_sq + element, v);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      p.value[i] -= step_size * adam_direction(m.value[i], v.value[i], s) + decay * p.value[i];
+      p[i] -= step_size * adam_direction(m[i], v[i], s) + decay * p[i];
     }
-    store(entry.param + element, p);
+    store_floats(entry.param + element, p);
     update_average(entry, element, p, s.ema_share);
     store_copy(entry, element, p);
   });
@@ -168,7 +173,7 @@ __global__ void __launch_bounds__(kOptimThreads, kApplyBlocks)
 
 __global__ void __launch_bounds__(kOptimThreads, kBlocks) adamw_kernel(OptimTable table, const float* skipped) {
   if (*skipped != 0.0F) return;
-  const ChunkEntry chunk = table.grads.chunk[blockIdx.x];
+  const ChunkEntry chunk = table.grads.chunk[last_first()];
   const OptimEntry entry = table.entries[chunk.tensor];
   const OptimScalars s = scalars_of(table, entry, chunk.tensor);
   const auto step_size = static_cast<float>(s.lr * s.inv_correction1);
@@ -176,18 +181,19 @@ __global__ void __launch_bounds__(kOptimThreads, kBlocks) adamw_kernel(OptimTabl
   const float gradient_decay = s.decoupled ? 0.0F : s.weight_decay;
   for_each_element(chunk, entry.aligned, [&](auto width, int64_t element) {
     constexpr int kWidth = decltype(width)::value;
-    auto p = load<kWidth>(static_cast<const float*>(entry.param) + element);
-    const auto g = load<kWidth>(entry.grad + element);
-    auto m = load<kWidth>(static_cast<const float*>(entry.exp_avg) + element);
-    auto v = load<kWidth>(static_cast<const float*>(entry.exp_avg_sq) + element);
+    float p[kWidth], g[kWidth], m[kWidth], v[kWidth];
+    load_floats(entry.param + element, p);
+    load_floats(entry.grad + element, g);
+    load_floats(entry.exp_avg + element, m);
+    load_floats(entry.exp_avg_sq + element, v);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      update_moments(g.value[i] * s.multiplier + gradient_decay * p.value[i], s, m.value[i], v.value[i]);
-      p.value[i] -= step_size * adam_direction(m.value[i], v.value[i], s) + decay * p.value[i];
+      update_moments(g[i] * s.multiplier + gradient_decay * p[i], s, m[i], v[i]);
+      p[i] -= step_size * adam_direction(m[i], v[i], s) + decay * p[i];
     }
-    store(entry.exp_avg + element, m);
-    store(entry.exp_avg_sq + element, v);
-    store(entry.param + element, p);
+    store_floats(entry.exp_avg + element, m);
+    store_floats(entry.exp_avg_sq + element, v);
+    store_floats(entry.param + element, p);
     update_average(entry, element, p, s.ema_share);
     store_copy(entry, element, p);
   });

@@ -13,6 +13,9 @@
 //
 // Versions
 // 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
+// 2. A vector is held as it came, in words, and loads_are_asked_for() keeps the compiler from moving a load to its use:
+//    SASS (cuobjdump, sm_90) of rows of four vectors has all loads before the first use; before, each waited for the
+//    one ahead. Compiled and emulated only.
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures).
 //   masked_softmax_group_forward_kernel 128 0.25
@@ -30,6 +33,7 @@ inline namespace BERT_KERNEL_BUILD {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kGroupBlocks = 4;         // on a processor: 128 registers for a thread, which the longest rows need
 constexpr int64_t kMaxMatrices = 2048;  // of the grid's y; with more sequences and heads, blocks take several
 
 /// The sum over neighbouring kLanes lanes, the same bits in each.
@@ -52,7 +56,7 @@ struct Row {
   bool exists;
   int64_t index;        // among all rows
   int64_t count;        // its first columns that are no padding; none in a row of padding
-  int64_t token;        // the row's key of dropout
+  uint64_t key;         // of dropout
   DropoutMask dropout;  // of its head
 };
 
@@ -61,12 +65,11 @@ __device__ __forceinline__ Row find_row(const MaskedSoftmaxInput<T>& a, unsigned
   const auto heads = static_cast<unsigned>(a.heads);
   const unsigned sequence = matrix / heads, head = matrix % heads;
   const int64_t begin = a.cu_seqlens[sequence], length = a.cu_seqlens[sequence + 1] - begin;
-  Row row{.exists = query < a.queries,
-          .index = matrix * a.queries + query,
-          .count = 0,
-          .token = begin + query,
-          .dropout = a.dropout};
-  if (row.exists && query < length) row.count = length < a.columns ? length : a.columns;
+  Row row{.exists = query < a.queries, .index = matrix * a.queries + query, .count = 0, .key = 0, .dropout = a.dropout};
+  if (row.exists && query < length) {
+    row.count = length < a.columns ? length : a.columns;
+    row.key = row_key(a.dropout, begin + query);
+  }
   row.dropout.site += head;
   return row;
 }
@@ -75,12 +78,6 @@ __device__ __forceinline__ Row find_row(const MaskedSoftmaxInput<T>& a, unsigned
 template <int kLanes>
 __device__ __forceinline__ int64_t query_of_group() {
   return static_cast<int64_t>(blockIdx.x) * (kThreads / kLanes) + threadIdx.x / kLanes;
-}
-
-/// Bit i: column + i is kept; all are without dropout.
-template <int N>
-__device__ __forceinline__ uint32_t kept_of(const Row& row, int64_t column) {
-  return row.dropout.keys == nullptr ? ~0U : keep_bits<N>(row.dropout, row.token, column);
 }
 
 template <class T, int kLanes, int kPasses>
@@ -95,13 +92,14 @@ __global__ void __launch_bounds__(kThreads) masked_softmax_group_forward_kernel(
       const int64_t column = start + pass * kLanes * N;
       if (column < row.count) scores[pass] = load<N>(a.input.scores + row.index * columns + column);
     }
+    loads_are_asked_for();
     float z[kPasses][N], largest = -FLT_MAX, sum = 0.0F;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const bool real = start + pass * kLanes * N + i < row.count;
-        z[pass][i] = real ? to_float(scores[pass].value[i]) * a.input.scale : -INFINITY;
+        z[pass][i] = real ? scores[pass][i] * a.input.scale : -INFINITY;
         largest = fmaxf(largest, z[pass][i]);
       }
     }
@@ -120,21 +118,21 @@ __global__ void __launch_bounds__(kThreads) masked_softmax_group_forward_kernel(
     for (int pass = 0; pass < kPasses; ++pass) {
       const int64_t column = start + pass * kLanes * N;
       if (!row.exists || column >= columns) continue;
-      const uint32_t kept = column < row.count ? kept_of<N>(row, column) : 0U;
-      Vector<T, N> y;
+      const uint32_t kept = column < row.count ? kept_columns<N>(row.dropout, row.key, column) : 0U;
+      float y[N];
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        const float keep = (kept >> i & 1U) != 0 ? row.dropout.scale : 0.0F;
-        y.value[i] = from_float<T>(column + i < row.count ? z[pass][i] * inverse * keep : 0.0F);
+        y[i] = column + i < row.count ? z[pass][i] * inverse * mask_factor(row.dropout, kept, i) : 0.0F;
       }
-      store(a.y + row.index * columns + column, y);
+      store_floats(a.y + row.index * columns + column, y);
     }
     if (row.exists && start == 0) a.logsumexp[row.index] = row.count > 0 ? largest + logf(sum) : -INFINITY;
   }
 }
 
 template <class T, int kLanes, int kPasses>
-__global__ void __launch_bounds__(kThreads) masked_softmax_group_backward_kernel(MaskedSoftmaxBackward<T> a) {
+__global__ void __launch_bounds__(kThreads, kGroupBlocks)
+    masked_softmax_group_backward_kernel(MaskedSoftmaxBackward<T> a) {
   constexpr int N = kVectorWidth;
   const int64_t columns = a.input.columns, start = static_cast<int64_t>(threadIdx.x % kLanes) * N;
   for (unsigned matrix = blockIdx.y; matrix < a.input.sequences * a.input.heads; matrix += gridDim.y) {
@@ -148,17 +146,17 @@ __global__ void __launch_bounds__(kThreads) masked_softmax_group_backward_kernel
       scores[pass] = load<N>(a.input.scores + row.index * columns + column);
       dy[pass] = load<N>(a.dy + row.index * columns + column);
     }
+    loads_are_asked_for();
     float probability[kPasses][N], t[kPasses][N], delta = 0.0F;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       const int64_t column = start + pass * kLanes * N;
-      const uint32_t kept = column < row.count ? kept_of<N>(row, column) : 0U;
+      const uint32_t kept = column < row.count ? kept_columns<N>(row.dropout, row.key, column) : 0U;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const bool real = column + i < row.count;
-        const float keep = (kept >> i & 1U) != 0 ? row.dropout.scale : 0.0F;
-        probability[pass][i] = real ? fast_exp(to_float(scores[pass].value[i]) * a.input.scale - logsumexp) : 0.0F;
-        t[pass][i] = real ? to_float(dy[pass].value[i]) * keep : 0.0F;
+        probability[pass][i] = real ? fast_exp(scores[pass][i] * a.input.scale - logsumexp) : 0.0F;
+        t[pass][i] = real ? dy[pass][i] * mask_factor(row.dropout, kept, i) : 0.0F;
         delta += probability[pass][i] * t[pass][i];
       }
     }
@@ -167,13 +165,13 @@ __global__ void __launch_bounds__(kThreads) masked_softmax_group_backward_kernel
     for (int pass = 0; pass < kPasses; ++pass) {
       const int64_t column = start + pass * kLanes * N;
       if (!row.exists || column >= columns) continue;
-      Vector<T, N> dscores;
+      float dscores[N];
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const bool real = column + i < row.count;
-        dscores.value[i] = from_float<T>(real ? a.input.scale * probability[pass][i] * (t[pass][i] - delta) : 0.0F);
+        dscores[i] = real ? a.input.scale * probability[pass][i] * (t[pass][i] - delta) : 0.0F;
       }
-      store(a.dscores + row.index * columns + column, dscores);
+      store_floats(a.dscores + row.index * columns + column, dscores);
     }
   }
 }
@@ -197,8 +195,8 @@ __global__ void __launch_bounds__(kThreads) masked_softmax_row_forward_kernel(Ma
     for (int64_t column = lane_of_thread(); column < columns; column += kWarpSize) {
       float y = 0.0F;
       if (column < row.count) {
-        const float keep = kept_of<1>(row, column) != 0 ? row.dropout.scale : 0.0F;
-        y = fast_exp(to_float(scores[column]) * a.input.scale - largest) * inverse * keep;
+        const uint32_t kept = kept_columns<1>(row.dropout, row.key, column);
+        y = fast_exp(to_float(scores[column]) * a.input.scale - largest) * inverse * mask_factor(row.dropout, kept, 0);
       }
       a.y[row.index * columns + column] = from_float<T>(y);
     }
@@ -217,7 +215,7 @@ __global__ void __launch_bounds__(kThreads) masked_softmax_row_backward_kernel(M
       return fast_exp(to_float(scores[column]) * a.input.scale - logsumexp);
     };
     const auto kept_gradient = [&](int64_t column) {
-      return to_float(dy[column]) * (kept_of<1>(row, column) != 0 ? row.dropout.scale : 0.0F);
+      return to_float(dy[column]) * mask_factor(row.dropout, kept_columns<1>(row.dropout, row.key, column), 0);
     };
     float delta = 0.0F;
     for (int64_t column = lane_of_thread(); column < row.count; column += kWarpSize) {

@@ -79,6 +79,37 @@ TEMPLATE_TEST_CASE("GELU kernels equal their scalar twin", "[cuda_emulator]", (s
   }
 }
 
+TEST_CASE("GELU is as near to its definition as math.h states, and hides neither infinity nor NaN", "[cuda_emulator]") {
+  // What math.h states of the device, which the host's exact exponential and division must not exceed; the product with
+  // x rounds relative to the result.
+  const auto check = [](const char* name, double x, float got, double want) {
+    if (std::abs(static_cast<double>(got) - want) <= 5e-7 + 5e-7 * std::abs(want)) return;
+    FAIL(name << " at " << x << ": got " << got << ", want " << want);
+  };
+  for (int i = -12 * 512; i <= 12 * 512; ++i) {
+    const double x = i / 512.0, phi = 0.5 * std::erfc(-x / std::sqrt(2.0));
+    const double slope = std::sqrt(2.0 / M_PI), u = slope * (x + 0.044715 * x * x * x);
+    const double sigmoid = 1.0 / (1.0 + std::exp(-2.0 * u));
+    const auto rounded = static_cast<float>(x);
+    check("erf", x, GeluErf::value(rounded), x * phi);
+    check("erf'", x, GeluErf::derivative(rounded), phi + x * std::exp(-0.5 * x * x) / std::sqrt(2.0 * M_PI));
+    check("tanh", x, GeluTanh::value(rounded), x * sigmoid);
+    check("tanh'", x, GeluTanh::derivative(rounded),
+          sigmoid + x * sigmoid * (1.0 - sigmoid) * 2.0 * slope * (1.0 + 3.0 * 0.044715 * x * x));
+  }
+  // The tail of erf's form keeps its size, as math.h says.
+  const double tail = -5.5 * 0.5 * std::erfc(5.5 / std::sqrt(2.0));
+  CHECK(GeluErf::value(-5.5F) == testing::Approx(tail).epsilon(3e-3));
+  for (float (*function)(float) : {GeluErf::value, GeluErf::derivative, GeluTanh::value, GeluTanh::derivative}) {
+    CHECK(std::isnan(function(NAN)));
+    CHECK(std::abs(function(-3e4F)) < 1e-20F);
+  }
+  CHECK(GeluErf::value(INFINITY) == INFINITY);
+  CHECK(GeluTanh::value(INFINITY) == INFINITY);
+  CHECK(GeluErf::value(3e4F) == 3e4F);
+  CHECK(GeluTanh::value(3e4F) == 3e4F);
+}
+
 TEST_CASE("GELU kernels walk down more rows than they have blocks", "[cuda_emulator]") {
   // Backward has at most 792 blocks of 2 rows.
   for (const int64_t columns : {8, 9}) check_bias_gelu<float, float>({.rows = 1603, .columns = columns}, true);

@@ -64,7 +64,7 @@ __global__ void normalise_kernel(const float* x, float* y, float* total, int row
   for (int v = thread; v < (kFault == Fault::kOneVectorTooMany ? vectors + 1 : vectors); v += kThreads) {
     const int shift = kFault == Fault::kMisalignedVector ? 1 : 0;
     const Vector<float, kWidth> values = load<kWidth>(x + row * columns + v * kWidth + shift);
-    for (int i = 0; i < kWidth; ++i) staged[v * kWidth + i] = values.value[i];
+    for (int i = 0; i < kWidth; ++i) staged[v * kWidth + i] = values[i];
   }
   if constexpr (kFault == Fault::kVectorBehindBuffer) {
     if (!active) static_cast<void>(load<kWidth>(x + row * columns));

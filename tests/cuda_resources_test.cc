@@ -1,8 +1,9 @@
 // What nvcc says of each kernel (target cuda_compile) against what the kernel files state: no spills, and the
-// occupancy.
+// occupancy. And what it made of vectors, where there is a disassembler.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -76,6 +77,53 @@ std::vector<Statement> statements() {
     }
   }
   return all;
+}
+
+/// How often each kernel of a disassembly has each kind of store to global memory: STG.E.128, or STG.E for 4 bytes.
+std::map<std::string, std::map<std::string, int>> count_stores(std::istream& sass) {
+  static const std::regex kFunction("Function : (\\w+)"), kStore("\\bSTG?\\.E[.\\w]*");
+  std::map<std::string, std::map<std::string, int>> stores;
+  std::string symbol;
+  std::smatch match;
+  for (std::string line; std::getline(sass, line);) {
+    if (std::regex_search(line, match, kFunction)) symbol = match[1];
+    if (std::regex_search(line, match, kStore)) ++stores[symbol][match[0]];
+  }
+  return stores;
+}
+
+constexpr const char* kSassSample =
+    "\t\tFunction : _Z14dropout_kernelIN3c104HalfELi8EEv\n"
+    "        /*0b20*/                   STG.E.128 desc[UR4][R8.64], R4 ;             /* 0x0000000408007986 */\n"
+    "\t\tFunction : _Z5other\n"
+    "        /*0b30*/              @!P0 STG.E desc[UR4][R8.64+0x4], R5 ;             /* 0x0000040508007986 */\n"
+    "        /*0b40*/                   STG.E desc[UR4][R8.64+0x8], R6 ;             /* 0x0000080608007986 */\n";
+
+TEST_CASE("Stores are read from a disassembly", "[unit]") {
+  std::istringstream sass(kSassSample);
+  const auto stores = count_stores(sass);
+  REQUIRE(stores.size() == 2);
+  CHECK(stores.at("_Z14dropout_kernelIN3c104HalfELi8EEv") == std::map<std::string, int>{{"STG.E.128", 1}});
+  CHECK(stores.at("_Z5other") == std::map<std::string, int>{{"STG.E", 2}});
+}
+
+TEST_CASE("Kernels write vectors of 2-byte elements with one instruction", "[unit]") {
+  static const std::regex kVectors(
+      "(bias_gelu_forward|bias_gelu_backward|dropout)_kernelIN3c10(4Half|8BFloat16)E.*Li8E");
+  int kernels = 0;
+  for (const char* name : {"bias_gelu", "dropout"}) {
+    std::ifstream sass(std::string(BERT_BINARY_DIR "/cuda_ext/sm_90/") + name + ".sass");
+    if (!sass) BERT_SKIP("no disassembly: cuobjdump, which the CUDA toolkit has and nvcc's wheels have not, is absent");
+    for (const auto& [symbol, stores] : count_stores(sass)) {
+      if (!std::regex_search(symbol, kVectors)) continue;
+      INFO(symbol);
+      CHECK(stores.count("STG.E") == 0);
+      CHECK(stores.count("ST.E") == 0);
+      CHECK(stores.count("STG.E.128") == 1);
+      ++kernels;
+    }
+  }
+  CHECK(kernels == 18);  // two forms of GELU by four pairs of types, forward and backward; dropout by two types
 }
 
 constexpr const char* kSample =
