@@ -56,8 +56,10 @@ __device__ __forceinline__ Cut cut(const T* row, int64_t columns) {
   return {head, vectors, columns - vectors * kVectorWidth};
 }
 
-/// e^(x - subtrahend), given the subtrahend times log2 e: one product with a sum, and an exponential. The rounding of
-/// shift is one factor for all x of a row.
+/// What a row's largest is taken off as: times log2 e. Its rounding is one factor for all that it is taken off.
+__device__ __forceinline__ float shift_of(float largest) { return rounded_product(largest, kLog2E); }
+
+/// 2^(x log2 e - shift): a fused product and sum, and an exponential.
 __device__ __forceinline__ float shifted_exp(float x, float shift) { return fast_exp2(fmaf(x, kLog2E, -shift)); }
 
 constexpr float kLeast = -0.5F * FLT_MAX;  // times log2 e it is finite
@@ -94,11 +96,12 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_forward_kernel(CrossEn
     const int64_t label = a.labels[row];  // here, so that it has come when it is needed
     const bool valid = label >= 0 && label < a.num_classes;
     // The sum of e^x over what this thread saw, as sum * e^largest. -infinity counts for nothing; NaN goes through.
-    float largest = kLeast, sum[1] = {0.0F};
+    float largest = kLeast, shift = shift_of(kLeast), sum[1] = {0.0F};
     if (threadIdx.x < parts.scalars) {
       const float x = to_float(logits[parts.scalar_column(threadIdx.x)]);
       largest = fmaxf(largest, x);
-      sum[0] = shifted_exp(x, largest * kLog2E);
+      shift = shift_of(largest);
+      sum[0] = shifted_exp(x, shift);
     }
     for (int64_t first = threadIdx.x; first < parts.vectors; first += kUnroll * kThreads) {
       Vector<T, kVectorWidth> x[kUnroll];
@@ -111,12 +114,11 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_forward_kernel(CrossEn
           for (int i = 0; i < x[u].kWords; ++i) x[u].word[i] = kNothing<T>;
         }
       }
-      float now = largest;
 #pragma unroll
-      for (int i = 0; i < kUnroll * kVectorWidth; ++i) now = fmaxf(now, x[i / kVectorWidth][i % kVectorWidth]);
-      const float shift = now * kLog2E;
-      sum[0] *= shifted_exp(largest, shift);
-      largest = now;
+      for (int i = 0; i < kUnroll * kVectorWidth; ++i) largest = fmaxf(largest, x[i / kVectorWidth][i % kVectorWidth]);
+      const float before = shift;
+      shift = shift_of(largest);
+      sum[0] *= fast_exp2(before - shift);  // 1 where they are equal
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         float part = 0.0F;
@@ -128,7 +130,7 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_forward_kernel(CrossEn
     float target = NAN;  // its logit comes while the block adds up
     if (threadIdx.x == 0 && valid) target = to_float(logits[label]);
     const float largest_of_row = block_max(largest, largest_of_warp);
-    sum[0] *= shifted_exp(largest, largest_of_row * kLog2E);
+    sum[0] *= fast_exp2(shift - shift_of(largest_of_row));
     block_sum<kWarps>(sum, sum_of_warp);
     if (threadIdx.x == 0) {
       const float logsumexp = largest_of_row + logf(sum[0]);

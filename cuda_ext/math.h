@@ -86,6 +86,15 @@ BERT_HOST_DEVICE float fast_exp2(float x) {
 #endif
 }
 
+/// a b, rounded: never part of a fused operation, so that equal factors give equal products everywhere.
+BERT_HOST_DEVICE float rounded_product(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
 /// e^x = 2^(x log2 e): 2 ulp, and a relative error of |x| 2^-24 by the product's rounding.
 BERT_HOST_DEVICE float fast_exp(float x) { return fast_exp2(x * kLog2E); }
 
