@@ -151,6 +151,7 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_mean_kernel(const floa
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) cross_entropy_backward_kernel(CrossEntropyBackward<T> a) {
+  constexpr int kInFlight = sizeof(T) == 2 ? kUnroll : kUnroll / 2;  // vectors: 64 bytes of a thread
   const float scale_of_all = a.grad[0] / static_cast<float>(a.rows);
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     T* logits = a.logits + row * a.columns;
@@ -166,16 +167,16 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_backward_kernel(CrossE
       const int64_t column = parts.scalar_column(threadIdx.x);
       logits[column] = from_float<T>(gradient(to_float(logits[column]), column));
     }
-    for (int64_t first = threadIdx.x; first < parts.vectors; first += kUnroll * kThreads) {
-      Vector<T, kVectorWidth> x[kUnroll];
+    for (int64_t first = threadIdx.x; first < parts.vectors; first += kInFlight * kThreads) {
+      Vector<T, kVectorWidth> x[kInFlight];
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
+      for (int u = 0; u < kInFlight; ++u) {
         if (first + u * kThreads < parts.vectors) {
           x[u] = load<kVectorWidth>(logits + parts.vector_column(first + u * kThreads));
         }
       }
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
+      for (int u = 0; u < kInFlight; ++u) {
         if (first + u * kThreads >= parts.vectors) continue;
         const int64_t column = parts.vector_column(first + u * kThreads);
         const bool has_label = label >= column && label < column + kVectorWidth;

@@ -7,7 +7,7 @@
 // Names of kernels: threadIdx.x, blockIdx.{x,y}, gridDim.{x,y}, blockDim.x; sync_block(); shuffle(), shuffle_xor(),
 // shuffle_down(); take_ticket(); BERT_SHARED(T, name, N) and BERT_DYNAMIC_SHARED(T, name), handed on as
 // SharedPointer<T> and read into a named type (not auto); load<N>(pointer) and store<N>(pointer, vector), N * sizeof(T)
-// aligned up to 16 bytes; loads_are_asked_for(); launch(kernel, grid, block, bytes, stream, ...).
+// aligned up to 16 bytes; launch(kernel, grid, block, bytes, stream, ...).
 #pragma once
 
 #include <cstddef>
@@ -138,9 +138,6 @@ __device__ __forceinline__ void store(T* pointer, const Vector<T, N>& vector) {
     detail::store_word(reinterpret_cast<Word*>(pointer) + i, word);
   }
 }
-
-/// What was loaded above has been asked for here: the compiler moves no load below, to where it is used.
-__device__ __forceinline__ void loads_are_asked_for() { asm volatile("" ::: "memory"); }
 
 /// Queues kernel(arguments...) on the stream. Throws c10::CUDAError when the device refuses the launch.
 template <class... Parameters, class... Arguments>

@@ -149,8 +149,6 @@ void store(T* pointer, const Vector<T, N>& vector, std::source_location where = 
   std::memcpy(pointer, vector.word, sizeof(vector));
 }
 
-inline void loads_are_asked_for() {}
-
 /// Runs every thread of every block before it returns.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid grid, unsigned block, size_t shared_bytes, kernels::Stream /*stream*/,
