@@ -30,7 +30,7 @@
 // figures). The kernels of layer_norm.cuh: see there.
 //   embedding_keys_kernel 256 1.00
 //   embedding_chunks_kernel 128 0.50
-//   embedding_borders_kernel 128 0.62
+//   embedding_borders_kernel 128 0.56
 #include "cuda_ext/layer_norm.cuh"
 
 namespace bert::kernels {

@@ -23,8 +23,8 @@
 //   layer_norm_row_backward_kernel[ResidualRowsIN3c104Half] 128 0.31
 //   layer_norm_row_backward_kernel[ResidualRowsIN3c108BFloat16] 128 0.31
 //   layer_norm_row_backward_kernel[Lb1E] 128 0.37
-//   layer_norm_block_forward_kernel 256 0.62
-//   layer_norm_block_backward_kernel 256 0.50
+//   layer_norm_block_forward_kernel 256 0.50
+//   layer_norm_block_backward_kernel 256 0.37
 #pragma once
 
 #include <type_traits>

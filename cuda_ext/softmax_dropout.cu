@@ -55,7 +55,7 @@ struct Row {
   bool exists;
   int64_t index;        // among all rows
   int64_t count;        // its first columns that are no padding; none in a row of padding
-  uint64_t key;         // of dropout
+  int64_t token;        // the row's key of dropout
   DropoutMask dropout;  // of its head
 };
 
@@ -64,13 +64,19 @@ __device__ __forceinline__ Row find_row(const MaskedSoftmaxInput<T>& a, unsigned
   const auto heads = static_cast<unsigned>(a.heads);
   const unsigned sequence = matrix / heads, head = matrix % heads;
   const int64_t begin = a.cu_seqlens[sequence], length = a.cu_seqlens[sequence + 1] - begin;
-  Row row{.exists = query < a.queries, .index = matrix * a.queries + query, .count = 0, .key = 0, .dropout = a.dropout};
-  if (row.exists && query < length) {
-    row.count = length < a.columns ? length : a.columns;
-    row.key = row_key(a.dropout, begin + query);
-  }
+  Row row{.exists = query < a.queries,
+          .index = matrix * a.queries + query,
+          .count = 0,
+          .token = begin + query,
+          .dropout = a.dropout};
+  if (row.exists && query < length) row.count = length < a.columns ? length : a.columns;
   row.dropout.site += head;
   return row;
+}
+
+/// The row's key of dropout; rows of padding have none.
+__device__ __forceinline__ uint64_t key_of(const Row& row) {
+  return row.count > 0 ? row_key(row.dropout, row.token) : 0;
 }
 
 /// The query of the thread's group.
@@ -85,6 +91,7 @@ __global__ void __launch_bounds__(kThreads) masked_softmax_group_forward_kernel(
   const int64_t columns = a.input.columns, start = static_cast<int64_t>(threadIdx.x % kLanes) * N;
   for (unsigned matrix = blockIdx.y; matrix < a.input.sequences * a.input.heads; matrix += gridDim.y) {
     const Row row = find_row(a.input, matrix, query_of_group<kLanes>());
+    const uint64_t key = key_of(row);
     Vector<T, N> scores[kPasses] = {};
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
@@ -116,7 +123,7 @@ __global__ void __launch_bounds__(kThreads) masked_softmax_group_forward_kernel(
     for (int pass = 0; pass < kPasses; ++pass) {
       const int64_t column = start + pass * kLanes * N;
       if (!row.exists || column >= columns) continue;
-      const uint32_t kept = column < row.count ? kept_columns<N>(row.dropout, row.key, column) : 0U;
+      const uint32_t kept = column < row.count ? kept_columns<N>(row.dropout, key, column) : 0U;
       float y[N];
 #pragma unroll
       for (int i = 0; i < N; ++i) {
@@ -134,6 +141,7 @@ __global__ void __launch_bounds__(kThreads) masked_softmax_group_backward_kernel
   const int64_t columns = a.input.columns, start = static_cast<int64_t>(threadIdx.x % kLanes) * N;
   for (unsigned matrix = blockIdx.y; matrix < a.input.sequences * a.input.heads; matrix += gridDim.y) {
     const Row row = find_row(a.input, matrix, query_of_group<kLanes>());
+    const uint64_t key = key_of(row);
     const float logsumexp = row.count > 0 ? a.logsumexp[row.index] : 0.0F;
     Vector<T, N> scores[kPasses] = {}, dy[kPasses] = {};
 #pragma unroll
@@ -147,7 +155,7 @@ __global__ void __launch_bounds__(kThreads) masked_softmax_group_backward_kernel
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       const int64_t column = start + pass * kLanes * N;
-      const uint32_t kept = column < row.count ? kept_columns<N>(row.dropout, row.key, column) : 0U;
+      const uint32_t kept = column < row.count ? kept_columns<N>(row.dropout, key, column) : 0U;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const bool real = column + i < row.count;
@@ -191,7 +199,7 @@ __global__ void __launch_bounds__(kThreads) masked_softmax_row_forward_kernel(Ma
     for (int64_t column = lane_of_thread(); column < columns; column += kWarpSize) {
       float y = 0.0F;
       if (column < row.count) {
-        const uint32_t kept = kept_columns<1>(row.dropout, row.key, column);
+        const uint32_t kept = kept_columns<1>(row.dropout, key_of(row), column);
         y = fast_exp(to_float(scores[column]) * a.input.scale - largest) * inverse * mask_factor(row.dropout, kept, 0);
       }
       a.y[row.index * columns + column] = from_float<T>(y);
@@ -211,7 +219,7 @@ __global__ void __launch_bounds__(kThreads) masked_softmax_row_backward_kernel(M
       return fast_exp(to_float(scores[column]) * a.input.scale - logsumexp);
     };
     const auto kept_gradient = [&](int64_t column) {
-      return to_float(dy[column]) * mask_factor(row.dropout, kept_columns<1>(row.dropout, row.key, column), 0);
+      return to_float(dy[column]) * mask_factor(row.dropout, kept_columns<1>(row.dropout, key_of(row), column), 0);
     };
     float delta = 0.0F;
     for (int64_t column = lane_of_thread(); column < row.count; column += kWarpSize) {
