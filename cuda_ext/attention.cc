@@ -18,9 +18,11 @@ using composite::OptionalTensor;
 
 // Note [Attention backends]
 // fp16 and bf16: cuDNN where all sequences are as long as the longest, on the devices where LibTorch itself prefers it
-// (compute capability 9.0 and 10.0, cuDNN after 9.15), for what LibTorch gives it: head sizes up to 128, sequences of
-// more than one token, dropout by whole sixteenths (it has no finer ones; 0.1 is none of them), algorithms that need
-// not be deterministic (its backward cannot be). It gets [B, A, S, D] views of qkv and no mask. Else flash attention,
+// (compute capability 9.0 and 10.0, cuDNN after 9.15), for head sizes up to 128 as there, and where algorithms need not
+// be deterministic (its backward cannot be). Further, for dropout by whole sixteenths only: its kernels have no finer
+// steps, 0.1 would drop a sixteenth, and LibTorch 2.11 does not ask. And for more than one sequence, as long as a
+// multiple of 64: LibTorch builds a plan for every shape that is new to a thread and keeps it for good, and what is
+// read one text at a time has hundreds of lengths. It gets [B, A, S, D] views of qkv and no mask. Else flash attention,
 // for head sizes up to 192; above, its backward exists on data-centre chips only. fp32, and larger heads: the
 // memory-efficient kernels, whose fp32 products are three TF32 products each. These two take cu_seqlens. All read the
 // three parts of qkv where they lie. Head sizes must be whole 16-byte vectors; others (TinyBERT's 26) are padded with
@@ -44,8 +46,12 @@ using composite::OptionalTensor;
 constexpr int64_t kCudnnMaxHeadSize = 128, kFlashMaxHeadSize = 192;
 constexpr int64_t kCudnnVersion = 91500;   // LibTorch prefers what is newer
 constexpr double kCudnnDropoutSteps = 16;  // of its probability, from 0 to 1
+constexpr int64_t kCudnnLengthStep = 64;   // Note [Attention backends]
 constexpr int64_t kVectorBytes = 16;
 constexpr int64_t kMaxSequences = 65535;  // the second and third dimension of a CUDA grid
+
+/// Of flash's logsumexp, [A, T]. cuDNN's is [B, A, S] or [B, A, S, 1], the memory-efficient kernels' [B, A, S].
+constexpr int64_t kFlashLogsumexpDim = 2;
 
 /// custom_mask_type of the memory-efficient kernels: none.
 constexpr int64_t kNoMask = 0;
@@ -170,6 +176,8 @@ AttentionPlatform attention_platform(c10::Device device) {
           .deterministic = at::globalContext().deterministicAlgorithms()};
 }
 
+bool cudnn_drops(double p) { return p * kCudnnDropoutSteps == std::floor(p * kCudnnDropoutSteps); }
+
 AttentionChoice choose_attention(const AttentionProblem& problem, const AttentionPlatform& platform) {
   const bool low = problem.dtype == at::kHalf || problem.dtype == at::kBFloat16;
   if ((!low && problem.dtype != at::kFloat) || problem.sequences > kMaxSequences || problem.tokens == 0) {
@@ -179,10 +187,9 @@ AttentionChoice choose_attention(const AttentionProblem& problem, const Attentio
       round_up(problem.head_size, kVectorBytes / static_cast<int64_t>(c10::elementSize(problem.dtype)));
   const bool cudnn_is_preferred = (platform.compute_capability == 90 || platform.compute_capability == 100) &&
                                   platform.cudnn_version > kCudnnVersion && !platform.deterministic;
-  const double dropout_step = problem.p * kCudnnDropoutSteps;
-  const bool cudnn_takes_it = low && padded <= kCudnnMaxHeadSize && problem.max_seqlen > 1 &&
-                              problem.tokens == problem.sequences * problem.max_seqlen &&
-                              dropout_step == std::floor(dropout_step);
+  const bool cudnn_takes_it = low && padded <= kCudnnMaxHeadSize && problem.sequences > 1 &&
+                              problem.max_seqlen % kCudnnLengthStep == 0 &&
+                              problem.tokens == problem.sequences * problem.max_seqlen && cudnn_drops(problem.p);
   if (cudnn_is_preferred && cudnn_takes_it) return {AttentionBackend::kCudnn, padded};
   return {low && padded <= kFlashMaxHeadSize ? AttentionBackend::kFlash : AttentionBackend::kEfficient, padded};
 }
@@ -208,9 +215,15 @@ Tensor attention_backward(const AttentionPlatform& platform, const Tensor& grad,
                           const Tensor& logsumexp, const Tensor& rng_state, const Tensor& cu_seqlens,
                           int64_t max_seqlen, int64_t num_heads, double p, int64_t seed, int64_t site,
                           const OptionalTensor& keys) {
+  // Forward's choice can differ from that of now by the deterministic algorithms alone: they make flash of cuDNN.
   AttentionPlatform at_forward = platform;
-  at_forward.deterministic = logsumexp.dim() == 2;  // flash's is [A, T], cuDNN's [B, A, S] or [B, A, S, 1]
+  at_forward.deterministic = logsumexp.dim() == kFlashLogsumexpDim;
   const Packed a(at_forward, qkv, cu_seqlens, max_seqlen, num_heads, p);
+  TORCH_CHECK((a.choice.backend == AttentionBackend::kFlash) == (logsumexp.dim() == kFlashLogsumexpDim) ||
+                  a.choice.backend == AttentionBackend::kComposite,
+              "attention_backward: forward's logsumexp has sizes ", logsumexp.sizes(),
+              ", which are not those of the kernels that are chosen now. Hand on forward's own outputs, with the same "
+              "qkv, cu_seqlens, max_seqlen and p, on the same device.");
   switch (a.choice.backend) {
     case AttentionBackend::kCudnn:
       return cudnn_backward(a, grad, out, logsumexp, rng_state, p);

@@ -43,12 +43,16 @@ struct AttentionChoice {
   bool operator==(const AttentionChoice&) const = default;
 };
 
+/// Whether cuDNN's kernels drop with just this probability.
+bool cudnn_drops(double p);
+
 /// Depends on nothing but its arguments. See Note [Attention backends].
 AttentionChoice choose_attention(const AttentionProblem& problem, const AttentionPlatform& platform);
 
 /// The operators of ops.cc for CUDA tensors. `rng_state` is what the backend's backward needs to drop again: flash's
 /// uint64 [2] on the device, the others' {seed, offset} int64 [2], else empty. Backward takes the kernels that forward
-/// took, also where deterministic algorithms have been switched on or off in between.
+/// took, also where deterministic algorithms have been switched on or off in between. Throws c10::Error when logsumexp
+/// is not from them.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> attention(const AttentionPlatform& platform, const at::Tensor& qkv,
                                                          const at::Tensor& cu_seqlens, int64_t max_seqlen,
                                                          int64_t num_heads, double p, int64_t seed, int64_t site,

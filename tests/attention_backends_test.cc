@@ -271,7 +271,7 @@ TEST_CASE("Attention on CUDA is cuDNN's where all lengths are equal and LibTorch
       [](Variation& v) { v.problem.head_size = 26; },
       [](Variation& v) { v.problem.p = 0.125; },
       [](Variation& v) { v.platform.compute_capability = 100; },
-      [](Variation& v) { v.problem.tokens = v.problem.max_seqlen = 512, v.problem.sequences = 1; },
+      [](Variation& v) { v.problem.tokens = 2 * 512, v.problem.max_seqlen = 512, v.problem.sequences = 2; },
   };
   const std::vector<Change> flash = {
       [](Variation& v) { v.problem.tokens -= 1; },
@@ -279,6 +279,8 @@ TEST_CASE("Attention on CUDA is cuDNN's where all lengths are equal and LibTorch
       [](Variation& v) { v.problem.head_size = 129; },
       [](Variation& v) { v.problem.p = 0.1; },
       [](Variation& v) { v.problem.max_seqlen = 1, v.problem.tokens = 32; },
+      [](Variation& v) { v.problem.tokens = v.problem.max_seqlen = 512, v.problem.sequences = 1; },
+      [](Variation& v) { v.problem.max_seqlen = 100, v.problem.tokens = 3200; },
       [](Variation& v) { v.platform.deterministic = true; },
       [](Variation& v) { v.platform.cudnn_version = 91500; },
       [](Variation& v) { v.platform.cudnn_version = 0; },
@@ -329,7 +331,7 @@ void check_attention(at::ScalarType type, int64_t head_size, double p, const Ten
 
 TEST_CASE("Attention on CUDA gives LibTorch's kernels what they take, and puts their results together", "[unit]") {
   const Tensor unequal = at::tensor({0, 5, 5, 18, 21}, at::kInt);  // one sequence is empty
-  const Tensor equal = at::tensor({0, 7, 14, 21}, at::kInt);
+  const Tensor equal = at::tensor({0, 64, 128, 192}, at::kInt);
   for (const auto type : {at::kHalf, at::kBFloat16, at::kFloat}) {
     for (const int64_t head_size : {1, 26, 64, 200}) {
       for (const double p : {0.0, 0.5}) {
@@ -341,7 +343,7 @@ TEST_CASE("Attention on CUDA gives LibTorch's kernels what they take, and puts t
         CHECK(flash_calls == (flash ? 2 : 0));
         CHECK(efficient_calls == (flash ? 0 : 2));
 
-        check_attention(type, head_size, p, equal, 7, kHopper, kHopper);
+        check_attention(type, head_size, p, equal, 64, kHopper, kHopper);
         CHECK(cudnn_calls == (flash ? 2 : 0));
         CHECK(flash_calls == 0);
       }
@@ -350,11 +352,19 @@ TEST_CASE("Attention on CUDA gives LibTorch's kernels what they take, and puts t
 }
 
 TEST_CASE("Attention's backward on CUDA takes the kernels that forward took, whatever was switched since", "[unit]") {
-  const Tensor equal = at::tensor({0, 7, 14, 21}, at::kInt);
-  check_attention(at::kHalf, 64, 0.5, equal, 7, kHopper, kDeterministic);
+  const Tensor equal = at::tensor({0, 64, 128, 192}, at::kInt);
+  check_attention(at::kHalf, 64, 0.5, equal, 64, kHopper, kDeterministic);
   CHECK(cudnn_calls == 2);
-  check_attention(at::kHalf, 64, 0.5, equal, 7, kDeterministic, kHopper);
+  check_attention(at::kHalf, 64, 0.5, equal, 64, kDeterministic, kHopper);
   CHECK(flash_calls == 2);
+}
+
+TEST_CASE("Attention's backward on CUDA refuses what other kernels' forward gave", "[unit]") {
+  const Tensor cu = at::tensor({0, 2, 5}, at::kInt), qkv = at::randn({5, 48}).to(at::kHalf);
+  const auto [out, logsumexp, rng_state] = cuda::attention(kHopper, qkv, cu, 3, 2, 0.0, 1, 16, std::nullopt);
+  CHECK_THROWS_WITH(cuda::attention_backward(kHopper, out, qkv, out, logsumexp.unsqueeze(0), rng_state, cu, 3, 2, 0.0,
+                                             1, 16, std::nullopt),
+                    testing::Contains("forward's logsumexp has sizes [1, 2, 5]"));
 }
 
 TEST_CASE("Attention on CUDA composes what LibTorch's kernels do not take", "[unit]") {
