@@ -10,6 +10,7 @@
 #include <memory>
 #include <utility>
 
+#include "cuda_ext/attention.h"
 #include "cuda_ext/multi_tensor.h"
 #include "cuda_ext/ops.h"
 #include "cuda_ext/reference_ops.h"
@@ -182,13 +183,14 @@ class AttentionKernels {
   }
 };
 
-/// `op`, which calls scaled_dot_product_attention, by each kind of kernels that the device may have.
-std::vector<KernelCase::Rival> attention_rivals(const KernelCase::Op& op, const KernelShape& s) {
+/// `op`, which calls scaled_dot_product_attention, by each kind of kernels that the device may have and that drops with
+/// probability p.
+std::vector<KernelCase::Rival> attention_rivals(const KernelCase::Op& op, double p, const KernelShape& s) {
   std::vector<std::pair<const char*, at::SDPBackend>> kinds = {{"flash", at::SDPBackend::flash_attention},
                                                                {"math", at::SDPBackend::math}};
   if (s.device.is_cuda()) {
     kinds.back() = {"efficient", at::SDPBackend::efficient_attention};
-    kinds.emplace_back("cudnn", at::SDPBackend::cudnn_attention);
+    if (cuda::cudnn_drops(p)) kinds.emplace_back("cudnn", at::SDPBackend::cudnn_attention);
   }
   std::vector<KernelCase::Rival> rivals;
   for (const auto& [name, kind] : kinds) {
@@ -216,7 +218,7 @@ KernelCase attention(const std::string& name, double p, const KernelShape& s) {
               },
           .bert = [=](const Tensors& in) { return ops::attention(in[0], in[1], s.length, s.heads, drop(p, in[2])); },
           .aten = aten,
-          .rivals = attention_rivals(aten, s),
+          .rivals = attention_rivals(aten, p, s),
           .forward = products(2 * product),
           .backward = products(5 * product)};
 }
@@ -271,7 +273,7 @@ KernelCase attention_unequal_lengths(const KernelShape& s) {
               },
           .bert = [=](const Tensors& in) { return ops::attention(in[0], in[1], kLongest, s.heads, ops::Dropout{}); },
           .aten = aten,
-          .rivals = attention_rivals(aten, s),
+          .rivals = attention_rivals(aten, 0.0, s),
           .forward = products(2 * product),
           .backward = products(5 * product)};
 }
@@ -394,12 +396,16 @@ KernelCase update(const std::string& name, UpdateRule rule, const KernelShape& s
         state->scalars);
     return state->scalars.grad_norm;
   };
+  const auto norm = [s, multi = std::make_shared<ops::MultiTensor>()](const Tensors& in) {
+    return multi->norm(unflatten(in, low_precision(s)).front().grads);
+  };
   return {.name = name,
           .inputs = [s] { return optimizer_inputs(s); },
           .bert = op,
           .aten = plain(OpGroup::kOptimizer, op),
           .forward = bytes_per_parameter(s, kNormBytes + bytes),
           .backward = {},
+          .norm = norm,
           .update_bytes = bytes_per_parameter(s, bytes).bytes};
 }
 

@@ -45,7 +45,8 @@ struct KernelCase {
   std::vector<Rival> rivals = {};  // the same as aten, by each of ATen's kernels; one that does not serve throws
   KernelCost forward;
   std::optional<KernelCost> backward;  // none: an update in place, one pass
-  double update_bytes = 0.0;           // an optimizer's forward.bytes without those of the norm
+  Op norm = {};                        // an optimizer's: that of its gradients, with which its forward begins
+  double update_bytes = 0.0;           // and its forward.bytes without those of the norm
   bool consumes_first = false;         // backward may overwrite the first input: each round has its own
 };
 

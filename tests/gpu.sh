@@ -151,7 +151,7 @@ number_of() { grep -oE "\"$2\": ?-?[0-9.eE+-]+" <<<"$1" | head -n 1 | sed 's/.*:
 
 # ---- run: parts ----
 part_doctor() {
-  limited 60 "$tree/bin/bert" version || return $?
+  limited 150 "$tree/bin/bert" version || return $?  # reads an image of several GB from a cold disk
   limited 60 "$tree/bin/bert" doctor >"$work/doctor.log" 2>&1 || { cat "$work/doctor.log"; note="bert doctor found a problem"; return 1; }
   cat "$work/doctor.log"
   [ -n "$emulate" ] || grep -q 'CUDA device 0 computes' "$work/doctor.log" || { note="bert doctor sees no CUDA device"; return 1; }
