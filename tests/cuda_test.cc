@@ -199,32 +199,64 @@ Result evaluate(const Case& test, at::ScalarType activations, at::ScalarType par
   return {y.detach(), torch::autograd::grad({y}, leaves, {upstream.to(y.options())}, std::nullopt, false, true)};
 }
 
+/// Output and gradients on the device against the CPU's, of activations and parameters in each dtype.
+void check_case(const Case& test, const std::string& shape, c10::Device device) {
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const auto parameters : {type, at::kFloat}) {
+      if (parameters != type && test.parameters.empty()) continue;
+      if (type == at::kFloat && parameters != type) continue;
+      // Products in fp16 are for the device: on the CPU their sums round after every block.
+      if (type == at::kHalf && test.name.find("linear") != std::string::npos) continue;
+      INFO(test.name << " " << type << " parameters " << parameters << " " << shape);
+      const Result got = evaluate(test, type, parameters, device), want = evaluate(test, type, parameters, c10::kCPU);
+      CHECK(mismatch(got.y, want.y, type, test.scale) == "");
+      for (size_t i = 0; i < want.gradients.size(); ++i) {
+        INFO("gradient " << i);
+        CHECK(mismatch(got.gradients[i], want.gradients[i], type, 2 * test.scale) == "");
+      }
+    }
+  }
+}
+
+/// The cases of these sizes whose names contain `part`, and not `without`.
+void check_cases(int64_t tokens, int64_t width, c10::Device device, const std::string& part = "",
+                 const std::string& without = "nothing") {
+  int checked = 0;
+  for (const Case& test : cases(tokens, width)) {
+    if (test.name.find(part) == std::string::npos || test.name.find(without) != std::string::npos) continue;
+    check_case(test, c10::str("[", tokens, ", ", width, "]"), device);
+    ++checked;
+  }
+  CHECK(checked > 0);
+}
+
 TEST_CASE("Every operator on CUDA equals its CPU twin", "[cuda]") {
   BERT_DEVICE_OR_SKIP(device);
   const std::vector<int64_t> widths =
       device.is_cuda() ? std::vector<int64_t>{7, 70, 128, 312, 768, 1024} : std::vector<int64_t>{7, 128};
   for (const int64_t width : widths) {
-    for (const int64_t tokens : {1, 5, 67}) {
-      for (const Case& test : cases(tokens, width)) {
-        for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-          for (const auto parameters : {type, at::kFloat}) {
-            if (parameters != type && test.parameters.empty()) continue;
-            if (type == at::kFloat && parameters != type) continue;
-            // Products in fp16 are for the device: on the CPU their sums round after every block.
-            if (type == at::kHalf && test.name.find("linear") != std::string::npos) continue;
-            INFO(test.name << " " << type << " parameters " << parameters << " [" << tokens << ", " << width << "]");
-            const Result got = evaluate(test, type, parameters, device),
-                         want = evaluate(test, type, parameters, c10::kCPU);
-            CHECK(mismatch(got.y, want.y, type, test.scale) == "");
-            for (size_t i = 0; i < want.gradients.size(); ++i) {
-              INFO("gradient " << i);
-              CHECK(mismatch(got.gradients[i], want.gradients[i], type, 2 * test.scale) == "");
-            }
-          }
-        }
-      }
-    }
+    for (const int64_t tokens : {1, 5, 67}) check_cases(tokens, width, device);
   }
+}
+
+TEST_CASE("The kernels that serve large sizes equal their CPU twins", "[cuda]") {
+  BERT_DEVICE_OR_SKIP(device);
+  // Rows of 2,048 fill a block of layer_norm_row_backward_kernel; longer ones are read again for every statistic.
+  for (const int64_t width : {2048, 4096}) check_cases(5, width, device, "", "linear");
+  // Groups of 8 and of 16 lanes for a row of scores.
+  for (const int64_t tokens : {64, 128}) check_cases(tokens, 8, device, "masked_softmax");
+  // 6,000 keys to sort, each of them hundreds of times.
+  check_cases(3000, 128, device, "embedding");
+  // Four vectors of each of 512 threads are 16,384 logits: a second turn.
+  constexpr int64_t kClasses = 30522;
+  check_case(
+      {"cross_entropy",
+       [](const Tensors& a, const Tensors&, const Tensors& i) { return ops::cross_entropy(a[0], i[0], kClasses); },
+       {4 * randn({5, kClasses}, 1)},
+       {},
+       {integers(kClasses, 5, 3)},
+       4.0},  // a sum over the classes
+      "[5, 30522]", device);
 }
 
 TEST_CASE("Empty tensors pass through every operator on CUDA", "[cuda]") {
@@ -358,6 +390,41 @@ TEST_CASE("The optimizers on CUDA take the steps that they take on the CPU", "[c
         CHECK(mismatch(states[1][item.key()], item.value(), item.value().scalar_type(), 4.0) == "");  // norms, products
       }
     }
+  }
+}
+
+TEST_CASE("The optimizers on CUDA give the same bits every time, for many tensors and large ones", "[cuda]") {
+  BERT_DEVICE_OR_SKIP(device);
+  constexpr int64_t kTensors = 200, kSteps = 20;
+  const int64_t large = device.is_cuda() ? 8 << 20 : 80000;  // elements: 512 chunks, or 5
+  for (const char* type : {"lamb", "adamw"}) {
+    INFO(type);
+    std::vector<Tensors> weights;
+    for (int run = 0; run < 2; ++run) {
+      std::vector<NamedParameter> parameters;
+      Tensors gradients;
+      for (int64_t i = 0; i < kTensors; ++i) {
+        const int64_t elements = i == 100 ? large : 1 + 37 * i;
+        const auto number = static_cast<double>(i);
+        const Tensor value = at::arange(elements, at::TensorOptions(device).dtype(at::kFloat));
+        parameters.push_back(
+            {std::to_string(i) + ".weight", (value * 0.7 + number).sin().detach().requires_grad_(true)});
+        gradients.push_back((value * 1.3 + number).cos());
+      }
+      const auto optimizer = make_optimizer({.type = type}, parameters);
+      const Tensor lr = at::full({}, 1e-2, at::TensorOptions(device));
+      for (int64_t step = 0; step < kSteps; ++step) {
+        for (size_t i = 0; i < gradients.size(); ++i) {
+          parameters[i].tensor.mutable_grad() = gradients[i] * static_cast<double>(1 + step % 3);
+        }
+        optimizer->apply({.lr = lr, .inv_scale = {}, .found_inf = {}});
+      }
+      CHECK(optimizer->applied_steps().item<int64_t>() == kSteps);
+      weights.emplace_back();
+      for (const NamedParameter& parameter : parameters) weights.back().push_back(parameter.tensor.detach().cpu());
+    }
+    for (size_t i = 0; i < weights[0].size(); ++i) CHECK(at::equal(weights[0][i], weights[1][i]));
+    CHECK(weights[0][100].isfinite().all().item<bool>());
   }
 }
 
