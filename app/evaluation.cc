@@ -35,8 +35,9 @@ UnigramModel::UnigramModel(const PretrainingShards& train) {
   for (const double count : counts) loss_.push_back(std::log(total / count));
 }
 
-Evaluation evaluate_pretraining(TrainingStep& step, std::shared_ptr<const PretrainingShards> shards,
-                                const UnigramModel& unigram, int64_t max_examples) {
+std::optional<Evaluation> evaluate_pretraining(TrainingStep& step, std::shared_ptr<const PretrainingShards> shards,
+                                               const UnigramModel& unigram, int64_t max_examples,
+                                               const std::function<bool()>& stop) {
   constexpr int64_t kBatch = 32;  // sequences; any number gives the same figures
   const int64_t vocab_size = shards->vocab_size();
   const int64_t examples = max_examples > 0 ? std::min(max_examples, shards->size()) : shards->size();
@@ -53,7 +54,7 @@ Evaluation evaluate_pretraining(TrainingStep& step, std::shared_ptr<const Pretra
   torch::Tensor table = torch::zeros({batches, kColumns}, torch::kDouble);
   const torch::NoGradGuard no_grad;
   const EvaluationGuard evaluation(*step.model);
-  for (int64_t i = step.rank(); i < batches; i += step.world_size()) {
+  for (int64_t i = step.rank(); i < batches && !stop(); i += step.world_size()) {
     const PackedBatch host = loader.next();
     const PackedBatch batch = to_device(host, step.device());
     const PretrainingOutput output = step.forward(batch);
@@ -75,6 +76,7 @@ Evaluation evaluate_pretraining(TrainingStep& step, std::shared_ptr<const Pretra
     for (int64_t column = 0; column < kColumns; ++column)
       sums[static_cast<size_t>(column)] += table.const_data_ptr<double>()[i * kColumns + column];
   }
+  if (static_cast<int64_t>(sums[kSequences]) < examples) return std::nullopt;  // some rank stopped
   const double tokens = std::max(1.0, sums[kMasked]), sequences = std::max(1.0, sums[kSequences]);
   Evaluation result;
   result.mlm_loss = sums[kMlmLoss] / tokens;

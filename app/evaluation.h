@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "app/training_step.h"
@@ -31,8 +33,10 @@ class UnigramModel {
 
 /// Evaluates without dropout the first `max_examples` (0 = all), in batches that are dealt to the ranks in turn: each
 /// reads its own. Every rank calls it and gets the same figures, which do not depend on the number of ranks. The
-/// model's mode is afterwards what it was.
-Evaluation evaluate_pretraining(TrainingStep& step, std::shared_ptr<const PretrainingShards> shards,
-                                const UnigramModel& unigram, int64_t max_examples);
+/// model's mode is afterwards what it was. `stop` is asked before each batch and may differ between ranks; when it is
+/// true on one, there is no result on any.
+std::optional<Evaluation> evaluate_pretraining(
+    TrainingStep& step, std::shared_ptr<const PretrainingShards> shards, const UnigramModel& unigram,
+    int64_t max_examples, const std::function<bool()>& stop = [] { return false; });
 
 }  // namespace bert

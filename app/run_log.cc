@@ -68,6 +68,7 @@ void RunLog::write_interval(int64_t applied) {
   const double exposed_communication_ms = step_.exposed_communication_ms();
   if (chief()) {
     nlohmann::ordered_json line = {{"step", m.step},
+                                   {"steps", tried_},
                                    {"loss", m.loss},
                                    {"mlm_loss", m.mlm_loss},
                                    {"nsp_loss", m.nsp_loss},

@@ -199,9 +199,16 @@ void Trainer::evaluate() {
   const auto start = std::chrono::steady_clock::now();
   set_phase("evaluation");
   const AveragedWeights averaged(*step_.optimizer);
-  const Evaluation evaluation = evaluate_pretraining(step_, validation_, *unigram_, config_.data.max_eval_examples);
+  // The last one is finished: nobody would come back for it.
+  const auto stop = [this] { return StopSignals::arrived() && applied_ < last_step(); };
+  const auto evaluation = evaluate_pretraining(step_, validation_, *unigram_, config_.data.max_eval_examples, stop);
   log_.leave_out(std::chrono::steady_clock::now() - start);
-  log_.write_evaluation(applied_, evaluation);
+  if (evaluation) {
+    log_.write_evaluation(applied_, *evaluation);
+  } else {
+    stopping_ = true;
+    log_.say(fmt::format("step {}: a signal ended the evaluation", applied_));
+  }
 }
 
 void Trainer::save() {
@@ -210,7 +217,8 @@ void Trainer::save() {
 
 int Trainer::train() {
   const auto due = [&](int64_t every) { return every > 0 && applied_ % every == 0; };
-  if (saved_ < 0 && validation_) evaluate();  // one that goes on has its figures of step 0
+  if (applied_ == 0 && validation_ && log_.figures().empty()) evaluate();
+  if (stopping_) save();
   log_.start(applied_, last_step());
   while (applied_ < last_step() && !stopping_) {
     advance_to(next_stop());

@@ -1,6 +1,7 @@
 // Figures over held-out examples: of how many, on any number of ranks, and what is left behind when a row is damaged.
 #include "app/evaluation.h"
 
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -44,18 +45,37 @@ TEST_CASE("An evaluation reads no more examples than it may, with the same figur
   for (const int64_t most : {1, 10, 33, 149, 150, 151, 0}) {
     CAPTURE(most);
     TrainingStep one(config, c10::kCPU, nullptr);
-    const Evaluation want = evaluate_pretraining(one, held_out, unigram, most);
+    const Evaluation want = *evaluate_pretraining(one, held_out, unigram, most);
     CHECK(want.examples == (most == 0 ? 150 : std::min<int64_t>(most, 150)));
     CHECK(want.masked_tokens == 2 * want.examples);
     for (const int ranks : {2, 3}) {
       std::vector<std::vector<double>> got(static_cast<size_t>(ranks));
       bert::testing::on_ranks(ranks, [&](int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
         TrainingStep step(config, c10::kCPU, group);
-        got[static_cast<size_t>(rank)] = values(evaluate_pretraining(step, held_out, unigram, most));
+        got[static_cast<size_t>(rank)] = values(*evaluate_pretraining(step, held_out, unigram, most));
       });
       for (const auto& of_rank : got) CHECK(of_rank == values(want));
     }
   }
+}
+
+TEST_CASE("An evaluation that one rank stops has no result on any", "[trainer]") {
+  const TemporaryDirectory directory;
+  const PretrainConfig config = tiny(directory, "run");
+  bert::testing::write_counting_shard(directory.path("validation.shard"), 150, 3);
+  const auto held_out = std::make_shared<const PretrainingShards>(config.data.validation);
+  const UnigramModel unigram(PretrainingShards(config.data.train));
+  std::array<bool, 2> evaluated{true, true};
+  std::array<int, 2> asked{};
+  bert::testing::on_ranks(2, [&](int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+    TrainingStep step(config, c10::kCPU, group);
+    const auto r = static_cast<size_t>(rank);
+    evaluated[r] =
+        evaluate_pretraining(step, held_out, unigram, 0, [&] { return ++asked[r] == 2 && rank == 1; }).has_value();
+    CHECK(step.model->is_training());
+  });
+  CHECK(evaluated == std::array<bool, 2>{false, false});
+  CHECK(asked == std::array<int, 2>{3, 2});  // of five batches rank 0 has three, rank 1 stops at its second
 }
 
 TEST_CASE("A model is trained on after an evaluation that fails", "[trainer]") {
@@ -73,7 +93,7 @@ TEST_CASE("A model is trained on after an evaluation that fails", "[trainer]") {
   TrainingStep step(config, c10::kCPU, nullptr);
   CHECK_THROWS_AS(evaluate_pretraining(step, held_out, unigram, 0), DataError);
   CHECK(step.model->is_training());
-  CHECK(evaluate_pretraining(step, held_out, unigram, 32).examples == 32);  // the row is behind them
+  CHECK(evaluate_pretraining(step, held_out, unigram, 32)->examples == 32);  // the row is behind them
   CHECK(step.model->is_training());
   step.model->eval();
   evaluate_pretraining(step, held_out, unigram, 32);
