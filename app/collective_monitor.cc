@@ -145,14 +145,17 @@ struct CollectiveMonitor::State {
       if (first.author != rank) return head + ": " + first.text;
     }
     const auto after = read_lines();
-    std::vector<int> silent, behind;
+    std::vector<int> silent, behind, different;
     std::string places;
     for (int r = 0; r < size; ++r) {
       if (r == rank) continue;
       const auto& line = after[static_cast<size_t>(r)];
       const auto& earlier = before[static_cast<size_t>(r)];
       const bool still = !line || (earlier && earlier->beat == line->beat);
-      if (!still && line->sequence >= here.sequence) continue;
+      if (!still && line->sequence >= here.sequence) {
+        if (line->sequence > here.sequence || line->what != here.what) different.push_back(r);
+        continue;
+      }
       (still ? silent : behind).push_back(r);
       if (silent.size() + behind.size() > kMostPlaces) continue;
       places += "\n  rank " + std::to_string(r) + ": ";
@@ -166,7 +169,12 @@ struct CollectiveMonitor::State {
       verdict += (verdict.empty() ? "" : "; ") + describe_ranks(behind) + (behind.size() > 1 ? " are" : " is") +
                  " not in it, but busy elsewhere";
     }
-    if (verdict.empty()) {
+    if (!different.empty() && verdict.empty()) {
+      const int r = different.front();
+      verdict = "rank " + std::to_string(r) + " has issued " + name_of(*after[static_cast<size_t>(r)]) +
+                ": the ranks do not run the same program or configuration, unless the network between them does not "
+                "carry it; distributed.debug=true names the first collective that differs";
+    } else if (verdict.empty()) {
       verdict =
           "all ranks are in it, so the network between them does not carry it: check that they reach each other "
           "on every port (GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME chooses the interface)";
@@ -270,9 +278,12 @@ void CollectiveMonitor::begin_together(const std::string& what) {
   State& state = *state_;
   const std::string prefix = "collective/" + std::to_string(state.own.sequence);
   state.store->set(key_of(prefix, state.rank), what);
-  join_through_store(*state.store, prefix + "/join", state.rank, state.size, state.timeout,
-                     "they have not issued " + name_of(state.own) + ", which rank " + std::to_string(state.rank) +
-                         " waits in, phase " + phase());
+  join_through_store(*state.store, {.name = prefix + "/join",
+                                    .rank = state.rank,
+                                    .size = state.size,
+                                    .timeout = state.timeout,
+                                    .advice = "they have not issued " + name_of(state.own) + ", which rank " +
+                                              std::to_string(state.rank) + " waits in, phase " + phase()});
   const std::string first = state.store->get_to_str(key_of(prefix, 0));
   for (int r = 1; r < state.size; ++r) {
     const std::string other = state.store->get_to_str(key_of(prefix, r));
@@ -307,22 +318,22 @@ void CollectiveMonitor::watch(c10::intrusive_ptr<c10d::Work> work,
   state_->watched.push_back({std::move(work), Clock::now() + state_->timeout, std::move(on_timeout)});
 }
 
-void join_through_store(c10d::Store& store, const std::string& name, int rank, int size, milliseconds timeout,
-                        const std::string& advice) {
-  store.set(key_of(name, rank), std::string("1"));
+void join_through_store(c10d::Store& store, const Meeting& meeting) {
+  store.set(key_of(meeting.name, meeting.rank), std::string("1"));
   std::vector<std::string> keys;
-  for (int r = 0; r < size; ++r) keys.push_back(key_of(name, r));
-  const auto deadline = Clock::now() + timeout;
+  for (int r = 0; r < meeting.size; ++r) keys.push_back(key_of(meeting.name, r));
+  const auto deadline = Clock::now() + meeting.timeout;
   while (!store.check(keys)) {
+    meeting.waiting();
     if (Clock::now() > deadline) {
       std::vector<int> missing;
-      for (int r = 0; r < size; ++r) {
-        if (!store.check({key_of(name, r)})) missing.push_back(r);
+      for (int r = 0; r < meeting.size; ++r) {
+        if (!store.check({key_of(meeting.name, r)})) missing.push_back(r);
       }
       if (missing.empty()) return;
-      throw PeerError(describe_ranks(missing) + " of " + std::to_string(size) + " did not come within " +
-                      std::to_string(std::chrono::duration_cast<std::chrono::seconds>(timeout).count()) +
-                      " s: " + advice);
+      throw PeerError(describe_ranks(missing) + " of " + std::to_string(meeting.size) + " did not come within " +
+                      std::to_string(std::chrono::duration_cast<std::chrono::seconds>(meeting.timeout).count()) +
+                      " s: " + meeting.advice);
     }
     std::this_thread::sleep_for(kPoll);
   }

@@ -52,10 +52,17 @@ class CollectiveMonitor {
   std::shared_ptr<State> state_;  // the thread's too: it may hang in a store that does not answer
 };
 
-/// Waits until every rank has called it with the same name. Throws PeerError with the missing ranks after `timeout`;
-/// `advice` says what to check.
-void join_through_store(c10d::Store& store, const std::string& name, int rank, int size,
-                        std::chrono::milliseconds timeout, const std::string& advice);
+/// A place in the program where ranks wait for each other through the store.
+struct Meeting {
+  std::string name;  // of one meeting only
+  int rank = 0, size = 1;
+  std::chrono::milliseconds timeout;
+  std::string advice;                     // what to check when a rank does not come
+  std::function<void()> waiting = [] {};  // called now and then; may throw
+};
+
+/// Waits until every rank has called it. Throws PeerError with the missing ranks after the timeout.
+void join_through_store(c10d::Store& store, const Meeting& meeting);
 
 /// Returns when `rank` has called it with the same name. Throws PeerError when its heartbeat stands still for
 /// `timeout`.

@@ -9,6 +9,7 @@
 
 #include "app/config.h"
 #include "app/error_report.h"
+#include "app/stop_signals.h"
 #include "data/error.h"
 
 namespace bert {
@@ -57,6 +58,10 @@ int exit_code_of_current_exception(std::string& type, std::string& message) {
     type = "PeerError";
     message = error.what();
     return kPeerFailure;
+  } catch (const Preempted& error) {
+    type = "Preempted";
+    message = error.what();
+    return kPreempted;
   } catch (const RefusedError& error) {
     type = "RefusedError";
     message = error.what();

@@ -10,15 +10,19 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #endif
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <functional>
 #include <future>
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -27,10 +31,12 @@
 #include "app/collective_monitor.h"
 #include "app/config.h"
 #include "app/distributed_environment.h"
+#include "app/environment.h"
 #include "app/error_report.h"
 #include "app/exit_codes.h"
 #include "app/monitored_backend.h"
 #include "app/network_interfaces.h"
+#include "app/stop_signals.h"
 
 namespace bert {
 namespace {
@@ -83,19 +89,76 @@ Place parse_init_method(const std::string& text, const DistributedEnvironment& e
   throw ConfigError("distributed.init_method \"" + text + "\": expected env://, tcp://HOST:PORT or file:///PATH");
 }
 
-std::string variable_or(const char* name, const std::string& fallback) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : fallback;
+/// Before it has joined, a run has nothing to save.
+void stop_if_asked() {
+  if (StopSignals::arrived())
+    throw Preempted("stopped by a signal before all ranks had come; nothing was done, run again");
+}
+
+/// The result of `work`, which may block for long: in a thread of its own, which is left alone after `timeout` (then
+/// there is no result) or when a signal asks for the end (Preempted).
+template <class Result>
+std::optional<Result> wait_for(std::function<Result()> work, milliseconds timeout) {
+  constexpr milliseconds kLook(20);
+  auto promise = std::make_shared<std::promise<Result>>();
+  auto result = promise->get_future();
+  std::thread([promise, work = std::move(work)] {
+    try {
+      promise->set_value(work());
+    } catch (...) {
+      promise->set_exception(std::current_exception());
+    }
+  }).detach();
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (result.wait_for(kLook) != std::future_status::ready) {
+    stop_if_asked();
+    if (std::chrono::steady_clock::now() > deadline) return std::nullopt;
+  }
+  return result.get();
+}
+
+/// FileStore itself would try for minutes.
+void check_store_file(const std::string& path) {
+  const std::string directory = std::filesystem::path(path).parent_path();
+  const bool is_directory = std::filesystem::is_directory(directory);
+  if (is_directory && access(directory.c_str(), W_OK) == 0) return;
+  throw ConfigError("distributed.init_method file://" + path + ": " + directory +
+                    (is_directory ? " cannot be written to" : " is no directory") +
+                    "; name a file in a directory that all ranks share");
 }
 
 c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int size, milliseconds timeout) {
-  if (!place.file.empty()) return c10::make_intrusive<c10d::FileStore>(place.file, size);
+  if (!place.file.empty()) {
+    check_store_file(place.file);
+    auto store = c10::make_intrusive<c10d::FileStore>(place.file, size);
+    store->setTimeout(timeout);
+    return store;
+  }
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(place.port);
   options.isServer = rank == 0 && variable_or("TORCHELASTIC_USE_AGENT_STORE", "") != "True";
   options.timeout = timeout;
   options.waitWorkers = false;
-  return c10::make_intrusive<c10d::TCPStore>(place.host, options);
+  constexpr milliseconds kLater(1000);  // its own timeout comes first, with what it knows
+  auto store = wait_for<c10::intrusive_ptr<c10d::Store>>(
+      [host = place.host, options] { return c10::make_intrusive<c10d::TCPStore>(host, options); }, timeout + kLater);
+  TORCH_CHECK(store, "no answer");
+  return *store;
+}
+
+/// Throws ConfigError when ranks were started as parts of jobs of different size, or two as the same rank.
+void check_numbers(c10d::Store& store, int rank, int size) {
+  const std::string own = std::to_string(size) + " ranks, by rank " + std::to_string(rank);
+  const std::string theirs = store.compareSet("join/size", std::string(), own);
+  const auto count = [](const std::string& text) { return text.substr(0, text.find(' ')); };
+  if (count(theirs) != count(own)) {
+    throw ConfigError("the ranks here do not belong together: this is a job of " + theirs + ", and of " + own +
+                      "; check WORLD_SIZE, or what was started twice");
+  }
+  if (store.add("join/count/" + std::to_string(rank), 1) > 1) {
+    throw ConfigError("rank " + std::to_string(rank) +
+                      " has come twice; check RANK, or whether a job was started twice");
+  }
 }
 
 using GlooDevices = std::vector<std::shared_ptr<gloo::transport::Device>>;
@@ -122,24 +185,21 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
   const GlooDevices devices = gloo_devices(several_machines);
   const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   options->devices = devices;
-  // Its own attempts may add up to several timeouts, so it is left alone after one.
-  auto connected = std::make_shared<std::promise<c10::intrusive_ptr<c10d::Backend>>>();
-  auto result = connected->get_future();
-  std::thread([connected, store, rank, size, options] {
-    try {
-      connected->set_value(c10::make_intrusive<c10d::ProcessGroupGloo>(
-          c10::make_intrusive<c10d::PrefixStore>("gloo", store), rank, size, options));
-    } catch (...) {
-      connected->set_exception(std::current_exception());
-    }
-  }).detach();
   std::string reason = "not all connections within " + std::to_string(timeout.count() / 1000) + " s";
   try {
-    if (result.wait_for(timeout) == std::future_status::ready) {
-      auto backend = result.get();
+    // Its own attempts may add up to several timeouts, so it is left alone after one.
+    const auto backend = wait_for<c10::intrusive_ptr<c10d::Backend>>(
+        [store, rank, size, options] {
+          return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store),
+                                                             rank, size, options);
+        },
+        timeout);
+    if (backend) {
       store->set("connected/" + std::to_string(rank), std::string("1"));
-      return backend;
+      return *backend;
     }
+  } catch (const Preempted&) {
+    throw;
   } catch (const std::exception& error) {
     reason = first_line(error);
   }
@@ -215,9 +275,14 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
   try {
     store = c10::make_intrusive<c10d::PrefixStore>("bert/" + variable_or("TORCHELASTIC_RESTART_COUNT", "0"),
                                                    make_store(place, rank, size, timeout));
-    join_through_store(
-        *store, "join", rank, size, timeout,
-        who + " waited at " + place.text() + "; are they all started, with the same address and number of ranks?");
+    check_numbers(*store, rank, size);
+    join_through_store(*store, {.name = "join",
+                                .rank = rank,
+                                .size = size,
+                                .timeout = timeout,
+                                .advice = who + " waited at " + place.text() +
+                                          "; are they all started, with the same address and number of ranks?",
+                                .waiting = stop_if_asked});
   } catch (const c10::Error& error) {
     throw PeerError(who + " could not join at " + place.text() + " within " + std::to_string(options.timeout_seconds) +
                     " s: is rank 0 started and reachable there, and the port free? (" + first_line(error) + ")");

@@ -27,7 +27,8 @@ struct ProcessGroupOptions {
 /// The group of all ranks; nullptr for one process. Rank 0 holds the store of env:// and tcp://, unless the launcher
 /// does (TORCHELASTIC_USE_AGENT_STORE). A file of file:// must not be left over from an earlier job. Throws ConfigError
 /// on options that do not fit together, PeerError after the timeout with the ranks that did not come, and what to
-/// check. Collectives that fail throw PeerError: app/monitored_backend.h.
+/// check; Preempted when a StopSignals hears a signal meanwhile. Collectives that fail throw PeerError:
+/// app/monitored_backend.h.
 ProcessGroupPtr init_process_group(const ProcessGroupOptions& options);
 
 /// A group of some of a group's ranks; every rank of `group` calls it, in the same order, with the same ranks. They are

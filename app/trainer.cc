@@ -17,6 +17,7 @@
 #include "app/exit_codes.h"
 #include "app/fail_point.h"
 #include "app/process_group.h"
+#include "app/rank_agreement.h"
 #include "app/run_checkpoint.h"
 #include "app/run_inputs.h"
 #include "app/run_lock.h"
@@ -110,11 +111,12 @@ Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& env
     : config_(config),
       environment_(environment),
       tokenizer_(load_tokenizer(config)),
-      group_(init_process_group({.backend = config.distributed.backend,
-                                 .init_method = config.distributed.init_method,
-                                 .timeout_seconds = config.distributed.timeout_seconds,
-                                 .cuda = device.is_cuda(),
-                                 .debug = config.distributed.debug})),
+      group_(expect_same_config(init_process_group({.backend = config.distributed.backend,
+                                                    .init_method = config.distributed.init_method,
+                                                    .timeout_seconds = config.distributed.timeout_seconds,
+                                                    .cuda = device.is_cuda(),
+                                                    .debug = config.distributed.debug}),
+                                config)),
       stop_flag_(group_),
       step_(config, device, group_),
       log_(config, step_) {
@@ -126,6 +128,7 @@ Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& env
     data_["validation"] = identity_of(*validation_);
     unigram_.emplace(*train);
   }
+  expect_same_data(group_, data_);
 }
 
 int64_t Trainer::next_stop() const {

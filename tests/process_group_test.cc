@@ -3,8 +3,10 @@
 
 #include <ATen/ATen.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -15,6 +17,7 @@
 #include "app/exit_codes.h"
 #include "app/json_config.h"
 #include "app/launcher/socket.h"
+#include "app/stop_signals.h"
 #include "data/files.h"
 #include "tests/gloo_ranks.h"
 #include "tests/rank_processes.h"
@@ -140,6 +143,20 @@ TEST_CASE("A group that cannot be is refused", "[distributed]") {
     CAPTURE(method);
     CHECK_THAT(error({.init_method = method, .rank = 0, .world_size = 2}), Contains("world_size=N after the ?"));
   }
+  CHECK_THAT(error({.init_method = "file:///nowhere/at/all", .rank = 0, .world_size = 2}),
+             Contains("/nowhere/at is no directory"));
+  // Others have come already, as parts of another job, or under the same number.
+  const TemporaryDirectory directory;
+  const auto store = [&](const char* name) {
+    return c10d::PrefixStore("bert/0", c10::make_intrusive<c10d::FileStore>(directory.path(name), 2));
+  };
+  const std::string of_three = "3 ranks, by rank 2";
+  store("three").compareSet("join/size", std::string(), of_three);
+  CHECK_THAT(error({.init_method = "file://" + directory.path("three"), .rank = 0, .world_size = 2}),
+             Contains("this is a job of 3 ranks, by rank 2, and of 2 ranks, by rank 0; check WORLD_SIZE"));
+  store("twice").add("join/count/1", 1);
+  CHECK_THAT(error({.init_method = "file://" + directory.path("twice"), .rank = 1, .world_size = 2}),
+             Contains("rank 1 has come twice; check RANK"));
   CHECK_THAT(error({.rank = 2, .world_size = 2}), Contains("rank 2 of 2"));
   CHECK_THAT(error({.backend = "mpi", .rank = 0, .world_size = 2}), Contains("expected auto, gloo or nccl"));
 }
@@ -170,13 +187,43 @@ TEST_CASE("A rank that does not come is named", "[distributed]") {
              Contains("rank 1 of 2 could not join at 127.0.0.1:1 within 1 s: is rank 0 started"));
 }
 
+TEST_CASE("a rank that is alone at the meeting", "[.rank]") {
+  if (!is_rank()) {
+    SUCCEED("run by the test below");
+    return;
+  }
+  const StopSignals signals;
+  const int code = guarded("rank", [] {
+    init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
+    return 0;
+  });
+  _exit(code);
+}
+
+TEST_CASE("A signal while ranks are missing ends the wait with 75", "[distributed]") {
+  const TemporaryDirectory directory;
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+    CAPTURE(number);
+    const std::string store = directory.path("store" + std::to_string(number));
+    const auto came = [&] {
+      return std::filesystem::exists(store) && read_file(store).find("join/0") != std::string::npos;
+    };
+    const pid_t pid = start_rank("a rank that is alone at the meeting", 0, 2, {{"INIT", "file://" + store}});
+    for (int i = 0; i < 500 && !came(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const auto start = std::chrono::steady_clock::now();
+    kill(pid, number);
+    CHECK(wait_for(pid) == kPreempted);
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));  // not the timeout of 60
+  }
+}
+
 TEST_CASE("a rank that waits for rank 1", "[.rank]") {
   if (!is_rank()) {
     SUCCEED("run by the test below");
     return;
   }
-  const ProcessGroupPtr group =
-      init_process_group({.init_method = variable("INIT"), .timeout_seconds = 2, .debug = variable("HOW") == "debug"});
+  const ProcessGroupPtr group = init_process_group(
+      {.init_method = variable("INIT"), .timeout_seconds = 2, .debug = variable("HOW").starts_with("debug")});
   const int rank = get_rank(group);
   barrier(group);
   const std::string how = variable("HOW");
@@ -189,11 +236,13 @@ TEST_CASE("a rank that waits for rank 1", "[.rank]") {
     return;
   }
   at::Tensor tensor = at::ones({rank == 1 && how == "debug" ? 5 : 4});
+  if (rank == 1 && how == "debug dtype") tensor = tensor.to(at::kDouble);
+  const bool other = rank == 1 && (how == "other" || how == "debug kind");
   const auto start = std::chrono::steady_clock::now();
   std::string message;
   const int code = guarded("rank", [&] {
     try {
-      all_reduce(group, tensor);
+      other ? broadcast(group, tensor) : all_reduce(group, tensor);
     } catch (const std::exception& error) {
       message = error.what();
       throw;
@@ -221,6 +270,15 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
        "collective 2 differs between ranks: rank 0 issues all_reduce of Float [4], sum, rank 1 issues "
        "all_reduce of Float [5], sum",
        2},
+      {"debug dtype",
+       "collective 2 differs between ranks: rank 0 issues all_reduce of Float [4], sum, rank 1 issues "
+       "all_reduce of Double [4], sum",
+       2},
+      {"debug kind",
+       "collective 2 differs between ranks: rank 0 issues all_reduce of Float [4], sum, rank 1 issues "
+       "broadcast of Float [4], root 0",
+       2},
+      {"other", ": the ranks do not run the same program or configuration", 2},
   };
   for (const Expected& expected : cases) {
     CAPTURE(expected.how);

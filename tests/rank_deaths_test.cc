@@ -71,6 +71,44 @@ TEST_CASE("100 deaths over the phases of a run: the others are gone within a sec
   CHECK(last.wait() == kOk);
 }
 
+TEST_CASE("error.json says where in training a rank was that was killed", "[distributed]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.checkpoint_every = 1;
+  config.max_steps = 1000;
+  const std::string file = directory.path("run.json"), own = directory.path("own.json");
+  std::ofstream(file) << to_json(config);
+  setenv("OMP_NUM_THREADS", "1", 1);
+  for (const auto& [phase, collective] : {std::pair{"forward", "all_reduce of Long [1]"},
+                                          {"reduction of gradients", "all_reduce of Float ["},
+                                          {"checkpoint", "all_reduce of "}}) {
+    CAPTURE(phase);
+    Launcher launcher(
+        {"--standalone", "--nproc-per-node", "2", "--log-dir", directory.path("logs"), "--local-addr", "here",
+         BERT_EXECUTABLE, "pretrain", file},
+        [&, name = phase] {
+          setenv("BERT_FAIL_POINT", fmt::format("{}:2@1", name).c_str(), 1);
+          setenv("TORCHELASTIC_ERROR_FILE", own.c_str(), 1);
+        },
+        BERTRUN_EXECUTABLE);
+    CHECK(launcher.wait() == 128 + SIGKILL);
+    CAPTURE(launcher.err());
+    const auto error = json_of(own);
+    CHECK(error.at("rank") == 1);
+    CHECK(error.at("host") == "here");
+    CHECK(error.at("signal") == "SIGKILL");
+    CHECK(error.at("phase") == phase);
+    CHECK_THAT(error.at("last_collective").get<std::string>(), Contains(collective));
+    const std::string line = fmt::format(
+        "rank 1 (local rank 1, host here, pid {}) was killed by signal 9 (SIGKILL), "
+        "in phase {}, last collective {}",
+        error.at("pid").get<int64_t>(), phase, error.at("last_collective").get<std::string>());
+    CHECK_THAT(launcher.err(), Contains(line));
+    CHECK(json_of(only_file(directory.path("logs"), "1/error.json")) == error);
+    std::filesystem::remove_all(directory.path("logs"));
+  }
+}
+
 TEST_CASE("A rank that is stopped ends the job a second after the timeout at most, and is named", "[slow]") {
   using Clock = std::chrono::steady_clock;
   setenv("OMP_NUM_THREADS", "1", 1);
