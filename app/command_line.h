@@ -41,7 +41,4 @@ CLI::Validator number_in(Number low, Number high) {
 /// Most sequences, tokens and steps that an option may ask for: more is a mistake, not a wish.
 inline constexpr int64_t kManyTimes = 1'000'000'000, kManySequences = 1 << 20;
 
-/// Most processor threads that an option may ask for.
-inline constexpr int64_t kMaxThreads = 1024;
-
 }  // namespace bert

@@ -9,6 +9,17 @@
 namespace bert {
 namespace {
 
+/// What relates two fields of the struct at `pointer`.
+template <class Config>
+void check_relations(const std::string& pointer, const Config& config, ConfigReport& report) {
+  const std::string object = pointer.substr(1);
+  Config::check_relations(config, [&](const char* field, const auto& value, const char* want, const char* other,
+                                      const auto& other_value) {
+    report.add(pointer + "/" + field, fmt::format("want {} {}.{} {}, got {}", want, object, other, other_value, value),
+               {pointer + "/" + other});
+  });
+}
+
 /// What no single field's range can say.
 void check(const PretrainConfig& config, ConfigReport& report) {
   const auto required = [&](const char* pointer, bool empty, const char* example) {
@@ -18,12 +29,10 @@ void check(const PretrainConfig& config, ConfigReport& report) {
   required("/data/train", config.data.train.empty(), "[\"train.shard\"]");
   required("/data/vocab_file", config.data.vocab_file.empty(), "\"vocab.txt\"");
 
-  if (config.model.hidden_size % config.model.num_attention_heads != 0) {
-    report.add("/model/num_attention_heads",
-               fmt::format("want a divisor of model.hidden_size {}, got {}", config.model.hidden_size,
-                           config.model.num_attention_heads),
-               {"/model/hidden_size"});
-  }
+  check_relations("/model", config.model, report);
+  check_relations("/optimizer", config.optimizer, report);
+  check_relations("/schedule", config.schedule, report);
+  check_relations("/amp", config.amp, report);
   if (config.global_batch_size % config.micro_batch_size != 0) {
     report.add("/micro_batch_size",
                fmt::format("want a divisor of global_batch_size {}, got {}", config.global_batch_size,
@@ -33,32 +42,6 @@ void check(const PretrainConfig& config, ConfigReport& report) {
   if (config.stop_at_step > config.max_steps) {
     report.add("/stop_at_step", fmt::format("want at most max_steps {}, got {}", config.max_steps, config.stop_at_step),
                {"/max_steps"});
-  }
-  if (config.schedule.type != "constant" && config.schedule.warmup_proportion >= 1.0) {
-    report.add("/schedule/warmup_proportion", "want less than 1: the schedule would end before its warm-up does",
-               {"/schedule/type"});
-  }
-  const OptimizerConfig& optimizer = config.optimizer;
-  if (optimizer.max_trust_ratio > 0.0 && optimizer.min_trust_ratio > optimizer.max_trust_ratio) {
-    report.add("/optimizer/min_trust_ratio",
-               fmt::format("want at most optimizer.max_trust_ratio {}, got {}", optimizer.max_trust_ratio,
-                           optimizer.min_trust_ratio),
-               {"/optimizer/max_trust_ratio"});
-  }
-  if (config.amp.min_scale > config.amp.init_scale) {
-    report.add("/amp/min_scale",
-               fmt::format("want at most amp.init_scale {}, got {}", config.amp.init_scale, config.amp.min_scale),
-               {"/amp/init_scale"});
-  }
-  if (config.amp.dynamic && config.amp.growth_factor <= 1.0) {
-    report.add("/amp/growth_factor",
-               fmt::format("want above 1 where amp.dynamic is true, got {}", config.amp.growth_factor),
-               {"/amp/dynamic"});
-  }
-  if (config.amp.dynamic && config.amp.backoff_factor >= 1.0) {
-    report.add("/amp/backoff_factor",
-               fmt::format("want below 1 where amp.dynamic is true, got {}", config.amp.backoff_factor),
-               {"/amp/dynamic"});
   }
   if (config.evaluate_every > 0 && config.data.validation.empty()) {
     report.add("/evaluate_every",

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/json_config.h"
+#include "app/threads.h"
 #include "data/config.h"
 #include "model/config.h"
 #include "optim/config.h"
@@ -104,7 +105,7 @@ struct PretrainConfig {
           "checkpoint directory whose weights the run starts from; empty = random", kPath);
     visit("initial_optimizer_state", self.initial_optimizer_state,
           "take the moments of initial_checkpoint too (phase 1 to phase 2); step and schedule start at 0");
-    visit("num_threads", self.num_threads, "CPU threads; 0 = all", 0, 4096);
+    visit("num_threads", self.num_threads, "CPU threads; 0 = all", 0, kMaxThreads);
     visit(
         "gradient_checkpointing", self.gradient_checkpointing,
         "compute each layer's activations again in backward instead of keeping them (NVIDIA: checkpoint_activations): "

@@ -20,28 +20,40 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxExtends = 16;
 constexpr std::string_view kEnvironmentPrefix = "BERT_CONFIG_";
 
+/// What tells a file from others in messages about circles; a pipe has no other name than `path`.
+fs::path identity(const std::string& path) {
+  std::error_code unnamed;
+  const fs::path canonical = fs::weakly_canonical(path, unnamed);
+  return unnamed ? fs::absolute(path) : canonical;
+}
+
+/// Where paths in the configuration at `path` begin: beside the file; with a pipe in the current directory.
+fs::path directory_of(const std::string& path) {
+  return fs::is_regular_file(path) ? fs::path(path).parent_path() : fs::path();
+}
+
 /// `text` at `path` with what it extends below it. `chain` has the files above.
 JsonNode resolve(const std::string& text, const std::string& path, std::vector<fs::path>& chain,
                  JsonProblems& problems) {
-  chain.push_back(fs::weakly_canonical(path));
+  chain.push_back(identity(path));
   auto source = std::make_shared<JsonSource>();
   source->name = path;
-  source->directory = fs::absolute(path).parent_path();
+  source->directory = fs::current_path() / directory_of(path);
   JsonNode tree = parse_json(text, source, problems);
-  const auto extends =
-      std::find_if(tree.members.begin(), tree.members.end(), [](const JsonMember& m) { return m.key == "extends"; });
-  if (extends == tree.members.end()) return tree;
+  const JsonNode* const extends = tree.find("extends");
+  if (extends == nullptr) return tree;
 
-  const JsonNode value = extends->value;
-  tree.members.erase(extends);
+  const JsonNode value = *extends;
+  std::erase_if(tree.members, [](const JsonMember& member) { return member.key == "extends"; });
   const auto refuse = [&](const std::string& message) {
     problems.list.push_back({value.place.str(), "/extends", message});
+    problems.incomplete = true;
     return tree;
   };
   if (value.kind != JsonNode::Kind::kString || value.text.empty())
     return refuse("want the path of a configuration, got " + value.got());
-  const std::string base_path = (fs::path(path).parent_path() / value.text).lexically_normal().string();
-  if (std::find(chain.begin(), chain.end(), fs::weakly_canonical(base_path)) != chain.end()) {
+  const std::string base_path = (directory_of(path) / value.text).lexically_normal().string();
+  if (std::find(chain.begin(), chain.end(), identity(base_path)) != chain.end()) {
     return refuse(base_path + " extends itself through this file; break the circle");
   }
   if (chain.size() >= kMaxExtends)

@@ -19,6 +19,7 @@
 #include "app/output_paths.h"
 #include "app/percentage.h"
 #include "app/standard_input.h"
+#include "app/threads.h"
 #include "data/error.h"
 #include "data/pretraining_data.h"
 #include "data/sentence_splitter.h"

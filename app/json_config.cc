@@ -114,6 +114,8 @@ class Binder {
         field.ranged ? "want a number in [" + shown(field.low) + ", " + shown(field.high) + "]" : "want a number";
     const bool number = node.kind == JsonNode::Kind::kInteger || node.kind == JsonNode::Kind::kNumber;
     if (!number || !std::isfinite(node.number)) return want + ", got " + node.got();
+    if (node.kind == JsonNode::Kind::kNumber && !node.fits)
+      return want + ", got " + node.got() + ", which does not fit a double";
     if (field.ranged && (node.number < field.low || node.number > field.high)) return want + ", got " + node.got();
     target = node.number;
     return "";

@@ -17,7 +17,7 @@ struct ConfigReport::Impl {
   std::vector<std::tuple<std::string, int64_t, int64_t>> order;  // of problems: source, line, column
   std::set<std::string> bad;                                     // pointers with a problem
   std::map<std::string, JsonPlace> places;                       // where a field's value came from
-  bool incomplete = false;                                       // a text ended early: no checks across fields
+  bool incomplete = false;                                       // as of JsonProblems: no checks across fields
   JsonPlace root;                                                // stands for what no source has set
 
   /// Problems that were found before any field was set.

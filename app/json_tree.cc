@@ -131,7 +131,9 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool number_float(number_float_t value, const string_t& text) override {
     const bool whole = text.find_first_of(".eE") == std::string::npos;  // an integer beyond uint64 comes as a float
     JsonNode& node = leaf(whole ? JsonNode::Kind::kInteger : JsonNode::Kind::kNumber, text);
-    node.fits = !whole;
+    const bool underflow =
+        value == 0 && text.substr(0, text.find_first_of("eE")).find_first_of("123456789") != std::string::npos;
+    node.fits = !whole && !underflow;
     node.number = value;
     return true;
   }

@@ -33,7 +33,7 @@ struct JsonNode {
   JsonPlace place;
   std::string text;  // a string's value; otherwise as written
   int64_t integer = 0;
-  bool fits = true;  // kInteger: in int64
+  bool fits = true;  // kInteger: in int64; kNumber: false when it is too near to 0 for a double
   double number = 0;
   std::vector<JsonNode> items;
   std::vector<JsonMember> members;
@@ -52,7 +52,7 @@ struct JsonMember {
 
 struct JsonProblems {
   std::vector<ConfigProblem> list;
-  bool incomplete = false;  // a text ended early: what is missing may stand in the rest
+  bool incomplete = false;  // a text ended early, or what it extends was not read: what is missing may stand there
 };
 
 inline constexpr int kMaxJsonDepth = 64;

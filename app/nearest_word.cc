@@ -1,6 +1,7 @@
 #include "app/nearest_word.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 
 namespace bert {
@@ -22,6 +23,11 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return d[a.size()][b.size()];
 }
 
+std::string lower_case(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
 }  // namespace
 
 std::string nearest_word(const std::string& word, const std::vector<std::string>& words) {
@@ -31,7 +37,7 @@ std::string nearest_word(const std::string& word, const std::vector<std::string>
   size_t best_distance = kFarthest + 1;
   if (word.size() > kLongestWord) return best;
   for (const std::string& candidate : words) {
-    const size_t distance = edit_distance(word, candidate);
+    const size_t distance = edit_distance(lower_case(word), lower_case(candidate));
     if (distance < best_distance && distance < candidate.size()) {
       best = candidate;
       best_distance = distance;

@@ -5,6 +5,9 @@
 
 namespace bert {
 
+/// Most processor threads that an option or a configuration may ask for.
+inline constexpr int64_t kMaxThreads = 1024;
+
 /// Sets LibTorch's number of threads for `threads` > 0; 0 leaves what LibTorch chose. More than four times the
 /// machine's own are cut to that, with a line on stderr: threads that wait in turns make a step minutes long.
 void use_threads(int64_t threads);

@@ -13,11 +13,13 @@
 #include <string>
 #include <string_view>
 
+#include "cuda_ext/config_checks.h"
+
 namespace bert {
 
 void check(const BertConfig& config) {
   std::string text;
-  for (const BertConfigProblem& problem : problems(config)) text += "\n  " + problem.message;
+  for (const std::string& problem : problems_of("", config)) text += "\n  " + problem;
   TORCH_CHECK(text.empty(), "BertConfig describes no model:", text);
 }
 

@@ -19,7 +19,7 @@
 
 namespace bert {
 
-/// Throws c10::Error that lists every problem of `config` (problems() in config.h).
+/// Throws c10::Error that lists every problem of `config`.
 void check(const BertConfig& config);
 
 /// The GELU that config.hidden_act names.

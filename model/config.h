@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
-#include <vector>
 
 namespace bert {
 
@@ -42,15 +41,13 @@ struct BertConfig {
     visit("init", self.init, "bert (truncated normal, Google's) or nvidia (the reference's variant)",
           std::initializer_list<const char*>{"bert", "nvidia"});
   }
-};
 
-struct BertConfigProblem {
-  std::string field;
-  std::string message;  // the value and what is allowed: "hidden_size is 0, must be from 1 to 65536"
+  /// Calls report(field, its value, what is wanted of it, another field, that one's value) where the two do not fit.
+  template <class Report>
+  static void check_relations(const BertConfig& self, Report&& report) {
+    if (self.num_attention_heads > 0 && self.hidden_size % self.num_attention_heads != 0)
+      report("num_attention_heads", self.num_attention_heads, "a divisor of", "hidden_size", self.hidden_size);
+  }
 };
-
-/// Everything that is wrong with `config`: fields in order, then what relates two of them. Empty when it describes a
-/// model.
-[[nodiscard]] std::vector<BertConfigProblem> problems(const BertConfig& config);
 
 }  // namespace bert

@@ -43,15 +43,15 @@ struct OptimizerConfig {
     visit("weight_decay", self.weight_decay, "decay, but for the parameters of no_decay", 0.0, 10.0);
     visit("max_grad_norm", self.max_grad_norm, "global gradient norm above which gradients are scaled down; 0 = never",
           0.0, 1e9);
-    visit("bias_correction", self.bias_correction, "divide the moments by 1 - beta^step; bert_adam never does");
-    visit("use_nvlamb", self.use_nvlamb, "lamb: trust ratio on every tensor, also without weight decay");
-    visit("grad_averaging", self.grad_averaging, "lamb: first moment adds (1 - beta1) g instead of g");
+    visit("bias_correction", self.bias_correction, "not bert_adam: divide the moments by 1 - beta^step");
+    visit("use_nvlamb", self.use_nvlamb, "lamb only: trust ratio on every tensor, also without weight decay");
+    visit("grad_averaging", self.grad_averaging, "lamb only: first moment adds (1 - beta1) g instead of g");
     visit("decoupled_weight_decay", self.decoupled_weight_decay,
-          "lamb: decay in the update; false adds it to the gradient (L2)");
+          "lamb only: decay in the update; false adds it to the gradient (L2), as type adam does");
     visit("eps_inside_sqrt", self.eps_inside_sqrt, "sqrt(second moment + eps) instead of sqrt(second moment) + eps");
-    visit("min_trust_ratio", self.min_trust_ratio, "lamb: the trust ratio is at least this", 0.0, 1e9);
+    visit("min_trust_ratio", self.min_trust_ratio, "lamb only: the trust ratio is at least this", 0.0, 1e9);
     visit("max_trust_ratio", self.max_trust_ratio,
-          "lamb: the trust ratio is at most this (DeepSpeed: 10, with 0.01 the least); 0 = no bound", 0.0, 1e9);
+          "lamb only: the trust ratio is at most this (DeepSpeed: 10, with 0.01 the least); 0 = no bound", 0.0, 1e9);
     visit("layer_lr_decay", self.layer_lr_decay,
           "each layer's rate is that of the layer above times this, embeddings last; 1 = one rate for all", 0.001, 1.0);
     visit("no_decay", self.no_decay, "parameters with one of these in their name do not decay");
@@ -61,6 +61,27 @@ struct OptimizerConfig {
     visit("average", self.average,
           "gradient of a step: micro_batches (mean of means) or masked_tokens (exactly the large batch)",
           std::initializer_list<const char*>{"micro_batches", "masked_tokens"});
+  }
+
+  /// Calls report(field, its value, what is wanted of it, another field, that one's value) where the two do not fit.
+  template <class Report>
+  static void check_relations(const OptimizerConfig& self, Report&& report) {
+    static const OptimizerConfig defaults;
+    const auto only = [&](bool used, const char* name, auto OptimizerConfig::*field, const char* want) {
+      if (!used && self.*field != defaults.*field) report(name, self.*field, want, "type", self.type);
+    };
+    const bool lamb = self.type == "lamb";
+    constexpr const char* kForLamb = "the default (only lamb uses it) with";
+    only(lamb, "use_nvlamb", &OptimizerConfig::use_nvlamb, kForLamb);
+    only(lamb, "grad_averaging", &OptimizerConfig::grad_averaging, kForLamb);
+    only(lamb, "decoupled_weight_decay", &OptimizerConfig::decoupled_weight_decay,
+         "the default (only lamb uses it; for L2 choose adam) with");
+    only(lamb, "min_trust_ratio", &OptimizerConfig::min_trust_ratio, kForLamb);
+    only(lamb, "max_trust_ratio", &OptimizerConfig::max_trust_ratio, kForLamb);
+    only(self.type != "bert_adam", "bias_correction", &OptimizerConfig::bias_correction,
+         "the default (bert_adam never corrects) with");
+    if (self.max_trust_ratio > 0.0 && self.min_trust_ratio > self.max_trust_ratio)
+      report("min_trust_ratio", self.min_trust_ratio, "at most", "max_trust_ratio", self.max_trust_ratio);
   }
 };
 
@@ -76,8 +97,22 @@ struct ScheduleConfig {
           "constant, or NVIDIA's for PaddlePaddle and TensorFlow",
           std::initializer_list<const char*>{"poly", "poly_rebased", "linear", "cosine", "constant", "paddle",
                                              "tensorflow", "tensorflow_adam"});
-    visit("warmup_proportion", self.warmup_proportion, "share of max_steps spent warming up", 0.0, 1.0);
-    visit("degree", self.degree, "poly, poly_rebased, tensorflow: exponent of the decay", 0.0, 10.0);
+    visit("warmup_proportion", self.warmup_proportion, "share of max_steps spent warming up; below 1, but for constant",
+          0.0, 1.0);
+    visit("degree", self.degree, "poly, poly_rebased and tensorflow only: exponent of the decay", 0.0, 10.0);
+  }
+
+  /// Calls report(field, its value, what is wanted of it, another field, that one's value) where the two do not fit.
+  template <class Report>
+  static void check_relations(const ScheduleConfig& self, Report&& report) {
+    const bool has_degree = self.type == "poly" || self.type == "poly_rebased" || self.type == "tensorflow";
+    if (!has_degree && self.degree != ScheduleConfig().degree) {
+      report("degree", self.degree, "the default (only poly, poly_rebased and tensorflow use it) with", "type",
+             self.type);
+    }
+    if (self.type != "constant" && self.warmup_proportion >= 1.0)
+      report("warmup_proportion", self.warmup_proportion, "less than 1 (a schedule goes on after its warm-up) with",
+             "type", self.type);
   }
 };
 
@@ -103,11 +138,20 @@ struct AmpConfig {
     visit("max_consecutive_skips", self.max_consecutive_skips,
           "a run that skips this many steps in a row stops, in any precision; 0 = never", 0, 1000000000);
   }
+
+  /// Calls report(field, its value, what is wanted of it, another field, that one's value) where the two do not fit.
+  template <class Report>
+  static void check_relations(const AmpConfig& self, Report&& report) {
+    if (self.dynamic && self.growth_factor <= 1.0)
+      report("growth_factor", self.growth_factor, "above 1 with", "dynamic", self.dynamic);
+    if (self.dynamic && self.backoff_factor >= 1.0)
+      report("backoff_factor", self.backoff_factor, "below 1 with", "dynamic", self.dynamic);
+    if (self.min_scale > self.init_scale) report("min_scale", self.min_scale, "at most", "init_scale", self.init_scale);
+  }
 };
 
-/// Throws c10::Error naming the option, its value and its range (NaN is in no range), or the accepted words; also when
-/// a bound is above its opposite (min_trust_ratio, min_scale), and where a dynamic loss scale would not move
-/// (growth_factor or backoff_factor 1).
+/// Throws c10::Error that lists every problem: a value out of its range (NaN is in none) or a word that is not
+/// accepted, and what check_relations() reports.
 void validate(const OptimizerConfig& config);
 void validate(const ScheduleConfig& config);
 void validate(const AmpConfig& config);

@@ -309,9 +309,9 @@ TEST_CASE("GradScaler refuses events out of order", "[optim]") {
   CHECK_THROWS_WITH(GradScaler({.init_scale = -1.0}, at::kCPU), testing::Contains("amp.init_scale is -1"));
   CHECK_THROWS_WITH(GradScaler({.backoff_factor = 1.5}, at::kCPU), testing::Contains("amp.backoff_factor is 1.5"));
   CHECK_THROWS_WITH(GradScaler({.growth_factor = 1.0}, at::kCPU),
-                    testing::Contains("amp.growth_factor is 1, expected above 1 where amp.dynamic is true"));
+                    testing::Contains("amp.growth_factor is 1, expected above 1 with dynamic true"));
   CHECK_THROWS_WITH(GradScaler({.backoff_factor = 1.0}, at::kCPU),
-                    testing::Contains("amp.backoff_factor is 1, expected below 1 where amp.dynamic is true"));
+                    testing::Contains("amp.backoff_factor is 1, expected below 1 with dynamic true"));
   CHECK_THROWS_WITH(GradScaler({.growth_interval = 0}, at::kCPU), testing::Contains("amp.growth_interval is 0"));
   CHECK_THROWS_WITH(GradScaler({.init_scale = 4.0, .min_scale = 8.0}, at::kCPU),
                     testing::Contains("amp.min_scale is 8, expected at most init_scale 4"));

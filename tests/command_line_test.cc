@@ -106,6 +106,8 @@ TEST_CASE("The nearest word is at most two edits away", "[unit]") {
   const std::vector<std::string> words = {"list", "verify", "diff"};
   CHECK(nearest_word("lits", words) == "list");
   CHECK(nearest_word("verfy", words) == "verify");
+  CHECK(nearest_word("LIST", words) == "list");
+  CHECK(nearest_word("FP16", {"bf16", "fp16"}) == "fp16");
   CHECK(nearest_word("bogus", words).empty());
   CHECK(nearest_word("", words).empty());
 }

@@ -1,5 +1,8 @@
 #include "app/config.h"
 
+#include <unistd.h>
+
+#include <array>
 #include <cstdlib>
 #include <fstream>
 
@@ -58,6 +61,21 @@ TEST_CASE("Paths are relative to the file that names them, overrides to the curr
   CHECK(config.data.vocab_file == directory.path("base/v"));
   CHECK(config.data.validation == std::vector<std::string>{(std::filesystem::current_path() / "x.shard").string()});
   CHECK(config.initial_checkpoint == directory.path("elsewhere"));
+}
+
+TEST_CASE("A configuration may come from a pipe; its paths begin in the current directory", "[unit][config]") {
+  const TemporaryDirectory directory;
+  write(directory.path("base.json"), with(R"("log_every": 20)"));
+  const std::string text = R"({"extends": ")" + directory.path("base.json") + R"(", "initial_checkpoint": "first"})";
+  std::array<int, 2> ends{};
+  REQUIRE(pipe(ends.data()) == 0);
+  REQUIRE(::write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  close(ends[1]);
+  const PretrainConfig config = load_pretrain_config("/dev/fd/" + std::to_string(ends[0]));
+  close(ends[0]);
+  CHECK(config.log_every == 20);
+  CHECK(config.run_directory == directory.path("run"));
+  CHECK(config.initial_checkpoint == (std::filesystem::current_path() / "first").string());
 }
 
 TEST_CASE("A resolved configuration reads back as itself", "[unit][config]") {

@@ -378,6 +378,12 @@ TEST_CASE("Hyper-parameters out of range are refused with value and range", "[op
   refused({.max_trust_ratio = nan}, "optimizer.max_trust_ratio is nan");
   refused({.min_trust_ratio = 2.0, .max_trust_ratio = 1.0},
           "optimizer.min_trust_ratio is 2, expected at most max_trust_ratio 1");
+  refused(
+      {.type = "adamw", .use_nvlamb = true, .decoupled_weight_decay = false},
+      "optimizer.use_nvlamb is true, expected the default (only lamb uses it) with type adamw\n"
+      "optimizer.decoupled_weight_decay is false, expected the default (only lamb uses it; for L2 choose adam) with "
+      "type adamw");
+  refused({.type = "bert_adam", .bias_correction = false}, "optimizer.bias_correction is false, expected the default");
   refused({.layer_lr_decay = 0.0}, "optimizer.layer_lr_decay is 0, expected 0.001 to 1");
   refused({.layer_lr_decay = 1.1}, "optimizer.layer_lr_decay is 1.1, expected 0.001 to 1");
   CHECK_THROWS_WITH(Lamb({{.parameters = parameters, .lr_scale = 0.0}}, {}), testing::Contains("lr_scale is 0"));

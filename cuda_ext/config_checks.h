@@ -1,0 +1,57 @@
+// What is wrong with an options struct, found through its list of fields (visit_fields) and what relates two of them
+// (check_relations).
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace bert {
+
+/// Visits the fields of a configuration: a number must lie in its range (NaN is in none), a word be one of those that
+/// are accepted.
+class FieldCheck {
+ public:
+  FieldCheck(std::string prefix, std::vector<std::string>& problems)
+      : prefix_(std::move(prefix)), problems_(problems) {}
+
+  template <class T>
+  void operator()(const char* /*name*/, const T& /*value*/, const char* /*help*/) {}
+
+  template <class T, class Bound>
+  void operator()(const char* name, const T& value, const char* help, Bound low, Bound high) {
+    if (value >= static_cast<T>(low) && value <= static_cast<T>(high)) return;
+    problems_.push_back(fmt::format("{}{} is {}, expected {} to {} ({})", prefix_, name, value, low, high, help));
+  }
+
+  void operator()(const char* name, const std::string& value, const char* /*help*/,
+                  std::initializer_list<const char*> words) {
+    if (std::find(words.begin(), words.end(), value) != words.end()) return;
+    problems_.push_back(
+        fmt::format("{}{} is \"{}\", expected one of: {}", prefix_, name, value, fmt::join(words, ", ")));
+  }
+
+ private:
+  std::string prefix_;
+  std::vector<std::string>& problems_;
+};
+
+/// Every problem of `config`, fields first, then relations: "optimizer.lr is -1, expected 0 to 10 (peak learning
+/// rate)" for the prefix "optimizer.".
+template <class Config>
+std::vector<std::string> problems_of(const std::string& prefix, const Config& config) {
+  std::vector<std::string> problems;
+  Config::visit_fields(config, FieldCheck(prefix, problems));
+  Config::check_relations(
+      config, [&](const char* name, const auto& value, const char* want, const char* other, const auto& other_value) {
+        problems.push_back(fmt::format("{}{} is {}, expected {} {} {}", prefix, name, value, want, other, other_value));
+      });
+  return problems;
+}
+
+}  // namespace bert
