@@ -24,6 +24,7 @@
 #include "data/pretraining_data.h"
 #include "data/sentence_splitter.h"
 #include "data/shard.h"
+#include "data/text_input.h"
 #include "data/tokenizer.h"
 #include "data/unicode.h"
 
@@ -156,6 +157,8 @@ int create(int argc, char** argv) {
   };
   Corpus corpus = read_documents(options.input, *tokenizer, read);
   const CorpusStatistics& statistics = corpus.statistics;
+  if (statistics.invalid_sequences > 0)
+    fmt::print(stderr, "bert data create: dropped {} invalid UTF-8 sequences\n", statistics.invalid_sequences);
   Json summary = {
       {"documents", statistics.documents},
       {"sentences", statistics.sentences},
@@ -193,6 +196,8 @@ int split(int argc, char** argv) {
       "bert data split");
   if (!parse_command_line(app, argc, argv)) return kOk;
   std::string text = read_standard_input();
+  check_is_plain_text("standard input", text);
+  check_share_of_invalid("standard input", text, count_invalid_utf8(text));
   const int64_t invalid = drop_invalid_utf8(text);
   if (invalid > 0) fmt::print(stderr, "bert data split: dropped {} invalid UTF-8 sequences\n", invalid);
   split_prose(text, [](std::string_view line) { std::cout << line << '\n'; });

@@ -14,7 +14,7 @@
 namespace bert {
 namespace {
 
-/// Drops the lines of steps after `last_step`, and what is no line of JSON. Returns `path`.
+/// Drops the lines of steps after `last_step`, and what is no line of metrics. Returns `path`.
 const std::string& without_later_lines(const std::string& path, int64_t last_step) {
   if (!std::filesystem::exists(path)) return path;
   const std::string old = read_file(path);
@@ -22,7 +22,9 @@ const std::string& without_later_lines(const std::string& path, int64_t last_ste
   for (size_t begin = 0, end; (end = old.find('\n', begin)) != std::string::npos; begin = end + 1) {
     const std::string line = old.substr(begin, end - begin);
     const auto parsed = nlohmann::json::parse(line, nullptr, false);
-    if (parsed.is_object() && parsed.value("step", int64_t{0}) <= last_step) kept += line + "\n";
+    if (!parsed.is_object()) continue;
+    const auto step = parsed.value("step", nlohmann::json(0));
+    if (step.is_number_integer() && step.get<int64_t>() <= last_step) kept += line + "\n";
   }
   if (kept == old) return path;
   AtomicFile file(path);

@@ -14,6 +14,8 @@
 #include "app/standard_input.h"
 #include "data/error.h"
 #include "data/files.h"
+#include "data/io_errors.h"
+#include "data/text_input.h"
 #include "data/unicode.h"
 #include "model/torchscript.h"
 
@@ -55,6 +57,7 @@ struct Text {
 std::vector<Text> read_texts(const std::string& input) {
   const std::string name = input == "-" ? "standard input" : input;
   std::istringstream stream(input == "-" ? read_standard_input() : read_file(input));
+  check_is_plain_text(name, stream.view());
   std::vector<Text> texts;
   int64_t number = 0;
   for (std::string line; std::getline(stream, line);) {
@@ -144,12 +147,19 @@ int export_command(int argc, char** argv) {
   add_raw_weights(app, weights);
   if (!parse_command_line(app, argc, argv)) return kOk;
   check_outputs({{"--output", output}}, {});
+  std::error_code unseen;
+  if (std::filesystem::is_regular_file(checkpoint_path, unseen))
+    throw InputMissing(checkpoint_path + ": is a file; name the checkpoint or run directory to export");
   const Checkpoint checkpoint = load_model(resolve_checkpoint(checkpoint_path), weights);
   const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, checkpoint_path + "/state.json");
   BertForPreTraining model(config.model);
   load_state_dict(*model, checkpoint.model);
   model->eval();
   const auto dtype = precision == "fp16" ? torch::kHalf : precision == "bf16" ? torch::kBFloat16 : torch::kFloat;
+  int64_t needed = 0;
+  for (const torch::Tensor& parameter : model->parameters())
+    needed += parameter.numel() * static_cast<int64_t>(c10::elementSize(dtype));
+  check_free_space(output, needed, "the export");
   if (format == "safetensors") {
     model->to(dtype);
     save_safetensors(output, state_dict(*model));

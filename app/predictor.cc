@@ -59,11 +59,16 @@ void Predictor::load_checkpoint_directory(const std::string& directory, WeightsK
 
 void Predictor::load_export(const std::string& file) {
   std::istringstream bytes(read_file(file));
+  if (!bytes.view().starts_with("PK")) {  // an archive of zip
+    throw DataError(file +
+                    ": is no TorchScript file. Name one that `bert export` wrote, or a checkpoint or run directory; "
+                    "safetensors have no vocabulary");
+  }
   ExtraFiles extra = {{"config.json", ""}, {"vocab.txt", ""}, {kTokenizerFile, ""}};
   try {
     script_ = load_torchscript(bytes, extra);
   } catch (const c10::Error& error) {
-    throw DataError(file + ": is not a TorchScript file: " + error.what_without_backtrace());
+    throw DataError(file + ": is no TorchScript file, or a damaged one: " + error.what_without_backtrace());
   }
   const auto config = nlohmann::json::parse(extra["config.json"], nullptr, false);
   if (!config.is_object() || extra["vocab.txt"].empty()) {

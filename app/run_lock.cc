@@ -6,10 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 
-#include "data/error.h"
+#include "data/io_errors.h"
 
 namespace bert {
 namespace {
@@ -27,24 +26,24 @@ std::string holder_of(int descriptor) {
 RunLock::RunLock(const std::string& run_directory) {
   std::error_code error;
   std::filesystem::create_directories(run_directory, error);
-  if (error) throw IoError(fmt::format("{}: cannot create the run directory: {}", run_directory, error.message()));
+  if (error) throw_io_error(run_directory, "create the run directory", error.value());
   const std::string path = run_directory + "/lock";
   descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) throw IoError(fmt::format("{}: cannot open: {}", path, std::strerror(errno)));
+  if (descriptor_ < 0) throw_io_error(path, "open", errno);
   if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
     const int reason = errno;
     const std::string holder = holder_of(descriptor_);
     close(descriptor_);
-    if (reason != EWOULDBLOCK) throw IoError(fmt::format("{}: cannot lock: {}", path, std::strerror(reason)));
+    if (reason != EWOULDBLOCK) throw_io_error(path, "lock", reason);
     throw RunLocked(fmt::format("{}: in use by process {}. Wait for it, end it, or choose another run_directory.",
                                 run_directory, holder));
   }
   const std::string pid = std::to_string(getpid()) + "\n";
-  if (ftruncate(descriptor_, 0) != 0 ||
-      pwrite(descriptor_, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+  if (pwrite(descriptor_, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size()) ||
+      ftruncate(descriptor_, static_cast<off_t>(pid.size())) != 0) {
     const int reason = errno;
     close(descriptor_);
-    throw IoError(fmt::format("{}: cannot write: {}", path, std::strerror(reason)));
+    throw_io_error(path, "write", reason, pid.size());
   }
 }
 

@@ -19,6 +19,7 @@
 #include "app/percentage.h"
 #include "data/error.h"
 #include "data/files.h"
+#include "data/text_input.h"
 #include "data/tokenizer.h"
 #include "data/wordpiece_trainer.h"
 
@@ -32,11 +33,14 @@ template <class Handle>
 void for_each_input_line(Handle&& handle) {
   std::string buffer(2 * kBufferBytes, '\0');
   size_t begin = 0, end = 0;  // what is read and not handled
+  bool first = true;
   for (;;) {
     const ssize_t got = ::read(STDIN_FILENO, buffer.data() + end, buffer.size() - end);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw IoError(fmt::format("standard input: cannot read: {}", std::strerror(errno)));
     if (got == 0) break;
+    if (first) check_is_plain_text("standard input", {buffer.data(), static_cast<size_t>(got)});
+    first = false;
     size_t unseen = end;
     end += static_cast<size_t>(got);
     const std::string_view text(buffer.data(), end);
@@ -135,12 +139,14 @@ class LineTokenizer {
 
 /// Gives the files to the trainer in parts that end with a line, and tells how far it is. Returns the number of invalid
 /// UTF-8 sequences.
-int64_t add_texts(const std::vector<std::unique_ptr<MappedFile>>& files, int64_t bytes, WordPieceTrainer& trainer) {
+int64_t add_texts(const std::vector<std::string>& names, const std::vector<std::unique_ptr<MappedFile>>& files,
+                  int64_t bytes, WordPieceTrainer& trainer) {
   constexpr size_t kPartBytes = 16 << 20;
   Percentage percentage;
   int64_t invalid = 0, done = 0;
-  for (const auto& file : files) {
-    for (std::string_view rest = file->view(); !rest.empty();) {
+  for (size_t i = 0; i < files.size(); ++i) {
+    const int64_t invalid_before = invalid;
+    for (std::string_view rest = files[i]->view(); !rest.empty();) {
       const size_t feed = rest.size() > kPartBytes ? rest.find('\n', kPartBytes) : std::string_view::npos;
       const std::string_view part = rest.substr(0, feed == std::string_view::npos ? feed : feed + 1);
       rest.remove_prefix(part.size());
@@ -148,6 +154,7 @@ int64_t add_texts(const std::vector<std::unique_ptr<MappedFile>>& files, int64_t
       done += static_cast<int64_t>(part.size());
       percentage.update("reading", static_cast<double>(done) / static_cast<double>(bytes));
     }
+    check_share_of_invalid(names[i], files[i]->view(), invalid - invalid_before);
   }
   return invalid;
 }
@@ -211,11 +218,16 @@ int vocab_command(int argc, char** argv) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<MappedFile>> files;  // all are opened before the first is read
   int64_t bytes = 0;
-  for (const std::string& input : inputs) bytes += files.emplace_back(std::make_unique<MappedFile>(input))->size();
+  for (const std::string& input : inputs) {
+    files.push_back(std::make_unique<MappedFile>(input));
+    check_is_plain_text(input, files.back()->view());
+    bytes += files.back()->size();
+  }
   AtomicFile file(output);  // a directory that cannot be written to is told at once
   fmt::print(stderr, "bert vocab: reading {:.1f} MB\n", 1e-6 * static_cast<double>(bytes));
   WordPieceTrainer trainer(config);
-  const int64_t invalid = add_texts(files, bytes, trainer);
+  const int64_t invalid = add_texts(inputs, files, bytes, trainer);
+  if (trainer.words() == 0) throw_no_text(inputs, bytes);
   if (invalid > 0) fmt::print(stderr, "bert vocab: dropped {} invalid UTF-8 sequences\n", invalid);
   fmt::print(stderr, "bert vocab: learning {} tokens from {} different words\n", config.vocab_size, trainer.words());
   const std::vector<std::string> tokens = trainer.train();

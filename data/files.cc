@@ -5,7 +5,6 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -20,6 +19,7 @@
 #include <system_error>
 
 #include "data/error.h"
+#include "data/io_errors.h"
 
 namespace bert {
 namespace {
@@ -29,23 +29,13 @@ std::string directory_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-/// Throws for the errno value `error` of a failed `action` on `path`; `needed` bytes were still to be written.
-[[noreturn]] void throw_io_error(const std::string& path, const char* action, int error, size_t needed = 0) {
-  if (error == ENOSPC || error == EDQUOT) {
-    struct statvfs disk {};
-    const bool known = statvfs(directory_of(path).c_str(), &disk) == 0;
-    throw IoError(
-        fmt::format("{}: cannot {}: {}: {} bytes more are needed, {} are free. Free some space or write elsewhere.",
-                    path, action, error == ENOSPC ? "the disk is full" : "the quota is used up", needed,
-                    known ? std::to_string(uint64_t{disk.f_bavail} * disk.f_frsize) : "an unknown number"));
-  }
-  throw IoError(fmt::format("{}: cannot {}: {}", path, action, std::strerror(error)));
-}
-
 Descriptor open_to_read(const std::string& path) {
   Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file) return file;
-  if (errno == ENOENT || errno == ENOTDIR) throw InputMissing(path + ": no such file");
+  if (errno == ENOENT || errno == ENOTDIR) {
+    throw InputMissing(path + ": no such file" +
+                       (path == "-" ? "; standard input is not read here: write it to a file, and name that" : ""));
+  }
   throw_io_error(path, "open", errno);
 }
 
@@ -222,7 +212,11 @@ MappedFile::MappedFile(const std::string& path) {
   const Descriptor file = open_to_read(path);
   struct stat status {};
   if (fstat(file.get(), &status) != 0) throw_io_error(path, "map", errno);
-  if (!S_ISREG(status.st_mode)) throw IoError(path + ": cannot map: not a regular file");
+  if (!S_ISREG(status.st_mode)) {
+    throw IoError(fmt::format("{}: cannot map: it is a {}, not a regular file. {}", path, kind_of(status.st_mode),
+                              S_ISDIR(status.st_mode) ? "Name the files in it, for example " + path + "/*.txt."
+                                                      : "Write what it gives to a file, and name that."));
+  }
   size_ = status.st_size;
   data_ = "";
   if (size_ == 0) return;  // an empty mapping is an error to mmap

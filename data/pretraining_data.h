@@ -57,7 +57,7 @@ struct ReadOptions {
 
 /// Reads and tokenizes text with one sentence per line and empty lines between documents; as in Google's script a
 /// document goes on from one file into the next when no empty line is between. CRLF and a byte order mark are taken as
-/// such. Throws InputMissing, IoError, and DataError when there is no text at all.
+/// such. Throws InputMissing, IoError, and DataError when there is no text at all, or something else (text_input.h).
 Corpus read_documents(const std::vector<std::string>& paths, const Tokenizer& tokenizer, const ReadOptions& options);
 
 /// Takes whole documents out of `documents` for validation: those whose place in the corpus hashes, with `seed`, below

@@ -7,6 +7,7 @@
 #include "data/files.h"
 #include "data/pretraining_data.h"
 #include "data/sentence_splitter.h"
+#include "data/text_input.h"
 #include "data/unicode.h"
 
 namespace bert {
@@ -52,6 +53,9 @@ class CorpusReader {
     copies_.clear();
     block_bytes_ = 0;
   }
+
+  /// Invalid UTF-8 in what has been flushed.
+  [[nodiscard]] int64_t invalid_sequences() const { return corpus_.statistics.invalid_sequences; }
 
   Corpus finish(int64_t bytes) {
     end_document();
@@ -127,10 +131,13 @@ Corpus read_documents(const std::vector<std::string>& paths, const Tokenizer& to
   int64_t all_bytes = 0, done_bytes = 0;
   for (const std::string& path : paths) {
     files.push_back(std::make_unique<MappedFile>(path));
+    check_is_plain_text(path, files.back()->view());
     all_bytes += files.back()->size();
   }
   CorpusReader reader(tokenizer, options.num_threads);
-  for (const auto& file : files) {
+  for (size_t i = 0; i < files.size(); ++i) {
+    const MappedFile* const file = files[i].get();
+    const int64_t invalid_before = reader.invalid_sequences();
     int64_t told_bytes = 0;
     const auto tell = [&](int64_t bytes) {
       if (options.progress && bytes - told_bytes >= static_cast<int64_t>(kBlockBytes)) {
@@ -160,15 +167,12 @@ Corpus read_documents(const std::vector<std::string>& paths, const Tokenizer& to
       }
     }
     reader.flush();
+    check_share_of_invalid(paths[i], file->view(), reader.invalid_sequences() - invalid_before);
     done_bytes += file->size();
     if (options.progress) options.progress(done_bytes, all_bytes);
   }
   Corpus corpus = reader.finish(all_bytes);
-  if (corpus.documents.empty()) {
-    throw DataError((paths.empty() ? std::string("no input") : paths.front()) +
-                    ": no text: nothing but white space in " + std::to_string(paths.size()) + " file(s), " +
-                    std::to_string(all_bytes) + " bytes");
-  }
+  if (corpus.documents.empty()) throw_no_text(paths, all_bytes);
   return corpus;
 }
 

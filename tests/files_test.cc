@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "data/error.h"
+#include "data/io_errors.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -185,6 +186,15 @@ TEST_CASE("AppendedFile adds whole pieces, and none that does not fit", "[unit][
       AppendedFile("/dev/full").write("some bytes"),
       Contains("/dev/full: cannot write: the disk is full: 10 bytes more are needed") && Contains("free"));
   CHECK_THROWS_WITH(AppendedFile(directory.path("no/file")), Contains("No such file"));
+}
+
+TEST_CASE("Too little free space is told before anything is written", "[unit][files]") {
+  const TemporaryDirectory directory;
+  CHECK_NOTHROW(check_free_space(directory.path("file"), 1, "an export"));
+  CHECK_THROWS_WITH(
+      check_free_space(directory.path("file"), INT64_MAX, "an export"),
+      Contains(directory.path("file") + ": the disk is full: an export needs 9223372036854775807 bytes, ") &&
+          Contains("are free"));
 }
 
 TEST_CASE("sync_path takes files and directories", "[unit][files]") {

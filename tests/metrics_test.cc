@@ -16,7 +16,7 @@ TEST_CASE("metrics.jsonl forgets what came after the checkpoint that a run goes 
   }
   {
     AtomicFile torn(path);
-    torn.write("{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"st");  // killed while it wrote
+    torn.write("{\"step\":1}\n{\"step\":\"x\"}\n{\"step\":2}\n{\"step\":3}\n{\"st");  // killed while it wrote
     torn.commit();
   }
   {

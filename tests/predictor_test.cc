@@ -15,6 +15,7 @@
 #include "tests/testing.h"
 
 using namespace bert;
+using bert::testing::Contains;
 using bert::testing::TemporaryDirectory;
 
 namespace {
@@ -100,6 +101,22 @@ TEST_CASE("Rows of the model that no token has are never filled in", "[predict]"
     for (const Filler& filler : filling.masks.front()) sum += filler.score;
     CHECK(sum == bert::testing::Approx(1));
   }
+}
+
+TEST_CASE("What is no checkpoint is told, with what predict and export take", "[predict]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory), file = directory.path("bert.safetensors");
+  REQUIRE(run_export(checkpoint, file, "safetensors") == 0);
+  for (const std::string& path : {file, checkpoint + "/model.safetensors"}) {
+    CHECK_THROWS_WITH(Predictor(path),
+                      Contains(path + ": is no TorchScript file. Name one that `bert export` wrote, or a "
+                                      "checkpoint or run directory"));
+  }
+  std::ofstream(directory.path("torn.pt")) << "PK\x03\x04";
+  CHECK_THROWS_WITH(Predictor(directory.path("torn.pt")),
+                    Contains("torn.pt: is no TorchScript file, or a damaged one"));
+  CHECK_THROWS_WITH(run_export(file, directory.path("out.pt")),
+                    Contains(file + ": is a file; name the checkpoint or run directory to export"));
 }
 
 TEST_CASE("Features have a vector per token and a pooled one", "[predict]") {
