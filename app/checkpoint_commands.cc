@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -25,7 +24,21 @@ int64_t total_bytes(const Manifest& manifest) {
   return bytes;
 }
 
-void list(const std::string& run_directory) {
+/// The checkpoints of the run in `path`, oldest first; none when it is no run directory.
+std::vector<CheckpointEntry> checkpoints_of_run(const std::string& path) {
+  std::error_code unseen;
+  if (fs::exists(path + "/" + kManifestFile, unseen) || !fs::is_directory(path + "/checkpoints", unseen)) return {};
+  std::vector<CheckpointEntry> checkpoints = list_checkpoints(path);
+  if (checkpoints.empty()) throw InputMissing(path + ": the run has no checkpoint yet");
+  return checkpoints;
+}
+
+int list(int argc, char** argv) {
+  CLI::App app("A line of JSON for every checkpoint of a run, oldest first, each verified.", "bert checkpoint list");
+  app.footer("Example: bert checkpoint list runs/first");
+  std::string run_directory;
+  app.add_option("RUN_DIRECTORY", run_directory, "run directory")->required();
+  if (!parse_command_line(app, argc, argv)) return kOk;
   if (!fs::is_directory(run_directory)) throw InputMissing(run_directory + ": no such run directory");
   if (!fs::is_directory(run_directory + "/checkpoints") && !fs::exists(run_directory + "/config.json")) {
     throw InputMissing(run_directory + ": is no run directory: it has neither checkpoints/ nor config.json");
@@ -41,22 +54,31 @@ void list(const std::string& run_directory) {
     }
     fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
+  return kOk;
 }
 
-void verify(const std::string& path) {
-  std::vector<std::string> directories = {path};
-  if (!fs::exists(path + "/" + kManifestFile) && fs::is_directory(path + "/checkpoints")) {  // a whole run
-    directories.clear();
-    for (const CheckpointEntry& entry : list_checkpoints(path)) directories.push_back(entry.directory);
-    if (directories.empty()) throw InputMissing(path + ": the run has no checkpoint yet");
+void verify_directory(const std::string& directory) {
+  const Manifest manifest = verify_checkpoint(directory);
+  size_t tensors = 0;
+  for (const auto& [name, entry] : manifest) tensors += entry.tensors.size();
+  fmt::print("{}: valid, {} files, {} tensors, {} bytes\n", directory, manifest.size(), tensors, total_bytes(manifest));
+}
+
+int verify(int argc, char** argv) {
+  CLI::App app("Compares every byte with the manifest; 65 damaged, 66 something is missing.", "bert checkpoint verify");
+  app.footer("Example: bert checkpoint verify runs/first/latest");
+  std::vector<std::string> paths;
+  app.add_option("PATH", paths, "checkpoint or run directories")->required();
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  for (const std::string& path : paths) {
+    std::error_code unseen;
+    if (fs::is_regular_file(path, unseen))
+      throw InputMissing(path + ": is a file; name the checkpoint directory that has it, or a run directory");
+    const std::vector<CheckpointEntry> checkpoints = checkpoints_of_run(path);
+    for (const CheckpointEntry& entry : checkpoints) verify_directory(entry.directory);
+    if (checkpoints.empty()) verify_directory(path);
   }
-  for (const std::string& directory : directories) {
-    const Manifest manifest = verify_checkpoint(directory);
-    size_t tensors = 0;
-    for (const auto& [name, entry] : manifest) tensors += entry.tensors.size();
-    fmt::print("{}: valid, {} files, {} tensors, {} bytes\n", directory, manifest.size(), tensors,
-               total_bytes(manifest));
-  }
+  return kOk;
 }
 
 /// Prints what differs between two safetensors files and returns how many tensors do.
@@ -90,8 +112,24 @@ std::string file_of(const std::string& path, const std::string& name) {
   throw InputMissing(path + ": is no checkpoint directory: it has no " + name + "; name one like runs/first/latest");
 }
 
+/// `path`, or the newest checkpoint of the run that it is.
+std::string checkpoint_of(const std::string& path) {
+  const std::vector<CheckpointEntry> checkpoints = checkpoints_of_run(path);
+  return checkpoints.empty() ? path : checkpoints.back().directory;
+}
+
 /// Two checkpoints in all of their tensors; a checkpoint and a file in those of one kind.
-void diff(const std::string& a, const std::string& b) {
+int diff(int argc, char** argv) {
+  CLI::App app("A line of JSON for every tensor in which two checkpoints differ, then their number.",
+               "bert checkpoint diff");
+  app.footer("Example: bert checkpoint diff runs/first runs/second/checkpoints/step-00000100");
+  std::string a, b;
+  const char* const what = "checkpoint or run directory (its newest), or .safetensors file";
+  app.add_option("A", a, what)->required();
+  app.add_option("B", b, what)->required();
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  a = checkpoint_of(a);
+  b = checkpoint_of(b);
   const bool both_directories = fs::is_directory(a) && fs::is_directory(b);
   const auto is_optimizer = [](const std::string& path) { return fs::path(path).filename() == kOptimizerFile; };
   const std::string first = is_optimizer(a) || is_optimizer(b) ? kOptimizerFile : kModelFile;
@@ -100,35 +138,17 @@ void diff(const std::string& a, const std::string& b) {
   if (both_directories && fs::exists(a_optimizer) && fs::exists(b_optimizer))
     differing += diff_files(a_optimizer, b_optimizer);
   fmt::print("{{\"differing_tensors\": {}}}\n", differing);
+  return kOk;
 }
+
+constexpr Action kActions[] = {
+    {"list", list, "the checkpoints of a run, each verified"},
+    {"verify", verify, "compares every byte with the manifest"},
+    {"diff", diff, "in which tensors two checkpoints differ"},
+};
 
 }  // namespace
 
-int checkpoint_command(int argc, char** argv) {
-  CLI::App app("Checks and compares checkpoints.", "bert checkpoint");
-  app.require_subcommand(1);
-  app.footer("Example: bert checkpoint verify runs/first/latest");
-  std::string path, other;
-  std::vector<std::string> paths;
-
-  CLI::App* list_verb =
-      app.add_subcommand("list", "A line of JSON for every checkpoint of a run, oldest first, each verified");
-  list_verb->add_option("RUN_DIRECTORY", path, "run directory")->required();
-  list_verb->callback([&] { list(path); });
-
-  CLI::App* verify_verb =
-      app.add_subcommand("verify", "Compares every byte with the manifest; 65 damaged, 66 something is missing");
-  verify_verb->add_option("PATH", paths, "checkpoint or run directories")->required();
-  verify_verb->callback([&] { std::for_each(paths.begin(), paths.end(), verify); });
-
-  CLI::App* diff_verb =
-      app.add_subcommand("diff", "A line of JSON for every tensor in which two checkpoints differ, then their number");
-  diff_verb->add_option("A", path, "checkpoint directory or .safetensors file")->required();
-  diff_verb->add_option("B", other, "checkpoint directory or .safetensors file")->required();
-  diff_verb->callback([&] { diff(path, other); });
-
-  parse_command_line(app, argc, argv);
-  return 0;
-}
+int checkpoint_command(int argc, char** argv) { return run_action("bert checkpoint", kActions, argc, argv); }
 
 }  // namespace bert

@@ -42,7 +42,7 @@ void check_subcommand(const CLI::App& app, int argc, char** argv) {
   for (const CLI::App* verb : app.get_subcommands(nullptr)) known.push_back(verb->get_name());
   const std::string word = argc > 1 ? argv[1] : "";
   if (known.empty() || word.starts_with('-') || std::find(known.begin(), known.end(), word) != known.end()) return;
-  throw UsageError(unknown_word("verb", word, known, app.get_name()));
+  throw UsageError(unknown_word("action", word, known, app.get_name()));
 }
 
 }  // namespace
@@ -73,12 +73,27 @@ std::vector<std::string> remaining_arguments(const CLI::App& app) {
 
 std::string unknown_word(const std::string& what, const std::string& word, const std::vector<std::string>& known,
                          const std::string& program) {
-  std::string text = word.empty() ? "a " + what + " is missing" : "no " + what + " '" + word + "'";
+  std::string text = word.empty() ? "no " + what + " is named" : "no " + what + " '" + word + "'";
   const std::string near = nearest_word(word, known);
   if (!near.empty()) return text + "; did you mean '" + near + "'? See " + program + " --help";
   text += "; it is one of";
   for (const std::string& name : known) text += (name == known.front() ? " " : ", ") + name;
   return text + "; see " + program + " --help";
+}
+
+int run_action(const std::string& program, std::span<const Action> actions, int argc, char** argv) {
+  const std::string name = argc > 1 ? argv[1] : "";
+  if (name == "--help" || name == "-h") {
+    fmt::print("Usage: {} ACTION ... (each has --help with an example)\n", program);
+    for (const Action& action : actions) fmt::print("  {:8} {}\n", action.name, action.help);
+    return kOk;
+  }
+  std::vector<std::string> known;
+  for (const Action& action : actions) {
+    if (action.name == name) return action.run(argc - 1, argv + 1);
+    known.emplace_back(action.name);
+  }
+  throw UsageError(unknown_word("action", name, known, program));
 }
 
 }  // namespace bert

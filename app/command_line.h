@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,10 +22,21 @@ bool parse_command_line(CLI::App& app, int argc, char** argv);
 /// What the options of a parsed command line have left over, where the application has prefix_command() set.
 std::vector<std::string> remaining_arguments(const CLI::App& app);
 
-/// "no verb 'lits'; did you mean 'list'? ..." for the word that stands where one of `known` was expected. `what` is
+/// "no action 'lits'; did you mean 'list'? ..." for the word that stands where one of `known` was expected. `what` is
 /// what such a word is called, `program` what --help belongs to; an empty `word` stands for none.
 std::string unknown_word(const std::string& what, const std::string& word, const std::vector<std::string>& known,
                          const std::string& program);
+
+/// One of the things that a verb does, with a command line of its own: `bert data create`.
+struct Action {
+  std::string_view name;
+  int (*run)(int argc, char** argv);
+  std::string_view help;
+};
+
+/// Runs the action that argv[1] names, or prints what there is to choose for --help. `program` is "bert data". Throws
+/// UsageError.
+int run_action(const std::string& program, std::span<const Action> actions, int argc, char** argv);
 
 /// A check that an option's value is a number in [low, high], both included. NaN and what is no number are outside.
 template <class Number>

@@ -323,12 +323,6 @@ int stats(int argc, char** argv) {
   return kOk;
 }
 
-struct Action {
-  std::string_view name;
-  int (*run)(int, char**);
-  std::string_view help;
-};
-
 constexpr Action kActions[] = {
     {"create", create, "text to pre-training examples"},
     {"split", split, "prose on stdin to one sentence per line"},
@@ -339,21 +333,6 @@ constexpr Action kActions[] = {
 
 }  // namespace
 
-int data_command(int argc, char** argv) {
-  std::string usage = "Usage: bert data ACTION ... (each has --help)\n";
-  for (const Action& action : kActions) usage += fmt::format("  {:8} {}\n", action.name, action.help);
-  usage += "Example: bert data create --input text.txt --vocab vocab.txt --output train.shard\n";
-  const std::string_view name = argc > 1 ? argv[1] : "";
-  if (name == "--help" || name == "-h") {
-    std::cout << usage;
-    return kOk;
-  }
-  for (const Action& action : kActions) {
-    if (action.name == name) return action.run(argc - 1, argv + 1);
-  }
-  std::vector<std::string> known;
-  for (const Action& action : kActions) known.emplace_back(action.name);
-  throw UsageError(unknown_word("action", std::string(name), known, "bert data"));
-}
+int data_command(int argc, char** argv) { return run_action("bert data", kActions, argc, argv); }
 
 }  // namespace bert

@@ -115,15 +115,33 @@ TEST_CASE("The nearest word is at most two edits away", "[unit]") {
 TEST_CASE("A wrong verb is named, with the right one", "[unit]") {
   CommandResult result = run_command(checkpoint_command, {"checkpoint", "lits", "x"});
   CHECK(result.code == kUsage);
-  CHECK_THAT(result.err, Contains("no verb 'lits'; did you mean 'list'?"));
+  CHECK_THAT(result.err, Contains("no action 'lits'; did you mean 'list'?"));
   result = run_command(config_command, {"config", "bogus"});
   CHECK(result.code == kUsage);
-  CHECK_THAT(result.err, Contains("no verb 'bogus'; it is one of validate, show, schema, diff"));
-  CHECK_THAT(run_command(config_command, {"config"}).err, Contains("a verb is missing"));
+  CHECK_THAT(result.err, Contains("no action 'bogus'; it is one of validate, show, schema, diff"));
+  CHECK_THAT(run_command(config_command, {"config"}).err, Contains("no action is named; it is one of validate"));
   result = run_command(data_command, {"data", "craete"});
   CHECK(result.code == kUsage);
   CHECK_THAT(result.err, Contains("no action 'craete'; did you mean 'create'?"));
   CHECK_THAT(run_command(checkpoint_command, {"checkpoint", "list", "--help"}).out, Contains("RUN_DIRECTORY"));
+}
+
+TEST_CASE("Every action shows an example of its own", "[unit]") {
+  const auto check = [](testing::Command command, const std::string& verb, const std::vector<std::string>& actions) {
+    const CommandResult all = run_command(command, {verb, "--help"});
+    CHECK(all.code == kOk);
+    for (const std::string& action : actions) {
+      INFO(verb << " " << action);
+      CHECK_THAT(all.out, Contains("\n  " + action + " "));
+      const CommandResult help = run_command(command, {verb, action, "--help"});
+      CHECK(help.code == kOk);
+      CHECK_THAT(help.out, Contains("Example: bert " + verb + " " + action + " "));
+    }
+  };
+  check(config_command, "config", {"validate", "show", "schema", "diff"});
+  check(checkpoint_command, "checkpoint", {"list", "verify", "diff"});
+  const CommandResult split = run_command(data_command, {"data", "split", "--help"});
+  CHECK_THAT(split.out, Contains("Example: bert data split"));
 }
 
 TEST_CASE("bert checkpoint tells what a directory is not", "[unit][checkpoint]") {
@@ -143,9 +161,14 @@ TEST_CASE("bert checkpoint tells what a directory is not", "[unit][checkpoint]")
   CHECK(result.code == kOk);
   CHECK(result.out.empty());
   CHECK_THAT(run({"verify", directory.path()}).err, Contains("has no checkpoint yet"));
+  CHECK_THAT(run({"diff", directory.path(), directory.path()}).err, Contains("has no checkpoint yet"));
+  std::ofstream(directory.path("e.pt")) << "x";
+  result = run({"verify", directory.path("e.pt")});
+  CHECK(result.code == kInputMissing);
+  CHECK_THAT(result.err, Contains("e.pt: is a file; name the checkpoint directory"));
 }
 
-TEST_CASE("bert checkpoint diff takes a directory and a file", "[unit][checkpoint]") {
+TEST_CASE("bert checkpoint diff takes checkpoints, runs and files", "[unit][checkpoint]") {
   const TemporaryDirectory directory;
   const auto write = [&](const std::string& name, float value) {
     AtomicFile file(directory.path(name));
@@ -155,7 +178,8 @@ TEST_CASE("bert checkpoint diff takes a directory and a file", "[unit][checkpoin
     write_safetensors([&](const void* data, size_t bytes) { file.write(data, bytes); }, {tensor});
     file.commit();
   };
-  for (const std::string name : {"a", "empty"}) std::filesystem::create_directory(directory.path(name));
+  for (const std::string name : {"a", "empty", "run/checkpoints/step-00000002", "run/checkpoints/step-00000010"})
+    std::filesystem::create_directories(directory.path(name));
   write("a/model.safetensors", 1);
   write("a/optimizer.safetensors", 5);
   write("b.safetensors", 2);
@@ -166,6 +190,10 @@ TEST_CASE("bert checkpoint diff takes a directory and a file", "[unit][checkpoin
   CHECK_THAT(diff("a", "b.safetensors").out, Contains("\"tensor\":\"w\"") && Contains("\"differing_tensors\": 1"));
   CHECK_THAT(diff("b.safetensors", "a").out, Contains("\"differing_tensors\": 1"));
   CHECK_THAT(diff("a", "optimizer.safetensors").out, Contains("\"differing_tensors\": 0"));
+  write("run/checkpoints/step-00000002/model.safetensors", 7);
+  write("run/checkpoints/step-00000010/model.safetensors", 2);
+  CHECK_THAT(diff("run", "b.safetensors").out, Contains("\"differing_tensors\": 0"));
+  CHECK_THAT(diff("a", "run").out, Contains("\"differing_tensors\": 1"));
   const CommandResult missing = diff("empty", "b.safetensors");
   CHECK(missing.code == kInputMissing);
   CHECK_THAT(missing.err, Contains("is no checkpoint directory: it has no model.safetensors"));

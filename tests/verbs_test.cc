@@ -65,7 +65,7 @@ TEST_CASE("bert benchmark refuses devices, precisions and sizes that it does not
   refused("step --steps 0", "--steps: want a number from 1 to 1000000000, got 0");
   refused("step --fail-below nan --compare x", "--fail-below: want a number from 0.001 to 1000, got nan");
   refused("step --length 513", "--length 513: the model takes at most 512");
-  refused("setp", "no verb 'setp'; did you mean 'step'?");
+  refused("setp", "no action 'setp'; did you mean 'step'?");
   std::ofstream(directory.path("lengths")) << "12\n\n513\n";
   const Output lengths = run_bert("benchmark step --lengths " + directory.path("lengths"));
   CHECK(lengths.status == kBadData);
