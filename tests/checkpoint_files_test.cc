@@ -332,9 +332,9 @@ TEST_CASE("A second process on a run directory is refused with the first one's p
 TEST_CASE("A lock that does not fit on the disk is an error with its path and what is free", "[unit][checkpoint]") {
   const TemporaryDirectory directory;
   std::filesystem::create_symlink("/dev/full", directory.path("lock"));
-  CHECK_THROWS_WITH(RunLock(directory.path()),
-                    testing::Contains("/lock: cannot write: the disk is full: ") &&
-                        testing::Contains(" bytes more are needed, ") && testing::Contains("are free"));
+  CHECK_THROWS_WITH(RunLock(directory.path()), testing::Contains("/lock: cannot write: the disk is full: ") &&
+                                                   testing::Contains(" bytes more are needed, ") &&
+                                                   testing::Contains("are free"));
 }
 
 }  // namespace
