@@ -30,7 +30,8 @@ std::string compare_all(c10d::Store& store, const std::string& prefix, int size,
     if (!lines.empty()) ranks_with[lines].push_back(rank);
   }
   std::string verdict;
-  for (const auto& [lines, ranks] : ranks_with) verdict += "\n" + describe_ranks(ranks) + " and rank 0:" + lines;
+  for (const auto& [lines, ranks] : ranks_with)
+    verdict += fmt::format("\n{} and rank 0:{}", describe_ranks(ranks), lines);
   return verdict.empty() ? kSame : verdict;
 }
 

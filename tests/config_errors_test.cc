@@ -239,7 +239,7 @@ std::vector<Broken> broken_configs() {
        in("\"optimizer\": {\"type\": \"adamw\", \"decoupled_weight_decay\": false,\n\"grad_averaging\": false, "
           "\"use_nvlamb\": true,\n\"min_trust_ratio\": 0.5, \"max_trust_ratio\": 1}"),
        {},
-       {at + "2:57: /optimizer/decoupled_weight_decay: want the default (only lamb uses it; for L2 choose adam) with "
+       {at + "2:58: /optimizer/decoupled_weight_decay: want the default (only lamb uses it; for L2 choose adam) with "
              "optimizer.type adamw, got false",
         at + "3:19: /optimizer/grad_averaging: want the default (only lamb uses it) with optimizer.type adamw, got "
              "false",
@@ -257,14 +257,14 @@ std::vector<Broken> broken_configs() {
        in("\"schedule\": {\"type\": \"constant\", \"degree\": 2, \"warmup_proportion\": 1}"),
        {},
        {at +
-        "2:46: /schedule/degree: want the default (only poly, poly_rebased and tensorflow use it) with schedule.type "
+        "2:44: /schedule/degree: want the default (only poly, poly_rebased and tensorflow use it) with schedule.type "
         "constant, got 2"}},
       {"options of a type that is wrong itself",
        in("\"optimizer\": {\"type\": \"sgd\", \"use_nvlamb\": true}, \"schedule\": {\"type\": \"Linear\", \"degree\": "
           "2}"),
        {},
        {at + "2:23: /optimizer/type: want one of lamb, adamw, adam, bert_adam, got \"sgd\"",
-        at + "2:74: /schedule/type: want one of poly, poly_rebased, linear, cosine, constant, paddle, tensorflow, "
+        at + "2:72: /schedule/type: want one of poly, poly_rebased, linear, cosine, constant, paddle, tensorflow, "
              "tensorflow_adam, got \"Linear\"; did you mean \"linear\"?"}},
       // ---- extends ----
       {"extends a number", in("\"extends\": 1"), {}, {at + "2:12: /extends: want the path of a configuration, got 1"}},
@@ -276,12 +276,12 @@ std::vector<Broken> broken_configs() {
        R"({"extends": "absent.json", "optimizer": {"use_nvlamb": true, "lr": -1}})",
        {"optimizer.type=adamw"},
        {at + "1:13: /extends: cannot read it: DIR/absent.json: no such file",
-        at + "1:69: /optimizer/lr: want a number in [0, 10], got -1"}},
+        at + "1:68: /optimizer/lr: want a number in [0, 10], got -1"}},
       {"extends twice",
        in("\"extends\": \"absent.json\", \"extends\": \"absent.json\""),
        {},
-       {at + "2:12: /extends: cannot read it: DIR/absent.json: no such file",
-        at + "2:27: /extends: duplicate key; the first is at DIR/c.json:2:12; keep one of them"}},
+       {at + "2:27: /extends: duplicate key; the first is at DIR/c.json:2:12; keep one of them",
+        at + "2:12: /extends: cannot read it: DIR/absent.json: no such file"}},
       {"extends itself",
        in("\"extends\": \"./c.json\""),
        {},
