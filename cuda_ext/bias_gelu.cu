@@ -12,7 +12,7 @@
 // 2. ex2 and rcp without the handling of subnormal numbers, erf by one exponential and a polynomial (math.h), two
 //    elements rounded by one instruction, and one store for 16 bytes, where the compiler had made four of 4 bytes.
 //    SASS (cuobjdump, sm_90) of the loop's body, bf16 with fp32 bias, instructions per element, before and now: tanh
-//    forward 18.7, 13.1, backward 29.2, 21.3; erf forward 31.7, 20.0, backward 44.2, 26.1. At 88 % of an H200's 4.8
+//    forward 18.7, 13.1, backward 29.2, 22.3; erf forward 31.7, 20.0, backward 44.2, 26.1. At 88 % of an H200's 4.8
 //    TB/s its processors have 28 for forward and 42 for backward. Compiled and emulated only.
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures).
