@@ -41,9 +41,13 @@ __global__ void __launch_bounds__(kThreads) dropout_mask_kernel(DropoutKept a) {
   if (column >= a.columns) return;  // no barriers and no shuffles below
   for (int64_t row = blockIdx.y; row < a.rows; row += gridDim.y) {
     const uint32_t bits = keep_bits<N>(a.dropout, row_key(a.dropout, row), column);
-    Vector<bool, N> kept = {};
+    using Kept = Vector<bool, N>;
+    Kept kept = {};
 #pragma unroll
-    for (int i = 0; i < N; ++i) kept.word[i / kept.kElements] |= (bits >> i & 1U) << (8 * (i % kept.kElements));
+    for (int i = 0; i < N; ++i) {
+      auto& word = kept.word[i / Kept::kElements];
+      word = static_cast<typename Kept::Word>(word | (bits >> i & 1U) << (8 * (i % Kept::kElements)));
+    }
     store(a.kept + row * a.columns + column, kept);
   }
 }
