@@ -247,6 +247,10 @@ Tensor attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen
   TORCH_CHECK(cu_seqlens.size(0) > 0 && max_seqlen >= 0,
               "attention: cu_seqlens must be [B + 1] and max_seqlen not negative, got ", cu_seqlens.sizes(), " and ",
               max_seqlen);
+  if (const int64_t end = check_lengths("attention", cu_seqlens, max_seqlen); end >= 0) {
+    TORCH_CHECK(end == qkv.size(0), "attention: cu_seqlens must go from 0 to the number of tokens, ", qkv.size(0),
+                ", got 0 to ", end);
+  }
   check_dropout("attention", dropout, qkv.size(0), qkv);
   return std::get<0>(dispatch::attention(qkv, cu_seqlens, max_seqlen, num_heads, dropout.p, dropout.seed, dropout.site,
                                          optional(dropout.keys)));

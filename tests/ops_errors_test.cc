@@ -99,6 +99,21 @@ Tensors tensors_of(const Operator& op) {
   return result;
 }
 
+TEST_CASE("Attention refuses lengths that are not those of its tokens, in every dtype", "[unit]") {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
+    const Tensor qkv = at::ones({40, 12}, dtype);
+    const auto attend = [&](std::vector<int> ends, int64_t longest) {
+      return ops::attention(qkv, at::tensor(ends, at::kInt), longest, 1, {});
+    };
+    CHECK_NOTHROW(attend({0, 30, 40}, 30));
+    CHECK_THROWS_WITH(attend({0, 50}, 50),
+                      Contains("cu_seqlens must go from 0 to the number of tokens, 40, got 0 to 50"));
+    CHECK_THROWS_WITH(attend({0, 30, 10, 40}, 30), Contains("got cu_seqlens 30 then 10 at 1"));
+    CHECK_THROWS_WITH(attend({0, 30, 40}, 20), Contains("a sequence must have 0 to 20 tokens"));
+    CHECK_THROWS_WITH(attend({1, 40}, 40), Contains("cu_seqlens must begin with 0, got 1"));
+  }
+}
+
 /// The same values with other strides.
 Tensor spread(const Tensor& tensor) { return at::stack({tensor, tensor}, tensor.dim()).select(tensor.dim(), 0); }
 
