@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <mutex>
@@ -147,7 +148,7 @@ class Recomputation : public torch::autograd::Node {
 
 at::Tensor recompute_in_backward(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
                                  const std::function<at::Tensor(const at::Tensor&)>& function) {
-  if (!at::GradMode::is_enabled()) return function(x);
+  if (!torch::autograd::compute_requires_grad(x, parameters)) return function(x);
   const std::shared_ptr<torch::autograd::Node> node(new Recomputation(x, parameters, function),
                                                     torch::autograd::deleteNode);
   at::Tensor y;

@@ -63,6 +63,28 @@ TEST_CASE("Recomputed layers give the same bits in every precision, with dropout
   }
 }
 
+TEST_CASE("Layers below which nothing is trained are run as they are", "[model]") {
+  const auto gradients = [](bool checkpointing) {
+    torch::manual_seed(1);
+    TrainingStep step(tiny("fp32", checkpointing), c10::kCPU, nullptr);
+    for (const auto& item : step.model->named_parameters()) {
+      const bool frozen = item.key().find("embeddings.") != std::string::npos ||
+                          item.key().find("encoder.layer.0.") != std::string::npos;
+      item.value().requires_grad_(!frozen);
+    }
+    const PackedBatch batch = batch_of({12, 30, 7}, 0);
+    const PackedContext context{.cu_seqlens = batch.cu_seqlens,
+                                .dropout_keys = batch.dropout_keys,
+                                .max_seqlen = batch.max_seqlen,
+                                .dropout_seed = 1,
+                                .training = true};
+    Tensor y = step.model->bert->encoder->forward(at::ones({batch.num_tokens(), kHidden}), context);
+    y.square().sum().backward();
+    return step.model->bert->encoder->named_parameters()["layer.1.attention.self.query.weight"].grad().clone();
+  };
+  CHECK(gradients(true).equal(gradients(false)));
+}
+
 TEST_CASE("A recomputed layer keeps its input alone", "[model]") {
   // Note [Gradient checkpointing] in model/bert.h states the elements that a layer keeps for each token.
   const PackedBatch batch = batch_of({64, 64, 64, 64}, 0);
