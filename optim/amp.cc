@@ -177,8 +177,9 @@ void GradScaler::step(BertOptimizer& optimizer, const at::Tensor& lr) {
   } else {
     TORCH_CHECK(!gradients_of(optimizer).empty(), kNoInfChecks);
     optimizer.apply({.lr = lr, .inv_scale = inv_scale_, .found_inf = {}});
-    record.found_inf = optimizer.found_inf();  // stays until its next step, which is after update()
   }
+  // What the optimizer did: it may know of other ranks' gradients. It stays until the next step, which is after update().
+  record.found_inf = optimizer.found_inf();
   record.stage = Stage::kStepped;
 }
 

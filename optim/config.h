@@ -128,7 +128,8 @@ struct AmpConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit("dynamic", self.dynamic, "the loss scale follows overflows; false: it stays at init_scale");
-    visit("init_scale", self.init_scale, "first loss scale (fp16)", 1.0, 4294967296.0);
+    visit("init_scale", self.init_scale,
+          "first loss scale (fp16) of a step's loss, of which each micro-batch is a share", 1.0, 4294967296.0);
     visit("growth_factor", self.growth_factor,
           "the scale grows by this after growth_interval clean steps; above 1 where dynamic", 1.0, 1024.0);
     visit("backoff_factor", self.backoff_factor, "the scale shrinks by this after an overflow; below 1 where dynamic",

@@ -19,7 +19,7 @@ namespace bert {
 /// before the moments, instead of to u. eps_inside_sqrt: sqrt(vhat + eps).
 ///
 /// All arithmetic is fp32 (fp64 for fp64 parameters), on masters where parameters are fp16 or bf16. The gradients are
-/// unscaled, then normalised, in this order, whatever the loss scale. Not finite: Note [Skipped steps].
+/// multiplied once, by the clip coefficient over the loss scale. Not finite: Note [Skipped steps].
 /// Source: You et al. 2020, arXiv:1904.00962; NVIDIA's FusedLAMB; the bounds: DeepSpeed's FusedLamb.
 class Lamb : public MomentOptimizer {
  public:

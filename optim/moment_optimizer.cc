@@ -23,7 +23,9 @@ void check_parameters(const std::vector<NamedParameterGroup>& groups) {
     for (const auto& [name, tensor] : group.parameters) {
       TORCH_CHECK_VALUE(tensor.defined(), "optimizer: parameter ", name, " is undefined");
       TORCH_CHECK_VALUE(names.insert(name).second, "optimizer: two parameters are named ", name);
-      const auto [seen, is_new] = tensors.emplace(tensor.unsafeGetTensorImpl(), name);
+      const void* const memory =
+          tensor.is_meta() || tensor.numel() == 0 ? tensor.unsafeGetTensorImpl() : tensor.const_data_ptr();
+      const auto [seen, is_new] = tensors.emplace(memory, name);
       TORCH_CHECK_VALUE(is_new, "optimizer: ", seen->second, " and ", name,
                         " are one tensor and would be updated twice. Give a tied weight once.");
       TORCH_CHECK_VALUE(tensor.is_leaf(), "optimizer: ", name,

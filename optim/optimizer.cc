@@ -53,8 +53,12 @@ AveragedWeights::~AveragedWeights() {
 
 std::unique_ptr<BertOptimizer> make_optimizer(const OptimizerConfig& config,
                                               const std::vector<NamedParameter>& parameters) {
+  return make_grouped_optimizer(config, group_parameters(parameters, config));
+}
+
+std::unique_ptr<BertOptimizer> make_grouped_optimizer(const OptimizerConfig& config,
+                                                      const std::vector<NamedParameterGroup>& groups) {
   validate(config);
-  const std::vector<NamedParameterGroup> groups = group_parameters(parameters, config);
   if (config.type == "lamb") return std::make_unique<Lamb>(groups, config);
   if (config.type == "adam") return std::make_unique<Adam>(groups, config);
   if (config.type == "bert_adam") return std::make_unique<BertAdam>(groups, config);

@@ -117,5 +117,8 @@ class AveragedWeights {
 /// not a contiguous leaf on the one device.
 std::unique_ptr<BertOptimizer> make_optimizer(const OptimizerConfig& config,
                                               const std::vector<NamedParameter>& parameters);
+/// The same over groups that are there already.
+std::unique_ptr<BertOptimizer> make_grouped_optimizer(const OptimizerConfig& config,
+                                                      const std::vector<NamedParameterGroup>& groups);
 
 }  // namespace bert

@@ -66,8 +66,9 @@ struct NextPhase {
 /// The phase 1 to phase 2 transition of `parameters` (of which names, shapes and dtype are read). Weights and moments
 /// go on; the step is 0, so that the schedule starts anew, and with it the moving average; the loss scale is not part
 /// of the state. The phases may differ in precision and in ema_decay: masters go on as masters, and become the weights
-/// of an fp32 phase; fp32 weights become the masters of a low-precision phase. Throws c10::Error with the list where
-/// moments that are to be kept are not those of the parameters. Source: NVIDIA's run_pretraining.py with
+/// of an fp32 phase; fp32 weights become the masters of a low-precision phase. Weights that are none of the parameters,
+/// or of another shape, are passed on: the model's load_state_dict() refuses them with the list. Throws c10::Error with
+/// the list where moments that are to be kept are not those of the parameters. Source: NVIDIA's run_pretraining.py with
 /// --init_checkpoint or --phase2.
 [[nodiscard]] NextPhase next_phase(const OptimizerConfig& config, const std::vector<NamedParameter>& parameters,
                                    const EarlierRun& earlier);

@@ -6,6 +6,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "cuda_ext/multi_tensor.h"
@@ -16,13 +17,18 @@ namespace {
 
 constexpr size_t kBroadcastBytes = 25 * 1024 * 1024;  // of one message
 
-std::vector<NamedParameter> owned_by(int rank, const std::vector<NamedParameter>& parameters,
-                                     const std::vector<int>& owners) {
-  std::vector<NamedParameter> result;
+/// A rank's part of the groups of all parameters, whose rates follow from all of them (layer_lr_decay).
+std::vector<NamedParameterGroup> owned_by(int rank, const std::vector<NamedParameter>& parameters,
+                                          const std::vector<int>& owners, std::vector<NamedParameterGroup> groups) {
+  std::unordered_set<std::string> owned;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    if (owners[i] == rank) result.push_back(parameters[i]);
+    if (owners[i] == rank) owned.insert(parameters[i].name);
   }
-  return result;
+  for (NamedParameterGroup& group : groups) {
+    std::erase_if(group.parameters, [&](const NamedParameter& parameter) { return !owned.contains(parameter.name); });
+  }
+  std::erase_if(groups, [](const NamedParameterGroup& group) { return group.parameters.empty(); });
+  return groups;
 }
 
 /// The parameters' shapes and dtypes without their memory.
@@ -256,7 +262,17 @@ std::unique_ptr<BertOptimizer> make_sharded_optimizer(c10::intrusive_ptr<c10d::P
                                                       const std::vector<int>& owners) {
   TORCH_CHECK_VALUE(owners.size() == parameters.size(), "sharded optimizer: ", owners.size(), " owners for ",
                     parameters.size(), " parameters");
-  auto own = make_optimizer(without_global_clipping(config), owned_by(group->getRank(), parameters, owners));
+  std::vector<int64_t> owned(static_cast<size_t>(group->getSize()));
+  for (const int owner : owners) {
+    TORCH_CHECK_VALUE(owner >= 0 && owner < group->getSize(), "sharded optimizer: owner ", owner, ", expected 0 to ",
+                      group->getSize() - 1);
+    ++owned[static_cast<size_t>(owner)];
+  }
+  for (size_t rank = 0; rank < owned.size(); ++rank) {
+    TORCH_CHECK_VALUE(owned[rank] > 0, "sharded optimizer: rank ", rank, " owns no parameter; see assign_owners()");
+  }
+  auto own = make_grouped_optimizer(without_global_clipping(config), owned_by(group->getRank(), parameters, owners,
+                                                                              group_parameters(parameters, config)));
   return std::make_unique<ShardedOptimizer>(std::move(group), config, parameters, owners, std::move(own));
 }
 

@@ -293,6 +293,20 @@ TEST_CASE("Scaled, unscaled and stepped equals a step without a scale", "[optim]
   CHECK(scaled.equal(plain));
 }
 
+TEST_CASE("The scale falls for a gradient that became inf after unscale_", "[optim]") {
+  Tensor p = at::ones({1}).requires_grad_();
+  Lamb optimizer({p});
+  GradScaler scaler({.init_scale = 1024.0}, at::kCPU);
+  scaler.scale(p.sum()).backward();
+  scaler.unscale_(optimizer);
+  p.mutable_grad().fill_(INFINITY);
+  scaler.step(optimizer, scalar(1e-3));
+  scaler.update();
+  CHECK(p.item<float>() == 1.0F);
+  CHECK(scaler.current_scale().item<float>() == 512.0F);
+  CHECK(scaler.consecutive_skips().item<float>() == 1.0F);
+}
+
 TEST_CASE("GradScaler refuses events out of order", "[optim]") {
   Tensor p = at::ones({1}).requires_grad_();
   Lamb optimizer({p});

@@ -339,6 +339,8 @@ TEST_CASE("Parameters that would be updated wrongly are refused", "[optim]") {
   const auto parameters = small_parameters();
   CHECK_THROWS_WITH(make_optimizer({}, {parameters[0], {"tied.weight", parameters[0].tensor}}),
                     testing::Contains("a.weight and tied.weight are one tensor"));
+  CHECK_THROWS_WITH(make_optimizer({}, {parameters[0], {"view", parameters[0].tensor.detach().requires_grad_()}}),
+                    testing::Contains("a.weight and view are one tensor"));
   CHECK_THROWS_WITH(make_optimizer({}, {parameters[0], {"a.weight", parameters[1].tensor}}),
                     testing::Contains("two parameters are named a.weight"));
   CHECK_THROWS_WITH(make_optimizer({}, {{"x", parameters[0].tensor * 2}}), testing::Contains("only leaves"));

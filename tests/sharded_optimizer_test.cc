@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "optim/amp.h"
 #include "optim/data_parallel.h"
 #include "optim/moment_optimizer.h"
 #include "tests/gloo_ranks.h"
@@ -18,16 +19,16 @@ namespace {
 using testing::on_ranks;
 using torch::Tensor;
 
-/// Parameters of several sizes, of which some do not decay.
+/// Parameters of several sizes and layers, of which some do not decay.
 std::vector<NamedParameter> make_parameters(at::ScalarType dtype) {
   std::vector<NamedParameter> result;
   int64_t seed = 1;
   for (const auto& [name, shape] :
        std::vector<std::pair<std::string, std::vector<int64_t>>>{{"embeddings.weight", {40, 8}},
-                                                                 {"dense.weight", {8, 16}},
-                                                                 {"dense.bias", {16}},
-                                                                 {"LayerNorm.weight", {16}},
-                                                                 {"output.weight", {16, 8}},
+                                                                 {"layer.0.dense.weight", {8, 16}},
+                                                                 {"layer.0.dense.bias", {16}},
+                                                                 {"layer.1.LayerNorm.weight", {16}},
+                                                                 {"layer.1.output.weight", {16, 8}},
                                                                  {"output.bias", {8}}}) {
     const int64_t numel = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
     const Tensor value = (at::arange(numel, at::kDouble) * (0.37 + static_cast<double>(seed++))).sin().view(shape);
@@ -40,7 +41,7 @@ struct Setting {
   OptimizerConfig config;
   at::ScalarType dtype = at::kFloat;
   int steps = 4;
-  int inf_step = -1;      // rank 1's gradient of dense.weight is inf there
+  int inf_step = -1;      // rank 1's gradient of layer.0.dense.weight is inf there
   double scale = 1024.0;  // of the loss
 };
 
@@ -203,12 +204,39 @@ TEST_CASE("step() of sharded state takes each group's rate as it is now", "[opti
   }()));
 }
 
+TEST_CASE("Owners that are no ranks, or leave one without parameters, are refused", "[optim][distributed]") {
+  on_ranks(2, [&](int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+    if (rank != 0) return;  // assertions are for one thread
+    const std::vector<NamedParameter> parameters = make_parameters(at::kFloat);
+    CHECK_THROWS_WITH(make_sharded_optimizer(group, {}, parameters, {0, 0, 0, 0, 1, 2}),
+                      testing::Contains("owner 2, expected 0 to 1"));
+    CHECK_THROWS_WITH(make_sharded_optimizer(group, {}, parameters, {0, 0, 0, 0, 0, 0}),
+                      testing::Contains("rank 1 owns no parameter"));
+  });
+}
+
+TEST_CASE("Ranks that unscale first keep one loss scale", "[optim][distributed]") {
+  std::vector<float> scales(2);
+  on_ranks(2, [&](int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+    const std::vector<NamedParameter> parameters = make_parameters(at::kFloat);
+    const auto optimizer = make_sharded_optimizer(group, {}, parameters, assign_owners(parameters, 2));
+    GradScaler scaler({.init_scale = 1024.0}, at::kCPU);
+    for (const auto& [name, tensor] : parameters) tensor.mutable_grad() = at::zeros_like(tensor);
+    parameters[0].tensor.mutable_grad().fill_(INFINITY);  // rank 1's
+    scaler.unscale_(*optimizer);
+    scaler.step(*optimizer);
+    scaler.update();
+    scales[static_cast<size_t>(rank)] = scaler.current_scale().item<float>();
+  });
+  CHECK(scales == std::vector{512.0F, 512.0F});
+}
+
 TEST_CASE("A sharded state that does not fit is refused with the list", "[optim][distributed]") {
   const Setting setting{.config = {.type = "adamw"}, .steps = 1};
   StateDict state = train(setting, 1, false)[0].state;
   StateDict wrong;
   for (const auto& item : state) {
-    if (item.key() != "exp_avg.dense.bias") wrong.insert(item.key(), item.value());
+    if (item.key() != "exp_avg.layer.0.dense.bias") wrong.insert(item.key(), item.value());
   }
   wrong.insert("exp_avg.other", at::zeros({1}));
   CHECK_THROWS_WITH(
@@ -218,7 +246,7 @@ TEST_CASE("A sharded state that does not fit is refused with the list", "[optim]
                  const auto owners = assign_owners(parameters, 2);
                  make_sharded_optimizer(group, setting.config, parameters, owners)->load_state_dict(wrong);
                }),
-      testing::Contains("missing: exp_avg.dense.bias") && testing::Contains("extra: exp_avg.other"));
+      testing::Contains("missing: exp_avg.layer.0.dense.bias") && testing::Contains("extra: exp_avg.other"));
 }
 
 TEST_CASE("The averages of sharded state are whole on every rank", "[optim][distributed]") {
