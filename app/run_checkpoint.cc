@@ -40,8 +40,8 @@ void resume(const RunParts& run, const std::string& directory, bool allow_config
   const Checkpoint checkpoint = open_checkpoint(directory);
   const CheckpointState& state = checkpoint.state;
   std::vector<std::string> differences = compare_data(state.data, run.data);
-  for (const ConfigDifference& d :
-       compare_for_resume(parse_pretrain_config(state.config, directory + "/state.json"), run.config)) {
+  const PretrainConfig before = parse_pretrain_config(state.config, directory + "/state.json");
+  for (const ConfigDifference& d : compare_for_resume(before, run.config)) {
     differences.push_back(d.pointer + ": was " + d.before + ", now " + d.after);
   }
   if (!differences.empty() && !allow_config_change) {
@@ -53,10 +53,13 @@ void resume(const RunParts& run, const std::string& directory, bool allow_config
     load_state_dict(*run.step.model, checkpoint.model);
     run.step.optimizer->load_state_dict(checkpoint.optimizer);
   });
-  StateDict scaler;
-  scaler.insert("scale", torch::tensor(state.loss_scale));
-  scaler.insert("growth_tracker", torch::tensor(state.growth_tracker));
-  run.step.scaler.load_state_dict(scaler);
+  if (needs_loss_scale(
+          parse_precision(before.precision))) {  // otherwise it had no scale that a changed precision could use
+    StateDict scaler;
+    scaler.insert("scale", torch::tensor(state.loss_scale));
+    scaler.insert("growth_tracker", torch::tensor(state.growth_tracker));
+    run.step.scaler.load_state_dict(scaler);
+  }
   run.loader.restore({.seed = static_cast<uint64_t>(state.sampler_seed), .consumed_samples = state.consumed_samples});
   run.log.restore(state.metrics);
   run.log.say("continuing from " + directory);

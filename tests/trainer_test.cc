@@ -228,6 +228,18 @@ TEST_CASE("A run that overflows without end stops with 78 and a name", "[trainer
   CHECK_THROWS_WITH(pretrain(falling, false), testing::Contains("below amp.min_scale"));
 }
 
+TEST_CASE("A run that goes on in fp16 starts with the configured loss scale", "[trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.stop_at_step = 2;
+  REQUIRE(pretrain(config, false) == kOk);
+  config.stop_at_step = 4;
+  config.precision = "fp16";
+  config.amp.init_scale = 1024.0;
+  REQUIRE(pretrain(config, /*allow_config_change=*/true) == kOk);
+  CHECK(load_checkpoint(checkpoint_directory(config.run_directory, 4)).state.loss_scale == 1024.0);
+}
+
 TEST_CASE("micro_batch_size may change on resume, the seed may not", "[trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
