@@ -150,8 +150,7 @@ if [ ${#overrides[@]} -gt 0 ]; then
 fi
 say "pre-training a small BERT (configs/quickstart.json${overrides[*]:+ ${overrides[*]}})"
 "$bert" pretrain "$root/configs/quickstart.json" "${overrides[@]}" || exit $?
-newest=$(find "$here/run/checkpoints" -mindepth 1 -maxdepth 1 -name 'step-*' | sort | tail -n 1)
-[ -n "$newest" ] || die 66 "no checkpoint in $here/run/checkpoints"
+newest=$(readlink -e "$here/run/latest") || die 66 "no checkpoint in $here/run/checkpoints"
 if [ "$newest" -nt "$here/bert.pt" ]; then rm -f "$here/bert.pt"; fi
 step "$here/bert.pt" "exporting $(basename "$newest") as TorchScript" \
   "$bert" export --checkpoint "$newest" --format torchscript --output "$here/bert.pt"

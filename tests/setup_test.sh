@@ -51,7 +51,8 @@ while [ $# -gt 0 ]; do
     create) touch "$here/train.shard" "$here/validation.shard" ;;
     pretrain)
       [ ! -e "$here/../../../fail" ] || exit 70
-      mkdir -p "$here/run/checkpoints/step-1"
+      mkdir -p "$here/run/checkpoints/step-1" "$here/run/checkpoints/step-1.damaged"
+      ln -sfn checkpoints/step-1 "$here/run/latest"
       echo '{"mlm_loss": 1.0, "mlm_loss_untrained": 3.0, "unigram_entropy": 2.0}' >"$here/run/summary.json"
       ;;
     export) echo "$BERT_TEST_TEXT" >"$here/bert.pt" ;;
@@ -74,6 +75,7 @@ kept() {  # kept FILE NAME: FILE is the export of NAME
 }
 start first 0
 kept bert.pt first
+grep -q '^checkpoint  .*/run/checkpoints/step-1$' "$work/out" || { echo "not the newest checkpoint:"; cat "$work/out"; failed=1; }
 grep -q 'vocab --input .*/first.txt --size 30522' "$work/out" || { echo "no way to BERT-base:"; cat "$work/out"; failed=1; }
 touch "$work/fail"
 start second 70
