@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "app/bounded_json.h"
 #include "app/fail_point.h"
 #include "data/error.h"
+#include "data/io_errors.h"
 
 namespace bert {
 namespace {
@@ -36,7 +36,9 @@ constexpr int64_t kManifestBytes = 32 << 10, kManifestBytesOfTensor = 160;
 
 std::string checkpoints_directory(const std::string& run_directory) { return run_directory + "/checkpoints"; }
 
-/// The step of a name "step-00000100", nothing for other names.
+std::string name_of(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
+
+/// The step of a name like "step-00000100" or "step-100", nothing for other names.
 std::optional<int64_t> step_of(const std::string& name) {
   if (name.rfind(kStepPrefix, 0) != 0) return std::nullopt;
   int64_t step = 0;
@@ -80,7 +82,16 @@ std::string damaged_part(const std::string& path, const ManifestEntry& entry) {
   }
 }
 
+/// Throws DataError for a directory, a pipe, a device or a link to itself: it is damage, and opening it could wait.
+void check_regular(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) throw InputMissing(path + ": no such file");
+  if (status.type() != fs::file_type::regular) throw DataError(path + ": damaged: is not a regular file");
+}
+
 void verify_file(const std::string& path, const ManifestEntry& entry) {
+  check_regular(path);
   const MappedFile file(path);
   if (file.size() != entry.bytes) {
     throw DataError(fmt::format("{}: damaged: {} bytes, the manifest says {}", path, file.size(), entry.bytes));
@@ -88,6 +99,17 @@ void verify_file(const std::string& path, const ManifestEntry& entry) {
   if (checksum(file.data(), static_cast<size_t>(file.size())) != entry.checksum) {
     throw DataError(fmt::format("{}: damaged: {}", path, damaged_part(path, entry)));
   }
+}
+
+/// A checkpoint that was renamed, or whose state is another's, would go on at a step that it never reached.
+void verify_step(const std::string& directory) {
+  const std::optional<int64_t> named = step_of((fs::path(directory) / "").parent_path().filename().string());
+  if (!named) return;
+  const std::string path = directory + "/" + kStateFile;
+  const int64_t step = integer_member(parse_bounded_json(read_file(path), path), "step", path);
+  if (step == *named) return;
+  throw DataError(fmt::format("{}: damaged: is of step {}, and its directory is named after step {}; rename that to {}",
+                              path, step, *named, name_of(step)));
 }
 
 void rename_path(const std::string& from, const std::string& to) {
@@ -145,7 +167,7 @@ std::vector<fs::path> entries_of(const std::string& directory) {
 }  // namespace
 
 std::string checkpoint_directory(const std::string& run_directory, int64_t step) {
-  return fmt::format("{}/{}{:08}", checkpoints_directory(run_directory), kStepPrefix, step);
+  return checkpoints_directory(run_directory) + "/" + name_of(step);
 }
 
 std::string resolve_checkpoint(const std::string& path) {
@@ -156,7 +178,8 @@ std::string resolve_checkpoint(const std::string& path) {
 std::vector<CheckpointEntry> list_checkpoints(const std::string& run_directory) {
   std::vector<CheckpointEntry> found;
   for (const fs::path& entry : entries_of(checkpoints_directory(run_directory))) {
-    if (const auto step = step_of(entry.filename().string())) found.push_back({*step, entry.string()});
+    const std::string name = entry.filename().string();
+    if (const auto step = step_of(name); step && name == name_of(*step)) found.push_back({*step, entry.string()});
   }
   std::sort(found.begin(), found.end(),
             [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.step < b.step; });
@@ -165,12 +188,14 @@ std::vector<CheckpointEntry> list_checkpoints(const std::string& run_directory) 
 
 Manifest read_manifest(const std::string& directory) {
   const std::string path = directory + "/" + kManifestFile;
-  if (!fs::is_directory(directory)) throw InputMissing(directory + ": no such checkpoint directory");
-  if (!fs::exists(path)) {
+  std::error_code unknown;
+  if (!fs::is_directory(directory, unknown)) throw InputMissing(directory + ": no such checkpoint directory");
+  if (!fs::exists(path, unknown) && !fs::is_symlink(path, unknown)) {
     throw InputMissing(
         fmt::format("{}: is no checkpoint: it has no {}; name a run directory or one of its checkpoints/", directory,
                     kManifestFile));
   }
+  check_regular(path);
   const std::string text = read_file(path, kMaxManifestBytes);
   const size_t newline = text.size() < 2 ? std::string::npos : text.rfind('\n', text.size() - 2);
   const std::string before = text.substr(0, newline == std::string::npos ? 0 : newline + 1);
@@ -201,7 +226,7 @@ Manifest read_manifest(const std::string& directory) {
 }
 
 Manifest verify_checkpoint(const std::string& directory) {
-  const Manifest manifest = read_manifest(directory);
+  Manifest manifest = read_manifest(directory);
   for (const auto& item : fs::directory_iterator(directory)) {
     const std::string name = item.path().filename().string();
     if (name != kManifestFile && manifest.count(name) == 0) {
@@ -210,6 +235,7 @@ Manifest verify_checkpoint(const std::string& directory) {
     }
   }
   for (const auto& [name, entry] : manifest) verify_file(directory + "/" + name, entry);
+  verify_step(directory);
   return manifest;
 }
 
@@ -222,7 +248,13 @@ std::optional<CheckpointEntry> newest_valid_checkpoint(const std::string& run_di
                   ": is a file, and the run keeps its checkpoints in a directory of this name; move it away");
   }
   for (const fs::path& entry : entries_of(directory)) {
-    if (entry.filename().string().rfind(kTemporaryPrefix, 0) == 0) remove_tree(entry.string());
+    const std::string name = entry.filename().string();
+    if (name.rfind(kTemporaryPrefix, 0) == 0) remove_tree(entry.string());
+    const std::optional<int64_t> step = step_of(name);
+    if (step && name != name_of(*step)) {
+      report(fmt::format("{}: is left alone: the checkpoint of step {} is named {}", entry.string(), *step,
+                         name_of(*step)));
+    }
   }
 
   std::vector<CheckpointEntry> entries = list_checkpoints(run_directory);
@@ -261,16 +293,7 @@ CheckpointWriter::CheckpointWriter(std::string directory, const CheckpointSize& 
   fs::create_directories(path.parent_path(), error);
   if (error) throw IoError(fmt::format("{}: cannot create: {}", path.parent_path().string(), error.message()));
 
-  struct statvfs disk {};
-  if (statvfs(path.parent_path().c_str(), &disk) == 0) {
-    const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
-    const auto needed = static_cast<uint64_t>(size.bytes + kManifestBytes + size.tensors * kManifestBytesOfTensor);
-    if (free < needed) {
-      throw IoError(fmt::format(
-          "{}: the disk is full: a checkpoint needs {} bytes, {} are free. Free some space or write elsewhere.",
-          directory_, needed, free));
-    }
-  }
+  check_free_space(directory_, size.bytes + kManifestBytes + size.tensors * kManifestBytesOfTensor, "a checkpoint");
   temporary_ =
       (path.parent_path() / fmt::format("{}{}-{}", kTemporaryPrefix, path.filename().string(), getpid())).string();
   remove_tree(temporary_);

@@ -29,8 +29,11 @@ std::string directory_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-Descriptor open_to_read(const std::string& path) {
-  Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+constexpr int64_t kMostFromDevices = int64_t{1} << 30;  // bytes of a pipe or device, which may have no end
+
+/// `flags` are O_NONBLOCK where a pipe shall not make it wait for somebody to write to it.
+Descriptor open_to_read(const std::string& path, int flags = 0) {
+  Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
   if (file) return file;
   if (errno == ENOENT || errno == ENOTDIR) {
     throw InputMissing(path + ": no such file" +
@@ -184,6 +187,7 @@ std::string read_file(const std::string& path, int64_t limit) {
   const Descriptor file = open_to_read(path);
   struct stat status {};
   if (fstat(file.get(), &status) != 0) throw_io_error(path, "read", errno);
+  if (!S_ISREG(status.st_mode)) limit = std::min(limit, kMostFromDevices);
   const auto check_limit = [&](int64_t size) {
     if (size > limit) {
       throw DataError(
@@ -209,7 +213,7 @@ std::string read_file(const std::string& path, int64_t limit) {
 }
 
 MappedFile::MappedFile(const std::string& path) {
-  const Descriptor file = open_to_read(path);
+  const Descriptor file = open_to_read(path, O_NONBLOCK);
   struct stat status {};
   if (fstat(file.get(), &status) != 0) throw_io_error(path, "map", errno);
   if (!S_ISREG(status.st_mode)) {

@@ -1,6 +1,7 @@
 #include "app/checkpoint_files.h"
 
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <random>
 
@@ -169,6 +171,53 @@ TEST_CASE("Damaged checkpoints are set aside and named, stale ones removed", "[u
   overwrite(save(run, 3, 3) + "/" + kStateFile, "");  // the name is taken by the earlier one
   CHECK(newest_valid_checkpoint(run, report)->step == 1);
   CHECK(fs::exists(run + "/checkpoints/step-00000003.damaged-2"));
+}
+
+TEST_CASE("A checkpoint under the name of another step is set aside, a name of another form is left alone",
+          "[unit][checkpoint]") {
+  const TemporaryDirectory directory;
+  const std::string run = directory.path("run"), checkpoints = run + "/checkpoints";
+  for (const int64_t step : {1, 2, 3}) save(run, step, 3);
+  fs::rename(checkpoint_directory(run, 3), checkpoint_directory(run, 40));
+  fs::rename(checkpoint_directory(run, 2), checkpoints + "/step-2");
+  CHECK_THROWS_WITH(verify_checkpoint(checkpoint_directory(run, 40) + "/"),
+                    testing::Contains("is of step 3, and its directory is named after step 40; rename that to "
+                                      "step-00000003"));
+  std::vector<std::string> messages;
+  const auto newest = newest_valid_checkpoint(run, [&](const std::string& said) { messages.push_back(said); });
+  REQUIRE(newest);
+  CHECK(newest->step == 1);
+  CHECK(names_in(checkpoints) == std::vector<std::string>{"step-00000001", "step-00000040.damaged", "step-2"});
+  REQUIRE(messages.size() == 2);
+  CHECK_THAT(messages[0], testing::Contains("step-2: is left alone: the checkpoint of step 2 is named step-00000002"));
+  CHECK_THAT(messages[1], testing::Contains("step-00000040.damaged"));
+}
+
+TEST_CASE("What stands in the place of a checkpoint's file and is none is damage", "[unit][checkpoint]") {
+  for (const char* name : {kManifestFile, kModelFile, kStateFile}) {
+    CAPTURE(name);
+    const TemporaryDirectory directory;
+    const std::string run = directory.path("run");
+    int64_t step = 1;
+    save(run, step, 9);
+    const auto replaced = [&](const std::function<void(const std::string& path)>& put) {
+      const std::string path = save(run, ++step, 9) + "/" + name;
+      fs::remove(path);
+      put(path);
+      CHECK_THROWS_WITH(verify_checkpoint(checkpoint_directory(run, step)),
+                        testing::Contains(path + ": damaged: is not a regular file"));
+    };
+    replaced([](const std::string& path) { fs::create_directory(path); });
+    replaced([](const std::string& path) { fs::create_symlink(path, path); });
+    replaced([](const std::string& path) { fs::create_symlink("/dev/null", path); });
+    replaced([](const std::string& path) { REQUIRE(mkfifo(path.c_str(), 0600) == 0); });
+    fs::create_directory_symlink("step-00000099", run + "/checkpoints/step-00000099");
+    std::vector<std::string> messages;
+    const auto newest = newest_valid_checkpoint(run, [&](const std::string& said) { messages.push_back(said); });
+    REQUIRE(newest);
+    CHECK(newest->step == 1);
+    CHECK(messages.size() == 5);
+  }
 }
 
 TEST_CASE("Checkpoints that cannot be seen are an error, and not gone", "[unit][checkpoint]") {

@@ -188,6 +188,13 @@ TEST_CASE("AppendedFile adds whole pieces, and none that does not fit", "[unit][
   CHECK_THROWS_WITH(AppendedFile(directory.path("no/file")), Contains("No such file"));
 }
 
+TEST_CASE("A device without an end is not read into memory for ever, a pipe is not waited for to be mapped", "[unit]") {
+  CHECK_THROWS_WITH(read_file("/dev/zero", 1 << 20), Contains("/dev/zero: the file is too large"));
+  const TemporaryDirectory directory;
+  REQUIRE(mkfifo(directory.path("pipe").c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(MappedFile(directory.path("pipe")), Contains("pipe: cannot map: it is a pipe"));
+}
+
 TEST_CASE("Too little free space is told before anything is written", "[unit][files]") {
   const TemporaryDirectory directory;
   CHECK_NOTHROW(check_free_space(directory.path("file"), 1, "an export"));
