@@ -102,7 +102,7 @@ Json read_report(const std::string& path) {
     if (line.find_first_not_of(" \t\r") != std::string::npos) last = line;
   }
   // What --json printed ends with the report on one line; what somebody formatted is the report as a whole.
-  const Json report = parse_bounded_json(last.starts_with('{') ? last : whole, path);
+  Json report = parse_bounded_json(last.starts_with('{') ? last : whole, path);
   if (!report.is_object() || !report.contains("benchmark"))
     throw DataError(path + ": neither it nor its last line is a report of `bert benchmark --json`");
   return report;

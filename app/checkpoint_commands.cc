@@ -107,7 +107,7 @@ int64_t diff_files(const std::string& a_path, const std::string& b_path) {
 /// `path` itself, or the file `name` in it when it is a directory.
 std::string file_of(const std::string& path, const std::string& name) {
   if (!fs::is_directory(path)) return path;
-  const std::string file = path + "/" + name;
+  std::string file = path + "/" + name;
   if (fs::exists(file)) return file;
   throw InputMissing(path + ": is no checkpoint directory: it has no " + name + "; name one like runs/first/latest");
 }

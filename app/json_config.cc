@@ -240,6 +240,7 @@ void ConfigReport::throw_if_any() const {
   std::iota(sorted.begin(), sorted.end(), 0);
   std::stable_sort(sorted.begin(), sorted.end(), [&](size_t a, size_t b) { return impl_->order[a] < impl_->order[b]; });
   std::vector<ConfigProblem> problems;
+  problems.reserve(sorted.size());
   for (const size_t i : sorted) problems.push_back(impl_->problems[i]);
   throw ConfigError(std::move(problems));
 }

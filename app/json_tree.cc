@@ -93,7 +93,7 @@ std::string explain(const nlohmann::json::exception& error) {
     return "number does not fit a double: " + text.substr(begin, text.rfind('\'') - begin);
   }
   const size_t begin = text.find("syntax error");
-  const std::string message = begin == std::string::npos ? text.substr(text.find(']') + 1) : text.substr(begin);
+  std::string message = begin == std::string::npos ? text.substr(text.find(']') + 1) : text.substr(begin);
   const size_t token = message.find("; last read: '"), expected = message.rfind("; expected ");
   if (token == std::string::npos) return message;
   return message.substr(0, token) + (expected == std::string::npos || expected < token ? "" : message.substr(expected));
@@ -251,7 +251,7 @@ std::string JsonNode::got() const {
   return shorten(text);
 }
 
-JsonNode parse_json(const std::string& text, std::shared_ptr<const JsonSource> source, JsonProblems& problems) {
+JsonNode parse_json(const std::string& text, const std::shared_ptr<const JsonSource>& source, JsonProblems& problems) {
   JsonNode empty;
   empty.kind = JsonNode::Kind::kObject;
   empty.text = "an object";

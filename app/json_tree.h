@@ -60,7 +60,7 @@ inline constexpr int64_t kMaxJsonBytes = int64_t{16} << 20;
 
 /// Parses `text`; comments are allowed. Syntax errors, duplicate keys, nesting over 64 and numbers beyond double go
 /// into `problems`; after a syntax error the tree is what stood before it. The root is always an object.
-JsonNode parse_json(const std::string& text, std::shared_ptr<const JsonSource> source, JsonProblems& problems);
+JsonNode parse_json(const std::string& text, const std::shared_ptr<const JsonSource>& source, JsonProblems& problems);
 
 /// One value of a command line: JSON when it is, otherwise a string. Text that begins like a string, list or object
 /// must be one.

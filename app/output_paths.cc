@@ -44,6 +44,7 @@ void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<Name
 
 std::vector<NamedPath> named_paths(const std::string& name, const std::vector<std::string>& paths) {
   std::vector<NamedPath> result;
+  result.reserve(paths.size());
   for (const std::string& path : paths) result.push_back({name, path});
   return result;
 }

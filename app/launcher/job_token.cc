@@ -72,7 +72,7 @@ std::string runtime_directory() {
   const char* given = std::getenv("XDG_RUNTIME_DIR");
   std::error_code ignored;
   const bool usable = given != nullptr && *given != '\0' && std::filesystem::is_directory(given, ignored);
-  const std::string base = usable ? std::string(given) + "/bertrun" : "/tmp/bertrun-" + std::to_string(geteuid());
+  std::string base = usable ? std::string(given) + "/bertrun" : "/tmp/bertrun-" + std::to_string(geteuid());
   if (mkdir(base.c_str(), 0700) != 0 && errno != EEXIST) {
     throw IoError(base + ": cannot be made: " + std::strerror(errno) +
                   "; set XDG_RUNTIME_DIR to a directory of your "

@@ -260,6 +260,7 @@ std::set<int> processors_of_rank(const MachineTopology& machine, const std::stri
   } else if (mode == "core-complex" && !of_node.empty()) {
     const auto by_cache = groups(of_node, [&](int processor) { return last_level_cache(machine, processor); });
     std::vector<std::set<int>> complexes;
+    complexes.reserve(by_cache.size());
     for (const auto& [first, processors] : by_cache) complexes.push_back(processors);
     std::stable_sort(complexes.begin(), complexes.end(),
                      [](const auto& a, const auto& b) { return a.size() > b.size(); });
