@@ -12,6 +12,7 @@
 #include "app/exit_codes.h"
 #include "app/plan_command.h"
 #include "app/standard_streams.h"
+#include "app/stop_signals.h"
 #include "app/tokenizer_commands.h"
 #include "app/torch_library.h"
 #include "app/torch_symbol.h"
@@ -19,9 +20,24 @@
 namespace bert {
 namespace {
 
+int run_in_torch_library(int argc, char** argv) {
+  std::string error;
+  const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, error));
+  if (command == nullptr) {
+    std::fprintf(stderr, "bert %s: cannot load LibTorch: %s; run `bert doctor`\n", argv[0], error.c_str());
+    return kInternal;
+  }
+  return command(argc, argv);
+}
+
+int pretrain(int argc, char** argv) {
+  StopSignals::hold();  // LibTorch takes a while to load, and a run that is preempted meanwhile is to be requeued too
+  return run_in_torch_library(argc, argv);
+}
+
 struct Verb {
   const char* name;
-  int (*run)(int, char**);  // nullptr: in libbert.so
+  int (*run)(int, char**);
   const char* summary;
 };
 
@@ -29,12 +45,12 @@ constexpr Verb kVerbs[] = {
     {"vocab", vocab_command, "learn a WordPiece vocabulary from text"},
     {"tokenize", tokenize_command, "text to tokens, ids or offsets"},
     {"data", data_command, "create, split, verify, show and count pre-training examples"},
-    {"pretrain", nullptr, "pre-train; resumes by itself from its run directory"},
-    {"predict", nullptr, "fill in masked words, or features, from a checkpoint or an export"},
-    {"export", nullptr, "checkpoint to TorchScript or safetensors"},
+    {"pretrain", pretrain, "pre-train; resumes by itself from its run directory"},
+    {"predict", run_in_torch_library, "fill in masked words, or features, from a checkpoint or an export"},
+    {"export", run_in_torch_library, "checkpoint to TorchScript or safetensors"},
     {"checkpoint", checkpoint_command, "list, verify and compare checkpoints"},
     {"config", config_command, "validate, show and compare configurations, or print their schema"},
-    {"benchmark", nullptr, "time training, inference and every operator; compare with an earlier run"},
+    {"benchmark", run_in_torch_library, "time training, inference and every operator; compare with an earlier run"},
     {"plan", plan_command, "predict step time, memory and days on a cluster"},
     {"doctor", doctor_command, "what is installed, what works, what to do about it"},
     {"version", version_command, "versions of bert and LibTorch"},
@@ -53,16 +69,6 @@ void print_help(FILE* stream) {
       "saved, run again; 77 refused; 78 bad configuration; 128+n killed by signal n.\n");
 }
 
-int run_in_torch_library(int argc, char** argv) {
-  std::string error;
-  const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, error));
-  if (command == nullptr) {
-    std::fprintf(stderr, "bert %s: cannot load LibTorch: %s; run `bert doctor`\n", argv[0], error.c_str());
-    return kInternal;
-  }
-  return command(argc, argv);
-}
-
 int run(int argc, char** argv) {
   if (argc < 2) {
     print_help(stderr);
@@ -78,8 +84,7 @@ int run(int argc, char** argv) {
   if (name == "--version") return guarded("bert", [&] { return version_command(argc - 1, argv + 1); });
   for (const Verb& verb : kVerbs) {
     if (name != verb.name) continue;
-    const auto command = verb.run != nullptr ? verb.run : run_in_torch_library;
-    return guarded("bert " + name, [&] { return command(argc - 1, argv + 1); });
+    return guarded("bert " + name, [&] { return verb.run(argc - 1, argv + 1); });
   }
   std::vector<std::string> known;
   for (const Verb& verb : kVerbs) known.emplace_back(verb.name);

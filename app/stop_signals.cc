@@ -12,6 +12,14 @@ constexpr int64_t kSameWish_ns = 2'000'000'000;
 std::atomic<int64_t> first_ns{0};  // of the monotonic clock; 0: none has come
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
+template <class Signals>
+sigset_t signal_set(const Signals& signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : signals) sigaddset(&set, number);
+  return set;
+}
+
 void handle(int number) {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
@@ -29,10 +37,17 @@ StopSignals::StopSignals() {
   struct sigaction action {};
   action.sa_handler = handle;
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
+  const sigset_t held = signal_set(kSignals);
+  pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
 }
 
 StopSignals::~StopSignals() {
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+}
+
+void StopSignals::hold() {
+  const sigset_t held = signal_set(kSignals);
+  pthread_sigmask(SIG_BLOCK, &held, nullptr);
 }
 
 bool StopSignals::arrived() { return first_ns != 0; }

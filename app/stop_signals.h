@@ -24,6 +24,8 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   [[nodiscard]] static bool arrived();
+  /// From here on these signals wait for the first object, so that none ends a process that is still being started.
+  static void hold();
 
  private:
   static constexpr std::array<int, 3> kSignals = {SIGTERM, SIGINT, SIGUSR1};

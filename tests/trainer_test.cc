@@ -282,6 +282,21 @@ TEST_CASE("A signal saves a checkpoint and ends with 75; the run then goes on to
   CHECK(file_of(whole, 600, "model.safetensors") == file_of(stopped, 600, "model.safetensors"));
 }
 
+TEST_CASE("A signal that arrives before LibTorch is loaded ends with 75", "[trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.max_steps = 600;
+  const pid_t pid = start(config);
+  const auto holds_sigterm = [&] {
+    const std::string status = read_file("/proc/" + std::to_string(pid) + "/status");
+    const size_t mask = status.find("SigBlk:");
+    return (std::stoull(status.substr(mask + 7), nullptr, 16) >> (SIGTERM - 1) & 1) != 0;
+  };
+  for (int i = 0; i < 20000 && !holds_sigterm(); ++i) usleep(500);
+  kill(pid, SIGTERM);
+  CHECK(result_of(pid) == kPreempted);
+}
+
 TEST_CASE("A run that starts from another's checkpoint has its weights, and its moments when asked", "[trainer]") {
   const TemporaryDirectory directory;
   const PretrainConfig first = tiny(directory, "phase1");
