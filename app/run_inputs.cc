@@ -61,6 +61,10 @@ std::shared_ptr<const PretrainingShards> open_shards(const PretrainConfig& confi
     throw ConfigError(fmt::format("data.{}: has sequences of {} tokens, model.max_position_embeddings is {}", key,
                                   shards->longest_row(), config.model.max_position_embeddings));
   }
+  if (config.model.type_vocab_size < 2) {
+    throw ConfigError(fmt::format("data.{}: has pairs of segments, model.type_vocab_size is {}; set it to 2", key,
+                                  config.model.type_vocab_size));
+  }
   // The settings do not apply to a SentencePiece model, which has its own inside.
   if (dynamic_cast<const SentencePieceTokenizer*>(&tokenizer) == nullptr) {
     for (const auto& shard : shards->shards()) {

@@ -37,6 +37,14 @@ TEST_CASE("A shard made with other tokenizer settings is refused with both value
   CHECK(open_shards(config, "validation", *load_tokenizer(config))->size() == 10);
 }
 
+TEST_CASE("A model of one segment is refused for examples of two", "[unit][run_inputs]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.model.type_vocab_size = 1;
+  CHECK_THROWS_WITH(open_shards(config, "train", *load_tokenizer(config)),
+                    Contains("data.train: has pairs of segments, model.type_vocab_size is 1; set it to 2"));
+}
+
 TEST_CASE("A file that is missing is named with its key and with what makes it", "[unit][run_inputs]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
