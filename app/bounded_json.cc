@@ -23,6 +23,10 @@ const json& any_member(const json& object, const char* key, const std::string& f
 
 }  // namespace
 
+std::string as_text(const json& value) {
+  return value.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+}
+
 json parse_bounded_json(const std::string& text, const std::string& file) {
   constexpr int kMaxDepth = 64;
   std::vector<std::set<std::string>> keys(kMaxDepth + 1);  // by depth

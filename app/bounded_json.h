@@ -9,6 +9,9 @@ namespace bert {
 /// nesting over 64 levels.
 nlohmann::json parse_bounded_json(const std::string& text, const std::string& file);
 
+/// `value` on one line; what is no UTF-8 becomes U+FFFD.
+std::string as_text(const nlohmann::json& value);
+
 /// Members with their type checked; each throws DataError naming `file` and the key.
 const nlohmann::json& member(const nlohmann::json& object, const char* key, nlohmann::json::value_t type,
                              const std::string& file);

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "app/bounded_json.h"
 #include "app/json_config_impl.h"
 #include "app/json_tree.h"
 #include "app/nearest_word.h"
@@ -288,8 +289,9 @@ std::string config_schema(const ConfigFields& fields, const std::string& title) 
 std::vector<ConfigDifference> compare_configs(const ConfigFields& before, const ConfigFields& after) {
   std::vector<ConfigDifference> differences;
   for (size_t i = 0; i < before.leaves.size(); ++i) {
-    const nlohmann::json a = value_of(before.leaves[i]), b = value_of(after.leaves[i]);
-    if (a != b) differences.push_back({before.leaves[i].pointer, a.dump(), b.dump()});
+    // As they are written: what is no UTF-8 in a path is not in the file.
+    const std::string a = as_text(value_of(before.leaves[i])), b = as_text(value_of(after.leaves[i]));
+    if (a != b) differences.push_back({before.leaves[i].pointer, a, b});
   }
   return differences;
 }

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "app/bounded_json.h"
+
 namespace bert {
 namespace {
 
@@ -247,7 +249,7 @@ JsonNode* JsonNode::find(const std::string& key) {
 }
 
 std::string JsonNode::got() const {
-  if (kind == Kind::kString) return nlohmann::json(shorten(text)).dump();
+  if (kind == Kind::kString) return as_text(shorten(text));
   return shorten(text);
 }
 

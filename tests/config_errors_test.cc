@@ -105,6 +105,10 @@ std::vector<Broken> broken_configs() {
              "type_vocab_size, vocab_size"}},
       // ---- types ----
       {"fraction for an integer", in("\"seed\": 3.5"), {}, {at + "2:9: /seed: want an integer of at least 0, got 3.5"}},
+      {"bytes that are no UTF-8",
+       in("\"seed\": 1"),
+       {"device=\xff"},
+       {"command line: /device: want one of auto, cpu, cuda, got \"\uFFFD\""}},
       {"string for an integer",
        in("\"max_steps\": \"10\""),
        {},

@@ -89,6 +89,9 @@ TEST_CASE("A resolved configuration reads back as itself", "[unit][config]") {
   CHECK(compare(config, again).empty());
   CHECK(again.seed == INT64_MAX);
   CHECK(config_sha256(config) == config_sha256(again));
+  PretrainConfig unreadable = config;
+  unreadable.data.train = {"/data/caf\xe9.shard"};  // no UTF-8: the file has U+FFFD in its place
+  CHECK(compare(unreadable, parse_pretrain_config(to_json(unreadable), "config.json")).empty());
   PretrainConfig other = again;
   other.optimizer.lr = 2e-5;
   CHECK(config_sha256(other) != config_sha256(config));
