@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <map>
 
 #include "app/exit_codes.h"
 #include "app/launcher/options.h"
@@ -63,8 +64,12 @@ TEST_CASE("bertrun's defaults are torchrun's", "[unit]") {
 }
 
 TEST_CASE("every option has both spellings and its PET_ variable, and the command line wins", "[unit]") {
+  // A value that each of them takes, where that is not 1.
+  const std::map<std::string, std::string> values = {
+      {"rdzv_backend", "c10d"}, {"start_method", "fork"},   {"numa_binding", "node"}, {"signals_to_handle", "SIGTERM"},
+      {"rdzv_endpoint", "h:1"}, {"rdzv_conf", "timeout=1"}, {"node_rank", "0"}};
   LaunchOptions options;
-  LaunchOptions::visit_fields(options, [](const char* name, auto& value, const char*) {
+  LaunchOptions::visit_fields(options, [&](const char* name, auto& value, const char*) {
     CAPTURE(name);
     const std::string option = name;
     std::string dashed = option, variable = "PET_";
@@ -79,15 +84,8 @@ TEST_CASE("every option has both spellings and its PET_ variable, and the comman
       const Variable wrong(variable.c_str(), "yes");
       CHECK_THROWS_WITH(parse({"x"}), bert::testing::Contains(variable));
     } else {
-      // A value that each of them takes.
-      std::string good = "1";
-      if (option == "rdzv_backend") good = "c10d";
-      if (option == "start_method") good = "fork";
-      if (option == "numa_binding") good = "node";
-      if (option == "signals_to_handle") good = "SIGTERM";
-      if (option == "rdzv_conf") good = "timeout=1";
-      if (option == "rdzv_endpoint") good = "h:1";
-      if (option == "node_rank") good = "0";
+      const auto found = values.find(option);
+      const std::string good = found != values.end() ? found->second : std::string("1");
       CHECK_NOTHROW(parse({"--" + option, good, "x"}));
       CHECK_NOTHROW(parse({"--" + dashed + "=" + good, "x"}));
       const Variable set(variable.c_str(), good.c_str());
@@ -311,61 +309,4 @@ TEST_CASE("signals, restarts and the shutdown time", "[unit]") {
   {}
   const Variable wrong("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "soon");
   CHECK_THROWS_AS(parse({"x"}), UsageError);
-}
-
-TEST_CASE("ranks are bound to processors of a made-up machine", "[unit]") {
-  // Two sockets of two NUMA nodes each; a node has 4 cores of 2 threads (n and n + 16), two caches per node; GPU i is
-  // on node 3 - i.
-  const TemporaryDirectory directory;
-  const auto write = [&](const std::string& name, const std::string& text) {
-    std::filesystem::create_directories(std::filesystem::path(directory.path(name)).parent_path());
-    std::ofstream(directory.path(name)) << text << "\n";
-  };
-  MachineTopology machine;
-  machine.sysfs = directory.path();
-  for (int node = 0; node < 4; ++node) {
-    const std::string first = std::to_string(4 * node), last = std::to_string(4 * node + 3);
-    write("devices/system/node/node" + std::to_string(node) + "/cpulist",
-          first + "-" + last + "," + std::to_string(4 * node + 16) + "-" + std::to_string(4 * node + 19));
-    write("bus/pci/devices/0000:0" + std::to_string(node) + ":00.0/numa_node", std::to_string(3 - node));
-    machine.bus_ids.push_back("0000:0" + std::to_string(node) + ":00.0");
-  }
-  for (int thread = 0; thread < 32; ++thread) {
-    const int core = thread % 16, pair = core / 2 * 2;
-    const std::string own = "devices/system/cpu/cpu" + std::to_string(thread);
-    write(own + "/topology/thread_siblings_list", std::to_string(core) + "," + std::to_string(core + 16));
-    write(own + "/topology/physical_package_id", std::to_string(core / 8));
-    write(own + "/cache/index0/type", "Instruction");
-    write(own + "/cache/index0/level", "9");
-    write(own + "/cache/index1/type", "Unified");
-    write(own + "/cache/index1/level", "3");
-    write(own + "/cache/index1/shared_cpu_list", std::to_string(pair) + "-" + std::to_string(pair + 1) + "," +
-                                                     std::to_string(pair + 16) + "-" + std::to_string(pair + 17));
-    machine.allowed.insert(thread);
-  }
-  using Set = std::set<int>;
-  CHECK(processors_of_rank(machine, "node", 0, 4) == Set{12, 13, 14, 15, 28, 29, 30, 31});
-  CHECK(processors_of_rank(machine, "socket", 3, 4) == Set{0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23});
-  CHECK(processors_of_rank(machine, "exclusive", 1, 4) == processors_of_rank(machine, "node", 1, 4));
-  CHECK(processors_of_rank(machine, "core-complex", 2, 4) == Set{4, 5, 20, 21});
-  CHECK_THROWS_WITH(processors_of_rank(machine, "node", 4, 5), bert::testing::Contains("has no GPU"));
-  // Two GPUs on node 3 share its cores.
-  write("bus/pci/devices/0000:01:00.0/numa_node", "3");
-  CHECK(processors_of_rank(machine, "exclusive", 0, 4) == Set{12, 13, 28, 29});
-  CHECK(processors_of_rank(machine, "exclusive", 1, 4) == Set{14, 15, 30, 31});
-  CHECK(processors_of_rank(machine, "core-complex", 1, 4) == Set{14, 15, 30, 31});
-  // Without GPUs the ranks are dealt to the nodes; more ranks than cores leave somebody without.
-  machine.bus_ids.clear();
-  CHECK(processors_of_rank(machine, "node", 7, 8) == Set{12, 13, 14, 15, 28, 29, 30, 31});
-  CHECK(processors_of_rank(machine, "exclusive", 7, 8) == Set{14, 15, 30, 31});
-  CHECK_THROWS_WITH(processors_of_rank(machine, "exclusive", 31, 32), bert::testing::Contains("no processor is left"));
-  // Only what this process may use.
-  machine.allowed = {12, 28};
-  CHECK(processors_of_rank(machine, "node", 0, 1) == Set{12, 28});
-}
-
-TEST_CASE("lists of processors", "[unit]") {
-  CHECK(parse_processor_list("0-2,4,6-7") == std::set<int>{0, 1, 2, 4, 6, 7});
-  CHECK(parse_processor_list("").empty());
-  for (const char* bad : {"x", "1-", "2-1", "1;2", "0-99999999"}) CHECK_THROWS_AS(parse_processor_list(bad), DataError);
 }

@@ -58,26 +58,6 @@ double quota_of(const std::filesystem::path& directory) {
   return INFINITY;
 }
 
-/// The tightest quota on the way from this process' cgroup to the root.
-double cgroup_processors() {
-  double result = INFINITY;
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {  // "0::/path" or "4:cpu,cpuacct:/path"
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (!controllers.empty() && ("," + controllers + ",").find(",cpu,") == std::string::npos) continue;
-    const std::filesystem::path root =
-        controllers.empty() ? "/sys/fs/cgroup" : std::filesystem::path("/sys/fs/cgroup") / controllers;
-    std::filesystem::path relative = std::filesystem::path(line.substr(second + 1)).relative_path();
-    for (;; relative = relative.parent_path()) {
-      result = std::min(result, quota_of(root / relative));
-      if (relative.empty()) break;
-    }
-  }
-  return result;
-}
-
 /// The bus ids through libcuda's own functions, one per line.
 std::string ask_driver() {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -160,9 +140,32 @@ int socket_of(const MachineTopology& machine, int processor) {
 
 }  // namespace
 
-int64_t usable_processors() {
+double cgroup_processors(const std::string& root) {
+  const std::filesystem::path machine(root);
+  double result = INFINITY;
+  std::ifstream file(machine / "proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {  // "0::/path" or "4:cpu,cpuacct:/path"
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    if (!controllers.empty() && ("," + controllers + ",").find(",cpu,") == std::string::npos) continue;
+    // The directory of several controllers may name them in another order; "cpu" then leads to it.
+    std::set<std::string> names = {controllers};
+    if (!controllers.empty()) names.insert("cpu");
+    for (const std::string& name : names) {
+      std::filesystem::path relative = std::filesystem::path(line.substr(second + 1)).relative_path();
+      for (;; relative = relative.parent_path()) {
+        result = std::min(result, quota_of(machine / "sys/fs/cgroup" / name / relative));
+        if (relative.empty()) break;
+      }
+    }
+  }
+  return result;
+}
+
+int64_t usable_processors(const std::string& root) {
   const auto allowed = static_cast<double>(affinity().size());
-  return std::max<int64_t>(1, std::llround(std::ceil(std::min(allowed, cgroup_processors()))));
+  return std::max<int64_t>(1, std::llround(std::ceil(std::min(allowed, cgroup_processors(root)))));
 }
 
 std::vector<std::string> gpu_bus_ids() {

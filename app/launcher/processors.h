@@ -8,8 +8,12 @@
 
 namespace bert {
 
-/// Processors that this process may use: its affinity mask, capped by the cgroups' quota (version 1 and 2), at least 1.
-int64_t usable_processors();
+/// Processors that the cgroups' quotas (version 1 and 2) are worth: the tightest on the way from this process' cgroup to
+/// the root of its hierarchy; infinite without one. `root` has /proc and /sys below it; a test may hand in its own.
+double cgroup_processors(const std::string& root = "/");
+
+/// Processors that this process may use: its affinity mask, capped by cgroup_processors(root) rounded up, at least 1.
+int64_t usable_processors(const std::string& root = "/");
 
 /// PCI addresses ("0000:17:00.0") of the CUDA devices in their order, as CUDA_VISIBLE_DEVICES leaves them. Empty
 /// without a driver. The driver is loaded in a child process, so that it stays out of this one.
