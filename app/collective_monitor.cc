@@ -72,6 +72,8 @@ struct Diagnosis {
   }
 };
 
+int job_rank(const std::vector<int>& job_ranks, int rank) { return job_ranks.at(static_cast<size_t>(rank)); }
+
 std::string name_of(const Line& line) {
   return "collective " + std::to_string(line.sequence) + (line.what.empty() ? "" : " (" + line.what + ")");
 }
@@ -79,8 +81,13 @@ std::string name_of(const Line& line) {
 }  // namespace
 
 struct CollectiveMonitor::State {
-  State(const c10::intrusive_ptr<c10d::Store>& shared, int own_rank, int group_size, milliseconds longest)
-      : store(shared->clone()), beats(shared->clone()), rank(own_rank), size(group_size), timeout(longest) {}
+  State(const c10::intrusive_ptr<c10d::Store>& shared, int own_rank, std::vector<int> ranks, milliseconds longest)
+      : store(shared->clone()),
+        beats(shared->clone()),
+        rank(own_rank),
+        size(static_cast<int>(ranks.size())),
+        job_ranks(std::move(ranks)),
+        timeout(longest) {}
 
   struct Watched {
     c10::intrusive_ptr<c10d::Work> work;
@@ -91,6 +98,8 @@ struct CollectiveMonitor::State {
     std::string error;
     std::optional<std::string> answer;
   };
+
+  [[nodiscard]] std::string name(int group_rank) const { return describe_ranks({job_rank(job_ranks, group_rank)}); }
 
   std::vector<std::optional<Line>> read_lines() {
     std::vector<std::optional<Line>> lines(static_cast<size_t>(size));
@@ -130,7 +139,7 @@ struct CollectiveMonitor::State {
       const std::lock_guard lock(mutex);
       here = own;
     }
-    const std::string head = name_of(here) + " failed on rank " + std::to_string(rank);
+    const std::string head = name_of(here) + " failed on " + name(rank);
     const bool observed = early && early->sequence == here.sequence;
     const auto before = observed ? early->lines : read_lines();
     const auto begin = observed ? early->time : Clock::now();
@@ -140,12 +149,13 @@ struct CollectiveMonitor::State {
     if (beats->check({"verdict"})) {
       const Diagnosis first = Diagnosis::parse(beats->get_to_str("verdict"));
       if (first.accused.contains(rank))
-        return head + ": the others have waited for this rank longer than they may; rank " +
-               std::to_string(first.author) + " says: " + first.text + " (" + error + ")";
+        return head + ": the others have waited for this rank longer than they may; " + name(first.author) +
+               " says: " + first.text + " (" + error + ")";
       if (first.author != rank) return head + ": " + first.text;
     }
     const auto after = read_lines();
-    std::vector<int> silent, behind, different;
+    std::vector<int> silent, behind, different;  // the last in the group's numbers
+    std::set<int> accused;
     std::string places;
     for (int r = 0; r < size; ++r) {
       if (r == rank) continue;
@@ -156,9 +166,10 @@ struct CollectiveMonitor::State {
         if (line->sequence > here.sequence || line->what != here.what) different.push_back(r);
         continue;
       }
-      (still ? silent : behind).push_back(r);
+      accused.insert(r);
+      (still ? silent : behind).push_back(job_rank(job_ranks, r));
       if (silent.size() + behind.size() > kMostPlaces) continue;
-      places += "\n  rank " + std::to_string(r) + ": ";
+      places += "\n  " + name(r) + ": ";
       places += !line ? "has said nothing" : "phase " + line->phase + ", last issued " + name_of(*line);
     }
     std::string verdict;
@@ -171,7 +182,7 @@ struct CollectiveMonitor::State {
     }
     if (!different.empty() && verdict.empty()) {
       const int r = different.front();
-      verdict = "rank " + std::to_string(r) + " has issued " + name_of(*after[static_cast<size_t>(r)]) +
+      verdict = name(r) + " has issued " + name_of(*after[static_cast<size_t>(r)]) +
                 ": the ranks do not run the same program or configuration, unless the network between them does not "
                 "carry it; distributed.debug=true names the first collective that differs";
     } else if (verdict.empty()) {
@@ -182,8 +193,6 @@ struct CollectiveMonitor::State {
       verdict +=
           places + "\nCheck those ranks' logs and machines; distributed.timeout_seconds is how long the others wait";
     }
-    std::set<int> accused(silent.begin(), silent.end());
-    accused.insert(behind.begin(), behind.end());
     beats->compareSet("verdict", "", Diagnosis{rank, accused, verdict}.joined());
     if (rank == 0) std::this_thread::sleep_for(kLinger);
     return head + ": " + verdict + ". (" + error + ")";
@@ -230,6 +239,7 @@ struct CollectiveMonitor::State {
 
   c10::intrusive_ptr<c10d::Store> store, beats;  // of the training thread; of the monitor's
   const int rank, size;
+  const std::vector<int> job_ranks;
   const milliseconds timeout;
 
   struct Observation {
@@ -249,9 +259,9 @@ struct CollectiveMonitor::State {
   std::thread thread;
 };
 
-CollectiveMonitor::CollectiveMonitor(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+CollectiveMonitor::CollectiveMonitor(const c10::intrusive_ptr<c10d::Store>& store, int rank, std::vector<int> job_ranks,
                                      milliseconds timeout)
-    : state_(std::make_shared<State>(store, rank, size, timeout)) {
+    : state_(std::make_shared<State>(store, rank, std::move(job_ranks), timeout)) {
   state_->beat();  // before anybody can ask
   state_->thread = std::thread([state = state_] { State::run(state); });
 }
@@ -280,16 +290,16 @@ void CollectiveMonitor::begin_together(const std::string& what) {
   state.store->set(key_of(prefix, state.rank), what);
   join_through_store(*state.store, {.name = prefix + "/join",
                                     .rank = state.rank,
-                                    .size = state.size,
+                                    .job_ranks = state.job_ranks,
                                     .timeout = state.timeout,
-                                    .advice = "they have not issued " + name_of(state.own) + ", which rank " +
-                                              std::to_string(state.rank) + " waits in, phase " + phase()});
+                                    .advice = "they have not issued " + name_of(state.own) + ", which " +
+                                              state.name(state.rank) + " waits in, phase " + phase()});
   const std::string first = state.store->get_to_str(key_of(prefix, 0));
   for (int r = 1; r < state.size; ++r) {
     const std::string other = state.store->get_to_str(key_of(prefix, r));
     if (other != first) {
-      throw PeerError("collective " + std::to_string(state.own.sequence) + " differs between ranks: rank 0 issues " +
-                      first + ", rank " + std::to_string(r) + " issues " + other +
+      throw PeerError("collective " + std::to_string(state.own.sequence) + " differs between ranks: " + state.name(0) +
+                      " issues " + first + ", " + state.name(r) + " issues " + other +
                       ". All ranks must issue the same collectives in the same order");
     }
   }
@@ -306,8 +316,7 @@ std::string CollectiveMonitor::explain(const std::string& error) {
   state_->changed.notify_all();
   state_->changed.wait_for(lock, kPatience, [&] { return state_->ended || state_->question->answer; });
   if (state_->question->answer) return *state_->question->answer;
-  return name_of(state_->own) + " failed on rank " + std::to_string(state_->rank) +
-         ": the store does not answer either, so " +
+  return name_of(state_->own) + " failed on " + state_->name(state_->rank) + ": the store does not answer either, so " +
          (state_->rank == 0 ? "the launcher that holds it" : "rank 0 or the launcher, which hold it,") +
          " is stopped, dead, or cut off; check rank 0's log and machine. (" + error + ")";
 }
@@ -319,19 +328,20 @@ void CollectiveMonitor::watch(c10::intrusive_ptr<c10d::Work> work,
 }
 
 void join_through_store(c10d::Store& store, const Meeting& meeting) {
+  const auto size = static_cast<int>(meeting.job_ranks.size());
   store.set(key_of(meeting.name, meeting.rank), std::string("1"));
   std::vector<std::string> keys;
-  for (int r = 0; r < meeting.size; ++r) keys.push_back(key_of(meeting.name, r));
+  for (int r = 0; r < size; ++r) keys.push_back(key_of(meeting.name, r));
   const auto deadline = Clock::now() + meeting.timeout;
   while (!store.check(keys)) {
     meeting.waiting();
     if (Clock::now() > deadline) {
       std::vector<int> missing;
-      for (int r = 0; r < meeting.size; ++r) {
-        if (!store.check({key_of(meeting.name, r)})) missing.push_back(r);
+      for (int r = 0; r < size; ++r) {
+        if (!store.check({key_of(meeting.name, r)})) missing.push_back(job_rank(meeting.job_ranks, r));
       }
       if (missing.empty()) return;
-      throw PeerError(describe_ranks(missing) + " of " + std::to_string(meeting.size) + " did not come within " +
+      throw PeerError(describe_ranks(missing) + " did not come within " +
                       std::to_string(std::chrono::duration_cast<std::chrono::seconds>(meeting.timeout).count()) +
                       " s: " + meeting.advice);
     }
@@ -339,9 +349,11 @@ void join_through_store(c10d::Store& store, const Meeting& meeting) {
   }
 }
 
-void wait_for_rank(c10d::Store& store, const std::string& name, int own_rank, int rank, milliseconds timeout) {
-  const std::string arrived = "arrived/" + name, heart = key_of("beat", rank);
-  if (own_rank == rank) return store.set(arrived, std::string("1"));
+void wait_for_rank(c10d::Store& store, const Meeting& meeting, int awaited) {
+  const std::string arrived = "arrived/" + meeting.name, heart = key_of("beat", awaited);
+  if (meeting.rank == awaited) return store.set(arrived, std::string("1"));
+  const std::string here = describe_ranks({job_rank(meeting.job_ranks, meeting.rank)}),
+                    there = describe_ranks({job_rank(meeting.job_ranks, awaited)});
   std::string last;
   try {
     for (auto moved = Clock::now(); !store.check({arrived}); std::this_thread::sleep_for(kPoll)) {
@@ -350,14 +362,14 @@ void wait_for_rank(c10d::Store& store, const std::string& name, int own_rank, in
         if (now != last) moved = Clock::now();
         last = std::move(now);
       }
-      if (Clock::now() - moved > timeout) {
-        throw PeerError("rank " + std::to_string(rank) + ", for whose " + name + " rank " + std::to_string(own_rank) +
-                        " waits, has not responded for " + std::to_string(timeout.count() / 1000) +
+      if (Clock::now() - moved > meeting.timeout) {
+        throw PeerError(there + ", for whose " + meeting.name + " " + here + " waits, has not responded for " +
+                        std::to_string(meeting.timeout.count() / 1000) +
                         " s (stopped, dead, or cut off): check its log and machine");
       }
     }
   } catch (const c10::Error& error) {
-    throw PeerError("rank " + std::to_string(own_rank) + " waits for the " + name + " of rank " + std::to_string(rank) +
+    throw PeerError(here + " waits for the " + meeting.name + " of " + there +
                     ", and the store does not answer: check that rank's log and machine. (" + first_line(error) + ")");
   }
 }

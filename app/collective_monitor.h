@@ -25,8 +25,9 @@ namespace bert {
 /// One per process group; every rank makes it, in the same order.
 class CollectiveMonitor {
  public:
-  /// Beside the store it keeps connections of its own to it. `timeout` is how long a collective may take.
-  CollectiveMonitor(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+  /// Beside the store it keeps connections of its own to it. `job_ranks` are the numbers in the job of the group's
+  /// ranks, which is what messages call them. `timeout` is how long a collective may take.
+  CollectiveMonitor(const c10::intrusive_ptr<c10d::Store>& store, int rank, std::vector<int> job_ranks,
                     std::chrono::milliseconds timeout);
   ~CollectiveMonitor();
   CollectiveMonitor(const CollectiveMonitor&) = delete;
@@ -55,7 +56,8 @@ class CollectiveMonitor {
 /// A place in the program where ranks wait for each other through the store.
 struct Meeting {
   std::string name;  // of one meeting only
-  int rank = 0, size = 1;
+  int rank = 0;
+  std::vector<int> job_ranks;  // of all that meet, for messages
   std::chrono::milliseconds timeout;
   std::string advice;                     // what to check when a rank does not come
   std::function<void()> waiting = [] {};  // called now and then; may throw
@@ -64,10 +66,9 @@ struct Meeting {
 /// Waits until every rank has called it. Throws PeerError with the missing ranks after the timeout.
 void join_through_store(c10d::Store& store, const Meeting& meeting);
 
-/// Returns when `rank` has called it with the same name. Throws PeerError when its heartbeat stands still for
-/// `timeout`.
-void wait_for_rank(c10d::Store& store, const std::string& name, int own_rank, int rank,
-                   std::chrono::milliseconds timeout);
+/// Returns when rank `awaited` has called it with the same meeting's name. Throws PeerError when its heartbeat stands
+/// still for the timeout.
+void wait_for_rank(c10d::Store& store, const Meeting& meeting, int awaited);
 
 /// The first line of an error, without the backtrace.
 std::string first_line(const std::exception& error);

@@ -144,9 +144,9 @@ class MonitoredBackend : public c10d::Backend {
  private:
   template <class Issue>
   WorkPtr issue(const std::string& what, const Issue& issue_it) {
-    options_.debug ? monitor_->begin_together(what) : monitor_->begin(what);
     WorkPtr work;
     try {
+      options_.debug ? monitor_->begin_together(what) : monitor_->begin(what);
       work = issue_it();
     } catch (const c10::DistError& error) {  // others are about the arguments
       throw PeerError(monitor_->explain(first_line(error)));

@@ -22,6 +22,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -42,6 +43,36 @@ namespace bert {
 namespace {
 
 using std::chrono::milliseconds;
+
+/// The ranks of a group, by their numbers in the job, and which of them this process is.
+struct Members {
+  int rank = 0;
+  std::vector<int> job_ranks;
+
+  [[nodiscard]] int size() const { return static_cast<int>(job_ranks.size()); }
+  [[nodiscard]] int job_rank(int of) const { return job_ranks.at(static_cast<size_t>(of)); }
+};
+
+/// What is known of a group beside what it knows itself.
+struct Family {
+  c10::weak_intrusive_ptr<c10d::ProcessGroup> group;  // keeps its address from being used again
+  std::vector<int> job_ranks;
+  int children = 0;  // that new_group has made of it: all its ranks make the same
+};
+
+std::vector<int> numbers_below(int end) {
+  std::vector<int> result(static_cast<size_t>(end));
+  std::iota(result.begin(), result.end(), 0);
+  return result;
+}
+
+Family& family_of(const ProcessGroupPtr& group) {
+  static std::map<const c10d::ProcessGroup*, Family> families;
+  return families
+      .try_emplace(group.get(),
+                   Family{c10::weak_intrusive_ptr<c10d::ProcessGroup>(group), numbers_below(group->getSize())})
+      .first->second;
+}
 
 struct Place {
   std::string file;  // of file://; else
@@ -180,8 +211,9 @@ GlooDevices gloo_devices(bool several_machines) {
 
 /// Gloo's connections of every rank with every other. Throws PeerError after the timeout with the ranks that have not
 /// all of theirs.
-c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Members& members,
                                                milliseconds timeout, bool several_machines) {
+  const int rank = members.rank, size = members.size();
   const GlooDevices devices = gloo_devices(several_machines);
   const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   options->devices = devices;
@@ -205,9 +237,9 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
   }
   std::vector<int> others;
   for (int r = 0; r < size; ++r) {
-    if (r != rank && !store->check({"connected/" + std::to_string(r)})) others.push_back(r);
+    if (r != rank && !store->check({"connected/" + std::to_string(r)})) others.push_back(members.job_rank(r));
   }
-  throw PeerError("all " + std::to_string(size) + " ranks have come, but rank " + std::to_string(rank) +
+  throw PeerError("all " + std::to_string(size) + " ranks have come, but " + describe_ranks({members.job_rank(rank)}) +
                   " has no data connections (Gloo)" + (others.empty() ? "" : ", nor have " + describe_ranks(others)) +
                   ": it is to be reached at " + devices.front()->str() +
                   "; check that the machines reach each other there on every port, or choose the interface with "
@@ -216,15 +248,16 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
 }
 
 /// Gloo, and NCCL where it is asked for, over `store`; every collective monitored.
-ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, bool several_machines,
+ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, const Members& members, bool several_machines,
                            const ProcessGroupOptions& options) {
+  const int rank = members.rank, size = members.size();
   using Type = c10d::ProcessGroup::BackendType;
   const milliseconds timeout(1000 * options.timeout_seconds);
   const bool nccl = options.backend == "nccl" || (options.backend == "auto" && options.cuda);
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
-  const auto monitor = std::make_shared<CollectiveMonitor>(store, rank, size, timeout);
+  const auto monitor = std::make_shared<CollectiveMonitor>(store, rank, members.job_ranks, timeout);
 
-  const auto gloo = make_monitored_backend(connect_gloo(store, rank, size, timeout, several_machines), monitor,
+  const auto gloo = make_monitored_backend(connect_gloo(store, members, timeout, several_machines), monitor,
                                            {.debug = options.debug, .works_block = true});
   group->setDefaultBackend(nccl ? Type::NCCL : Type::GLOO);
   group->setBackend(at::kCPU, Type::GLOO, gloo);
@@ -278,7 +311,7 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
     check_numbers(*store, rank, size);
     join_through_store(*store, {.name = "join",
                                 .rank = rank,
-                                .size = size,
+                                .job_ranks = numbers_below(size),
                                 .timeout = timeout,
                                 .advice = who + " waited at " + place.text() +
                                           "; are they all started, with the same address and number of ranks?",
@@ -287,7 +320,7 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
     throw PeerError(who + " could not join at " + place.text() + " within " + std::to_string(options.timeout_seconds) +
                     " s: is rank 0 started and reachable there, and the port free? (" + first_line(error) + ")");
   }
-  const ProcessGroupPtr group = make_group(store, rank, size, environment.several_machines, options);
+  const ProcessGroupPtr group = make_group(store, {rank, numbers_below(size)}, environment.several_machines, options);
   set_phase("starting");
   return group;
 }
@@ -300,27 +333,42 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& group, const std::vector<int>& 
     throw ConfigError("new_group: " + describe_ranks(ranks) + " of " + std::to_string(get_world_size(group)) +
                       ": expected each once, from 0");
   }
-  // Counted for each parent, whose ranks all make the same groups. The weak pointer keeps its address from being used
-  // again.
-  struct Children {
-    c10::weak_intrusive_ptr<c10d::ProcessGroup> parent;
-    int count = 0;
-  };
-  static std::map<const c10d::ProcessGroup*, Children> groups;
-  const auto found = members.find(get_rank(group));
   if (!group) return nullptr;
-  Children& children =
-      groups.try_emplace(group.get(), Children{c10::weak_intrusive_ptr<c10d::ProcessGroup>(group)}).first->second;
-  const std::string name = "group/" + std::to_string(children.count++);
+  Family& parent = family_of(group);
+  const std::string name = "group/" + std::to_string(parent.children++);
+  const auto found = members.find(get_rank(group));
   if (found == members.end() || members.size() == 1) return nullptr;
-  return make_group(c10::make_intrusive<c10d::PrefixStore>(name, group->getStore()),
-                    static_cast<int>(std::distance(members.begin(), found)), static_cast<int>(members.size()),
-                    distributed_environment().several_machines, options);
+  Members own{.rank = static_cast<int>(std::distance(members.begin(), found)), .job_ranks = {}};
+  for (const int member : members) own.job_ranks.push_back(parent.job_ranks.at(static_cast<size_t>(member)));
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(name, group->getStore());
+  const std::string here =
+      describe_ranks({own.job_rank(own.rank)}) + " waits in new_group of " + describe_ranks(own.job_ranks);
+  try {
+    join_through_store(*store,
+                       {.name = "join",
+                        .rank = own.rank,
+                        .job_ranks = own.job_ranks,
+                        .timeout = milliseconds(1000 * options.timeout_seconds),
+                        .advice = here + ", which every rank must call in the same order; check the logs and machines "
+                                         "of those that did not come"});
+  } catch (const c10::Error& error) {
+    throw PeerError(here + ", and the store does not answer: check rank 0's log and machine. (" + first_line(error) +
+                    ")");
+  }
+  ProcessGroupPtr result = make_group(store, own, distributed_environment().several_machines, options);
+  family_of(result).job_ranks = std::move(own.job_ranks);
+  return result;
 }
 
 void wait_for_rank(const ProcessGroupPtr& group, int rank, const std::string& name, int64_t timeout_seconds) {
   if (!group) return;
-  wait_for_rank(*group->getStore(), name, group->getRank(), rank, milliseconds(1000 * timeout_seconds));
+  wait_for_rank(*group->getStore(),
+                {.name = name,
+                 .rank = group->getRank(),
+                 .job_ranks = family_of(group).job_ranks,
+                 .timeout = milliseconds(1000 * timeout_seconds),
+                 .advice = ""},
+                rank);
 }
 
 int get_rank(const ProcessGroupPtr& group) { return group ? group->getRank() : 0; }

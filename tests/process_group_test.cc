@@ -8,6 +8,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -173,7 +176,7 @@ TEST_CASE("A rank that does not come is named", "[distributed]") {
   };
   CHECK_THAT(
       message({.init_method = "file://" + directory.path("store"), .rank = 1, .world_size = 4, .timeout_seconds = 1}),
-      Contains("ranks 0, 2 and 3 of 4 did not come within 1 s: rank 1 of 4 waited at " + directory.path("store")));
+      Contains("ranks 0, 2 and 3 did not come within 1 s: rank 1 of 4 waited at " + directory.path("store")));
   // One that comes and then makes no connections.
   const std::string half = directory.path("half");
   c10d::PrefixStore("bert/0", c10::make_intrusive<c10d::FileStore>(half, 2)).set("join/1", std::string("1"));
@@ -236,6 +239,7 @@ TEST_CASE("a rank that waits for rank 1", "[.rank]") {
     return;
   }
   at::Tensor tensor = at::ones({rank == 1 && how == "debug" ? 5 : 4});
+  if (rank == 1 && how == "debug order") broadcast(group, at::ones({2}), 1);
   if (rank == 1 && how == "debug dtype") tensor = tensor.to(at::kDouble);
   const bool other = rank == 1 && (how == "other" || how == "debug kind");
   const auto start = std::chrono::steady_clock::now();
@@ -243,6 +247,7 @@ TEST_CASE("a rank that waits for rank 1", "[.rank]") {
   const int code = guarded("rank", [&] {
     try {
       other ? broadcast(group, tensor) : all_reduce(group, tensor);
+      if (how == "debug order") broadcast(group, at::ones({2}), 1);
     } catch (const std::exception& error) {
       message = error.what();
       throw;
@@ -273,6 +278,10 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
       {"debug dtype",
        "collective 2 differs between ranks: rank 0 issues all_reduce of Float [4], sum, rank 1 issues "
        "all_reduce of Double [4], sum",
+       2},
+      {"debug order",
+       "collective 2 differs between ranks: rank 0 issues all_reduce of Float [4], sum, rank 1 issues "
+       "broadcast of Float [2], root 1",
        2},
       {"debug kind",
        "collective 2 differs between ranks: rank 0 issues all_reduce of Float [4], sum, rank 1 issues "
@@ -314,4 +323,122 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
       CHECK(file["exit_code"] == kPeerFailure);
     }
   }
+}
+
+TEST_CASE("a rank that waits in vain", "[.rank]") {
+  if (!is_rank()) {
+    SUCCEED("run by the test below");
+    return;
+  }
+  const std::vector<int> all = {0, 1, 2, 3};
+  const ProcessGroupPtr job = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
+  const int rank = get_rank(job);
+  const bool missing = rank == 1 || rank == 3;
+  const ProcessGroupOptions impatient = {.timeout_seconds = 3};
+  using Call = std::function<void(const ProcessGroupPtr&)>;
+  const auto tensor = [] { return numbers({1, 2, 3, 4}); };
+  const std::map<std::string, Call> waits = {
+      {"barrier", [](const auto& group) { barrier(group); }},
+      {"broadcast", [&](const auto& group) { broadcast(group, tensor(), get_world_size(group) - 1); }},
+      {"all_gather", [&](const auto& group) { all_gather(group, tensor()); }},
+      {"reduce_scatter", [&](const auto& group) { reduce_scatter(group, tensor()); }},
+      {"AgreedFlag",
+       [](const auto& group) {
+         AgreedFlag flag(group);
+         flag.exchange(false);
+         flag.exchange(false);
+       }},
+      {"debug", [](const auto& group) { barrier(group); }},
+      {"ends", [](const auto& group) { barrier(group); }},
+      {"new_group",
+       [&](const auto& group) {
+         new_group(group, {0, 3}, impatient);
+       }},
+  };
+  std::map<std::string, ProcessGroupPtr> groups;
+  for (const auto& [name, wait] : waits) {
+    ProcessGroupOptions options = impatient;
+    options.debug = name == "debug";
+    groups[name] = new_group(job, name == "ends" ? std::vector<int>{0, 3} : all, options);
+  }
+  // All at once: every group is alone with its wait.
+  nlohmann::json messages;
+  std::mutex mutex;
+  std::vector<std::thread> threads;
+  for (const auto& [name, wait] : waits) {
+    if (missing || !groups[name]) continue;
+    threads.emplace_back([&, name = name, wait = wait] {
+      try {
+        wait(groups[name]);
+      } catch (const PeerError& error) {
+        const std::lock_guard lock(mutex);
+        messages[name] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  barrier(job);
+  if (missing) raise(SIGSTOP);  // and nothing more: the test ends it
+  try {
+    wait_for_rank(job, 3, "checkpoint", 1);
+  } catch (const PeerError& error) {
+    messages["wait_for_rank"] = error.what();
+  }
+  std::ofstream(variable("OUT") + std::to_string(rank)) << messages;
+  SUCCEED();
+}
+
+TEST_CASE("Every wait ends at its timeout with the ranks that are missing and what to check", "[distributed]") {
+  const TemporaryDirectory directory;
+  const Descriptor reserved = reserve_port("127.0.0.1");
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < 4; ++rank) {
+    pids.push_back(start_rank("a rank that waits in vain", rank, 4,
+                              {{"INIT", "tcp://127.0.0.1:" + std::to_string(port_of(reserved.get()))},
+                               {"OUT", directory.path("messages-")},
+                               {"TORCH_FR_BUFFER_SIZE", "0"}}));  // LibTorch's record of collectives is for one thread
+  }
+  for (const int rank : {0, 2}) CHECK(wait_for(pids[static_cast<size_t>(rank)]) == 0);
+  for (const int rank : {1, 3}) {
+    kill(pids[static_cast<size_t>(rank)], SIGKILL);
+    wait_for(pids[static_cast<size_t>(rank)]);
+  }
+  struct Expected {
+    std::string wait;
+    std::vector<std::string> parts;
+  };
+  const std::string busy = ": ranks 1 and 3 are not in it, but busy elsewhere\n  rank 1: phase starting, last issued ";
+  const std::string advice = "Check those ranks' logs and machines; distributed.timeout_seconds is how long";
+  const std::vector<Expected> cases = {
+      {"barrier", {"collective 1 (barrier) failed on rank ", busy, advice}},
+      {"broadcast", {"collective 1 (broadcast of Double [4], root 3) failed on rank ", busy, advice}},
+      {"all_gather", {"collective 1 (all_gather of Double [4]) failed on rank ", busy, advice}},
+      {"reduce_scatter", {"collective 1 (reduce_scatter_tensor of Double [1], sum) failed on rank ", busy, advice}},
+      {"AgreedFlag", {"(all_reduce of Long [1], sum) failed on rank ", busy, advice}},
+      {"debug",
+       {"ranks 1 and 3 did not come within 3 s: they have not issued collective 1 (barrier), which rank ",
+        " waits in, phase starting"}},
+      {"wait_for_rank",
+       {"rank 3, for whose checkpoint rank ",
+        " waits, has not responded for 1 s (stopped, dead, or cut off): check its log and machine"}},
+  };
+  for (const int rank : {0, 2}) {
+    const auto messages = nlohmann::json::parse(read_file(directory.path("messages-" + std::to_string(rank))));
+    for (const Expected& expected : cases) {
+      CAPTURE(rank, expected.wait);
+      REQUIRE(messages.contains(expected.wait));
+      const auto message = messages[expected.wait].get<std::string>();
+      for (const std::string& part : expected.parts) CHECK_THAT(message, Contains(part));
+      CHECK_THAT(message, Contains("rank " + std::to_string(rank)));
+    }
+  }
+  // Groups of some ranks call them by their numbers in the job.
+  const auto messages = nlohmann::json::parse(read_file(directory.path("messages-0")));
+  REQUIRE(messages.contains("ends"));
+  CHECK_THAT(messages["ends"].get<std::string>(),
+             Contains("collective 1 (barrier) failed on rank 0: rank 3 is not in it, but busy elsewhere\n  rank 3: "));
+  REQUIRE(messages.contains("new_group"));
+  CHECK_THAT(messages["new_group"].get<std::string>(),
+             Contains("rank 3 did not come within 3 s: rank 0 waits in new_group of ranks 0 and 3, which every "
+                      "rank must call in the same order; check the logs and machines of those that did not come"));
 }
