@@ -1,11 +1,14 @@
 // The training loop on a tiny model and made-up text: what a run leaves behind, and that it can be stopped anywhere.
 #include "app/trainer.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -17,6 +20,7 @@
 #include "app/exit_codes.h"
 #include "app/training_step.h"
 #include "data/files.h"
+#include "data/shard.h"
 #include "tests/pretrain_process.h"
 #include "tests/rank_processes.h"
 #include "tests/testing.h"
@@ -429,6 +433,44 @@ TEST_CASE("A run goes from 1 to 2 to 4 ranks and back as if it had stayed on one
                    b = load_checkpoint(checkpoint_directory(mixed.run_directory, 12));
   CHECK(a.optimizer.keys() == b.optimizer.keys());
   for (const auto& item : a.model) CHECK(torch::allclose(item.value(), b.model[item.key()], 1e-3, 1e-5));
+}
+
+TEST_CASE("Ranks get packed tokens within 2 % of each other in every step, and the run prints how near",
+          "[trainer][distributed]") {
+  constexpr int kRanks = 3;
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.global_batch_size = 96;
+  config.max_steps = 4;
+  config.data.log_sample_ids = true;
+  const std::string errors = directory.path("stderr");
+  REQUIRE(result_of(start(config, "", kRanks, [&] { dup2(creat(errors.c_str(), 0600), STDERR_FILENO); })) == kOk);
+  const PretrainingShards shards(config.data.train);
+  std::map<int64_t, std::vector<int64_t>> tokens;  // of every rank, by step
+  for (int rank = 0; rank < kRanks; ++rank) {
+    std::ifstream file(config.run_directory + "/samples-rank-0000" + std::to_string(rank) + ".jsonl");
+    for (std::string line; std::getline(file, line);) {
+      const auto object = nlohmann::json::parse(line);
+      int64_t& sum = tokens[object["step"]].emplace_back(0);
+      for (const int64_t example : object["examples"]) {
+        sum += static_cast<int64_t>(shards.example(example).input_ids.size());
+      }
+    }
+  }
+  REQUIRE(tokens.size() == 4);
+  const auto percent_apart = [](const std::vector<int64_t>& sums) {
+    const auto [least, most] = std::minmax_element(sums.begin(), sums.end());
+    return 100 * (static_cast<double>(*most) / static_cast<double>(*least) - 1);
+  };
+  for (const auto& [step, sums] : tokens) {
+    CAPTURE(step);
+    REQUIRE(sums.size() == kRanks);
+    CHECK(percent_apart(sums) < 2);
+  }
+  const auto [least, most] = std::minmax_element(tokens[1].begin(), tokens[1].end());
+  CHECK_THAT(read_file(errors),
+             bert::testing::Contains(fmt::format("{} ranks, {} to {} tokens each in a step ({:.2f} % apart)\n", kRanks,
+                                                 *least, *most, percent_apart(tokens[1]))));
 }
 
 TEST_CASE("A run says what is wrong with its inputs", "[trainer]") {
