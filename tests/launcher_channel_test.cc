@@ -1,60 +1,12 @@
 // The agents' connection: its handshake, its frames, and somebody between the two.
-#include <poll.h>
-
 #include "app/launcher/job_token.h"
 #include "app/launcher/random.h"
+#include "tests/wire_testing.h"
 // Last: it brings Catch2.
 #include "tests/launcher_gate_testing.h"
 
 using namespace bert;
 using namespace bert::testing;
-
-namespace {
-
-/// A proxy between an agent and a host that records, and changes, what passes.
-class Wire {
- public:
-  Wire(EventLoop& loop, int64_t port) : loop_(loop), port_(port), listener_(listen_on({"127.0.0.1", 0})) {
-    loop_.watch(listener_.get(), POLLIN, [this](short) {
-      agent_ = Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      host_ = start_connect({"127.0.0.1", port_});
-      loop_.unwatch(listener_.get());
-      pass(agent_, host_, to_host, change_to_host);
-      pass(host_, agent_, to_agent, change_to_agent);
-    });
-  }
-  ~Wire() {
-    for (const Descriptor* each : {&listener_, &agent_, &host_}) {
-      if (*each) loop_.unwatch(each->get());
-    }
-  }
-  [[nodiscard]] int64_t port() const { return port_of(listener_.get()); }
-  std::string to_host, to_agent;  // all that has passed
-  std::function<void(std::string&)> change_to_host = [](std::string&) {}, change_to_agent = change_to_host;
-
- private:
-  void pass(const Descriptor& from, const Descriptor& to, std::string& record,
-            std::function<void(std::string&)>& change) {
-    loop_.watch(from.get(), POLLIN, [&](short) {
-      std::array<char, 65536> buffer{};
-      const ssize_t got = recv(from.get(), buffer.data(), buffer.size(), 0);
-      if (got <= 0) {
-        loop_.unwatch(from.get());
-        shutdown(to.get(), SHUT_RDWR);
-        return;
-      }
-      std::string bytes(buffer.data(), static_cast<size_t>(got));
-      change(bytes);
-      record += bytes;
-      ::send(to.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    });
-  }
-  EventLoop& loop_;
-  int64_t port_;
-  Descriptor listener_, agent_, host_;
-};
-
-}  // namespace
 
 TEST_CASE("HMAC-SHA256 agrees with RFC 4231", "[unit]") {
   CHECK(to_hexadecimal(hmac_sha256(std::string(20, '\x0b'), "Hi There")) ==
@@ -124,7 +76,7 @@ TEST_CASE("an agent with another token is refused and told so", "[unit]") {
 TEST_CASE("an agent does not talk to a host that does not know the token", "[unit]") {
   EventLoop loop;
   Host host(loop);
-  Wire wire(loop, host.port);
+  Wire wire(loop, {"127.0.0.1", 0}, {"127.0.0.1", host.port});
   wire.change_to_agent = [&](std::string& bytes) {
     if (bytes.size() == 33) bytes[5] = static_cast<char>(bytes[5] ^ 1);  // the host's proof
   };
@@ -137,7 +89,7 @@ TEST_CASE("an agent does not talk to a host that does not know the token", "[uni
 TEST_CASE("what was recorded of one connection is worthless on the next", "[unit]") {
   EventLoop loop;
   Host host(loop);
-  Wire wire(loop, host.port);
+  Wire wire(loop, {"127.0.0.1", 0}, {"127.0.0.1", host.port});
   Agent agent(loop, wire.port());
   REQUIRE(run_until(loop, [&] { return agent.ready && host.channels.size() == 1; }));
   agent.channel.send(1, 0, "an order");
@@ -154,7 +106,7 @@ TEST_CASE("a frame that was changed, repeated or left out closes the connection"
     CAPTURE(how);
     EventLoop loop;
     Host host(loop);
-    Wire wire(loop, host.port);
+    Wire wire(loop, {"127.0.0.1", 0}, {"127.0.0.1", host.port});
     Agent agent(loop, wire.port());
     REQUIRE(run_until(loop, [&] { return agent.ready && host.channels.size() == 1; }));
     int passed = 0;
