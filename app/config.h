@@ -99,13 +99,13 @@ struct PretrainConfig {
     visit("checkpoint_every", self.checkpoint_every, "steps between checkpoints; the final one is always written", 0,
           kSteps);
     visit("evaluate_every", self.evaluate_every, "steps between evaluations on data.validation", 0, kSteps);
-    visit("log_every", self.log_every, "steps between lines of metrics.jsonl", 0, kSteps);
+    visit("log_every", self.log_every, "steps between lines of metrics.jsonl; 0 = one at the end", 0, kSteps);
     visit("keep_checkpoints", self.keep_checkpoints, "newest checkpoints that are kept", 1, 1 << 20);
     visit("initial_checkpoint", self.initial_checkpoint,
           "checkpoint directory whose weights the run starts from; empty = random", kPath);
     visit("initial_optimizer_state", self.initial_optimizer_state,
           "take the moments of initial_checkpoint too (phase 1 to phase 2); step and schedule start at 0");
-    visit("num_threads", self.num_threads, "CPU threads; 0 = all", 0, kMaxThreads);
+    visit("num_threads", self.num_threads, "CPU threads; 0 = all that this process may use", 0, kMaxThreads);
     visit(
         "gradient_checkpointing", self.gradient_checkpointing,
         "compute each layer's activations again in backward instead of keeping them (NVIDIA: checkpoint_activations): "

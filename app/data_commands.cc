@@ -12,10 +12,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "app/command_line.h"
+#include "app/launcher/processors.h"
 #include "app/output_paths.h"
 #include "app/percentage.h"
 #include "app/standard_input.h"
@@ -88,7 +88,7 @@ struct CreateOptions {
   std::vector<std::string> input;
   std::string vocab, output, validation_output, format = "shard";
   double validation_share = 0.05;
-  int64_t num_threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  int64_t num_threads = usable_processors();
   bool split_sentences = false;
   PretrainingDataConfig examples;
   TokenizerConfig tokenizer;
