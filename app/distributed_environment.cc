@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kMostRanks = 1 << 20, kHighestPort = 65535;
 constexpr int64_t kDefaultPort = 29500;                           // torchrun's
 constexpr int64_t kLowestSlurmPort = 20000, kSlurmPorts = 10000;  // below the ephemeral ports, from 32768 on Linux
+constexpr int64_t kBetweenSteps = 1009;  // prime: jobs and steps are numbered from next to next
 
 bool is_set(const char* name) { return std::getenv(name) != nullptr; }
 
@@ -62,7 +63,9 @@ DistributedEnvironment read_slurm() {
   const char* nodes = is_set("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
   if (!is_set("MASTER_ADDR") && is_set(nodes)) result.master_addr = first_slurm_host(std::getenv(nodes));
   if (!is_set("MASTER_PORT")) {
-    result.master_port = kLowestSlurmPort + integer_variable("SLURM_JOB_ID", 0, 0, INT64_MAX) % kSlurmPorts;
+    const int64_t job = integer_variable("SLURM_JOB_ID", 0, 0, INT64_MAX) % kSlurmPorts;
+    const int64_t step = integer_variable("SLURM_STEP_ID", 0, 0, INT64_MAX) % kSlurmPorts;
+    result.master_port = kLowestSlurmPort + (job + kBetweenSteps * step) % kSlurmPorts;
   }
   return result;
 }

@@ -19,8 +19,8 @@ struct DistributedEnvironment {
 ///   OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK  Open MPI's mpirun
 ///   SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID  Slurm's srun (a batch script without it is one process)
 /// else one process. MASTER_ADDR and MASTER_PORT say where rank 0 is; where they are unset, under Slurm it is the first
-/// host of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST and a port made of SLURM_JOB_ID, otherwise 127.0.0.1:29500, which
-/// serves one machine. Throws ConfigError on values that do not fit together, and where several machines take part and
+/// host of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST and a port made of SLURM_JOB_ID and SLURM_STEP_ID, otherwise
+/// 127.0.0.1:29500, which serves one machine. Throws ConfigError on values that do not fit together, and where several machines take part and
 /// nothing says where rank 0 is.
 DistributedEnvironment distributed_environment();
 

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "app/json_config.h"
@@ -22,7 +23,7 @@ class Variables {
          {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK",
           "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_PROCID",
           "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES", "LOCAL_WORLD_SIZE", "SLURM_LOCALID",
-          "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST", "SLURM_JOB_ID"}) {
+          "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST", "SLURM_JOB_ID", "SLURM_STEP_ID"}) {
       const char* value = std::getenv(name);
       before_[name] = value != nullptr ? std::optional<std::string>(value) : std::nullopt;
       unsetenv(name);
@@ -95,6 +96,28 @@ TEST_CASE("A rank comes from whichever launcher started the process", "[unit]") 
   auto batch_script = slurm;  // without srun: nobody starts the other tasks
   batch_script.erase("SLURM_STEP_NUM_TASKS");
   expect(batch_script, {0, 1, 0, "127.0.0.1", 29500});
+}
+
+TEST_CASE("Steps of one Slurm job meet at ports of their own, as do the jobs beside it", "[unit]") {
+  std::set<int64_t> ports;
+  constexpr int kJobs = 20, kSteps = 20;
+  for (int job = 0; job < kJobs; ++job) {
+    for (int step = 0; step < kSteps; ++step) {
+      const Variables set({{"SLURM_PROCID", "0"},
+                           {"SLURM_STEP_NUM_TASKS", "2"},
+                           {"SLURM_JOB_ID", std::to_string(9990 + job)},
+                           {"SLURM_STEP_ID", std::to_string(step)}});
+      ports.insert(distributed_environment().master_port);
+    }
+  }
+  CHECK(ports.size() == kJobs * kSteps);
+  CHECK(*ports.begin() >= 20000);
+  CHECK(*ports.rbegin() < 30000);
+  expect({{"SLURM_PROCID", "0"},
+          {"SLURM_STEP_NUM_TASKS", "2"},
+          {"SLURM_JOB_ID", std::to_string(INT64_MAX)},
+          {"SLURM_STEP_ID", "4294967290"}},  // of salloc's shell
+         {0, 2, 0, "127.0.0.1", 20000 + (5807 + 1009 * 7290) % 10000});
 }
 
 TEST_CASE("Whether several machines take part comes from the launcher", "[unit]") {
