@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "app/exit_codes.h"
 #include "app/launcher/job_token.h"
@@ -39,9 +41,6 @@ TEST_CASE("a token comes from the environment, a private file, or the user's run
   chmod(path.c_str(), 0600);
   setenv(kTokenFileVariable, path.c_str(), 1);
   CHECK(JobToken(remote).bytes() == std::string(32, '\xaa'));
-  std::filesystem::create_symlink(path, directory.path("link"));
-  setenv(kTokenFileVariable, directory.path("link").c_str(), 1);
-  CHECK_THROWS_WITH(JobToken(remote), bert::testing::Contains("is a symbolic link"));
   setenv(kTokenFileVariable, directory.path().c_str(), 1);
   CHECK_THROWS_WITH(JobToken(remote), bert::testing::Contains("is not a regular file"));
   chmod(path.c_str(), 0640);
@@ -83,5 +82,66 @@ TEST_CASE("a token comes from the environment, a private file, or the user's run
   CHECK_THROWS_AS(JobToken(local), RefusedError);
   setenv("XDG_RUNTIME_DIR", directory.path("absent").c_str(), 1);  // as after su, or in a batch job: then it is /tmp
   CHECK(JobToken(local).bytes().size() == 32);
+  unsetenv("XDG_RUNTIME_DIR");
+}
+
+TEST_CASE("a token file may be reached by links, as Kubernetes makes them; what counts is the file", "[unit]") {
+  const TemporaryDirectory directory;
+  RendezvousConfig remote;
+  remote.host = "192.0.2.1";
+  const std::string file = directory.path("..2026_11_22/token"), link = directory.path("token");
+  std::filesystem::create_directory(directory.path("..2026_11_22"));
+  std::ofstream(file) << std::string(64, 'A');
+  chmod(file.c_str(), 0400);
+  std::filesystem::create_symlink("..2026_11_22", directory.path("..data"));
+  std::filesystem::create_symlink("..data/token", link);
+  const auto token = [&] {
+    setenv(kTokenFileVariable, link.c_str(), 1);
+    return JobToken(remote).bytes();
+  };
+  CHECK(token() == std::string(32, '\xaa'));
+  for (const mode_t mode : {0440, 0404, 0620, 0602}) {
+    CAPTURE(mode);
+    chmod(file.c_str(), mode);
+    CHECK_THROWS_AS(token(), RefusedError);
+  }
+  chmod(file.c_str(), 0400);
+  if (geteuid() == 0) {  // who else cannot give a file away
+    REQUIRE(chown(file.c_str(), 65534, 65534) == 0);
+    CHECK_THROWS_WITH(token(), bert::testing::Contains("let it be your own"));
+  }
+  const auto lead_to = [&](const std::string& target) {
+    std::filesystem::remove(link);
+    std::filesystem::create_symlink(target, link);
+  };
+  lead_to("..data");
+  CHECK_THROWS_WITH(token(), bert::testing::Contains("is not a regular file"));
+  lead_to("/dev/null");
+  CHECK_THROWS_WITH(token(), bert::testing::Contains("is not a regular file"));
+  lead_to("absent");
+  CHECK_THROWS_AS(token(), InputMissing);
+  lead_to("token");
+  CHECK_THROWS_WITH(token(), bert::testing::Contains("a circle of them"));
+}
+
+TEST_CASE("links in the user's runtime directory are refused", "[unit]") {
+  const TemporaryDirectory directory;
+  setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1);
+  const RendezvousConfig local;
+  const std::string own = directory.path("own");
+  std::filesystem::create_directory(own);
+  chmod(own.c_str(), 0700);
+  std::filesystem::create_directory_symlink(own, directory.path("bertrun"));
+  CHECK_THROWS_WITH(JobToken(local), bert::testing::Contains("is a symbolic link"));
+  std::filesystem::remove(directory.path("bertrun"));
+  std::string name;
+  {
+    const JobToken made(local);
+    name = std::filesystem::directory_iterator(directory.path("bertrun"))->path();
+  }
+  std::ofstream(own + "/token") << std::string(64, 'A');
+  chmod((own + "/token").c_str(), 0600);
+  std::filesystem::create_symlink(own + "/token", name);
+  CHECK_THROWS_WITH(JobToken(local), bert::testing::Contains("is a symbolic link"));
   unsetenv("XDG_RUNTIME_DIR");
 }

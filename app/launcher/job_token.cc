@@ -42,11 +42,11 @@ std::string from_hexadecimal(std::string_view digits, const std::string& where) 
   return bytes;
 }
 
-/// Opens a file or directory that must be the user's own and nobody else's to read. What is checked is what was opened:
-/// a link in its place is not followed.
-Descriptor open_private(const std::string& path, mode_t type) {
-  Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!file && errno == ELOOP) throw RefusedError(path + " is a symbolic link; name the file itself");
+/// Opens a file or directory that must be the user's own and nobody else's to read. What is checked is what was opened.
+/// `links`: O_NOFOLLOW where a link in its place is refused, 0 where it is followed.
+Descriptor open_private(const std::string& path, mode_t type, int links) {
+  Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | links));
+  if (!file && errno == ELOOP) throw RefusedError(path + " is a symbolic link, or leads in a circle of them");
   if (!file && errno == EACCES) throw RefusedError(path + ": " + std::strerror(EACCES) + "; it must be your own");
   if (!file) throw InputMissing(path + ": " + std::strerror(errno));
   struct stat state {};
@@ -79,7 +79,7 @@ std::string runtime_directory() {
                   "own, or give the token in " +
                   kTokenFileVariable);
   }
-  open_private(base, S_IFDIR);
+  open_private(base, S_IFDIR, O_NOFOLLOW);
   return base;
 }
 
@@ -123,7 +123,7 @@ Descriptor shared_file(const std::string& path) {
   for (;;) {
     if (Descriptor made = make_shared_file(path)) return made;
     try {
-      Descriptor file = open_private(path, S_IFREG);
+      Descriptor file = open_private(path, S_IFREG, O_NOFOLLOW);
       if (remove_if_unused(file, path)) continue;  // of a job that was killed
       if (flock(file.get(), LOCK_SH) == 0 && is_at(file, path)) return file;
     } catch (const InputMissing&) {  // its last agent has just gone
@@ -152,7 +152,7 @@ JobToken::JobToken(const RendezvousConfig& config) {
   if (!given.empty()) {
     bytes_ = from_hexadecimal(given, kTokenVariable);
   } else if (!path.empty()) {
-    bytes_ = token_in(open_private(path, S_IFREG), path);
+    bytes_ = token_in(open_private(path, S_IFREG, 0), path);  // Kubernetes' secrets are links
   } else if (is_loopback(config.host)) {
     path_ = runtime_file(config);
     file_ = shared_file(path_);
