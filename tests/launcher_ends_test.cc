@@ -131,6 +131,16 @@ TEST_CASE("while ranks save, the first signal is not theirs and the second ends 
   CHECK(exists(directory.path("heard")));
 }
 
+TEST_CASE("a bertrun whose parent ignores SIGCHLD sees its ranks end", "[unit]") {
+  for (const int code : {0, 3}) {
+    CAPTURE(code);
+    Launcher launcher(shell({"--nproc-per-node", "2"}, "exit " + std::to_string(code)),
+                      [] { signal(SIGCHLD, SIG_IGN); });
+    REQUIRE(eventually([&] { return launcher.ended(); }));
+    CHECK(launcher.wait() == code);
+  }
+}
+
 TEST_CASE("the culprit is who failed by itself, not who failed because of it", "[unit]") {
   const auto cause = [](int exit_code, const std::string& message = "") {
     Failure failure = death(0, exit_code, 100);

@@ -48,6 +48,7 @@ class Signals {
     }
     sigprocmask(SIG_BLOCK, &set_, nullptr);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGCHLD, SIG_DFL);  // one that is ignored, as some parents leave it, never comes, and deaths leave no trace
     descriptor_ = Descriptor(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!descriptor_) throw IoError(std::string("signalfd: ") + std::strerror(errno));
   }
