@@ -7,6 +7,7 @@
 
 #include "data/error.h"
 #include "data/files.h"
+#include "data/sentencepiece_rules.h"
 #include "data/tokenizer.h"
 #include "data/unicode.h"
 
@@ -64,6 +65,7 @@ struct SentencePieceTokenizer::Processor {
   sentencepiece::SentencePieceProcessor model;
 
   Processor(const std::string& serialized, const std::string& name) {
+    check_normalization_rules(serialized, name);  // before the library follows them in the model's tests of itself
     const auto status = model.LoadFromSerializedProto(serialized);
     if (!status.ok() || model.GetPieceSize() <= 0 || model.GetPieceSize() > kMaxPieces) {
       throw DataError(fmt::format("{}: not a SentencePiece model ({}). Give the .model file that spm_train wrote.",

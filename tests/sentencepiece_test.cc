@@ -5,6 +5,7 @@
 #include "data/error.h"
 #include "data/files.h"
 #include "data/tokenizer.h"
+#include "tests/sentencepiece_model.h"
 #include "tests/testing.h"
 
 using bert::testing::Contains;
@@ -59,6 +60,33 @@ TEST_CASE("SentencePiece survives long words and damaged models", "[unit]") {
   CHECK_THROWS_AS(SentencePieceTokenizer(tokenizer->model().substr(0, 100'000), "cut.model"), DataError);
   CHECK_THROWS_WITH(SentencePieceTokenizer("", "empty.model"), Contains("empty.model: not a SentencePiece model"));
   CHECK_THROWS_AS(make_tokenizer("/absent/x.model"), InputMissing);
+}
+
+TEST_CASE("Rules of a SentencePiece model that lead outside of themselves are refused", "[unit]") {
+  using testing::NormalizationRules;
+  using testing::sentencepiece_model;
+  const SentencePieceTokenizer tokenizer(sentencepiece_model(), "whole.model");
+  CHECK(tokenizer.tokens("The cat") == std::vector<std::string>{"\xe2\x96\x81the", "\xe2\x96\x81", "cat"});
+  const auto refused = [](const NormalizationRules& rules) {
+    for (const size_t rules_field : {3, 5}) {
+      CHECK_THROWS_WITH(SentencePieceTokenizer(sentencepiece_model(rules, rules_field), "bad.model"),
+                        Contains("bad.model: not a SentencePiece model (its rules"));
+    }
+  };
+  NormalizationRules far_root, far_key, far_end, far_text, unended;
+  far_root.units[0] = uint32_t{1} << 30;
+  refused(far_root);
+  const uint32_t key = NormalizationRules::kBlock ^ NormalizationRules::kKey;
+  far_key.units[key] |= 1 << 9;  // its offset 256 times as large
+  refused(far_key);
+  far_end.units.resize(NormalizationRules::kBlock + 1);
+  refused(far_end);
+  far_text.units[NormalizationRules::kEnd] |= 2;
+  refused(far_text);
+  unended.texts.pop_back();
+  refused(unended);
+  // Behind a group, which protobuf passes over as a field that it does not know.
+  CHECK_THROWS_AS(SentencePieceTokenizer("\x33\x34" + sentencepiece_model(far_key), "bad.model"), DataError);
 }
 
 }  // namespace bert
