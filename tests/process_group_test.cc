@@ -334,7 +334,7 @@ TEST_CASE("a rank that waits in vain", "[.rank]") {
   const ProcessGroupPtr job = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
   const int rank = get_rank(job);
   const bool missing = rank == 1 || rank == 3;
-  const ProcessGroupOptions impatient = {.timeout_seconds = 3};
+  const ProcessGroupOptions impatient = {.timeout_seconds = 10};
   using Call = std::function<void(const ProcessGroupPtr&)>;
   const auto tensor = [] { return numbers({1, 2, 3, 4}); };
   const std::map<std::string, Call> waits = {
@@ -416,7 +416,7 @@ TEST_CASE("Every wait ends at its timeout with the ranks that are missing and wh
       {"reduce_scatter", {"collective 1 (reduce_scatter_tensor of Double [1], sum) failed on rank ", busy, advice}},
       {"AgreedFlag", {"(all_reduce of Long [1], sum) failed on rank ", busy, advice}},
       {"debug",
-       {"ranks 1 and 3 did not come within 3 s: they have not issued collective 1 (barrier), which rank ",
+       {"ranks 1 and 3 did not come within 10 s: they have not issued collective 1 (barrier), which rank ",
         " waits in, phase starting"}},
       {"wait_for_rank",
        {"rank 3, for whose checkpoint rank ",
@@ -439,6 +439,6 @@ TEST_CASE("Every wait ends at its timeout with the ranks that are missing and wh
              Contains("collective 1 (barrier) failed on rank 0: rank 3 is not in it, but busy elsewhere\n  rank 3: "));
   REQUIRE(messages.contains("new_group"));
   CHECK_THAT(messages["new_group"].get<std::string>(),
-             Contains("rank 3 did not come within 3 s: rank 0 waits in new_group of ranks 0 and 3, which every "
+             Contains("rank 3 did not come within 10 s: rank 0 waits in new_group of ranks 0 and 3, which every "
                       "rank must call in the same order; check the logs and machines of those that did not come"));
 }
