@@ -2,6 +2,8 @@
 // includes it.
 #pragma once
 
+#include "cuda_ext/cpu_capability.h"
+
 namespace bert {
 
 enum class CopyType : signed char { kNone, kHalf, kBFloat16 };
@@ -52,5 +54,8 @@ extern const OptimKernels kOptimKernels;
 namespace simd_avx512 {
 extern const OptimKernels kOptimKernels;
 }
+
+/// The loops for an instruction set that this CPU has.
+[[nodiscard]] const OptimKernels& optim_kernels(CpuCapability capability);
 
 }  // namespace bert

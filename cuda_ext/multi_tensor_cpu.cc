@@ -259,11 +259,6 @@ class CpuStep : public OptimizerStep::Backend {
 
 }  // namespace
 
-const OptimKernels& optim_kernels(CpuCapability capability) {
-  if (capability == CpuCapability::kAvx512) return simd_avx512::kOptimKernels;
-  return capability == CpuCapability::kAvx2 ? simd_avx2::kOptimKernels : simd_plain::kOptimKernels;
-}
-
 bool takes(const std::vector<at::Tensor>& tensors) {
   return dense(tensors, at::kCPU) && std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
            return tensor.scalar_type() == at::kFloat;

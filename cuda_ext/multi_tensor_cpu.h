@@ -11,9 +11,6 @@
 
 namespace bert::ops::cpu {
 
-/// The loops for an instruction set that this CPU has.
-[[nodiscard]] const OptimKernels& optim_kernels(CpuCapability capability);
-
 /// Whether all tensors are fp32, dense, contiguous and on the CPU.
 [[nodiscard]] bool takes(const std::vector<at::Tensor>& tensors);
 

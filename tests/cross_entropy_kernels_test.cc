@@ -1,6 +1,8 @@
-// The cross entropy kernels, run by the emulator in every order of threads and blocks, against a scalar twin in double.
+// The cross entropy kernels, run by the emulator in every order of threads and blocks, against a scalar twin in double
+// and the CPU's loops.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "cuda_ext/launchers.h"
@@ -99,14 +101,32 @@ void check_cross_entropy(const CrossEntropyCase& c) {
   const std::vector<int64_t> labels = labels_of(c);
   const Outcome want = twin(c, logits, labels);
   const Run<T> got = run(c, logits, labels);
+  const double share = 1.0 / static_cast<double>(c.rows > 0 ? c.rows : 1);
   check_close("loss", got.loss, want.loss);
   check_close("logsumexp", got.logsumexp, want.logsumexp);
-  check_close("dlogits", got.dlogits, want.dlogits, kGrad / static_cast<double>(c.rows > 0 ? c.rows : 1));
+  check_close("dlogits", got.dlogits, want.dlogits, kGrad * share);
   for (int64_t r = 0; r < c.rows; ++r) {
     for (int64_t i = c.num_classes; i < c.columns; ++i) {
       REQUIRE(to_float(got.dlogits[static_cast<size_t>(r * c.columns + i)]) == 0.0F);
     }
   }
+  for_each_cpu_twin([&](const CpuTwin& twin) {
+    std::vector<T> cpu_logits(logits.begin() + static_cast<int64_t>(c.shift), logits.end());
+    std::vector<float> logsumexp(labels.size()), losses(labels.size());
+    const simd::CrossEntropy arguments{.type = kCpuType<T>,
+                                       .stride = c.columns,
+                                       .num_classes = c.num_classes,
+                                       .logits = cpu_logits.data(),
+                                       .labels = labels.data(),
+                                       .logsumexp = logsumexp.data(),
+                                       .loss = losses.data(),
+                                       .scale = static_cast<float>(static_cast<double>(kGrad) * share)};
+    twin.kernels.cross_entropy(arguments, 0, c.rows);
+    check_close("loss", got.loss, std::vector<double>{std::accumulate(losses.begin(), losses.end(), 0.0) * share});
+    check_close("logsumexp", got.logsumexp, logsumexp);
+    twin.kernels.cross_entropy_backward(arguments, 0, c.rows);
+    check_close("dlogits", got.dlogits, cpu_logits, kGrad * share);
+  });
 }
 
 TEMPLATE_TEST_CASE("Cross entropy kernels equal their scalar twin", "[cuda_emulator]", float, c10::Half,
@@ -167,9 +187,11 @@ TEST_CASE("Cross entropy kernels take logits of any size", "[cuda_emulator]") {
   const std::vector<float> logits = {1000.0F, 999.0F, -1000.0F, -INFINITY, 5.0F, 5.0F, -INFINITY, -INFINITY};
   const Run<float> got = run(c, logits, {0, 1});
   const double first = std::log1p(std::exp(-1.0));  // 0.3133
-  check_close("logsumexp", got.logsumexp, {1000.0 + first, 5.0 + std::log(2.0)});
-  check_close("dlogits", got.dlogits,
-              {(std::exp(-first) - 1.0) * 48, std::exp(-1.0 - first) * 48, 0.0, 0.0, 24.0, -24.0, 0.0, 0.0}, 1e2);
+  check_close("logsumexp", got.logsumexp, std::vector<double>{1000.0 + first, 5.0 + std::log(2.0)});
+  check_close(
+      "dlogits", got.dlogits,
+      std::vector<double>{(std::exp(-first) - 1.0) * 48, std::exp(-1.0 - first) * 48, 0.0, 0.0, 24.0, -24.0, 0.0, 0.0},
+      1e2);
 }
 
 TEMPLATE_TEST_CASE("Cross entropy kernels take threads whose logits are all -infinity", "[cuda_emulator]", float,
@@ -181,8 +203,8 @@ TEMPLATE_TEST_CASE("Cross entropy kernels take threads whose logits are all -inf
   logits[4799] = from_float<TestType>(1.0F);
   const Run<TestType> got = run(c, logits, {4799});
   const double want = std::log(std::exp(2.0) + std::exp(1.0));
-  check_close("loss", got.loss, {want - 1.0});
-  check_close("logsumexp", got.logsumexp, {want});
+  check_close("loss", got.loss, std::vector<double>{want - 1.0});
+  check_close("logsumexp", got.logsumexp, std::vector<double>{want});
   CHECK(to_float(got.dlogits[0]) == 0.0F);
 }
 

@@ -1,6 +1,8 @@
-// The embedding's kernels, run by the emulator in every order of threads and blocks, against scalar twins in double.
+// The embedding's kernels, run by the emulator in every order of threads and blocks, against scalar twins in double and
+// the CPU's loops.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -24,6 +26,7 @@ struct EmbeddingCase {
 };
 
 constexpr double kEps = 1e-12;
+constexpr double kSums = 4.0;  // of tolerances: what is added up in fp32 is far larger than what remains
 
 std::vector<int64_t> random_ids(size_t count, int64_t high, unsigned seed, Ids kind = Ids::kRandom) {
   std::mt19937 random(seed);
@@ -38,11 +41,6 @@ std::vector<int64_t> random_ids(size_t count, int64_t high, unsigned seed, Ids k
   }
   if (kind == Ids::kRuns) std::shuffle(ids.begin(), ids.end(), random);
   return ids;
-}
-
-template <class T>
-double number(T x) {
-  return static_cast<double>(to_float(x));
 }
 
 /// Everything of one case: the inputs, and what the kernels made of them.
@@ -80,14 +78,7 @@ struct EmbeddingRun {
                             .word = word_buffer.data() + c.shift,
                             .position = position_buffer.data(),
                             .type = type_buffer.data(),
-                            .dropout = {}};
-    if (c.p > 0.0) {
-      input.dropout = {.keys = key_buffer.data(),
-                       .seed = kSeed,
-                       .site = kSite,
-                       .threshold = dropout_threshold(c.p),
-                       .scale = static_cast<float>(1.0 / (1.0 - c.p))};
-    }
+                            .dropout = dropout(key_buffer.data())};
     const bool fused_type = c.type_rows <= kFusedTypeRows;
     const auto body = [&] {
       embedding_forward<T, P>({.input = input,
@@ -139,6 +130,15 @@ struct EmbeddingRun {
     dgamma = dgamma_buffer.values(), dbeta = dbeta_buffer.values();
   }
 
+  [[nodiscard]] DropoutMask dropout(const int64_t* row_keys) const {
+    if (c.p == 0.0) return {};
+    return {.keys = row_keys,
+            .seed = kSeed,
+            .site = kSite,
+            .threshold = dropout_threshold(c.p),
+            .scale = static_cast<float>(1.0 / (1.0 - c.p))};
+  }
+
   [[nodiscard]] size_t size_of(int64_t table_rows) const { return static_cast<size_t>(table_rows) * columns; }
 
   EmbeddingCase c;
@@ -153,6 +153,84 @@ struct EmbeddingRun {
   std::vector<float> mean, rstd;
   std::vector<P> dgamma, dbeta;
 };
+
+/// A table's gradient by the CPU's loop: the rows of dsum, each added to that of its id.
+template <class T>
+std::vector<T> cpu_scatter(const CpuTwin& twin, const std::vector<float>& dsum, const std::vector<int64_t>& ids,
+                           size_t table_size, int64_t columns) {
+  std::vector<int64_t> first, next(ids.size(), -1);
+  std::map<int64_t, size_t> last;  // token of an id
+  for (size_t t = 0; t < ids.size(); ++t) {
+    const auto [place, fresh] = last.try_emplace(ids[t], t);
+    if (fresh) {
+      first.push_back(static_cast<int64_t>(t));
+    } else {
+      next[place->second] = static_cast<int64_t>(t);
+      place->second = t;
+    }
+  }
+  std::vector<T> table(table_size, from_float<T>(0.0F));
+  std::vector<float> scratch(static_cast<size_t>(columns));
+  twin.kernels.embedding_scatter({.type = kCpuType<T>,
+                                  .columns = columns,
+                                  .runs = static_cast<int64_t>(first.size()),
+                                  .gradient = dsum.data(),
+                                  .ids = ids.data(),
+                                  .first = first.data(),
+                                  .next = next.data(),
+                                  .table = table.data(),
+                                  .scratch = scratch.data()},
+                                 0, columns);
+  return table;
+}
+
+/// What the kernels made of the case is what the CPU's loops make of it.
+template <class T, class P>
+void check_cpu_twin(const CpuTwin& twin, const EmbeddingRun<T, P>& r, const std::vector<bool>& dropped) {
+  const EmbeddingCase& c = r.c;
+  const std::vector<float> gamma = floats(r.gamma), beta = floats(r.beta);
+  std::vector<T> y(r.rows * r.columns);
+  std::vector<float> mean(r.rows), rstd(r.rows), dsum(r.rows * r.columns),
+      scratch(static_cast<size_t>(simd::norm_scratch(c.columns)));
+  KeptBits bits(c.rows, c.columns);
+  simd::LayerNorm arguments{};
+  arguments.input = simd::NormInput::kEmbedding;
+  arguments.type = kCpuType<T>;
+  arguments.columns = c.columns;
+  arguments.tables[0] = r.word.data() + c.shift;
+  arguments.tables[1] = r.position.data();
+  arguments.tables[2] = r.type.data();
+  arguments.ids[0] = r.word_ids.data();
+  arguments.ids[1] = r.position_ids.data();
+  arguments.ids[2] = r.type_ids.data();
+  arguments.gamma = gamma.data();
+  arguments.beta = beta.data();
+  arguments.eps = static_cast<float>(kEps);
+  arguments.mask = bits.mask(r.dropout(r.keys.data()));
+  arguments.y = y.data();
+  arguments.mean = mean.data();
+  arguments.rstd = rstd.data();
+  arguments.grad = r.dy.data();
+  arguments.dresidual = dsum.data();
+  arguments.scratch = scratch.data();
+  twin.kernels.layer_norm(arguments, 0, c.rows);
+  arguments.mask.drawn = true;
+  const std::vector<float> sums = sums_by_pieces(c.rows, 2 * r.columns, [&](int64_t begin, int64_t end, float* piece) {
+    arguments.partial = piece;
+    twin.kernels.layer_norm_backward(arguments, begin, end);
+  });
+  const auto middle = sums.begin() + c.columns;
+  check_close("y", r.y, y);
+  check_close("mean", r.mean, mean);
+  check_close("rstd", r.rstd, rstd);
+  check_close("dgamma", r.dgamma, std::vector<float>(sums.begin(), middle), kSums);
+  check_close("dbeta", r.dbeta, std::vector<float>(middle, sums.end()), kSums);
+  check_close("dword", r.dword, cpu_scatter<T>(twin, dsum, r.word_ids, r.dword.size(), c.columns), kSums);
+  check_close("dposition", r.dposition, cpu_scatter<T>(twin, dsum, r.position_ids, r.dposition.size(), c.columns),
+              kSums);
+  check_close("dtype", r.dtype, cpu_scatter<T>(twin, dsum, r.type_ids, r.dtype.size(), c.columns), kSums);
+  if (c.p > 0.0) bits.check(dropped);
+}
 
 template <class T, class P>
 void check_embedding(const EmbeddingCase& c) {
@@ -197,18 +275,18 @@ void check_embedding(const EmbeddingCase& c) {
   }
 
   r.run();
-  const double sums = 4.0;  // what is added up in fp32 is far larger than what remains
   check_close("y", r.y, y);
   check_close("mean", r.mean, mean);
   check_close("rstd", r.rstd, rstd);
-  check_close("dgamma", r.dgamma, dgamma, sums);
-  check_close("dbeta", r.dbeta, dbeta, sums);
-  check_close("dword", r.dword, dword, sums);
-  check_close("dposition", r.dposition, dposition, sums);
-  check_close("dtype", r.dtype, dtype, sums);
+  check_close("dgamma", r.dgamma, dgamma, kSums);
+  check_close("dbeta", r.dbeta, dbeta, kSums);
+  check_close("dword", r.dword, dword, kSums);
+  check_close("dposition", r.dposition, dposition, kSums);
+  check_close("dtype", r.dtype, dtype, kSums);
   size_t different = 0;  // from the mask of the scalar rule
   for (size_t i = 0; i < y.size(); ++i) different += (to_float(r.y[i]) == 0.0F) != dropped[i] ? 1 : 0;
   CHECK(different == 0);
+  for_each_cpu_twin([&](const CpuTwin& twin) { check_cpu_twin(twin, r, dropped); });
 }
 
 TEMPLATE_TEST_CASE("Embedding kernels equal their scalar twin", "[cuda_emulator]", (std::pair<float, float>),

@@ -1,4 +1,5 @@
-// The LayerNorm kernels, run by the emulator in every order of threads and blocks, against scalar twins in double.
+// The LayerNorm kernels, run by the emulator in every order of threads and blocks, against scalar twins in double and
+// the CPU's loops.
 #include <cmath>
 #include <vector>
 
@@ -130,6 +131,55 @@ void check_layer_norm(const LayerNormCase& c) {
     }
     CHECK(different == 0);
   }
+
+  // The CPU twins.
+  for_each_cpu_twin([&](const CpuTwin& twin) {
+    const std::vector<float> cpu_bias = c.bias ? floats(bias_values) : std::vector<float>(columns),
+                             cpu_gamma = floats(gamma_values), cpu_beta = floats(beta_values);
+    const std::vector<T> cpu_residual = c.residual ? residual_values : std::vector<T>(size);
+    std::vector<T> cpu_y(size), cpu_dx(size), cpu_dresidual(size);
+    std::vector<float> cpu_mean(rows), cpu_rstd(rows), scratch(static_cast<size_t>(simd::norm_scratch(c.columns)));
+    KeptBits bits(c.rows, c.columns);
+    simd::LayerNorm arguments{};
+    arguments.input = c.bias || c.residual ? simd::NormInput::kResidual : simd::NormInput::kPlain;
+    arguments.type = kCpuType<T>;
+    arguments.columns = c.columns;
+    arguments.x = x_values.data() + c.shift;
+    arguments.residual = cpu_residual.data();
+    arguments.bias = cpu_bias.data();
+    arguments.gamma = cpu_gamma.data();
+    arguments.beta = cpu_beta.data();
+    arguments.eps = static_cast<float>(kEps);
+    arguments.mask = bits.mask(input.dropout);
+    arguments.y = cpu_y.data();
+    arguments.mean = cpu_mean.data();
+    arguments.rstd = cpu_rstd.data();
+    arguments.grad = dy_values.data();
+    arguments.dx = cpu_dx.data();
+    arguments.dresidual = cpu_dresidual.data();
+    arguments.scratch = scratch.data();
+    twin.kernels.layer_norm(arguments, 0, c.rows);
+    arguments.mask.drawn = true;
+    const std::vector<float> sums = sums_by_pieces(c.rows, 3 * columns, [&](int64_t begin, int64_t end, float* piece) {
+      arguments.partial = piece;
+      twin.kernels.layer_norm_backward(arguments, begin, end);
+    });
+    const auto sum = [&](size_t index) {
+      const float* first = sums.data() + index * columns;
+      return std::vector<float>(first, first + columns);
+    };
+    check_close("y", got_y.values(), cpu_y);
+    check_close("mean", got_mean.values(), cpu_mean);
+    check_close("rstd", got_rstd.values(), cpu_rstd);
+    // dz is rstd times a difference of two that round apart: of one column, where that is 0, rstd is 1e6.
+    const double cancelled = largest(rstd);
+    check_close("dx", got_dx.values(), cpu_dx, cancelled);
+    if (c.residual) check_close("dresidual", got_dresidual.values(), cpu_dresidual, cancelled);
+    check_close("dgamma", got_dgamma.values(), sum(0));
+    check_close("dbeta", got_dbeta.values(), sum(1));
+    if (c.bias) check_close("dbias", got_dbias.values(), sum(2), cancelled);
+    if (c.p > 0.0) bits.check(dropped);
+  });
 }
 
 TEMPLATE_TEST_CASE("LayerNorm kernels equal their scalar twin", "[cuda_emulator]", (std::pair<float, float>),

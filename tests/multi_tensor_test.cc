@@ -73,8 +73,7 @@ void run(UpdateRule rule, const OptimizerTensors& tensors, const UpdateOptions& 
 
 /// With the loops of one instruction set.
 void run(UpdateRule rule, const OptimizerTensors& tensors, CpuCapability capability) {
-  ops::cpu::make_step(rule, {tensors}, ops::cpu::optim_kernels(capability))
-      ->run({tensors}, {options_of(rule)}, scalars());
+  ops::cpu::make_step(rule, {tensors}, optim_kernels(capability))->run({tensors}, {options_of(rule)}, scalars());
 }
 
 std::vector<CpuCapability> capabilities() {
@@ -136,7 +135,7 @@ TEST_CASE("Every instruction set and number of threads gives the same bits", "[o
           const OptimizerTensors again = random_tensors(copy_dtype);
           run(rule, again, capability);
           check_same(again, first);
-          const auto list = ops::cpu::make_list(first.params, ops::cpu::optim_kernels(capability));
+          const auto list = ops::cpu::make_list(first.params, optim_kernels(capability));
           CHECK(list->norm(first.params).item<double>() == norm);
         }
       }
@@ -361,8 +360,7 @@ TEST_CASE("Low-precision copies are rounded as ATen rounds", "[optim]") {
                                .ema = {Tensor()}};
       UpdateOptions still = kAdamw;
       still.weight_decay = 0.0;
-      ops::cpu::make_step(UpdateRule::kAdamw, {tensors}, ops::cpu::optim_kernels(capability))
-          ->run({tensors}, {still}, scalars());
+      ops::cpu::make_step(UpdateRule::kAdamw, {tensors}, optim_kernels(capability))->run({tensors}, {still}, scalars());
       const Tensor got = tensors.copies[0], want = tensors.params[0].to(dtype);
       const Tensor equal =
           got.view(at::kShort).eq(want.view(at::kShort)).logical_or_(got.isnan().logical_and(want.isnan()));
