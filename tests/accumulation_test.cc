@@ -119,7 +119,7 @@ std::vector<Tensor> gradients(const Case& test, int64_t parts) {
 
 }  // namespace
 
-TEST_CASE("k micro-steps of b sequences equal one step of k b in double, with dropout", "[optim]") {
+TEST_CASE("k micro-steps of b sequences equal one step of k b in double, with dropout", "[unit][optim]") {
   for (const Case& test : kCases) {
     CAPTURE(test.optimizer, test.average);
     const std::vector<Tensor> one = train_in_double(test, 1);
@@ -131,7 +131,7 @@ TEST_CASE("k micro-steps of b sequences equal one step of k b in double, with dr
 }
 
 TEST_CASE("A training step of k micro-batches has the gradients and losses of one of the whole batch",
-          "[training_step]") {
+          "[unit][training_step]") {
   for (const Case& test : kCases) {
     CAPTURE(test.optimizer, test.average);
     const std::vector<Tensor> one = gradients(test, 1);

@@ -180,7 +180,7 @@ TEST_CASE("A scaler that is saved and loaded at every event goes on through the 
   }
 }
 
-TEST_CASE("A step without a rate takes that of each group", "[optim]") {
+TEST_CASE("A step without a rate takes that of each group", "[unit][optim]") {
   Tensor a = at::ones({2}).requires_grad_(), b = at::ones({2}).requires_grad_();
   Lamb with_rate({a}, {.lr = 1e-2}), without({b}, {.lr = 1e-2});
   GradScaler scaler({}, at::kCPU);
@@ -192,7 +192,7 @@ TEST_CASE("A step without a rate takes that of each group", "[optim]") {
   CHECK_FALSE(a.equal(at::ones({2})));
 }
 
-TEST_CASE("Growth counts clean steps, whatever the scale", "[optim]") {
+TEST_CASE("Growth counts clean steps, whatever the scale", "[unit][optim]") {
   // DESIGN, fact 12: comparing the scale with the interval would grow at once here, as 2^20 is above 3.
   GradScaler scaler({.init_scale = 1048576.0, .growth_interval = 3}, at::kCPU);
   struct Transition {
@@ -214,7 +214,7 @@ TEST_CASE("Growth counts clean steps, whatever the scale", "[optim]") {
   }
 }
 
-TEST_CASE("A scale does not grow to inf, and a static one does not move", "[optim]") {
+TEST_CASE("A scale does not grow to inf, and a static one does not move", "[unit][optim]") {
   GradScaler large({.init_scale = 4294967296.0, .growth_factor = 1024.0, .growth_interval = 1}, at::kCPU);
   for (int step = 0; step < 12; ++step) {
     large.record(scalar(0));
@@ -237,13 +237,13 @@ TEST_CASE("A scale does not grow to inf, and a static one does not move", "[opti
   CHECK(fixed.current_scale().item<float>() == 128.0F);  // it is configuration
 }
 
-TEST_CASE("A loaded scale is the one that gradients are divided by", "[optim]") {
+TEST_CASE("A loaded scale is the one that gradients are divided by", "[unit][optim]") {
   GradScaler saved({.init_scale = 4.0}, at::kCPU), loaded({}, at::kCPU);
   loaded.load_state_dict(saved.state_dict());
   CHECK(loaded.inv_scale().item<float>() == 0.25F);
 }
 
-TEST_CASE("Endless overflow ends with the gradient's name, the limit and what to do", "[optim]") {
+TEST_CASE("Endless overflow ends with the gradient's name, the limit and what to do", "[unit][optim]") {
   Tensor weight = at::ones({1}).requires_grad_(), bias = at::ones({1}).requires_grad_();
   const auto optimizer = make_optimizer({}, {{"a.weight", weight}, {"a.bias", bias}});
   weight.mutable_grad() = at::ones({1});
@@ -277,7 +277,7 @@ TEST_CASE("Endless overflow ends with the gradient's name, the limit and what to
                                       "row. The first gradient with inf or NaN is that of a.bias"));
 }
 
-TEST_CASE("Scaled, unscaled and stepped equals a step without a scale", "[optim]") {
+TEST_CASE("Scaled, unscaled and stepped equals a step without a scale", "[unit][optim]") {
   const Tensor start = at::tensor({0.5F, -1.5F, 2.0F});
   Tensor scaled = start.clone().requires_grad_(), plain = start.clone().requires_grad_();
   Lamb with({scaled}), without({plain});
@@ -293,7 +293,7 @@ TEST_CASE("Scaled, unscaled and stepped equals a step without a scale", "[optim]
   CHECK(scaled.equal(plain));
 }
 
-TEST_CASE("The scale falls for a gradient that became inf after unscale_", "[optim]") {
+TEST_CASE("The scale falls for a gradient that became inf after unscale_", "[unit][optim]") {
   Tensor p = at::ones({1}).requires_grad_();
   Lamb optimizer({p});
   GradScaler scaler({.init_scale = 1024.0}, at::kCPU);
@@ -307,7 +307,7 @@ TEST_CASE("The scale falls for a gradient that became inf after unscale_", "[opt
   CHECK(scaler.consecutive_skips().item<float>() == 1.0F);
 }
 
-TEST_CASE("GradScaler refuses events out of order", "[optim]") {
+TEST_CASE("GradScaler refuses events out of order", "[unit][optim]") {
   Tensor p = at::ones({1}).requires_grad_();
   Lamb optimizer({p});
   GradScaler scaler({}, at::kCPU);
@@ -333,7 +333,7 @@ TEST_CASE("GradScaler refuses events out of order", "[optim]") {
                     testing::Contains("amp.max_consecutive_skips is -1"));
 }
 
-TEST_CASE("A step for which nothing was checked is refused", "[optim]") {
+TEST_CASE("A step for which nothing was checked is refused", "[unit][optim]") {
   Tensor p = at::ones({1}).requires_grad_(), q = at::ones({1}).requires_grad_();
   Lamb lamb({p});
   torch::optim::SGD sgd({p}, 1.0), other({q}, 1.0);
@@ -356,7 +356,7 @@ TEST_CASE("A step for which nothing was checked is refused", "[optim]") {
   }
 }
 
-TEST_CASE("Several optimizers share one scale", "[optim]") {
+TEST_CASE("Several optimizers share one scale", "[unit][optim]") {
   Tensor a = at::ones({1}).requires_grad_(), b = at::ones({1}).requires_grad_();
   Lamb first({a}), second({b});
   GradScaler scaler({}, at::kCPU);
@@ -370,7 +370,7 @@ TEST_CASE("Several optimizers share one scale", "[optim]") {
   CHECK(scaler.current_scale().item<float>() == 32768.0F);
 }
 
-TEST_CASE("The scaler's state survives saving, and a disabled scaler changes nothing", "[optim]") {
+TEST_CASE("The scaler's state survives saving, and a disabled scaler changes nothing", "[unit][optim]") {
   GradScaler scaler({.init_scale = 1024.0}, at::kCPU), other({}, at::kCPU);
   scaler.record(scalar(0));
   scaler.update();
@@ -390,7 +390,7 @@ TEST_CASE("The scaler's state survives saving, and a disabled scaler changes not
   CHECK_THROWS_WITH(other.load_state_dict(off.state_dict()), testing::Contains("a scaler that was not enabled"));
 }
 
-TEST_CASE("A scaler's state that is not one is refused as a whole", "[optim]") {
+TEST_CASE("A scaler's state that is not one is refused as a whole", "[unit][optim]") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const auto state_of = [](const Tensor& scale, const Tensor& tracker, const char* tracker_name = "growth_tracker") {
     StateDict state;
@@ -430,7 +430,7 @@ TEST_CASE("A scaler's state that is not one is refused as a whole", "[optim]") {
   CHECK(scaler.inv_scale().item<float>() == 0.125F);
 }
 
-TEST_CASE("A state of torch.amp.GradScaler goes on with its factors and interval", "[optim]") {
+TEST_CASE("A state of torch.amp.GradScaler goes on with its factors and interval", "[unit][optim]") {
   StateDict state;  // the entries of its state_dict()
   state.insert("scale", at::scalar_tensor(12.0, at::kDouble));
   state.insert("growth_factor", at::scalar_tensor(3.0, at::kDouble));
@@ -454,7 +454,7 @@ TEST_CASE("A state of torch.amp.GradScaler goes on with its factors and interval
   CHECK(fixed.current_scale().item<float>() == 128.0F);
 }
 
-TEST_CASE("unscale_ finds inf and NaN in any floating type", "[optim]") {
+TEST_CASE("unscale_ finds inf and NaN in any floating type", "[unit][optim]") {
   for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble}) {
     for (const float value : {1.0F, kInf, -kInf, std::numeric_limits<float>::quiet_NaN()}) {
       Tensor p = at::zeros({70000}, dtype).requires_grad_();

@@ -11,7 +11,7 @@ namespace bert {
 
 using torch::Tensor;
 
-TEST_CASE("AutocastGuard sets, nests and puts back", "[optim]") {
+TEST_CASE("AutocastGuard sets, nests and puts back", "[unit][optim]") {
   const Tensor x = at::ones({2, 2}), weight = at::ones({2, 2}).requires_grad_();
   const auto dtype = [&] { return at::matmul(x, weight).scalar_type(); };
   CHECK(dtype() == at::kFloat);
@@ -33,7 +33,7 @@ TEST_CASE("AutocastGuard sets, nests and puts back", "[optim]") {
   CHECK_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
 }
 
-TEST_CASE("AutocastGuard sets the precision of fp32 products for tf32 and fp32, and puts it back", "[optim]") {
+TEST_CASE("AutocastGuard sets the precision of fp32 products for tf32 and fp32, and puts it back", "[unit][optim]") {
   const auto matmul = [] { return at::globalContext().float32MatmulPrecision(); };
   const auto before = matmul();
   for (const auto& [word, outside] :
@@ -61,7 +61,7 @@ TEST_CASE("AutocastGuard sets the precision of fp32 products for tf32 and fp32, 
   CHECK(matmul() == before);
 }
 
-TEST_CASE("Precisions have names, a dtype of the weights, and need a scale or not", "[optim]") {
+TEST_CASE("Precisions have names, a dtype of the weights, and need a scale or not", "[unit][optim]") {
   CHECK(parse_precision("bf16-weights") == Precision::kBf16Weights);
   CHECK_THROWS_WITH(parse_precision("fp8"),
                     testing::Contains("\"fp8\", expected one of: fp32, tf32, bf16, fp16, bf16-weights"));

@@ -76,7 +76,7 @@ std::string tiny_config(const TemporaryDirectory& directory) {
 
 }  // namespace
 
-TEST_CASE("Both sides of every kernel case compute the same", "[benchmark]") {
+TEST_CASE("Both sides of every kernel case compute the same", "[unit][benchmark]") {
   KernelShape shape = kSmall;
   shape.dropout = 0.0;  // at::dropout draws other masks
   at::manual_seed(1);
@@ -110,7 +110,7 @@ TEST_CASE("Both sides of every kernel case compute the same", "[benchmark]") {
   }
 }
 
-TEST_CASE("Unequal lengths: packed and padded attention agree, forward and backward", "[benchmark]") {
+TEST_CASE("Unequal lengths: packed and padded attention agree, forward and backward", "[unit][benchmark]") {
   at::manual_seed(1);
   const at::Tensor qkv = at::randn({11, 3 * 16}).requires_grad_(true);
   const at::Tensor ends = at::tensor({0, 5, 6, 11}, at::kInt), upstream = at::randn({11, 16});
@@ -126,7 +126,7 @@ TEST_CASE("Unequal lengths: packed and padded attention agree, forward and backw
   }
 }
 
-TEST_CASE("A scope of reference operators ends where it ends, and is its thread's own", "[benchmark]") {
+TEST_CASE("A scope of reference operators ends where it ends, and is its thread's own", "[unit][benchmark]") {
   const at::Tensor x = at::randn({4, 16}).requires_grad_(true), bias = at::zeros({16});
   const auto by = [&] { return ops::bias_gelu(x, bias, ops::Gelu::kErf).grad_fn()->name(); };
   const std::string fused = by();
@@ -146,7 +146,7 @@ TEST_CASE("A scope of reference operators ends where it ends, and is its thread'
   CHECK(by() == fused);
 }
 
-TEST_CASE("The stages of the ablation have one loss", "[benchmark]") {
+TEST_CASE("The stages of the ablation have one loss", "[unit][benchmark]") {
   AblationOptions options;
   PretrainConfig& config = options.step.config;
   config.device = "cpu";
@@ -183,7 +183,7 @@ TEST_CASE("The stages of the ablation have one loss", "[benchmark]") {
   CHECK_THROWS_AS(run_ablation(options), UsageError);
 }
 
-TEST_CASE("A padded random batch holds the same sequences and [PAD]", "[benchmark]") {
+TEST_CASE("A padded random batch holds the same sequences and [PAD]", "[unit][benchmark]") {
   RandomBatchOptions options{.lengths = {3, 7}, .vocab_size = 64, .first_sample = 5};
   const PackedBatch packed = random_batch(options, at::make_generator<at::CPUGeneratorImpl>(3));
   options.padded = true;
@@ -198,7 +198,7 @@ TEST_CASE("A padded random batch holds the same sequences and [PAD]", "[benchmar
   CHECK(lengths_in_turn({1, 2, 3}, 2, 4) == std::vector<int64_t>{3, 1, 2, 3});
 }
 
-TEST_CASE("bert benchmark kernels: a row for every pass, and JSON on the last line", "[benchmark]") {
+TEST_CASE("bert benchmark kernels: a row for every pass, and JSON on the last line", "[unit][benchmark]") {
   const Output output = run_benchmark("kernels --device cpu --tokens 128 --hidden 64 --seconds 0.001 --json");
   CAPTURE(output.text);
   REQUIRE(output.status == kOk);
@@ -235,7 +235,7 @@ TEST_CASE("bert benchmark kernels: a row for every pass, and JSON on the last li
   CHECK(run_benchmark("kernels --device cpu --tokens 100").status == kUsage);
 }
 
-TEST_CASE("Bytes and FLOPs of the cases", "[benchmark]") {
+TEST_CASE("Bytes and FLOPs of the cases", "[unit][benchmark]") {
   const KernelShape shape{.tokens = 100,
                           .hidden = 10,
                           .heads = 1,
@@ -265,7 +265,8 @@ TEST_CASE("Bytes and FLOPs of the cases", "[benchmark]") {
   }
 }
 
-TEST_CASE("bert benchmark --compare shows what became slower, and refuses what cannot be compared", "[benchmark]") {
+TEST_CASE("bert benchmark --compare shows what became slower, and refuses what cannot be compared",
+          "[unit][benchmark]") {
   const TemporaryDirectory directory;
   const std::string step = "step --device cpu --config " + tiny_config(directory) + " --batch 2 --length 16 --steps 2 ";
   const Output first = run_benchmark(step + "--json");
@@ -298,7 +299,7 @@ TEST_CASE("bert benchmark --compare shows what became slower, and refuses what c
   CHECK(run_benchmark(step + "--fail-below 0.5").status == kUsage);
 }
 
-TEST_CASE("Reports compare by name, whatever else they hold", "[benchmark]") {
+TEST_CASE("Reports compare by name, whatever else they hold", "[unit][benchmark]") {
   const auto row = [](const char* name, double ms) { return nlohmann::json{{"name", name}, {"ms_median", ms}}; };
   const nlohmann::json before = {{"benchmark", "ablation"}, {"stages", {row("plain", 4), row("gone", 1), 7}}};
   const nlohmann::json now = {{"benchmark", "ablation"}, {"stages", {row("new", 1), row("plain", 2)}}};
@@ -309,7 +310,7 @@ TEST_CASE("Reports compare by name, whatever else they hold", "[benchmark]") {
   CHECK_THROWS_AS(compare_reports({{"benchmark", "ablation"}, {"stages", 3}}, now), UsageError);
 }
 
-TEST_CASE("bert benchmark ablation and inference print their figures", "[benchmark]") {
+TEST_CASE("bert benchmark ablation and inference print their figures", "[unit][benchmark]") {
   const TemporaryDirectory directory;
   const std::string small =
       " --device cpu --config " + tiny_config(directory) + " --batch 2 --length 16 --steps 1 --warmup 0";

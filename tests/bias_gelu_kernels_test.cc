@@ -89,7 +89,7 @@ void check_bias_gelu(const BiasGeluCase& c, bool tanh) {
   });
 }
 
-TEMPLATE_TEST_CASE("GELU kernels equal their scalar twin", "[cuda_emulator]", (std::pair<float, float>),
+TEMPLATE_TEST_CASE("GELU kernels equal their scalar twin", "[unit][cuda_emulator]", (std::pair<float, float>),
                    (std::pair<c10::Half, c10::Half>), (std::pair<c10::Half, float>),
                    (std::pair<c10::BFloat16, c10::BFloat16>), (std::pair<c10::BFloat16, float>)) {
   using T = typename TestType::first_type;
@@ -102,7 +102,8 @@ TEMPLATE_TEST_CASE("GELU kernels equal their scalar twin", "[cuda_emulator]", (s
   }
 }
 
-TEST_CASE("GELU is as near to its definition as math.h states, and hides neither infinity nor NaN", "[cuda_emulator]") {
+TEST_CASE("GELU is as near to its definition as math.h states, and hides neither infinity nor NaN",
+          "[unit][cuda_emulator]") {
   // What math.h states of the device, which the host's exact exponential and division must not exceed; the product with
   // x rounds relative to the result.
   const auto check = [](const char* name, double x, float got, double want) {
@@ -133,7 +134,7 @@ TEST_CASE("GELU is as near to its definition as math.h states, and hides neither
   CHECK(GeluTanh::value(3e4F) == 3e4F);
 }
 
-TEST_CASE("GELU kernels walk down more rows than they have blocks", "[cuda_emulator]") {
+TEST_CASE("GELU kernels walk down more rows than they have blocks", "[unit][cuda_emulator]") {
   // Backward has at most 792 blocks of 2 rows.
   for (const int64_t columns : {8, 9}) check_bias_gelu<float, float>({.rows = 1603, .columns = columns}, true);
 }

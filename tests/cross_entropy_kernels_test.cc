@@ -129,7 +129,7 @@ void check_cross_entropy(const CrossEntropyCase& c) {
   });
 }
 
-TEMPLATE_TEST_CASE("Cross entropy kernels equal their scalar twin", "[cuda_emulator]", float, c10::Half,
+TEMPLATE_TEST_CASE("Cross entropy kernels equal their scalar twin", "[unit][cuda_emulator]", float, c10::Half,
                    c10::BFloat16) {
   // Odd sizes begin every row at another alignment; 4,096 columns fill one round of vectors, 16,384 all that are in
   // flight.
@@ -147,16 +147,16 @@ TEMPLATE_TEST_CASE("Cross entropy kernels equal their scalar twin", "[cuda_emula
   check_cross_entropy<TestType>({.rows = 2, .columns = 30528, .num_classes = 30522, .every_order = false});
 }
 
-TEST_CASE("Cross entropy adds up more losses than a block has threads", "[cuda_emulator]") {
+TEST_CASE("Cross entropy adds up more losses than a block has threads", "[unit][cuda_emulator]") {
   check_cross_entropy<float>({.rows = 520, .columns = 3, .num_classes = 3, .every_order = false});  // of 512
 }
 
-TEST_CASE("Cross entropy of no rows is 0", "[cuda_emulator]") {
+TEST_CASE("Cross entropy of no rows is 0", "[unit][cuda_emulator]") {
   check_cross_entropy<float>({.rows = 0, .columns = 16, .num_classes = 16});
   check_cross_entropy<c10::Half>({.rows = 0, .columns = 7, .num_classes = 5});
 }
 
-TEST_CASE("Cross entropy kernels hide neither NaN nor a label outside of the classes", "[cuda_emulator]") {
+TEST_CASE("Cross entropy kernels hide neither NaN nor a label outside of the classes", "[unit][cuda_emulator]") {
   const CrossEntropyCase c{.rows = 3, .columns = 48, .num_classes = 40};
   const auto logits = random_values<float>(3 * 48, 22);
   for (const int64_t label : {int64_t{-1}, int64_t{-100}, int64_t{40}, int64_t{47}, int64_t{1} << 40}) {
@@ -180,7 +180,7 @@ TEST_CASE("Cross entropy kernels hide neither NaN nor a label outside of the cla
   }
 }
 
-TEST_CASE("Cross entropy kernels take logits of any size", "[cuda_emulator]") {
+TEST_CASE("Cross entropy kernels take logits of any size", "[unit][cuda_emulator]") {
   // Far apart, so that a sum without the largest taken off would overflow or vanish; -infinity is a class of
   // probability 0.
   const CrossEntropyCase c{.rows = 2, .columns = 4, .num_classes = 4};
@@ -194,7 +194,7 @@ TEST_CASE("Cross entropy kernels take logits of any size", "[cuda_emulator]") {
       1e2);
 }
 
-TEMPLATE_TEST_CASE("Cross entropy kernels take threads whose logits are all -infinity", "[cuda_emulator]", float,
+TEMPLATE_TEST_CASE("Cross entropy kernels take threads whose logits are all -infinity", "[unit][cuda_emulator]", float,
                    c10::Half, c10::BFloat16) {
   // Most threads see nothing but -infinity; the sums that they hand on are 0.
   const CrossEntropyCase c{.rows = 1, .columns = 4800, .num_classes = 4800, .every_order = false};

@@ -188,13 +188,13 @@ std::string outcome() {
   return "";
 }
 
-TEST_CASE("The kernel of the planted faults passes without a fault", "[cuda_emulator]") {
+TEST_CASE("The kernel of the planted faults passes without a fault", "[unit][cuda_emulator]") {
   const int64_t before = switches();
   CHECK(outcome<Fault::kNone>().empty());
   CHECK(switches() - before > 10 * kThreads);  // the threads really took turns
 }
 
-TEST_CASE("The emulator catches every planted fault", "[cuda_emulator]") {
+TEST_CASE("The emulator catches every planted fault", "[unit][cuda_emulator]") {
   const struct {
     const char* name;
     std::string (*run)();
@@ -283,7 +283,8 @@ std::string ticket_outcome() {
   return result;
 }
 
-TEST_CASE("The emulator catches a ticket taken too early, by the wrong block, or never given back", "[cuda_emulator]") {
+TEST_CASE("The emulator catches a ticket taken too early, by the wrong block, or never given back",
+          "[unit][cuda_emulator]") {
   CHECK(ticket_outcome<TicketFault::kNone>().empty());
   CHECK_THAT(ticket_outcome<TicketFault::kBeforeBarrier>(), testing::Contains("without a barrier before"));
   CHECK(ticket_outcome<TicketFault::kOneTooFew>() == "wrong result");
@@ -297,7 +298,7 @@ __global__ void shuffles_kernel(int* out) {
   out[64 + lane] = shuffle_down(lane, 30);
 }
 
-TEST_CASE("Shuffles give what CUDA's programming guide says", "[cuda_emulator]") {
+TEST_CASE("Shuffles give what CUDA's programming guide says", "[unit][cuda_emulator]") {
   const DeviceBuffer<int> out(96);
   launch(shuffles_kernel, {}, 32, 0, nullptr, out.data());
   for (int lane = 0; lane < 32; ++lane) {

@@ -59,7 +59,7 @@ std::vector<Tensor> train(const OptimizerConfig& config, int64_t micro_steps) {
 
 }  // namespace
 
-TEST_CASE("k micro-steps of b equal one step of k b", "[optim]") {
+TEST_CASE("k micro-steps of b equal one step of k b", "[unit][optim]") {
   for (const char* type : {"lamb", "adamw"}) {
     const std::vector<Tensor> one = train({.type = type}, 1);
     for (const int64_t micro_steps : {2L, 6L, 24L}) {
@@ -70,7 +70,7 @@ TEST_CASE("k micro-steps of b equal one step of k b", "[optim]") {
   }
 }
 
-TEST_CASE("Gradients are views into one buffer and accumulate there", "[optim]") {
+TEST_CASE("Gradients are views into one buffer and accumulate there", "[unit][optim]") {
   const Data data(at::kFloat);
   Model model(at::kFloat);
   DataParallel parallel(nullptr, model.parameters);
@@ -88,7 +88,7 @@ TEST_CASE("Gradients are views into one buffer and accumulate there", "[optim]")
   CHECK_THROWS_WITH(parallel.zero_gradients(), testing::Contains("dense.bias is no longer a view"));
 }
 
-TEST_CASE("1024 micro-steps in bf16 weights accumulate in fp32", "[optim]") {
+TEST_CASE("1024 micro-steps in bf16 weights accumulate in fp32", "[unit][optim]") {
   Tensor low = at::ones({8}, at::kBFloat16).requires_grad_();
   DataParallel parallel(nullptr, {{"w", low}});
   CHECK(low.grad().scalar_type() == at::kFloat);
@@ -272,7 +272,7 @@ TEST_CASE("A parameter in two backwards of the last micro-step is refused once i
   CHECK_NOTHROW(twice(1 << 20));  // one bucket, which was not full
 }
 
-TEST_CASE("Options of data parallel that cannot be are refused", "[optim]") {
+TEST_CASE("Options of data parallel that cannot be are refused", "[unit][optim]") {
   const Chain model;
   CHECK_THROWS_WITH(DataParallel(nullptr, {}), testing::Contains("no parameters"));
   CHECK_THROWS_WITH(DataParallel(nullptr, model.parameters, {.bucket_bytes = 0}),

@@ -66,7 +66,8 @@ void check_dropout(const DropoutCase& c) {
   });
 }
 
-TEMPLATE_TEST_CASE("Dropout kernels keep what the rule says", "[cuda_emulator]", float, c10::Half, c10::BFloat16) {
+TEMPLATE_TEST_CASE("Dropout kernels keep what the rule says", "[unit][cuda_emulator]", float, c10::Half,
+                   c10::BFloat16) {
   for (const int64_t columns : {8, 128, 768, 1032, 1, 2, 7, 33, 130}) {
     check_dropout<TestType>({.rows = 5, .columns = columns});
   }
@@ -76,7 +77,7 @@ TEMPLATE_TEST_CASE("Dropout kernels keep what the rule says", "[cuda_emulator]",
   check_dropout<TestType>({.rows = 0, .columns = 24});
 }
 
-TEST_CASE("Dropout kernels walk down more rows than they have blocks", "[cuda_emulator]") {
+TEST_CASE("Dropout kernels walk down more rows than they have blocks", "[unit][cuda_emulator]") {
   check_dropout<c10::BFloat16>({.rows = 8195, .columns = 1, .every_order = false});  // of 8,192
 }
 

@@ -289,7 +289,7 @@ void check_embedding(const EmbeddingCase& c) {
   for_each_cpu_twin([&](const CpuTwin& twin) { check_cpu_twin(twin, r, dropped); });
 }
 
-TEMPLATE_TEST_CASE("Embedding kernels equal their scalar twin", "[cuda_emulator]", (std::pair<float, float>),
+TEMPLATE_TEST_CASE("Embedding kernels equal their scalar twin", "[unit][cuda_emulator]", (std::pair<float, float>),
                    (std::pair<c10::Half, c10::Half>), (std::pair<c10::Half, float>),
                    (std::pair<c10::BFloat16, c10::BFloat16>), (std::pair<c10::BFloat16, float>)) {
   using T = typename TestType::first_type;
@@ -307,7 +307,7 @@ TEMPLATE_TEST_CASE("Embedding kernels equal their scalar twin", "[cuda_emulator]
   check_embedding<T, P>({.rows = 3, .columns = 24, .shift = 1});
 }
 
-TEST_CASE("Embedding kernels add up every pattern of equal ids", "[cuda_emulator]") {
+TEST_CASE("Embedding kernels add up every pattern of equal ids", "[unit][cuda_emulator]") {
   for (const int64_t columns : {8, 9}) {
     for (const int64_t rows : {1, 31, 32, 33, 64}) {
       check_embedding<float, float>({.rows = rows, .columns = columns, .words = Ids::kOne});
@@ -325,19 +325,19 @@ TEST_CASE("Embedding kernels add up every pattern of equal ids", "[cuda_emulator
   }
 }
 
-TEST_CASE("Embedding kernels walk down more rows than they have blocks", "[cuda_emulator]") {
+TEST_CASE("Embedding kernels walk down more rows than they have blocks", "[unit][cuda_emulator]") {
   // Backward has 264 blocks of 256 threads: two of them have three rows.
   check_embedding<c10::Half, float>({.rows = 530, .columns = 1800, .p = 0.0, .every_order = false});
   check_embedding<float, float>({.rows = 530, .columns = 1801, .p = 0.0, .every_order = false});
 }
 
-TEST_CASE("Embedding kernels take no rows", "[cuda_emulator]") {
+TEST_CASE("Embedding kernels take no rows", "[unit][cuda_emulator]") {
   check_embedding<float, float>({.rows = 0, .columns = 16});
   check_embedding<c10::Half, float>({.rows = 0, .columns = 7, .type_rows = 3});
 }
 
 TEST_CASE("Embedding kernels make a row of NaN of an id outside of its table, and touch nothing else",
-          "[cuda_emulator]") {
+          "[unit][cuda_emulator]") {
   for (const int64_t columns : {16, 7}) {
     for (const int64_t type_rows : {2, 3}) {
       CAPTURE(columns, type_rows);

@@ -59,7 +59,7 @@ TEST_CASE("An evaluation reads no more examples than it may, with the same figur
   }
 }
 
-TEST_CASE("An evaluation that one rank stops has no result on any", "[trainer]") {
+TEST_CASE("An evaluation that one rank stops has no result on any", "[unit][trainer]") {
   const TemporaryDirectory directory;
   const PretrainConfig config = tiny(directory, "run");
   bert::testing::write_counting_shard(directory.path("validation.shard"), 150, 3);
@@ -78,7 +78,7 @@ TEST_CASE("An evaluation that one rank stops has no result on any", "[trainer]")
   CHECK(asked == std::array<int, 2>{3, 2});  // of five batches rank 0 has three, rank 1 stops at its second
 }
 
-TEST_CASE("A model is trained on after an evaluation that fails", "[trainer]") {
+TEST_CASE("A model is trained on after an evaluation that fails", "[unit][trainer]") {
   const TemporaryDirectory directory;
   const PretrainConfig config = tiny(directory, "run");
   const std::string path = config.data.validation.front();

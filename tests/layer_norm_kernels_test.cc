@@ -182,7 +182,7 @@ void check_layer_norm(const LayerNormCase& c) {
   });
 }
 
-TEMPLATE_TEST_CASE("LayerNorm kernels equal their scalar twin", "[cuda_emulator]", (std::pair<float, float>),
+TEMPLATE_TEST_CASE("LayerNorm kernels equal their scalar twin", "[unit][cuda_emulator]", (std::pair<float, float>),
                    (std::pair<c10::Half, c10::Half>), (std::pair<c10::Half, float>),
                    (std::pair<c10::BFloat16, c10::BFloat16>), (std::pair<c10::BFloat16, float>)) {
   using T = typename TestType::first_type;
@@ -202,7 +202,7 @@ TEMPLATE_TEST_CASE("LayerNorm kernels equal their scalar twin", "[cuda_emulator]
   check_layer_norm<T, P>({.rows = 3, .columns = 24, .shift = 1});
 }
 
-TEST_CASE("LayerNorm kernels walk down more rows than they have blocks", "[cuda_emulator]") {
+TEST_CASE("LayerNorm kernels walk down more rows than they have blocks", "[unit][cuda_emulator]") {
   // Backward has 264 blocks of 256 threads, that of plain layer norm 396.
   check_layer_norm<c10::Half, float>({.rows = 266, .columns = 1800, .p = 0.0, .every_order = false});
   check_layer_norm<float, float>({.rows = 266, .columns = 1801, .p = 0.0, .every_order = false});
@@ -210,7 +210,7 @@ TEST_CASE("LayerNorm kernels walk down more rows than they have blocks", "[cuda_
       {.rows = 398, .columns = 1800, .bias = false, .residual = false, .p = 0.0, .every_order = false});
 }
 
-TEST_CASE("LayerNorm kernels take no rows", "[cuda_emulator]") {
+TEST_CASE("LayerNorm kernels take no rows", "[unit][cuda_emulator]") {
   check_layer_norm<float, float>({.rows = 0, .columns = 16});
   check_layer_norm<c10::Half, float>({.rows = 0, .columns = 7});
 }

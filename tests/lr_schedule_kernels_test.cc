@@ -4,7 +4,7 @@
 
 namespace bert::kernels {
 
-TEST_CASE("The learning rate on the device is the functor's", "[cuda]") {
+TEST_CASE("The learning rate on the device is the functor's", "[unit][cuda_emulator]") {
   const DeviceBuffer<int64_t> applied_steps(1);
   const DeviceBuffer<float> rate(1);
   for (const LrDecay decay :

@@ -57,7 +57,7 @@ constexpr const char* kTypes[] = {"poly",     "poly_rebased", "linear",     "cos
 
 }  // namespace
 
-TEST_CASE("The reference's schedule gives the published learning rates", "[optim]") {
+TEST_CASE("The reference's schedule gives the published learning rates", "[unit][optim]") {
   const auto check = [](const LrSchedule& schedule, const Published& published) {
     for (const auto& [step, rate] : published) {
       INFO("step " << step);
@@ -94,7 +94,7 @@ TEST_CASE("The schedules' golden notices a changed constant", "[optim][golden]")
   }
 }
 
-TEST_CASE("A schedule ends at exactly 0 and is never negative, whatever its options", "[optim]") {
+TEST_CASE("A schedule ends at exactly 0 and is never negative, whatever its options", "[unit][optim]") {
   for (const std::string type : kTypes) {
     const bool from_zero = type.starts_with("tensorflow"), constant = type == "constant";
     for (const double warmup : {0.0, 0.1, 0.15, constant ? 1.0 : 0.99}) {
@@ -110,7 +110,7 @@ TEST_CASE("A schedule ends at exactly 0 and is never negative, whatever its opti
   }
 }
 
-TEST_CASE("A re-based schedule does not jump at the end of the warm-up", "[optim]") {
+TEST_CASE("A re-based schedule does not jump at the end of the warm-up", "[unit][optim]") {
   constexpr int64_t kSteps = 10000;
   for (const char* type : {"poly_rebased", "linear", "cosine", "paddle", "tensorflow_adam", "poly"}) {
     const LrSchedule schedule = make_schedule({.type = type, .warmup_proportion = 0.2}, 1.0, kSteps);
@@ -123,7 +123,7 @@ TEST_CASE("A re-based schedule does not jump at the end of the warm-up", "[optim
   }
 }
 
-TEST_CASE("The rate comes as a tensor from the optimizer's counter, which skipped steps do not move", "[optim]") {
+TEST_CASE("The rate comes as a tensor from the optimizer's counter, which skipped steps do not move", "[unit][optim]") {
   const LrSchedule schedule = make_schedule({}, 6e-3, 7038);
   at::Tensor weight = at::ones({2}).requires_grad_();
   Lamb optimizer({weight});
@@ -141,7 +141,7 @@ TEST_CASE("The rate comes as a tensor from the optimizer's counter, which skippe
   }
 }
 
-TEST_CASE("Options of a schedule out of range are refused with value and range", "[optim]") {
+TEST_CASE("Options of a schedule out of range are refused with value and range", "[unit][optim]") {
   CHECK_THROWS_WITH(make_schedule({.warmup_proportion = 1.5}, 1e-3, 10),
                     testing::Contains("schedule.warmup_proportion is 1.5, expected 0 to 1"));
   CHECK_THROWS_WITH(make_schedule({.warmup_proportion = -0.1}, 1e-3, 10),

@@ -119,7 +119,7 @@ struct List {
   }
 };
 
-TEMPLATE_TEST_CASE("Norms of a list of tensors equal their scalar twin", "[cuda_emulator]", float, c10::Half,
+TEMPLATE_TEST_CASE("Norms of a list of tensors equal their scalar twin", "[unit][cuda_emulator]", float, c10::Half,
                    c10::BFloat16) {
   using T = TestType;
   const std::vector<size_t> many(260, 5);  // more than a block has threads
@@ -154,7 +154,7 @@ TEMPLATE_TEST_CASE("Norms of a list of tensors equal their scalar twin", "[cuda_
   }
 }
 
-TEST_CASE("The norm sees one inf or NaN anywhere", "[cuda_emulator]") {
+TEST_CASE("The norm sees one inf or NaN anywhere", "[unit][cuda_emulator]") {
   for (const size_t position : {0, 254, 16384, 40002}) {
     for (const float value : {kNan, kInf, -kInf}) {
       std::vector<float> values(40003, 1.0F);
@@ -168,7 +168,8 @@ TEST_CASE("The norm sees one inf or NaN anywhere", "[cuda_emulator]") {
   }
 }
 
-TEMPLATE_TEST_CASE("Unscaling multiplies, and finds inf and NaN", "[cuda_emulator]", float, c10::Half, c10::BFloat16) {
+TEMPLATE_TEST_CASE("Unscaling multiplies, and finds inf and NaN", "[unit][cuda_emulator]", float, c10::Half,
+                   c10::BFloat16) {
   using T = TestType;
   for (const bool shifted : {false, true}) {
     for (const float bad : {0.0F, kNan, kInf, -kInf}) {
@@ -208,7 +209,7 @@ TEMPLATE_TEST_CASE("Unscaling multiplies, and finds inf and NaN", "[cuda_emulato
   }
 }
 
-TEST_CASE("Unscaling leaves a found_inf of another list", "[cuda_emulator]") {
+TEST_CASE("Unscaling leaves a found_inf of another list", "[unit][cuda_emulator]") {
   const DeviceTensors<float> tensors(std::vector<std::vector<float>>{{2.0F}});
   const List<float> list(tensors);
   const DeviceBuffer<float> inv_scale(std::vector<float>{0.5F}), found_inf(std::vector<float>{1.0F});
@@ -480,7 +481,7 @@ void check_step(UpdateRule rule, const std::vector<size_t>& sizes, const std::ve
   for_each_cpu_twin([&](const CpuTwin& twin) { check_cpu_twin(twin, optimizer, own_lr); });
 }
 
-TEMPLATE_TEST_CASE("LAMB and AdamW kernels equal their scalar twin", "[cuda_emulator]", float, c10::Half,
+TEMPLATE_TEST_CASE("LAMB and AdamW kernels equal their scalar twin", "[unit][cuda_emulator]", float, c10::Half,
                    c10::BFloat16) {
   for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw}) {
     for (const bool shifted : {false, true}) {
@@ -489,7 +490,7 @@ TEMPLATE_TEST_CASE("LAMB and AdamW kernels equal their scalar twin", "[cuda_emul
   }
 }
 
-TEST_CASE("The optimizer's kernels follow each group's options", "[cuda_emulator]") {
+TEST_CASE("The optimizer's kernels follow each group's options", "[unit][cuda_emulator]") {
   std::vector<UpdateOptions> options(8, options_of(0.01));
   options[1].trust_ratio = false;
   options[2].decoupled = false;
@@ -511,7 +512,7 @@ TEST_CASE("The optimizer's kernels follow each group's options", "[cuda_emulator
   check_step<float>(UpdateRule::kAdamw, kSizes, options, false, /*own_lr=*/true);
 }
 
-TEST_CASE("More tensors and groups than a block has threads", "[cuda_emulator]") {
+TEST_CASE("More tensors and groups than a block has threads", "[unit][cuda_emulator]") {
   std::vector<UpdateOptions> options;
   for (int i = 0; i < 260; ++i) options.push_back(options_of(0.001 * i));
   for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw}) {
@@ -519,7 +520,7 @@ TEST_CASE("More tensors and groups than a block has threads", "[cuda_emulator]")
   }
 }
 
-TEST_CASE("A skipped step leaves every bit", "[cuda_emulator]") {
+TEST_CASE("A skipped step leaves every bit", "[unit][cuda_emulator]") {
   for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw}) {
     for (const float bad : {kNan, kInf, 0.0F}) {
       Optimizer<c10::Half> optimizer(rule, kSizes, {options_of(0.01)}, false);
@@ -539,7 +540,7 @@ TEST_CASE("A skipped step leaves every bit", "[cuda_emulator]") {
   }
 }
 
-TEST_CASE("A NaN in a parameter goes through", "[cuda_emulator]") {
+TEST_CASE("A NaN in a parameter goes through", "[unit][cuda_emulator]") {
   for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw}) {
     Optimizer<c10::BFloat16> optimizer(rule, kSizes, {options_of(0.01)}, false);
     optimizer.params.data(10)[40002] = kNan;
@@ -550,7 +551,7 @@ TEST_CASE("A NaN in a parameter goes through", "[cuda_emulator]") {
   }
 }
 
-TEST_CASE("LAMB takes three launches, AdamW two, the lists one", "[cuda_emulator]") {
+TEST_CASE("LAMB takes three launches, AdamW two, the lists one", "[unit][cuda_emulator]") {
   const auto launches_of = [](const auto& body) {
     const int64_t before = emulator::launches();
     body();

@@ -121,7 +121,7 @@ void check_close(const OptimizerTensors& got, const OptimizerTensors& want) {
 
 }  // namespace
 
-TEST_CASE("Every instruction set and number of threads gives the same bits", "[optim]") {
+TEST_CASE("Every instruction set and number of threads gives the same bits", "[unit][optim]") {
   const int threads = at::get_num_threads();
   for (const auto copy_dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const UpdateRule rule : kRules) {
@@ -144,7 +144,7 @@ TEST_CASE("Every instruction set and number of threads gives the same bits", "[o
   }
 }
 
-TEST_CASE("The vector loops equal ATen in fp64", "[optim]") {
+TEST_CASE("The vector loops equal ATen in fp64", "[unit][optim]") {
   for (const UpdateRule rule : kRules) {
     for (const bool decoupled : {true, false}) {
       for (const bool trust_ratio : {true, false}) {
@@ -165,7 +165,7 @@ TEST_CASE("The vector loops equal ATen in fp64", "[optim]") {
   }
 }
 
-TEST_CASE("The vector loops equal ATen in fp64 with the options of the published variants", "[optim]") {
+TEST_CASE("The vector loops equal ATen in fp64 with the options of the published variants", "[unit][optim]") {
   for (const UpdateRule rule : kRules) {
     std::vector<UpdateOptions> variants(7, options_of(rule));
     variants[0].eps_inside_sqrt = true;
@@ -190,7 +190,7 @@ TEST_CASE("The vector loops equal ATen in fp64 with the options of the published
   }
 }
 
-TEST_CASE("Lists: the loops equal ATen in fp64, empty tensors included", "[optim]") {
+TEST_CASE("Lists: the loops equal ATen in fp64, empty tensors included", "[unit][optim]") {
   std::vector<Tensor> tensors = random_tensors().grads, doubles;
   tensors.push_back(at::empty({0}));
   for (const Tensor& tensor : tensors) doubles.push_back(tensor.to(at::kDouble));
@@ -204,7 +204,7 @@ TEST_CASE("Lists: the loops equal ATen in fp64, empty tensors included", "[optim
   CHECK(found_inf.item<float>() == 0.0F);
 }
 
-TEST_CASE("One object serves tensors that move, grow, shrink and change their dtype", "[optim]") {
+TEST_CASE("One object serves tensors that move, grow, shrink and change their dtype", "[unit][optim]") {
   ops::MultiTensor multi;
   for (const auto dtype : {at::kFloat, at::kFloat, at::kDouble, at::kHalf, at::kFloat}) {
     for (const int64_t sizes : {3, 5, 5, 2}) {
@@ -235,7 +235,7 @@ TEST_CASE("One object serves tensors that move, grow, shrink and change their dt
   }
 }
 
-TEST_CASE("Lists and steps keep none of their tensors", "[optim]") {
+TEST_CASE("Lists and steps keep none of their tensors", "[unit][optim]") {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
     ops::MultiTensor multi;
     ops::OptimizerStep step(UpdateRule::kLamb);
@@ -249,7 +249,7 @@ TEST_CASE("Lists and steps keep none of their tensors", "[optim]") {
   }
 }
 
-TEST_CASE("Lists and steps refuse what does not belong together", "[optim]") {
+TEST_CASE("Lists and steps refuse what does not belong together", "[unit][optim]") {
   CHECK_THROWS_WITH(ops::MultiTensor().norm({}), testing::Contains("empty"));
   CHECK_THROWS_WITH(ops::MultiTensor().norm({at::ones({2}, at::kLong)}), testing::Contains("got Long"));
   const auto refused = [](const std::vector<OptimizerTensors>& groups, const char* message) {
@@ -276,7 +276,7 @@ TEST_CASE("Lists and steps refuse what does not belong together", "[optim]") {
   CHECK(multi.norm({at::ones({4})}).item<double>() == 2.0);
 }
 
-TEST_CASE("Scalars of another device, dtype or shape are refused by name", "[optim]") {
+TEST_CASE("Scalars of another device, dtype or shape are refused by name", "[unit][optim]") {
   const std::vector<Tensor> tensors{at::ones({3})};
   ops::MultiTensor multi;
   for (const Tensor& wrong : {at::ones({}, at::kMeta), at::ones({}, at::kDouble), at::ones({2}), Tensor()}) {
@@ -313,7 +313,7 @@ TEST_CASE("Scalars of another device, dtype or shape are refused by name", "[opt
   check_same(group, before);
 }
 
-TEST_CASE("A skipped step leaves every bit, in fp32 and in ATen's path", "[optim]") {
+TEST_CASE("A skipped step leaves every bit, in fp32 and in ATen's path", "[unit][optim]") {
   for (const bool as_double : {false, true}) {
     for (const bool found : {false, true}) {
       OptimizerTensors tensors = random_tensors(at::kBFloat16);
@@ -337,7 +337,7 @@ TEST_CASE("A skipped step leaves every bit, in fp32 and in ATen's path", "[optim
   }
 }
 
-TEST_CASE("Low-precision copies are rounded as ATen rounds", "[optim]") {
+TEST_CASE("Low-precision copies are rounded as ATen rounds", "[unit][optim]") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   at::manual_seed(3);
   // Every exponent, ties, the edges of fp16 (65504, 65520, 2^-14, 2^-24, 2^-25) and of bf16, zeros and NaN.
@@ -369,7 +369,7 @@ TEST_CASE("Low-precision copies are rounded as ATen rounds", "[optim]") {
   }
 }
 
-TEST_CASE("The norm sees one inf or NaN anywhere, and large finite values do not overflow", "[optim]") {
+TEST_CASE("The norm sees one inf or NaN anywhere, and large finite values do not overflow", "[unit][optim]") {
   for (const int64_t position : {0L, 255L, 32768L, 100002L}) {
     for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       Tensor tensor = at::zeros({100003});

@@ -33,7 +33,7 @@ void step_with_ones(BertOptimizer& optimizer, std::vector<NamedParameter>& param
 
 }  // namespace
 
-TEST_CASE("Optimizer state survives saving and loading bit for bit", "[optim]") {
+TEST_CASE("Optimizer state survives saving and loading bit for bit", "[unit][optim]") {
   const json g = optimizers_golden();
   for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const char* type : {"lamb", "bert_adam"}) {
@@ -62,7 +62,7 @@ TEST_CASE("Optimizer state survives saving and loading bit for bit", "[optim]") 
   }
 }
 
-TEST_CASE("A state that does not fit is refused with the list, and nothing is loaded", "[optim]") {
+TEST_CASE("A state that does not fit is refused with the list, and nothing is loaded", "[unit][optim]") {
   std::vector<NamedParameter> parameters = small_parameters();
   const auto optimizer = make_optimizer({}, parameters);
   const StateDict before = copy_of(optimizer->state_dict());
@@ -78,7 +78,7 @@ TEST_CASE("A state that does not fit is refused with the list, and nothing is lo
   CHECK(same_bits(optimizer->state_dict(), before));
 }
 
-TEST_CASE("A state of another dtype or with a negative step is refused, and fitting converts it", "[optim]") {
+TEST_CASE("A state of another dtype or with a negative step is refused, and fitting converts it", "[unit][optim]") {
   std::vector<NamedParameter> parameters = small_parameters();
   const auto optimizer = make_optimizer({}, parameters);
   const StateDict before = copy_of(optimizer->state_dict());
@@ -96,7 +96,7 @@ TEST_CASE("A state of another dtype or with a negative step is refused, and fitt
   CHECK(optimizer->state_dict()["exp_avg.a.weight"].equal(at::ones({4})));
 }
 
-TEST_CASE("Phase 1 to 2 keeps the moments and starts the step again", "[optim]") {
+TEST_CASE("Phase 1 to 2 keeps the moments and starts the step again", "[unit][optim]") {
   std::vector<NamedParameter> parameters = small_parameters();
   const auto optimizer = make_optimizer({}, parameters);
   set_small_gradients(parameters);
@@ -108,7 +108,7 @@ TEST_CASE("Phase 1 to 2 keeps the moments and starts the step again", "[optim]")
   CHECK(optimizer->state_dict()["exp_avg_sq.a.bias"].equal(before["exp_avg_sq.a.bias"]));
 }
 
-TEST_CASE("A state in another order is loaded by its names", "[optim]") {
+TEST_CASE("A state in another order is loaded by its names", "[unit][optim]") {
   std::vector<NamedParameter> parameters = small_parameters();
   const auto optimizer = make_optimizer({}, parameters);
   set_small_gradients(parameters);
@@ -123,7 +123,7 @@ TEST_CASE("A state in another order is loaded by its names", "[optim]") {
   CHECK(same_bits(other->state_dict(), saved));
 }
 
-TEST_CASE("A state is loaded in part when asked, with a report", "[optim]") {
+TEST_CASE("A state is loaded in part when asked, with a report", "[unit][optim]") {
   std::vector<NamedParameter> parameters = small_parameters();
   StateDict given;
   given.insert("step", at::scalar_tensor(7, at::kLong));
@@ -156,7 +156,7 @@ TEST_CASE("A state is loaded in part when asked, with a report", "[optim]") {
   CHECK(fit_state(config, parameters, state).complete());
 }
 
-TEST_CASE("Phase 2 begins with phase 1's weights and moments, at step 0, in any precision", "[optim]") {
+TEST_CASE("Phase 2 begins with phase 1's weights and moments, at step 0, in any precision", "[unit][optim]") {
   for (const char* type : kTypes) {
     for (const auto from : {at::kFloat, at::kBFloat16, at::kHalf}) {
       for (const auto to : {at::kFloat, at::kBFloat16, at::kHalf}) {
@@ -203,7 +203,7 @@ TEST_CASE("Phase 2 begins with phase 1's weights and moments, at step 0, in any 
   }
 }
 
-TEST_CASE("Phase 2 refuses moments of another model with the list", "[optim]") {
+TEST_CASE("Phase 2 refuses moments of another model with the list", "[unit][optim]") {
   std::vector<NamedParameter> parameters = small_parameters();
   const auto optimizer = make_optimizer({}, parameters);
   EarlierRun earlier{.weights = StateDict(), .optimizer_state = copy_of(optimizer->state_dict())};
@@ -220,7 +220,7 @@ TEST_CASE("Phase 2 refuses moments of another model with the list", "[optim]") {
   CHECK_NOTHROW(next_phase({}, parameters, earlier));
 }
 
-TEST_CASE("Optimizer and gradients take the memory that the formulas say", "[optim]") {
+TEST_CASE("Optimizer and gradients take the memory that the formulas say", "[unit][optim]") {
   constexpr int64_t kScalars = 16, kAllocator = 64;  // bytes; a gradient's place is a multiple of the second
   for (const char* type : kTypes) {
     for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {

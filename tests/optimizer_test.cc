@@ -107,7 +107,7 @@ TEST_CASE("The optimizer goldens notice a changed constant", "[optim][golden]") 
   }));
 }
 
-TEST_CASE("Lamb's first three steps equal the published numbers", "[optim]") {
+TEST_CASE("Lamb's first three steps equal the published numbers", "[unit][optim]") {
   // NVIDIA's recipe with decay 0.01 on the first tensor, computed in double: parameters after the step, norm before
   // clipping.
   struct Step {
@@ -145,7 +145,7 @@ TEST_CASE("Lamb's first three steps equal the published numbers", "[optim]") {
   }
 }
 
-TEST_CASE("A gradient that is not finite changes no bit", "[optim]") {
+TEST_CASE("A gradient that is not finite changes no bit", "[unit][optim]") {
   for (const char* type : {"lamb", "adamw", "adam", "bert_adam"}) {
     for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
       std::vector<NamedParameter> parameters = small_parameters();
@@ -176,7 +176,7 @@ TEST_CASE("A gradient that is not finite changes no bit", "[optim]") {
   }
 }
 
-TEST_CASE("Above max_grad_norm Lamb does not depend on the gradient's size", "[optim]") {
+TEST_CASE("Above max_grad_norm Lamb does not depend on the gradient's size", "[unit][optim]") {
   std::vector<Tensor> results;
   for (const float factor : {8.0F, 512.0F}) {
     std::vector<NamedParameter> parameters = small_parameters();
@@ -188,7 +188,7 @@ TEST_CASE("Above max_grad_norm Lamb does not depend on the gradient's size", "[o
   CHECK(at::allclose(results[0], results[1], 1e-6, 0.0));
 }
 
-TEST_CASE("Lamb on tensors of zeros", "[optim]") {
+TEST_CASE("Lamb on tensors of zeros", "[unit][optim]") {
   std::vector<NamedParameter> parameters{{"zero.weight", at::zeros({2}).requires_grad_()},
                                          {"still.weight", at::ones({2}).requires_grad_()}};
   const auto optimizer = make_optimizer({.weight_decay = 0.01}, parameters);
@@ -218,21 +218,21 @@ double distance_from_torch(const OptimizerConfig& config, const TheirOptions& op
   return ((ours - theirs).norm() / theirs.norm()).item<double>();
 }
 
-TEST_CASE("AdamW equals torch::optim::AdamW", "[optim]") {
+TEST_CASE("AdamW equals torch::optim::AdamW", "[unit][optim]") {
   const double distance = distance_from_torch<AdamW, torch::optim::AdamW>(
       {.type = "adamw", .lr = 1e-3, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 0.0},
       torch::optim::AdamWOptions(1e-3).eps(1e-8).weight_decay(0.01));
   CHECK(distance <= 1e-6);
 }
 
-TEST_CASE("Adam equals torch::optim::Adam", "[optim]") {
+TEST_CASE("Adam equals torch::optim::Adam", "[unit][optim]") {
   const double distance = distance_from_torch<Adam, torch::optim::Adam>(
       {.lr = 1e-3, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 0.0},
       torch::optim::AdamOptions(1e-3).eps(1e-8).weight_decay(0.01));
   CHECK(distance <= 1e-6);
 }
 
-TEST_CASE("BertAdam clips each tensor by its own norm", "[optim]") {
+TEST_CASE("BertAdam clips each tensor by its own norm", "[unit][optim]") {
   // First step: m = 0.1 g, v = 0.001 g^2, so m / sqrt(v) = sqrt(10) sign(g); the moments show the clipping.
   std::vector<NamedParameter> parameters{{"a.weight", at::zeros({2}).requires_grad_()},
                                          {"b.weight", at::zeros({2}).requires_grad_()}};
@@ -247,7 +247,7 @@ TEST_CASE("BertAdam clips each tensor by its own norm", "[optim]") {
   CHECK(optimizer->grad_norm().item<double>() == testing::Approx(std::sqrt(100.25)).epsilon(1e-6));
 }
 
-TEST_CASE("step() takes each group's learning rate and calls the closure", "[optim]") {
+TEST_CASE("step() takes each group's learning rate and calls the closure", "[unit][optim]") {
   std::vector<NamedParameter> parameters = small_parameters();
   Lamb optimizer(group_parameters(parameters, {}), {});
   REQUIRE(optimizer.param_groups().size() == 2);
@@ -264,7 +264,7 @@ TEST_CASE("step() takes each group's learning rate and calls the closure", "[opt
   CHECK_FALSE(parameters[0].tensor.equal(weight));
 }
 
-TEST_CASE("A parameter without a gradient is left out", "[optim]") {
+TEST_CASE("A parameter without a gradient is left out", "[unit][optim]") {
   std::vector<NamedParameter> parameters = small_parameters();
   const auto optimizer = make_optimizer({}, parameters);
   set_small_gradients(parameters);
@@ -275,7 +275,7 @@ TEST_CASE("A parameter without a gradient is left out", "[optim]") {
   CHECK(optimizer->grad_norm().item<double>() == testing::Approx(std::sqrt(0.05 * 0.05 + 0.25)).epsilon(1e-6));
 }
 
-TEST_CASE("A step in which no parameter has a gradient does nothing, and says so", "[optim]") {
+TEST_CASE("A step in which no parameter has a gradient does nothing, and says so", "[unit][optim]") {
   std::vector<NamedParameter> parameters = small_parameters();
   const auto optimizer = make_optimizer({.ema_decay = 0.9}, parameters);
   set_small_gradients(parameters, INFINITY);
@@ -289,7 +289,7 @@ TEST_CASE("A step in which no parameter has a gradient does nothing, and says so
   CHECK(same_bits(optimizer->state_dict(), before));
 }
 
-TEST_CASE("Decay follows names, and the groups are reported", "[optim]") {
+TEST_CASE("Decay follows names, and the groups are reported", "[unit][optim]") {
   CHECK(decays("bert.encoder.layer.0.attention.self.query.weight"));
   CHECK(decays("bert.embeddings.word_embeddings.weight"));
   CHECK_FALSE(decays("bert.encoder.layer.0.attention.self.query.bias"));
@@ -303,7 +303,7 @@ TEST_CASE("Decay follows names, and the groups are reported", "[optim]") {
         "[2]\n");
 }
 
-TEST_CASE("Layers share a line of the report, and layer_lr_decay gives each its rate", "[optim]") {
+TEST_CASE("Layers share a line of the report, and layer_lr_decay gives each its rate", "[unit][optim]") {
   std::vector<NamedParameter> parameters;
   for (const char* name : {"bert.embeddings.word_embeddings.weight", "bert.encoder.layer.0.output.dense.weight",
                            "bert.encoder.layer.0.output.dense.bias", "bert.encoder.layer.1.output.dense.weight",
@@ -335,7 +335,7 @@ TEST_CASE("Layers share a line of the report, and layer_lr_decay gives each its 
   }
 }
 
-TEST_CASE("Parameters that would be updated wrongly are refused", "[optim]") {
+TEST_CASE("Parameters that would be updated wrongly are refused", "[unit][optim]") {
   const auto parameters = small_parameters();
   CHECK_THROWS_WITH(make_optimizer({}, {parameters[0], {"tied.weight", parameters[0].tensor}}),
                     testing::Contains("a.weight and tied.weight are one tensor"));
@@ -350,7 +350,7 @@ TEST_CASE("Parameters that would be updated wrongly are refused", "[optim]") {
       testing::Contains("turned is not contiguous: sizes [3, 2], strides [1, 3]. Make the parameter of "));
 }
 
-TEST_CASE("A rate out of range that was set later is refused by the step", "[optim]") {
+TEST_CASE("A rate out of range that was set later is refused by the step", "[unit][optim]") {
   for (const double rate : {std::numeric_limits<double>::quiet_NaN(), -1e-3, 11.0}) {
     std::vector<NamedParameter> parameters = small_parameters();
     const auto optimizer = make_optimizer({}, parameters);
@@ -362,7 +362,7 @@ TEST_CASE("A rate out of range that was set later is refused by the step", "[opt
   }
 }
 
-TEST_CASE("Hyper-parameters out of range are refused with value and range", "[optim]") {
+TEST_CASE("Hyper-parameters out of range are refused with value and range", "[unit][optim]") {
   const auto parameters = small_parameters();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const auto refused = [&](const OptimizerConfig& config, const char* message) {
@@ -391,7 +391,8 @@ TEST_CASE("Hyper-parameters out of range are refused with value and range", "[op
   CHECK_THROWS_WITH(Lamb({{.parameters = parameters, .lr_scale = 0.0}}, {}), testing::Contains("lr_scale is 0"));
 }
 
-TEST_CASE("Averaged weights are the mean at first, then a moving average, and leave out skipped steps", "[optim]") {
+TEST_CASE("Averaged weights are the mean at first, then a moving average, and leave out skipped steps",
+          "[unit][optim]") {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
     Tensor weight = at::tensor({1.0, -2.0}, at::kDouble).to(dtype).requires_grad_();
     const auto optimizer = make_optimizer({.type = "adamw", .lr = 0.1, .ema_decay = 0.75}, {{"a.weight", weight}});
@@ -426,7 +427,7 @@ TEST_CASE("Averaged weights are the mean at first, then a moving average, and le
   CHECK_THROWS_WITH(make_optimizer({.ema_decay = 1.0}, parameters), testing::Contains("optimizer.ema_decay is 1,"));
 }
 
-TEST_CASE("The average of a weight counts the steps that left it out", "[optim]") {
+TEST_CASE("The average of a weight counts the steps that left it out", "[unit][optim]") {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf}) {
     const Tensor start = at::tensor({1.0, -2.0}, at::kDouble).to(dtype);
     Tensor always = start.clone().requires_grad_(), sometimes = start.clone().requires_grad_();
@@ -448,7 +449,7 @@ TEST_CASE("The average of a weight counts the steps that left it out", "[optim]"
   }
 }
 
-TEST_CASE("Low-precision weights are the rounded fp32 masters", "[optim]") {
+TEST_CASE("Low-precision weights are the rounded fp32 masters", "[unit][optim]") {
   const json g = optimizers_golden();
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {
     std::vector<NamedParameter> parameters = start_parameters(g, dtype), full = start_parameters(g);

@@ -166,12 +166,12 @@ nlohmann::json step_report() {
 
 }  // namespace
 
-TEST_CASE("Parameters are counted as the published models have them", "[plan]") {
+TEST_CASE("Parameters are counted as the published models have them", "[unit][plan]") {
   CHECK(parameter_count(BertConfig()) == 110106428);
   CHECK(parameter_count(bert_large()) == 336226108);
 }
 
-TEST_CASE("A step on one GPU is compute and update alone", "[plan]") {
+TEST_CASE("A step on one GPU is compute and update alone", "[unit][plan]") {
   Cluster cluster;
   cluster.gpu = gpu("h200");
   const StepTime time = predict_step(
@@ -183,7 +183,7 @@ TEST_CASE("A step on one GPU is compute and update alone", "[plan]") {
   CHECK(time.total() == Approx(0.201));
 }
 
-TEST_CASE("Communication is what the note says, by hand", "[plan]") {
+TEST_CASE("Communication is what the note says, by hand", "[unit][plan]") {
   // 1 GB in 40 buckets of 25 MB on 2 nodes of 8: 2 * 7/8 / 478 + 2 * 1/2 / 350 s, and 40 times 47 us.
   Cluster cluster = {.nodes = 2, .gpus_per_node = 8, .gpu = gpu("h100"), .node_bandwidth = 350e9};
   StepWork work = {.micro_step_seconds = 1, .accumulation_steps = 1, .gradient_bytes = 1e9};
@@ -203,7 +203,7 @@ TEST_CASE("Communication is what the note says, by hand", "[plan]") {
   CHECK(time.exposed == Approx(reduced - 2e-3 + 0.08 * 2e-3 + gathered));
 }
 
-TEST_CASE("Half of the published multi-node rows predict the other half", "[plan]") {
+TEST_CASE("Half of the published multi-node rows predict the other half", "[unit][plan]") {
   constexpr int64_t kAll = 1 << 20, kFew = 4;
   const std::vector<double> errors = errors_on_held_out_rows(1, kAll, /*print=*/true);
   fmt::print("{} rows: median error {:.1f} %, largest {:.1f} %\n", errors.size(), 100 * median(errors),
@@ -217,7 +217,7 @@ TEST_CASE("Half of the published multi-node rows predict the other half", "[plan
   CHECK(median(errors_on_held_out_rows(100, kFew, false)) > 2 * few);
 }
 
-TEST_CASE("Memory follows the formulas, and precision the GPU", "[plan]") {
+TEST_CASE("Memory follows the formulas, and precision the GPU", "[unit][plan]") {
   PretrainConfig config;
   config.micro_batch_size = 2;
   const double parameters = 110106428;
@@ -242,7 +242,7 @@ TEST_CASE("Memory follows the formulas, and precision the GPU", "[plan]") {
   CHECK_THROWS_WITH(peak_flops(gpu("v100"), "bf16"), "precision bf16: v100 GPUs do not have it");
 }
 
-TEST_CASE("A measured step is forward, backward and one update, however many micro-batches follow", "[plan]") {
+TEST_CASE("A measured step is forward, backward and one update, however many micro-batches follow", "[unit][plan]") {
   const Plan plan;
   // 109,811,516 parameters: an update moves 44 bytes of each at 4.3 TB/s.
   const double lamb = 1e3 * 44 * 109811516 / 4.3e12, adam = lamb * 32 / 44;
@@ -268,7 +268,7 @@ TEST_CASE("A measured step is forward, backward and one update, however many mic
   CHECK(step_ms() == Approx((80 - lamb) / 2 + lamb));
 }
 
-TEST_CASE("A report of something else than is planned is refused, with what differs", "[plan]") {
+TEST_CASE("A report of something else than is planned is refused, with what differs", "[unit][plan]") {
   const Plan plan;
   const auto refusal = [&](const nlohmann::json& report) {
     return plan.refusal({"--measured", plan.measured(report)}, kBadData);
@@ -302,7 +302,7 @@ TEST_CASE("A report of something else than is planned is refused, with what diff
   CHECK_THAT(plan.refusal({"--measured", plan.path("absent")}, kInputMissing), Contains("absent: cannot be read"));
 }
 
-TEST_CASE("bert plan refuses what it cannot plan, and says what is allowed", "[plan]") {
+TEST_CASE("bert plan refuses what it cannot plan, and says what is allowed", "[unit][plan]") {
   const Plan plan;
   CHECK_THAT(plan.refusal({"--gpus", "17"}, kBadConfiguration),
              Contains("global_batch_size 64: has 16 micro-batches of 4, too few for 17 GPUs"));

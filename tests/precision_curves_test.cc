@@ -48,7 +48,7 @@ TEST_CASE("The README's curves end within 1 % of fp32, and the chart is that of 
   CHECK(read_file(path + ".csv") == curves_to_csv(curves));
 }
 
-TEST_CASE("Curves in several precisions are of the same batches, and are written and read", "[training_step]") {
+TEST_CASE("Curves in several precisions are of the same batches, and are written and read", "[unit][training_step]") {
   const TemporaryDirectory directory;
   int64_t heard = 0;
   const auto curves = train_in_precisions(bert::testing::tiny(directory, "run"), {"fp32", "bf16"}, 30,

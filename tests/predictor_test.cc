@@ -58,7 +58,7 @@ int run_export(const std::string& checkpoint, const std::string& output, const s
 
 }  // namespace
 
-TEST_CASE("A checkpoint and its export fill masks alike", "[predict]") {
+TEST_CASE("A checkpoint and its export fill masks alike", "[unit][predict]") {
   const TemporaryDirectory directory;
   const std::string checkpoint = write_random_checkpoint(directory), file = directory.path("bert.pt");
   REQUIRE(run_export(checkpoint, file) == 0);
@@ -79,7 +79,7 @@ TEST_CASE("A checkpoint and its export fill masks alike", "[predict]") {
   CHECK(second.sequence == "the [MASK] sat. " + second.token_str + "s");
 }
 
-TEST_CASE("Predicting says what is wrong with a text or a file", "[predict]") {
+TEST_CASE("Predicting says what is wrong with a text or a file", "[unit][predict]") {
   const TemporaryDirectory directory;
   Predictor predictor(write_random_checkpoint(directory));
   CHECK_THROWS_AS(predictor.fill_mask("the cat sat.", 5), DataError);
@@ -90,7 +90,7 @@ TEST_CASE("Predicting says what is wrong with a text or a file", "[predict]") {
   CHECK_THROWS_AS(Predictor(directory.path("text")), DataError);
 }
 
-TEST_CASE("Rows of the model that no token has are never filled in", "[predict]") {
+TEST_CASE("Rows of the model that no token has are never filled in", "[unit][predict]") {
   const TemporaryDirectory directory;
   const std::string checkpoint = write_random_checkpoint(directory, false, 16), file = directory.path("bert.pt");
   REQUIRE(run_export(checkpoint, file) == 0);
@@ -103,7 +103,7 @@ TEST_CASE("Rows of the model that no token has are never filled in", "[predict]"
   }
 }
 
-TEST_CASE("What is no checkpoint is told, with what predict and export take", "[predict]") {
+TEST_CASE("What is no checkpoint is told, with what predict and export take", "[unit][predict]") {
   const TemporaryDirectory directory;
   const std::string checkpoint = write_random_checkpoint(directory), file = directory.path("bert.safetensors");
   REQUIRE(run_export(checkpoint, file, "safetensors") == 0);
@@ -119,7 +119,7 @@ TEST_CASE("What is no checkpoint is told, with what predict and export take", "[
                     Contains(file + ": is a file; name the checkpoint or run directory to export"));
 }
 
-TEST_CASE("Features have a vector per token and a pooled one", "[predict]") {
+TEST_CASE("Features have a vector per token and a pooled one", "[unit][predict]") {
   const TemporaryDirectory directory;
   Predictor predictor(write_random_checkpoint(directory));
   const Predictor::Features features = predictor.features("The cats.");
@@ -128,7 +128,7 @@ TEST_CASE("Features have a vector per token and a pooled one", "[predict]") {
   CHECK(features.pooler_output.sizes() == torch::IntArrayRef({16}));
 }
 
-TEST_CASE("An export as safetensors has the checkpoint's tensors", "[predict]") {
+TEST_CASE("An export as safetensors has the checkpoint's tensors", "[unit][predict]") {
   const TemporaryDirectory directory;
   const std::string checkpoint = write_random_checkpoint(directory), file = directory.path("model.safetensors");
   REQUIRE(run_export(checkpoint, file, "safetensors") == 0);
@@ -137,7 +137,7 @@ TEST_CASE("An export as safetensors has the checkpoint's tensors", "[predict]") 
   for (const auto& item : model) CHECK(torch::equal(exported[item.key()], item.value()));
 }
 
-TEST_CASE("The moving average is what is exported and predicts, or the weights when asked", "[predict]") {
+TEST_CASE("The moving average is what is exported and predicts, or the weights when asked", "[unit][predict]") {
   const TemporaryDirectory directory;
   const std::string checkpoint = write_random_checkpoint(directory, true);
   const StateDict model = load_checkpoint(checkpoint).model;
@@ -161,7 +161,7 @@ TEST_CASE("The moving average is what is exported and predicts, or the weights w
   CHECK_FALSE(load_model(write_random_checkpoint(directory)).averaged);
 }
 
-TEST_CASE("bert predict takes texts as they are", "[predict]") {
+TEST_CASE("bert predict takes texts as they are", "[unit][predict]") {
   const TemporaryDirectory directory;
   const std::string checkpoint = write_random_checkpoint(directory);
   const auto run = [&](std::vector<std::string> more, const std::string& input = "") {
@@ -209,7 +209,7 @@ TEST_CASE("bert predict takes texts as they are", "[predict]") {
   CHECK_THAT(result.err, bert::testing::Contains("standard input: cannot read"));
 }
 
-TEST_CASE("An export has no other weights to predict with", "[predict]") {
+TEST_CASE("An export has no other weights to predict with", "[unit][predict]") {
   const TemporaryDirectory directory;
   const std::string file = directory.path("bert.pt");
   REQUIRE(run_export(write_random_checkpoint(directory), file) == 0);

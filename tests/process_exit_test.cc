@@ -55,7 +55,7 @@ Ending run(const TemporaryDirectory& directory, std::vector<std::string> argumen
 
 }  // namespace
 
-TEST_CASE("A verb whose standard output is lost ends with 74", "[process]") {
+TEST_CASE("A verb whose standard output is lost ends with 74", "[unit][process]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   config.max_steps = config.stop_at_step = 2;
@@ -109,7 +109,7 @@ TEST_CASE("A verb whose standard output is lost ends with 74", "[process]") {
   CHECK(run(directory, {"pretrain", file}, "/dev/full").code == kOk);  // which says nothing there
 }
 
-TEST_CASE("A program that cannot find itself says so", "[process]") {
+TEST_CASE("A program that cannot find itself says so", "[unit][process]") {
   const TemporaryDirectory directory;
   tiny(directory, "run");
   const Ending ending = run(directory, {"pretrain", "none.json"}, "/dev/null", [] {
@@ -123,7 +123,7 @@ TEST_CASE("A program that cannot find itself says so", "[process]") {
   CHECK_THAT(ending.said, Contains("bert pretrain: ") && Contains("/proc/self/exe"));
 }
 
-TEST_CASE("Too little memory ends with 71 and a sentence", "[process]") {
+TEST_CASE("Too little memory ends with 71 and a sentence", "[unit][process]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   config.model.vocab_size = 1 << 20;

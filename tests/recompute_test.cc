@@ -39,7 +39,7 @@ PackedBatch batch_of(const std::vector<int64_t>& lengths, int64_t first_sample) 
 
 }  // namespace
 
-TEST_CASE("Recomputed layers give the same bits in every precision, with dropout and accumulation", "[model]") {
+TEST_CASE("Recomputed layers give the same bits in every precision, with dropout and accumulation", "[unit][model]") {
   for (const std::string precision : {"fp32", "bf16", "fp16", "bf16-weights"}) {
     CAPTURE(precision);
     TrainingStep kept(tiny(precision, false), c10::kCPU, nullptr),
@@ -63,7 +63,7 @@ TEST_CASE("Recomputed layers give the same bits in every precision, with dropout
   }
 }
 
-TEST_CASE("Layers below which nothing is trained are run as they are", "[model]") {
+TEST_CASE("Layers below which nothing is trained are run as they are", "[unit][model]") {
   const auto gradients = [](bool checkpointing) {
     torch::manual_seed(1);
     TrainingStep step(tiny("fp32", checkpointing), c10::kCPU, nullptr);
@@ -85,7 +85,7 @@ TEST_CASE("Layers below which nothing is trained are run as they are", "[model]"
   CHECK(gradients(true).equal(gradients(false)));
 }
 
-TEST_CASE("A recomputed layer keeps its input alone", "[model]") {
+TEST_CASE("A recomputed layer keeps its input alone", "[unit][model]") {
   // Note [Gradient checkpointing] in model/bert.h states the elements that a layer keeps for each token.
   const PackedBatch batch = batch_of({64, 64, 64, 64}, 0);
   const int64_t tokens = batch.num_tokens();
@@ -111,7 +111,7 @@ TEST_CASE("A recomputed layer keeps its input alone", "[model]") {
   CHECK(live[1] + peak[1] < (live[0] + peak[0]) / 2);  // of forward and backward together
 }
 
-TEST_CASE("What a function keeps is as without recomputation", "[model]") {
+TEST_CASE("What a function keeps is as without recomputation", "[unit][model]") {
   const Tensor x = at::randn({8, 4}).requires_grad_(), weight = at::randn({4, 4}).requires_grad_(),
                frozen = at::randn({4});
   const auto layer = [&](const Tensor& input) { return at::tanh(at::matmul(input, weight) + frozen); };
@@ -137,7 +137,7 @@ TEST_CASE("What a function keeps is as without recomputation", "[model]") {
   CHECK_FALSE(recompute_in_backward(x, {weight, frozen}, layer).requires_grad());
 }
 
-TEST_CASE("Recomputation is under the autocast of forward, wherever backward is called", "[model]") {
+TEST_CASE("Recomputation is under the autocast of forward, wherever backward is called", "[unit][model]") {
   const Tensor x = at::randn({8, 4}).requires_grad_(), weight = at::randn({4, 4}).requires_grad_();
   int calls = 0;
   const auto layer = [&](const Tensor& input) {

@@ -27,7 +27,7 @@ int run(int (*command)(int, char**), std::vector<std::string> arguments) {
 
 }  // namespace
 
-TEST_CASE("A run with a SentencePiece model goes from text to masked words", "[trainer]") {
+TEST_CASE("A run with a SentencePiece model goes from text to masked words", "[unit][trainer]") {
   if (shared_data().empty()) BERT_SKIP("needs ../shared/data/sentencepiece");
   const TemporaryDirectory directory;
   const std::string model = shared_data() + "/sentencepiece/test_model.model", text = directory.path("text"),

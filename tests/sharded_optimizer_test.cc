@@ -112,7 +112,7 @@ bool same(const StateDict& a, const StateDict& b) {
 
 }  // namespace
 
-TEST_CASE("Owners are runs of parameters, last first, balanced by size", "[optim]") {
+TEST_CASE("Owners are runs of parameters, last first, balanced by size", "[unit][optim]") {
   const auto parameters = make_parameters(at::kFloat);  // 320, 128, 16, 16, 128, 8 elements
   CHECK(assign_owners(parameters, 1) == std::vector{0, 0, 0, 0, 0, 0});
   CHECK(assign_owners(parameters, 2) == std::vector{1, 0, 0, 0, 0, 0});

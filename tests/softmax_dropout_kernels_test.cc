@@ -132,7 +132,7 @@ void check_masked_softmax(const MaskedSoftmaxCase& c) {
   });
 }
 
-TEMPLATE_TEST_CASE("Masked softmax kernels equal their scalar twin", "[cuda_emulator]", float, c10::Half,
+TEMPLATE_TEST_CASE("Masked softmax kernels equal their scalar twin", "[unit][cuda_emulator]", float, c10::Half,
                    c10::BFloat16) {
   // In registers: 8, 16, 32 lanes of a row, then two and four vectors of a lane; lengths that end within a vector.
   for (const int32_t columns : {8, 64, 72, 128, 256, 264, 512, 520, 1024}) {
@@ -148,7 +148,7 @@ TEMPLATE_TEST_CASE("Masked softmax kernels equal their scalar twin", "[cuda_emul
   check_masked_softmax<TestType>({.lengths = {16, 4}, .queries = 6, .columns = 16, .shift = 1});
 }
 
-TEST_CASE("Masked softmax kernels take nothing, lengths beyond the columns, and many heads", "[cuda_emulator]") {
+TEST_CASE("Masked softmax kernels take nothing, lengths beyond the columns, and many heads", "[unit][cuda_emulator]") {
   for (const int64_t columns : {8, 7}) {
     check_masked_softmax<float>({.lengths = {}, .queries = 4, .columns = columns});
     check_masked_softmax<float>({.lengths = {0, 0}, .queries = 4, .columns = columns});
@@ -158,7 +158,7 @@ TEST_CASE("Masked softmax kernels take nothing, lengths beyond the columns, and 
   }
 }
 
-TEST_CASE("Masked softmax kernels let NaN through within its row", "[cuda_emulator]") {
+TEST_CASE("Masked softmax kernels let NaN through within its row", "[unit][cuda_emulator]") {
   for (const int64_t columns : {8, 7}) {
     std::vector<float> values(static_cast<size_t>(2 * columns), 1.0F);
     values[3] = NAN;

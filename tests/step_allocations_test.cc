@@ -48,7 +48,7 @@ Counts counts_of(const Body& body) {
   return {.allocations = allocations->sizes.size(), .synchronisations = synchronisations};
 }
 
-TEST_CASE("Allocations and synchronisations are counted", "[optim]") {
+TEST_CASE("Allocations and synchronisations are counted", "[unit][optim]") {
   const Tensor x = at::ones({3});
   const Counts none = counts_of([&] { x.mul_(x); });
   CHECK(none.allocations == 0);
@@ -58,7 +58,7 @@ TEST_CASE("Allocations and synchronisations are counted", "[optim]") {
   CHECK(some.synchronisations == 1);
 }
 
-TEST_CASE("From the third on, an optimizer step allocates no tensor and does not synchronise", "[optim]") {
+TEST_CASE("From the third on, an optimizer step allocates no tensor and does not synchronise", "[unit][optim]") {
   for (const char* type : {"lamb", "adamw", "adam", "bert_adam"}) {
     for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
       for (const bool unscale_first : {false, true}) {
@@ -94,7 +94,7 @@ TEST_CASE("From the third on, an optimizer step allocates no tensor and does not
   }
 }
 
-TEST_CASE("Gradients that are set to none cost a step no memory and no wait, and give theirs back", "[optim]") {
+TEST_CASE("Gradients that are set to none cost a step no memory and no wait, and give theirs back", "[unit][optim]") {
   for (const char* type : {"lamb", "adamw"}) {
     for (const auto dtype : {at::kFloat, at::kBFloat16}) {
       for (const bool unscale_first : {false, true}) {
@@ -133,7 +133,7 @@ TEST_CASE("Gradients that are set to none cost a step no memory and no wait, and
   }
 }
 
-TEST_CASE("Low-precision gradients without DataParallel are converted into the same memory", "[optim]") {
+TEST_CASE("Low-precision gradients without DataParallel are converted into the same memory", "[unit][optim]") {
   std::vector<NamedParameter> parameters{{"a.weight", at::randn({40, 10}).to(at::kBFloat16).requires_grad_()}};
   const auto optimizer = make_optimizer({}, parameters);
   parameters[0].tensor.mutable_grad() = at::ones({40, 10}, at::kBFloat16);

@@ -38,7 +38,7 @@ std::string said(const PretrainConfig& config, int& code, int ranks = 1, const s
 
 }  // namespace
 
-TEST_CASE("A run does not go on with other examples unless it is told to", "[trainer]") {
+TEST_CASE("A run does not go on with other examples unless it is told to", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   config.stop_at_step = 4;
@@ -66,7 +66,7 @@ TEST_CASE("A run does not go on with other examples unless it is told to", "[tra
   CHECK(load_checkpoint(checkpoint_directory(config.run_directory, 10)).state.data.at("train").examples == 100);
 }
 
-TEST_CASE("A checkpoint that does not fit is refused with the keys that differ", "[trainer]") {
+TEST_CASE("A checkpoint that does not fit is refused with the keys that differ", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig first = tiny(directory, "first");
   first.stop_at_step = 2;
@@ -134,7 +134,7 @@ TEST_CASE("A run that cannot write its metrics saves a checkpoint first", "[trai
   }
 }
 
-TEST_CASE("A file in the place of the checkpoints is told before the first step", "[trainer]") {
+TEST_CASE("A file in the place of the checkpoints is told before the first step", "[unit][trainer]") {
   const TemporaryDirectory directory;
   const PretrainConfig config = tiny(directory, "run");
   std::filesystem::create_directories(config.run_directory);
@@ -144,7 +144,7 @@ TEST_CASE("A file in the place of the checkpoints is told before the first step"
   CHECK_FALSE(std::filesystem::exists(config.run_directory + "/metrics.jsonl"));
 }
 
-TEST_CASE("A run whose checkpoints are all damaged says that it starts again", "[trainer]") {
+TEST_CASE("A run whose checkpoints are all damaged says that it starts again", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   config.stop_at_step = 8;
@@ -159,7 +159,7 @@ TEST_CASE("A run whose checkpoints are all damaged says that it starts again", "
                        Contains("no valid checkpoint is left: starting at step 0"));
 }
 
-TEST_CASE("A model with more rows than the vocabulary has tokens says so", "[trainer]") {
+TEST_CASE("A model with more rows than the vocabulary has tokens says so", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   config.model.vocab_size = 72;

@@ -42,7 +42,7 @@ std::string file_of(const PretrainConfig& config, int64_t step, const std::strin
 
 }  // namespace
 
-TEST_CASE("A run learns, evaluates and says so in its files", "[trainer]") {
+TEST_CASE("A run learns, evaluates and says so in its files", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   config.max_steps = 1000;
@@ -80,7 +80,7 @@ TEST_CASE("A run learns, evaluates and says so in its files", "[trainer]") {
   CHECK(pretrain(config, false) == kOk);  // finished: does nothing
 }
 
-TEST_CASE("A run that is killed at any point ends in the same bytes", "[trainer]") {
+TEST_CASE("A run that is killed at any point ends in the same bytes", "[unit][trainer]") {
   const TemporaryDirectory directory;
   const PretrainConfig whole = tiny(directory, "whole");
   REQUIRE(run_in_child(whole) == kOk);
@@ -97,7 +97,7 @@ TEST_CASE("A run that is killed at any point ends in the same bytes", "[trainer]
   CHECK(file_of(whole, 12, "optimizer.safetensors") == file_of(killed, 12, "optimizer.safetensors"));
 }
 
-TEST_CASE("A run that is killed at its end is finished by the next call", "[trainer]") {
+TEST_CASE("A run that is killed at its end is finished by the next call", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   const auto summary = [&] { return nlohmann::json::parse(read_file(config.run_directory + "/summary.json")); };
@@ -123,7 +123,7 @@ TEST_CASE("A run that is killed at its end is finished by the next call", "[trai
 }
 
 TEST_CASE("A run that is killed before its first checkpoint evaluates the untrained model anew, and says so once",
-          "[trainer]") {
+          "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   config.evaluate_every = 4;
@@ -139,7 +139,7 @@ TEST_CASE("A run that is killed before its first checkpoint evaluates the untrai
   CHECK(evaluations == std::vector<int64_t>{0, 4});
 }
 
-TEST_CASE("A run that is killed at 20 random moments ends in the same bytes", "[trainer]") {
+TEST_CASE("A run that is killed at 20 random moments ends in the same bytes", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig whole = tiny(directory, "whole"), killed = tiny(directory, "killed");
   for (PretrainConfig* config : {&whole, &killed}) {
@@ -174,7 +174,7 @@ TEST_CASE("A run that is killed at 20 random moments ends in the same bytes", "[
   }
 }
 
-TEST_CASE("A run in fp16 that is killed ends in the same bytes, loss scale included", "[trainer]") {
+TEST_CASE("A run in fp16 that is killed ends in the same bytes, loss scale included", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig whole = tiny(directory, "whole"), killed = tiny(directory, "killed");
   for (PretrainConfig* config : {&whole, &killed}) {
@@ -206,7 +206,7 @@ TEST_CASE("A run in fp16 that is killed ends in the same bytes, loss scale inclu
   CHECK(*scales.rbegin() < whole.amp.init_scale);
 }
 
-TEST_CASE("A run that overflows without end stops with 78 and a name", "[trainer]") {
+TEST_CASE("A run that overflows without end stops with 78 and a name", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "static");
   config.precision = "fp16";
@@ -232,7 +232,7 @@ TEST_CASE("A run that overflows without end stops with 78 and a name", "[trainer
   CHECK_THROWS_WITH(pretrain(falling, false), testing::Contains("below amp.min_scale"));
 }
 
-TEST_CASE("A run that goes on in fp16 starts with the configured loss scale", "[trainer]") {
+TEST_CASE("A run that goes on in fp16 starts with the configured loss scale", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   config.stop_at_step = 2;
@@ -244,7 +244,7 @@ TEST_CASE("A run that goes on in fp16 starts with the configured loss scale", "[
   CHECK(load_checkpoint(checkpoint_directory(config.run_directory, 4)).state.loss_scale == 1024.0);
 }
 
-TEST_CASE("micro_batch_size may change on resume, the seed may not", "[trainer]") {
+TEST_CASE("micro_batch_size may change on resume, the seed may not", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   config.stop_at_step = 4;
@@ -257,7 +257,7 @@ TEST_CASE("micro_batch_size may change on resume, the seed may not", "[trainer]"
   CHECK_THROWS_AS(pretrain(config, false), ConfigError);
 }
 
-TEST_CASE("A signal saves a checkpoint and ends with 75; the run then goes on to the same bytes", "[trainer]") {
+TEST_CASE("A signal saves a checkpoint and ends with 75; the run then goes on to the same bytes", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig whole = tiny(directory, "whole"), stopped = tiny(directory, "stopped");
   for (PretrainConfig* config : {&whole, &stopped}) {
@@ -286,7 +286,7 @@ TEST_CASE("A signal saves a checkpoint and ends with 75; the run then goes on to
   CHECK(file_of(whole, 600, "model.safetensors") == file_of(stopped, 600, "model.safetensors"));
 }
 
-TEST_CASE("A signal that arrives before LibTorch is loaded ends with 75", "[trainer]") {
+TEST_CASE("A signal that arrives before LibTorch is loaded ends with 75", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   config.max_steps = 600;
@@ -301,7 +301,8 @@ TEST_CASE("A signal that arrives before LibTorch is loaded ends with 75", "[trai
   CHECK(result_of(pid) == kPreempted);
 }
 
-TEST_CASE("A run that starts from another's checkpoint has its weights, and its moments when asked", "[trainer]") {
+TEST_CASE("A run that starts from another's checkpoint has its weights, and its moments when asked",
+          "[unit][trainer]") {
   const TemporaryDirectory directory;
   const PretrainConfig first = tiny(directory, "phase1");
   REQUIRE(pretrain(first, false) == kOk);
@@ -322,7 +323,7 @@ TEST_CASE("A run that starts from another's checkpoint has its weights, and its 
   CHECK(torch::cosine_similarity(new_moment.flatten(), old_moment.flatten(), 0).item<float>() > 0.5F);
 }
 
-TEST_CASE("Accumulated micro-batches give the step of the whole batch", "[trainer]") {
+TEST_CASE("Accumulated micro-batches give the step of the whole batch", "[unit][trainer]") {
   const TemporaryDirectory directory;
   std::vector<torch::Tensor> weights;
   for (const int64_t micro_batch_size : {8, 2}) {
@@ -473,7 +474,7 @@ TEST_CASE("Ranks get packed tokens within 2 % of each other in every step, and t
                                                  *least, *most, percent_apart(tokens[1]))));
 }
 
-TEST_CASE("A run says what is wrong with its inputs", "[trainer]") {
+TEST_CASE("A run says what is wrong with its inputs", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   config.data.train = {directory.path("absent.shard")};

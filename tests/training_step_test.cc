@@ -87,7 +87,7 @@ class HostReads {
 
 }  // namespace
 
-TEST_CASE("A step reads nothing back from its device", "[training_step]") {
+TEST_CASE("A step reads nothing back from its device", "[unit][training_step]") {
   for (const std::string precision : {"fp32", "bf16", "fp16", "bf16-weights"}) {
     for (const std::string optimizer : {"lamb", "adamw"}) {
       CAPTURE(precision, optimizer);
@@ -102,7 +102,7 @@ TEST_CASE("A step reads nothing back from its device", "[training_step]") {
   }
 }
 
-TEST_CASE("More ranks than parameters cannot share the optimizer's state", "[training_step]") {
+TEST_CASE("More ranks than parameters cannot share the optimizer's state", "[unit][training_step]") {
   PretrainConfig config = tiny("fp32", "lamb");
   config.distributed.shard_optimizer_state = true;
   const auto group = c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), 0, 1000);
@@ -112,7 +112,7 @@ TEST_CASE("More ranks than parameters cannot share the optimizer's state", "[tra
 }
 
 // A caching allocator, as CUDA's, serves a sequence of requests that it has served before from what it holds.
-TEST_CASE("From the third step on, equal shapes ask for the same memory and keep none of it", "[training_step]") {
+TEST_CASE("From the third step on, equal shapes ask for the same memory and keep none of it", "[unit][training_step]") {
   for (const std::string precision : {"fp32", "bf16", "bf16-weights"}) {
     CAPTURE(precision);
     TrainingStep step(tiny(precision, "lamb"), c10::kCPU, nullptr);
