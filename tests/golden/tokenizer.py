@@ -1,6 +1,9 @@
 """Writes tokenizer.json: what Google's BERT tokenization gives for fuzz text, and for every code point between letters.
 
 Run with Python 3.11 (Unicode 14.0): python3 tests/golden/tokenizer.py > tests/golden/tokenizer.json
+With a vocabulary it writes the ids of the lines on standard input instead, one line each; tests/tokenizer_commands_test.cc has their sha256sum:
+  cat blns.txt NormalizationTest.txt text/novels/* | python3 tests/golden/tokenizer.py uncased bert-base-uncased-vocab.txt | sha256sum
+  cat blns.txt NormalizationTest.txt text/novels/* | python3 tests/golden/tokenizer.py cased bert-base-cased-vocab.txt | sha256sum
 The algorithm is written from the description of tokenization.py in google-research/bert, rule by rule, so that a twin can break one rule.
 """
 import json
@@ -132,7 +135,18 @@ def code_points():
     return blocks
 
 
+def write_ids(lower, vocabulary_file):
+    """The ids of the lines on standard input."""
+    with open(vocabulary_file, encoding="utf-8", newline="\n") as file:
+        ids = {token.rstrip("\n"): i for i, token in enumerate(file)}
+    rules = Rules(lower)
+    for line in sys.stdin.buffer.read().decode("utf-8", "replace").split("\n")[:-1]:
+        print(*rules.encode(line, ids))
+
+
 def main():
+    if len(sys.argv) == 3:
+        return write_ids(sys.argv[1] == "uncased", sys.argv[2])
     random_ = random.Random(20181011)
     lines = fuzz_lines(random_)
     ids = vocabulary(lines, random_)
