@@ -1,5 +1,10 @@
 // Sums over warps, blocks and partial results, in an order that never changes: deterministic without floating-point
 // atomics.
+//
+// Versions of sum_columns_kernel
+// 1. Eight warps of a block share the rows. Not measured on a GPU; compiled for sm_90, run under the emulator.
+// 2. As many warps as there are rows for, up to 32. Compiled and emulated only.
+//
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures).
 //   sum_columns_kernel 1024 1.00

@@ -16,6 +16,8 @@
 // Other sizes: one block per row, which is read again for every statistic; backward keeps its sums in the workspace.
 // z is not kept between forward and backward, nor the mask: both are computed again.
 //
+// Versions: those of layer_norm.cu, whose kernels these were at first.
+//
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures), where a [part] of a symbol names some of a kernel's instances; Lb1E is plain layer norm.
 //   layer_norm_warp_forward_kernel 128 0.31

@@ -1,5 +1,7 @@
 // What the multi-tensor kernels share: a block is one chunk of one tensor, 256 threads that go over it in vectors of
 // four elements, or one by one where a tensor is not aligned.
+//
+// Versions of norm_kernel: those of multi_tensor_norm.cu.
 #pragma once
 
 #include "cuda_ext/cuda_utils.cuh"
