@@ -10,6 +10,7 @@
 
 #include "cuda_ext/attention.h"
 #include "cuda_ext/ops.h"
+#include "tests/mismatch.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -117,7 +118,8 @@ std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor& grad, const Tens
   check_lengths(cu_q, query.size(0), max_q);
   check_lengths(cu_k, query.size(0), max_k);
   const Reference r = reference(query, key, value, cu_q, p, *scale);
-  TORCH_CHECK(at::allclose(out.to(at::kDouble), r.out, 1e-2, 1e-2), "out is not that of forward");
+  const std::string difference = testing::mismatch(out, r.out);
+  TORCH_CHECK(difference.empty(), "out is not that of forward: ", difference);
   const auto d = gradients(grad, query, key, value, cu_q, p, *scale);
   return {d[0], d[1], d[2]};
 }
@@ -214,7 +216,8 @@ std::tuple<Tensor, Tensor, Tensor> cudnn_backward(const Tensor& grad, const Tens
               "seed ", seed, " and offset ", offset);
   const Tensor cu = equal_lengths(query);
   const Reference r = reference(by_token(query), by_token(key), by_token(value), cu, p, *scale);
-  TORCH_CHECK(at::allclose(by_token(out).to(at::kDouble), r.out, 1e-2, 1e-2), "out is not that of forward");
+  const std::string difference = testing::mismatch(by_token(out), r.out);
+  TORCH_CHECK(difference.empty(), "out is not that of forward: ", difference);
   const auto d = gradients(by_token(grad), by_token(query), by_token(key), by_token(value), cu, p, *scale);
   return {by_sequence(d[0], query.size(0)), by_sequence(d[1], query.size(0)), by_sequence(d[2], query.size(0))};
 }
@@ -318,15 +321,12 @@ void check_attention(at::ScalarType type, int64_t head_size, double p, const Ten
   const Tensor want = reference(query, key, value, cu, p, scale).out.reshape({tokens, hidden});
   const auto d = gradients(grad.view({tokens, kHeads, head_size}), query, key, value, cu, p, scale);
   const Tensor dwant = at::stack({d[0], d[1], d[2]}, 1).reshape({tokens, 3 * hidden});
-  const testing::Tolerance limit = type == at::kFloat  ? testing::kFloat
-                                   : type == at::kHalf ? testing::kHalf
-                                                       : testing::kBFloat16;
   CHECK(out.scalar_type() == type);
   CHECK(dqkv.scalar_type() == type);
   CHECK(out.is_contiguous());
   CHECK(dqkv.is_contiguous());
-  CHECK(at::allclose(out.to(at::kDouble), want, limit.relative, limit.absolute));
-  CHECK(at::allclose(dqkv.to(at::kDouble), dwant, limit.relative, limit.absolute));
+  CHECK(testing::mismatch(out, want) == "");
+  CHECK(testing::mismatch(dqkv, dwant) == "");
 }
 
 TEST_CASE("Attention on CUDA gives LibTorch's kernels what they take, and puts their results together", "[unit]") {
@@ -372,7 +372,8 @@ TEST_CASE("Attention on CUDA composes what LibTorch's kernels do not take", "[un
   const Tensor qkv = at::randn({5, 18}, at::detail::createCPUGenerator(1), at::kDouble);
   flash_calls = efficient_calls = 0;
   const auto [out, logsumexp, rng_state] = cuda::attention(kAmpere, qkv, cu, 3, 2, 0.2, 1, 16, keys);
-  CHECK(at::allclose(out, ops::attention(qkv, cu, 3, 2, {.p = 0.2, .seed = 1, .site = 16, .keys = keys})));
+  const Tensor want = ops::attention(qkv, cu, 3, 2, {.p = 0.2, .seed = 1, .site = 16, .keys = keys});
+  CHECK(testing::mismatch(out, want) == "");
   CHECK(cuda::attention_backward(kAmpere, out, qkv, out, logsumexp, rng_state, cu, 3, 2, 0.2, 1, 16, keys).sizes() ==
         qkv.sizes());
   const Tensor nothing = at::empty({0, 48}, at::kHalf), none = at::zeros({1}, at::kInt);

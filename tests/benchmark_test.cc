@@ -20,6 +20,7 @@
 #include "cuda_ext/ops.h"
 #include "cuda_ext/reference_ops.h"
 #include "data/error.h"
+#include "tests/mismatch.h"
 #include "tests/testing.h"
 
 using namespace bert;
@@ -43,7 +44,8 @@ void check_close(const Tensors& got, const Tensors& want) {
     if (!got[i].defined() && !want[i].defined()) continue;
     CAPTURE(i, got[i].sizes());
     const double scale = std::max(1.0, want[i].abs().max().item<double>());  // sums over rows, in another order
-    CHECK(at::allclose(got[i], want[i], testing::kFloat.relative, testing::kFloat.absolute * scale));
+    const testing::Tolerance limit{testing::kFloat.absolute * scale, testing::kFloat.relative};
+    CHECK(testing::mismatch(got[i], want[i], limit) == "");
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "model/bert.h"
 #include "model/state_dict.h"
+#include "tests/mismatch.h"
 #include "tests/testing.h"
 
 namespace bert::testing {
@@ -68,6 +69,11 @@ struct BertGolden {
 
   static torch::Tensor numbers(const nlohmann::json& values) { return at::tensor(values.get<std::vector<double>>()); }
 
+  /// mismatch() of `got`, of any shape, and the golden's numbers in their order.
+  static std::string mismatch(const torch::Tensor& got, const nlohmann::json& values) {
+    return testing::mismatch(got.flatten(), numbers(values));
+  }
+
   nlohmann::json json;
   torch::Tensor input_ids, token_type_ids, attention_mask;  // [B, S]
 
@@ -79,14 +85,5 @@ struct BertGolden {
     return at::stack(tensors);
   }
 };
-
-/// Largest |got - want| over the elements, in double.
-inline double worst(const torch::Tensor& got, const torch::Tensor& want) {
-  TORCH_CHECK(got.numel() == want.numel(), "worst: ", got.sizes(), " against ", want.sizes());
-  return (got.detach().to(torch::kDouble).flatten() - want.detach().to(torch::kDouble).flatten())
-      .abs()
-      .max()
-      .item<double>();
-}
 
 }  // namespace bert::testing

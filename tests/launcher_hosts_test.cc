@@ -131,7 +131,9 @@ TEST_CASE("four hosts of two ranks train as one process does", "[slow]") {
   }
   const std::vector<double> losses = losses_of(config);
   REQUIRE(losses.size() == expected.size());
-  for (size_t i = 0; i < losses.size(); ++i) CHECK(losses[i] == Approx(expected[i]).epsilon(1e-4));
+  for (size_t i = 0; i < losses.size(); ++i) {
+    CHECK(losses[i] == Approx(expected[i]).epsilon(1e-4));  // fp32 sums in another order
+  }
 }
 
 TEST_CASE("a link that goes down in training ends it on every host, with the name of what is cut off", "[slow]") {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cuda_ext/multi_tensor_cpu.h"
+#include "tests/mismatch.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -112,10 +113,10 @@ OptimizerTensors in_double(const OptimizerTensors& tensors) {
 void check_close(const OptimizerTensors& got, const OptimizerTensors& want) {
   for (size_t i = 0; i < kSizes.size(); ++i) {
     INFO("size " << kSizes[i]);
-    CHECK(at::allclose(got.params[i].to(at::kDouble), want.params[i], 1e-6, 1e-6));
-    CHECK(at::allclose(got.exp_avg[i].to(at::kDouble), want.exp_avg[i], 1e-6, 1e-7));
-    CHECK(at::allclose(got.exp_avg_sq[i].to(at::kDouble), want.exp_avg_sq[i], 1e-6, 1e-7));
-    if (got.ema[i].defined()) CHECK(at::allclose(got.ema[i].to(at::kDouble), want.ema[i], 1e-6, 1e-6));
+    CHECK(testing::mismatch(got.params[i], want.params[i], {1e-6, 1e-6}) == "");
+    CHECK(testing::mismatch(got.exp_avg[i], want.exp_avg[i], {1e-7, 1e-6}) == "");
+    CHECK(testing::mismatch(got.exp_avg_sq[i], want.exp_avg_sq[i], {1e-7, 1e-6}) == "");
+    if (got.ema[i].defined()) CHECK(testing::mismatch(got.ema[i], want.ema[i], {1e-6, 1e-6}) == "");
   }
 }
 
@@ -196,7 +197,7 @@ TEST_CASE("Lists: the loops equal ATen in fp64, empty tensors included", "[unit]
   for (const Tensor& tensor : tensors) doubles.push_back(tensor.to(at::kDouble));
   ops::MultiTensor loops, reference;
   CHECK(loops.norm(tensors).item<double>() == testing::Approx(reference.norm(doubles).item<double>()).epsilon(1e-12));
-  CHECK(at::allclose(loops.norms(tensors), reference.norms(doubles), 1e-12, 0.0));
+  CHECK(testing::mismatch(loops.norms(tensors), reference.norms(doubles), {0.0, 1e-12}) == "");
   const Tensor found_inf = at::zeros({});
   loops.unscale_(tensors, at::scalar_tensor(0.5F), found_inf);
   reference.unscale_(doubles, at::scalar_tensor(0.5F), found_inf);

@@ -14,6 +14,7 @@
 
 #include "cuda_ext/ops.h"
 #include "cuda_ext/philox.h"
+#include "tests/mismatch.h"
 #include "tests/testing.h"
 
 namespace bert::testing {
@@ -21,25 +22,6 @@ namespace bert::testing {
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
 using Op = std::function<Tensor(const Tensors&)>;
-
-inline Tolerance tolerance(at::ScalarType type) {
-  return type == at::kDouble ? kDouble : type == at::kFloat ? kFloat : type == at::kHalf ? kHalf : kBFloat16;
-}
-
-/// Empty when every |got - want| <= scale * tolerance of the dtype; else the worst element. NaN equals NaN.
-inline std::string mismatch(const Tensor& got, const Tensor& want, double scale = 1.0) {
-  if (got.sizes() != want.sizes()) return c10::str("sizes ", got.sizes(), " want ", want.sizes());
-  if (got.numel() == 0) return "";
-  const Tolerance limit = tolerance(got.scalar_type());
-  const Tensor g = got.to(at::kDouble).flatten(), w = want.to(at::kDouble).flatten();
-  const Tensor excess = (g - w).abs() - scale * (limit.absolute + limit.relative * w.abs());
-  const Tensor bad = at::where(g.isnan().logical_and(w.isnan()), at::full({}, -1.0, w.options()),
-                               excess.nan_to_num(INFINITY, INFINITY));
-  const int64_t worst = bad.argmax().item<int64_t>();
-  if (bad[worst].item<double>() <= 0.0) return "";
-  return c10::str("index ", worst, " of ", got.sizes(), ": got ", g[worst].item<double>(), ", want ",
-                  w[worst].item<double>());
-}
 
 struct Result {
   Tensor y;

@@ -18,6 +18,8 @@ namespace {
 
 using namespace testing;
 
+constexpr Tolerance kClose{0.0, 1e-6};
+
 OptimizerConfig config_of(const json& run) {
   OptimizerConfig config;
   const std::string name = run["name"];
@@ -136,12 +138,12 @@ TEST_CASE("Lamb's first three steps equal the published numbers", "[unit][optim]
       parameters[0].tensor.mutable_grad() = at::tensor(step.weight_grad);
       parameters[1].tensor.mutable_grad() = at::tensor(step.bias_grad);
       optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
-      CHECK(at::allclose(parameters[0].tensor, at::tensor(step.weight), 1e-6, 0.0));
-      if (!use_nvlamb) CHECK(at::allclose(parameters[1].tensor, at::tensor(step.bias), 1e-6, 0.0));
+      CHECK(mismatch(parameters[0].tensor, at::tensor(step.weight), kClose) == "");
+      if (!use_nvlamb) CHECK(mismatch(parameters[1].tensor, at::tensor(step.bias), kClose) == "");
       CHECK(optimizer->grad_norm().item<double>() == testing::Approx(step.grad_norm).epsilon(1e-6));
     }
     const Tensor with_ratio = at::tensor({0.098038612F, -0.098412413F});  // the bias, whose decay is 0
-    CHECK(at::allclose(parameters[1].tensor, with_ratio, 1e-6, 0.0) == use_nvlamb);
+    CHECK((mismatch(parameters[1].tensor, with_ratio, kClose) == "") == use_nvlamb);
   }
 }
 
@@ -185,7 +187,7 @@ TEST_CASE("Above max_grad_norm Lamb does not depend on the gradient's size", "[u
     optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
     results.push_back(parameters[0].tensor.detach());
   }
-  CHECK(at::allclose(results[0], results[1], 1e-6, 0.0));
+  CHECK(mismatch(results[0], results[1], kClose) == "");
 }
 
 TEST_CASE("Lamb on tensors of zeros", "[unit][optim]") {
@@ -196,9 +198,10 @@ TEST_CASE("Lamb on tensors of zeros", "[unit][optim]") {
   parameters[1].tensor.mutable_grad() = at::zeros({2});
   optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
   // |p| = 0: ratio lr, and the first Adam step is the sign of the gradient.
-  CHECK(at::allclose(parameters[0].tensor, at::tensor({-6e-3F, -6e-3F}), 1e-4, 0.0));
+  const Tolerance beside_eps{0.0, 1e-4};  // wider: the sign leaves out eps, 1e-6 beside |g| = 0.1
+  CHECK(mismatch(parameters[0].tensor, at::tensor({-6e-3F, -6e-3F}), beside_eps) == "");
   // no gradient but decay: u = 0.01 p, so lr |p| / |u| u = lr p
-  CHECK(at::allclose(parameters[1].tensor, at::tensor({0.994F, 0.994F}), 1e-6, 0.0));
+  CHECK(mismatch(parameters[1].tensor, at::tensor({0.994F, 0.994F}), kClose) == "");
 }
 
 /// The relative difference after 20 steps of both optimizers from one start with the same gradients.
@@ -241,9 +244,10 @@ TEST_CASE("BertAdam clips each tensor by its own norm", "[unit][optim]") {
   parameters[1].tensor.mutable_grad() = at::tensor({0.3F, 0.4F});  // norm 0.5, not clipped
   optimizer->apply({.lr = scalar(0.01), .inv_scale = {}, .found_inf = {}});
   const StateDict state = optimizer->state_dict();
-  CHECK(at::allclose(state["exp_avg.a.weight"], at::tensor({0.06F, 0.08F}), 1e-6, 0.0));
-  CHECK(at::allclose(state["exp_avg.b.weight"], at::tensor({0.03F, 0.04F}), 1e-6, 0.0));
-  CHECK(at::allclose(parameters[0].tensor, at::full({2}, -0.01 * std::sqrt(10.0)), 1e-3, 0.0));
+  CHECK(mismatch(state["exp_avg.a.weight"], at::tensor({0.06F, 0.08F}), kClose) == "");
+  CHECK(mismatch(state["exp_avg.b.weight"], at::tensor({0.03F, 0.04F}), kClose) == "");
+  const Tolerance beside_eps{0.0, 1e-4};  // wider: the sentence leaves out eps, 1e-6 beside sqrt(v) = 0.02
+  CHECK(mismatch(parameters[0].tensor, at::full({2}, -0.01 * std::sqrt(10.0)), beside_eps) == "");
   CHECK(optimizer->grad_norm().item<double>() == testing::Approx(std::sqrt(100.25)).epsilon(1e-6));
 }
 
@@ -331,7 +335,7 @@ TEST_CASE("Layers share a line of the report, and layer_lr_decay gives each its 
   const double want[] = {0.0125, 0.025, 0.025, 0.05, 0.05, 0.1, 0.1};
   for (size_t i = 0; i < parameters.size(); ++i) {
     INFO(parameters[i].name);
-    CHECK(at::allclose(parameters[i].tensor, at::full({2}, 1.0 - want[i]), 1e-5, 0.0));
+    CHECK(mismatch(parameters[i].tensor, at::full({2}, 1.0 - want[i]), {0.0, 1e-5}) == "");
   }
 }
 
@@ -412,7 +416,7 @@ TEST_CASE("Averaged weights are the mean at first, then a moving average, and le
       want = want.defined() ? want * (1.0 - share) + exact() * share : exact();
     }
     const Tensor average = optimizer->state_dict()["ema.a.weight"];
-    CHECK(at::allclose(average.to(at::kDouble), want, 1e-6, 0.0));
+    CHECK(mismatch(average, want, kClose) == "");
     const Tensor before = weight.detach().clone();
     {
       const AveragedWeights averaged(*optimizer);
@@ -445,7 +449,7 @@ TEST_CASE("The average of a weight counts the steps that left it out", "[unit][o
       const double share = std::max(1.0 / ++applied, 0.25);
       want = want * (1.0 - share) + exact * share;
     }
-    CHECK(at::allclose(optimizer->state_dict()["ema.b.weight"].to(at::kDouble), want, 1e-6, 0.0));
+    CHECK(mismatch(optimizer->state_dict()["ema.b.weight"], want, kClose) == "");
   }
 }
 

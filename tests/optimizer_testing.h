@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "optim/optimizer.h"
+#include "tests/mismatch.h"
 #include "tests/testing.h"
 
 namespace bert::testing {
