@@ -90,6 +90,20 @@ TEST_CASE("Exports of the other models have the shapes and values of theirs", "[
   CHECK(mismatch(got[1], features.pooler_output) == "");
 }
 
+TEST_CASE("The exports' golden notices another eps and the other GELU", "[golden][model]") {
+  const BertGolden golden;
+  const torch::Tensor real = golden.attention_mask.to(torch::kBool);
+  BertConfig eps = golden.config();
+  eps.layer_norm_eps = 1e-5;
+  for (const BertConfig& other : {eps, golden.config("gelu")}) {
+    const nlohmann::json& want = golden.want("gelu_new");
+    const auto pretraining = exported(golden, BertForPreTraining(other));
+    CHECK(BertGolden::mismatch(pretraining[0].index({real}), want.at("mlm_logits")) != "");
+    const auto tokens = exported(golden, BertForTokenClassification(other, 3), "BertForTokenClassification");
+    CHECK(BertGolden::mismatch(tokens[0].index({real}), want.at("BertForTokenClassification")) != "");
+  }
+}
+
 TEST_CASE("An export has the state dict's names, ATen operators only, and carries files", "[unit][model]") {
   const BertGolden golden;
   BertForPreTraining model(golden.config());
