@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -35,9 +36,12 @@
 #include "app/environment.h"
 #include "app/error_report.h"
 #include "app/exit_codes.h"
+#include "app/launcher/socket.h"
 #include "app/monitored_backend.h"
 #include "app/network_interfaces.h"
+#include "app/rank_state.h"
 #include "app/stop_signals.h"
+#include "data/error.h"
 
 namespace bert {
 namespace {
@@ -158,6 +162,24 @@ void check_store_file(const std::string& path) {
                     "; name a file in a directory that all ranks share");
 }
 
+/// A socket for rank 0's store on the place's address alone, where that is one of this machine: TCPStore itself listens
+/// on every interface. None for a name but localhost, which may stand for another address on other machines (Debian's
+/// own name is 127.0.1.1 at home), and for an address of somebody who passes connections on. Throws IoError.
+Descriptor listen_on_address(const Place& place) {
+  const bool known = place.host == "localhost" || (is_address(place.host) && is_this_machine(place.host));
+  return known ? listen_on({place.host, place.port}, "name another port (MASTER_PORT, distributed.init_method)")
+               : Descriptor();
+}
+
+/// Once in a job, from rank 0. bertrun lets nobody join who does not know the job's token; other launchers ask nothing.
+void warn_of_open_store(const Place& place, const std::string& listens) {
+  if (!variable_or(kRankStateVariable, "").empty()) return;
+  std::fprintf(stderr,
+               "bert: warning: the store of the ranks at %s has no authentication, %s: whoever reaches it can disturb "
+               "this job; bertrun's asks for a token\n",
+               place.text().c_str(), listens.c_str());
+}
+
 c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int size, milliseconds timeout) {
   if (!place.file.empty()) {
     check_store_file(place.file);
@@ -167,9 +189,18 @@ c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int siz
   }
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(place.port);
-  options.isServer = rank == 0 && variable_or("TORCHELASTIC_USE_AGENT_STORE", "") != "True";
+  const bool launcher_serves = variable_or("TORCHELASTIC_USE_AGENT_STORE", "") == "True";
+  options.isServer = rank == 0 && !launcher_serves;
   options.timeout = timeout;
   options.waitWorkers = false;
+  if (options.isServer) {
+    if (Descriptor listener = listen_on_address(place)) options.masterListenFd = listener.release();  // the store's now
+  }
+  if (rank == 0) {
+    warn_of_open_store(place, launcher_serves          ? "and is the launcher's"
+                              : options.masterListenFd ? "and listens on that address alone"
+                                                       : "and listens on all interfaces");
+  }
   constexpr milliseconds kLater(1000);  // its own timeout comes first, with what it knows
   auto store = wait_for<c10::intrusive_ptr<c10d::Store>>(
       [host = place.host, options] { return c10::make_intrusive<c10d::TCPStore>(host, options); }, timeout + kLater);
@@ -319,6 +350,8 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
   } catch (const c10::Error& error) {
     throw PeerError(who + " could not join at " + place.text() + " within " + std::to_string(options.timeout_seconds) +
                     " s: is rank 0 started and reachable there, and the port free? (" + first_line(error) + ")");
+  } catch (const IoError& error) {
+    throw PeerError(who + " could not join: " + error.what());
   }
   const ProcessGroupPtr group = make_group(store, {rank, numbers_below(size)}, environment.several_machines, options);
   set_phase("starting");

@@ -2,10 +2,13 @@
 #include "app/process_group.h"
 
 #include <ATen/ATen.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -15,6 +18,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "app/error_report.h"
 #include "app/exit_codes.h"
@@ -28,6 +32,7 @@
 
 using namespace bert;
 using bert::testing::Contains;
+using bert::testing::Environment;
 using bert::testing::is_rank;
 using bert::testing::run_ranks;
 using bert::testing::start_rank;
@@ -109,6 +114,87 @@ TEST_CASE("Collectives over three processes, wherever they meet", "[distributed]
   CHECK(run_ranks(name, 3, {{"INIT", "env://"}, {"MASTER_PORT", port}}) == codes(3));
   CHECK(run_ranks(name, 3, {{"INIT", "tcp://127.0.0.1:" + port + "?world_size=3"}}) == codes(3));
   if (has_ipv6()) CHECK(run_ranks(name, 3, {{"INIT", "tcp://[::1]:" + port}}) == codes(3));
+}
+
+TEST_CASE("a rank that keeps what it is told", "[.rank]") {
+  if (!is_rank()) {
+    SUCCEED("run by the test below");
+    return;
+  }
+  const std::string out = variable("OUT") + variable("RANK");
+  REQUIRE(std::freopen(out.c_str(), "w", stderr) != nullptr);
+  const ProcessGroupPtr group = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
+  // Rank 1 is a stranger: another loopback address reaches what listens on all interfaces.
+  if (get_rank(group) == 1 && !variable("MASTER_PORT").empty()) {
+    const Descriptor stranger = start_connect({"127.0.0.2", std::stoll(variable("MASTER_PORT"))});
+    pollfd done{stranger.get(), POLLOUT, 0};
+    poll(&done, 1, 10'000);
+    std::ofstream(variable("OUT") + "-stranger") << (connection_error(stranger.get()) == 0 ? "connected" : "refused");
+  }
+  barrier(group);
+}
+
+TEST_CASE("Rank 0's store listens on the address that is named, and where nobody authenticates it, rank 0 says so",
+          "[distributed]") {
+  const TemporaryDirectory directory;
+  const std::string port = std::to_string(port_of(reserve_port("127.0.0.1").get()));
+  int runs = 0;
+  struct Told {
+    std::string first, second, stranger;
+  };
+  const auto run = [&](const Environment& more) {
+    const std::string out = directory.path(std::to_string(runs++) + "-");
+    Environment environment{{"OUT", out}, {"MASTER_PORT", port}};
+    for (const auto& [name, value] : more) environment[name] = value;
+    CHECK(run_ranks("a rank that keeps what it is told", 2, environment) == codes(2));
+    return Told{read_file(out + "0"), read_file(out + "1"), read_file(out + "-stranger")};
+  };
+  const std::string warning = "bert: warning: the store of the ranks at ";
+  const auto warned = [&](const Told& told, const std::string& where, const std::string& how) {
+    CHECK_THAT(told.first, Contains(warning + where + " has no authentication, and " + how));
+    CHECK(told.first.find(warning) == told.first.rfind(warning));  // once
+    CHECK_THAT(told.second, !Contains(warning));
+  };
+  for (const std::string& method : {std::string("env://"), "tcp://127.0.0.1:" + port}) {
+    CAPTURE(method);
+    const Told told = run({{"INIT", method}});
+    warned(told, "127.0.0.1:" + port, "listens on that address alone");
+    CHECK(told.stranger == "refused");
+  }
+  const Told local = run({{"INIT", "env://"}, {"MASTER_ADDR", "localhost"}});
+  warned(local, "localhost:" + port, "listens on that address alone");
+  CHECK(local.stranger == "refused");
+  if (try_listen_on({host_name(), 0})) {  // where the machine's name has an address
+    const Told named = run({{"INIT", "env://"}, {"MASTER_ADDR", host_name()}});
+    warned(named, host_name() + ":" + port, "listens on all interfaces");
+    CHECK(named.stranger == "connected");
+  }
+  const Told under_bertrun = run({{"INIT", "env://"}, {"BERTRUN_STATE", "/proc/self/fd/none"}});
+  CHECK_THAT(under_bertrun.first, !Contains(warning));
+  CHECK(under_bertrun.stranger == "refused");
+  CHECK_THAT(run({{"INIT", "file://" + directory.path("store")}}).first, !Contains(warning));
+  // torchrun's own store, in the launcher.
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  const std::string agent_port = std::to_string(store->getPort());
+  warned(run({{"INIT", "env://"}, {"MASTER_PORT", agent_port}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}),
+         "127.0.0.1:" + agent_port, "is the launcher's");
+}
+
+TEST_CASE("A port that is taken is said by the rank that would listen there, with its owner", "[distributed]") {
+  const Descriptor taken = listen_on({"127.0.0.1", 0});
+  const std::string port = std::to_string(port_of(taken.get()));
+  try {
+    init_process_group({.init_method = "tcp://127.0.0.1:" + port, .rank = 0, .world_size = 2, .timeout_seconds = 60});
+    FAIL("joined");
+  } catch (const PeerError& error) {
+    CHECK_THAT(std::string(error.what()), Contains("rank 0 of 2 could not join: cannot listen on 127.0.0.1:" + port) &&
+                                              Contains("pid " + std::to_string(getpid())) &&
+                                              Contains("name another port (MASTER_PORT"));
+  }
 }
 
 TEST_CASE("One process is a group without a store", "[distributed]") {

@@ -149,6 +149,8 @@ std::string host_name() {
   return list != nullptr && list->ai_canonname != nullptr ? list->ai_canonname : name.data();
 }
 
+bool is_address(const std::string& host) { return addresses_of(host, 0, AI_NUMERICHOST) != nullptr; }
+
 bool is_loopback(const std::string& host) {
   const AddressList list = addresses_of(host, 0, 0);
   for (const addrinfo* item = list.get(); item != nullptr; item = item->ai_next) {

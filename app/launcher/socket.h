@@ -22,6 +22,9 @@ std::string to_string(const Endpoint& endpoint);
 /// This machine's name for others: its fully qualified name where it has one.
 std::string host_name();
 
+/// Whether `host` is written as an address, not as a name.
+bool is_address(const std::string& host);
+
 /// Whether every address of `host` is a loopback address. A name without an address is not.
 bool is_loopback(const std::string& host);
 
