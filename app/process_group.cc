@@ -311,6 +311,11 @@ ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, const M
 
 }  // namespace
 
+ProcessGroupPtr make_process_group(const c10::intrusive_ptr<c10d::Store>& store, const Member& member,
+                                   const ProcessGroupOptions& options) {
+  return make_group(store, {member.rank, numbers_below(member.size)}, member.several_machines, options);
+}
+
 ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
   DistributedEnvironment environment;
   int64_t given_rank = options.rank, given_size = options.world_size;
@@ -353,7 +358,8 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
   } catch (const IoError& error) {
     throw PeerError(who + " could not join: " + error.what());
   }
-  const ProcessGroupPtr group = make_group(store, {rank, numbers_below(size)}, environment.several_machines, options);
+  const ProcessGroupPtr group = make_process_group(
+      store, {.rank = rank, .size = size, .several_machines = environment.several_machines}, options);
   set_phase("starting");
   return group;
 }

@@ -33,6 +33,17 @@ struct ProcessGroupOptions {
 /// app/monitored_backend.h.
 ProcessGroupPtr init_process_group(const ProcessGroupOptions& options);
 
+/// A process's place in a group.
+struct Member {
+  int rank = 0, size = 1;
+  bool several_machines = false;
+};
+
+/// The group of those who meet at `store` under the same options, a part of init_process_group: Gloo, and NCCL where it
+/// is asked for, every collective monitored. Unlike there, one rank alone is a group with collectives like any other.
+ProcessGroupPtr make_process_group(const c10::intrusive_ptr<c10d::Store>& store, const Member& member,
+                                   const ProcessGroupOptions& options);
+
 /// A group of some of a group's ranks; every rank of `group` calls it, in the same order, with the same ranks. They are
 /// numbered in ascending order, however they are listed, as in torch. Returns nullptr to those that are not in it, and
 /// where one rank is alone in it. `options` as for the first group; where they meet does not matter. Throws ConfigError

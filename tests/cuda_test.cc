@@ -1,6 +1,5 @@
 // What runs on a CUDA device against its twin on the CPU: every operator, a training step, the optimizers, a run that
-// is resumed. Without a GPU these tests skip; with BERT_TEST_DEVICE=cpu the CPU takes the device's place, which tests
-// the tests.
+// is resumed.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
@@ -23,6 +22,7 @@
 #include "cuda_ext/ops.h"
 #include "cuda_ext/padded_linear.h"
 #include "data/files.h"
+#include "tests/device_under_test.h"
 #include "tests/testing.h"
 #include "tests/tiny_pretraining.h"
 
@@ -33,19 +33,6 @@ using at::Tensor;
 using Tensors = std::vector<Tensor>;
 using testing::TemporaryDirectory;
 using testing::Tolerance;
-
-std::optional<c10::Device> device_under_test() {
-  const char* chosen = std::getenv("BERT_TEST_DEVICE");
-  if (chosen != nullptr && std::string(chosen) == "cpu") return c10::Device(c10::kCPU);
-  if (torch::cuda::is_available()) return c10::Device(c10::kCUDA, 0);
-  return std::nullopt;
-}
-
-// Declares `device`, or skips the test.
-#define BERT_DEVICE_OR_SKIP(device)                              \
-  const std::optional<c10::Device> found = device_under_test();  \
-  if (!found) BERT_SKIP("there is no GPU with CUDA to test on"); \
-  const c10::Device device = *found
 
 Tolerance tolerance(at::ScalarType type) {
   return type == at::kDouble  ? testing::kDouble

@@ -1,0 +1,29 @@
+// The device of the tests tagged [cuda]. Without a GPU they skip; with BERT_TEST_DEVICE=cpu the CPU takes its place, which
+// tests the tests.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <torch/cuda.h>
+
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+#include "tests/testing.h"
+
+namespace bert::testing {
+
+inline std::optional<c10::Device> device_under_test() {
+  const char* chosen = std::getenv("BERT_TEST_DEVICE");
+  if (chosen != nullptr && std::string(chosen) == "cpu") return c10::Device(c10::kCPU);
+  if (torch::cuda::is_available()) return c10::Device(c10::kCUDA, 0);
+  return std::nullopt;
+}
+
+}  // namespace bert::testing
+
+// Declares `device`, or skips the test.
+#define BERT_DEVICE_OR_SKIP(device)                                            \
+  const std::optional<c10::Device> found = bert::testing::device_under_test(); \
+  if (!found) BERT_SKIP("there is no GPU with CUDA to test on");               \
+  const c10::Device device = *found
