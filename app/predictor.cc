@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "app/bounded_json.h"
 #include "app/config.h"
 #include "app/exit_codes.h"
 #include "data/error.h"
@@ -70,10 +71,15 @@ void Predictor::load_export(const std::string& file) {
   } catch (const c10::Error& error) {
     throw DataError(file + ": is no TorchScript file, or a damaged one: " + error.what_without_backtrace());
   }
-  const auto config = nlohmann::json::parse(extra["config.json"], nullptr, false);
-  if (!config.is_object() || extra["vocab.txt"].empty()) {
+  if (extra["config.json"].empty() || extra["vocab.txt"].empty()) {
     throw DataError(file + ": has no config.json and vocab.txt inside; `bert export` writes such files");
   }
+  const std::string config_name = file + ": config.json";
+  const nlohmann::json config = parse_bounded_json(extra["config.json"], config_name);
+  if (!config.is_object()) throw DataError(config_name + ": want an object, got " + config.type_name());
+  const auto integer = [&](const char* key, int64_t fallback) {
+    return config.contains(key) ? integer_member(config, key, config_name) : fallback;
+  };
   sentencepiece_ = !extra[kTokenizerFile].empty();
   if (sentencepiece_) {
     tokenizer_ = std::make_unique<SentencePieceTokenizer>(extra[kTokenizerFile], file);
@@ -82,11 +88,12 @@ void Predictor::load_export(const std::string& file) {
     std::istringstream lines(extra["vocab.txt"]);
     for (std::string line; std::getline(lines, line);) tokens.push_back(line);
     TokenizerConfig settings;
-    settings.do_lower_case = config.value("do_lower_case", settings.do_lower_case);
-    settings.max_input_chars_per_word = config.value("max_input_chars_per_word", settings.max_input_chars_per_word);
+    constexpr const char* kLowerCase = "do_lower_case";
+    if (config.contains(kLowerCase)) settings.do_lower_case = boolean_member(config, kLowerCase, config_name);
+    settings.max_input_chars_per_word = integer("max_input_chars_per_word", settings.max_input_chars_per_word);
     tokenizer_ = make_wordpiece(std::move(tokens), settings, file);
   }
-  config_.max_position_embeddings = config.value("max_position_embeddings", config_.max_position_embeddings);
+  config_.max_position_embeddings = integer("max_position_embeddings", config_.max_position_embeddings);
 }
 
 torch::Tensor Predictor::encode(const std::string& text) const {

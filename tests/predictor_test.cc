@@ -11,6 +11,7 @@
 #include "app/predict.h"
 #include "data/error.h"
 #include "data/files.h"
+#include "model/torchscript.h"
 #include "tests/command_testing.h"
 #include "tests/testing.h"
 
@@ -217,4 +218,39 @@ TEST_CASE("An export has no other weights to predict with", "[unit][predict]") {
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   CHECK_THROWS_AS(predict_command(static_cast<int>(argv.size()), argv.data()), UsageError);
+}
+
+TEST_CASE("An export's config.json is read with its types checked", "[predict]") {
+  const TemporaryDirectory directory;
+  const std::string file = directory.path("bert.pt"), changed = directory.path("changed.pt");
+  REQUIRE(run_export(write_random_checkpoint(directory), file) == 0);
+  std::ifstream in(file, std::ios::binary);
+  ExtraFiles extra = {{"config.json", ""}, {"vocab.txt", ""}};
+  const torch::jit::Module script = load_torchscript(in, extra);
+  const auto predict_with = [&](const std::string& config) {
+    extra["config.json"] = config;
+    std::ofstream out(changed, std::ios::binary);
+    save_torchscript(script, extra, [&](const void* data, size_t bytes) {
+      out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+      return bytes;
+    });
+    out.close();
+    return bert::testing::run_command(predict_command, {"predict", "--checkpoint", changed, "the [MASK] sat."});
+  };
+  CHECK(predict_with("{}").code == kOk);
+  CHECK(predict_with(R"({"do_lower_case": false, "max_position_embeddings": 12})").code == kOk);
+  for (const auto& [config, message] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"max_position_embeddings": "12"})", "\"max_position_embeddings\": want a 64-bit integer, got string"},
+           {R"({"max_input_chars_per_word": 1e9})", "\"max_input_chars_per_word\": want a 64-bit integer, got number"},
+           {R"({"do_lower_case": 1})", "\"do_lower_case\": want boolean, got number"},
+           {R"({"vocab_size": 1, "vocab_size": 2})", "duplicate key \"vocab_size\""},
+           {std::string(100'000, '['), "nested deeper than 64 levels"},
+           {"[]", "want an object, got array"},
+           {"{", "this is not JSON"},
+           {"", "has no config.json and vocab.txt inside"}}) {
+    CAPTURE(config.substr(0, 60));
+    const auto result = predict_with(config);
+    CHECK(result.code == kBadData);
+    CHECK_THAT(result.err, Contains(changed + ": ") && Contains(message));
+  }
 }
