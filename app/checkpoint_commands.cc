@@ -149,6 +149,9 @@ constexpr Action kActions[] = {
 
 }  // namespace
 
-int checkpoint_command(int argc, char** argv) { return run_action("bert checkpoint", kActions, argc, argv); }
+int checkpoint_command(int argc, char** argv) {
+  return run_action({.program = "bert checkpoint", .example = "bert checkpoint list runs/first", .actions = kActions},
+                    argc, argv);
+}
 
 }  // namespace bert

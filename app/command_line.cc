@@ -81,19 +81,20 @@ std::string unknown_word(const std::string& what, const std::string& word, const
   return text + "; see " + program + " --help";
 }
 
-int run_action(const std::string& program, std::span<const Action> actions, int argc, char** argv) {
+int run_action(const ActionVerb& verb, int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   if (name == "--help" || name == "-h") {
-    fmt::print("Usage: {} ACTION ... (each has --help with an example)\n", program);
-    for (const Action& action : actions) fmt::print("  {:8} {}\n", action.name, action.help);
+    fmt::print("Usage: {} ACTION ... (each has --help with an example)\n", verb.program);
+    for (const Action& action : verb.actions) fmt::print("  {:8} {}\n", action.name, action.help);
+    fmt::print("Example: {}\n", verb.example);
     return kOk;
   }
   std::vector<std::string> known;
-  for (const Action& action : actions) {
+  for (const Action& action : verb.actions) {
     if (action.name == name) return action.run(argc - 1, argv + 1);
     known.emplace_back(action.name);
   }
-  throw UsageError(unknown_word("action", name, known, program));
+  throw UsageError(unknown_word("action", name, known, verb.program));
 }
 
 }  // namespace bert

@@ -34,9 +34,14 @@ struct Action {
   std::string_view help;
 };
 
-/// Runs the action that argv[1] names, or prints what there is to choose for --help. `program` is "bert data". Throws
-/// UsageError.
-int run_action(const std::string& program, std::span<const Action> actions, int argc, char** argv);
+struct ActionVerb {
+  std::string program;  // "bert data"
+  std::string example;  // a command line of one of its actions
+  std::span<const Action> actions;
+};
+
+/// Runs the action that argv[1] names, or prints what there is to choose for --help. Throws UsageError.
+int run_action(const ActionVerb& verb, int argc, char** argv);
 
 /// A check that an option's value is a number in [low, high], both included. NaN and what is no number are outside.
 template <class Number>

@@ -73,6 +73,11 @@ constexpr Action kActions[] = {
 
 }  // namespace
 
-int config_command(int argc, char** argv) { return run_action("bert config", kActions, argc, argv); }
+int config_command(int argc, char** argv) {
+  return run_action({.program = "bert config",
+                     .example = "bert config show configs/quickstart.json max_steps=100",
+                     .actions = kActions},
+                    argc, argv);
+}
 
 }  // namespace bert

@@ -333,6 +333,12 @@ constexpr Action kActions[] = {
 
 }  // namespace
 
-int data_command(int argc, char** argv) { return run_action("bert data", kActions, argc, argv); }
+int data_command(int argc, char** argv) {
+  return run_action(
+      {.program = "bert data",
+       .example = "bert data create --input book.txt --split-sentences --vocab vocab.txt --output book.shard",
+       .actions = kActions},
+      argc, argv);
+}
 
 }  // namespace bert
