@@ -17,10 +17,12 @@
 #include "app/command_line.h"
 #include "app/communication_benchmark.h"
 #include "app/config.h"
+#include "app/data_benchmark.h"
 #include "app/distributed_environment.h"
 #include "app/kernel_benchmark.h"
 #include "app/output_paths.h"
 #include "app/precision_curves.h"
+#include "app/run_inputs.h"
 #include "app/step_benchmark.h"
 #include "app/threads.h"
 #include "app/training_step.h"
@@ -107,6 +109,12 @@ void expect_comparable(const BenchmarkOptions& options, const Json& report) {
   if (!options.compare.empty()) check_comparable(read_report(options.compare), plain(report));
 }
 
+/// For people, where --json does not print the report at the end.
+void print_figures(const BenchmarkOptions& options, const Json& report) {
+  if (options.json) return;
+  for (const auto& [key, value] : report.items()) fmt::print("{}: {}\n", key, value.dump());
+}
+
 StepBenchmarkOptions step_options(const BenchmarkOptions& options, const PretrainConfig& config) {
   return {.config = config,
           .lengths = read_lengths(options, config.model.max_position_embeddings),
@@ -136,9 +144,28 @@ Json run_step(const std::string& mode, const BenchmarkOptions& options) {
   if (step.training) report["optimizer"] = config.optimizer.type;
   expect_comparable(options, report);
   report.update(benchmark_step(step));
-  if (!options.json) {
-    for (const auto& [key, value] : report.items()) fmt::print("{}: {}\n", key, value.dump());
-  }
+  print_figures(options, report);
+  return report;
+}
+
+/// The loader of a run of one process, on the run's data and in its order.
+Json run_data(const BenchmarkOptions& options) {
+  const PretrainConfig config = load_pretrain_config(options.config, {});
+  const auto shards = open_shards(config, "train", *load_tokenizer(config));
+  Json report = {{"benchmark", "data"},
+                 {"machine", machine_name(false)},
+                 {"config", options.config},
+                 {"data", shards->content_checksum()},
+                 {"batch", config.micro_batch_size},
+                 {"global_batch", config.global_batch_size},
+                 {"steps", options.steps}};
+  expect_comparable(options, report);
+  DataLoaderConfig loader;
+  loader.micro_batch_size = config.micro_batch_size;
+  loader.global_batch_size = config.global_batch_size;
+  loader.seed = static_cast<uint64_t>(config.seed);
+  report.update(benchmark_data(shards, {.loader = loader, .steps = options.steps, .warmup = options.warmup}));
+  print_figures(options, report);
   return report;
 }
 
@@ -283,9 +310,7 @@ Json run_communication(const BenchmarkOptions& options) {
                                          .local_rank = environment.local_rank},
                                         group));
   barrier(group);
-  if (!options.json && get_rank(group) == 0) {
-    for (const auto& [key, value] : report.items()) fmt::print("{}: {}\n", key, value.dump());
-  }
+  if (get_rank(group) == 0) print_figures(options, report);
   return report;
 }
 
@@ -316,11 +341,7 @@ void add_machine_options(CLI::App& verb, BenchmarkOptions& options) {
       ->check(number_in<int64_t>(1, kMaxThreads));
 }
 
-void add_common_options(CLI::App& verb, BenchmarkOptions& options, const std::vector<std::string>& precisions,
-                        const char* precision_help) {
-  verb.add_option("--config", options.config, "configuration; its model and optimizer are used (default: BERT-base)");
-  add_machine_options(verb, options);
-  verb.add_option("--precision", options.precision, precision_help)->check(CLI::IsMember(precisions));
+void add_report_options(CLI::App& verb, BenchmarkOptions& options) {
   verb.add_flag("--json", options.json, "one JSON object on the last line");
   CLI::Option* compare =
       verb.add_option("--compare", options.compare, "what --json printed before: shows what became slower or faster");
@@ -331,6 +352,22 @@ void add_common_options(CLI::App& verb, BenchmarkOptions& options, const std::ve
       ->check(number_in(kLeast, kMost));
 }
 
+void add_common_options(CLI::App& verb, BenchmarkOptions& options, const std::vector<std::string>& precisions,
+                        const char* precision_help) {
+  verb.add_option("--config", options.config, "configuration; its model and optimizer are used (default: BERT-base)");
+  add_machine_options(verb, options);
+  verb.add_option("--precision", options.precision, precision_help)->check(CLI::IsMember(precisions));
+  add_report_options(verb, options);
+}
+
+/// `steps`: their default, and where they are kept.
+void add_steps(CLI::App& verb, int64_t& steps, BenchmarkOptions& options) {
+  verb.add_option("--steps", steps, "what is timed")->check(number_in<int64_t>(1, kManyTimes))->capture_default_str();
+  verb.add_option("--warmup", options.warmup, "steps before them")
+      ->check(number_in<int64_t>(0, kManyTimes))
+      ->capture_default_str();
+}
+
 void add_shape_options(CLI::App& verb, BenchmarkOptions& options) {
   constexpr int64_t kLongest = 1 << 20;  // the model has a limit of its own
   verb.add_option("--batch", options.batch, "sequences, of each rank where there are several")
@@ -339,12 +376,7 @@ void add_shape_options(CLI::App& verb, BenchmarkOptions& options) {
   verb.add_option("--length", options.length, "tokens of every sequence")
       ->check(number_in<int64_t>(1, kLongest))
       ->capture_default_str();
-  verb.add_option("--steps", options.steps, "what is timed")
-      ->check(number_in<int64_t>(1, kManyTimes))
-      ->capture_default_str();
-  verb.add_option("--warmup", options.warmup, "steps before them")
-      ->check(number_in<int64_t>(0, kManyTimes))
-      ->capture_default_str();
+  add_steps(verb, options.steps, options);
 }
 
 void add_step_options(CLI::App& verb, BenchmarkOptions& options, const std::vector<std::string>& precisions,
@@ -358,9 +390,10 @@ void add_step_options(CLI::App& verb, BenchmarkOptions& options, const std::vect
 
 int benchmark_command(int argc, char** argv) {
   BenchmarkOptions options;
-  int64_t precision_steps = 500;
-  CLI::App app("Times training, inference and the operators, on made-up data; compares precisions on real data.",
-               "bert benchmark");
+  int64_t precision_steps = 500, data_steps = 1000;
+  CLI::App app(
+      "Times training, inference and the operators, on made-up data; the loader, and precisions, on real data.",
+      "bert benchmark");
   app.require_subcommand(1);
   app.footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
   const std::vector<std::string> precisions_of_training = {"fp32", "tf32",         "bf16",
@@ -393,6 +426,14 @@ int benchmark_command(int argc, char** argv) {
       ->check(number_in(kShortest, kLongest))
       ->capture_default_str();
   kernels->footer("Example: bert benchmark kernels --filter layer_norm --precision bf16");
+
+  CLI::App* data = app.add_subcommand(
+      "data", "The loader alone: how fast one process makes the batches of a configuration's data.train, in its order");
+  data->add_option("--config", options.config, "pre-training configuration; its data and batch sizes are used")
+      ->required();
+  add_steps(*data, data_steps, options);
+  add_report_options(*data, options);
+  data->footer("Example: bert benchmark data --config configs/quickstart.json --steps 2000");
 
   CLI::App* ablation = app.add_subcommand(
       "ablation",
@@ -433,7 +474,9 @@ int benchmark_command(int argc, char** argv) {
   use_threads(options.threads);
   const std::string mode = app.get_subcommands().front()->get_name();
   if (mode == "precisions") options.steps = precision_steps;
+  if (mode == "data") options.steps = data_steps;
   Json report = mode == "kernels"         ? run_kernels(options)
+                : mode == "data"          ? run_data(options)
                 : mode == "ablation"      ? run_ablation(options)
                 : mode == "precisions"    ? run_precisions(options)
                 : mode == "communication" ? run_communication(options)

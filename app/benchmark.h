@@ -1,4 +1,4 @@
-// `bert benchmark MODE`: steps, inference, kernels, ablation, precisions, communication.
+// `bert benchmark MODE`: steps, inference, kernels, data, ablation, precisions, communication.
 #pragma once
 
 namespace bert {

@@ -15,8 +15,9 @@ namespace {
 using Json = nlohmann::json;
 
 /// What must be equal for two times to be comparable.
-constexpr std::array kIdentity = {"benchmark", "machine", "device", "threads", "precision", "model",
-                                  "optimizer", "batch",   "length", "lengths", "tokens",    "larger_batch"};
+constexpr std::array kIdentity = {"benchmark", "machine",      "device", "threads",     "precision",
+                                  "model",     "optimizer",    "batch",  "length",      "lengths",
+                                  "tokens",    "larger_batch", "data",   "global_batch"};
 
 /// The text after "key :" in the first line of a file that begins with the key.
 std::string field_of(const std::string& path, const std::string& key) {
@@ -56,6 +57,14 @@ Quantiles::Quantiles(std::vector<double> samples) : sorted_(std::move(samples)) 
 
 double Quantiles::at(double share) const {
   return sorted_[static_cast<size_t>(share * static_cast<double>(sorted_.size() - 1))];
+}
+
+nlohmann::ordered_json percentiles(const std::vector<double>& seconds) {
+  const Quantiles quantiles(seconds);
+  return {{"ms_median", 1e3 * quantiles.at(0.5)},
+          {"ms_p10", 1e3 * quantiles.at(0.1)},
+          {"ms_p90", 1e3 * quantiles.at(0.9)},
+          {"ms_p99", 1e3 * quantiles.at(0.99)}};
 }
 
 std::string machine_name(bool gpu) {

@@ -68,15 +68,13 @@ nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options) {
   }
   double total = 0;
   for (const double s : seconds) total += s;
-  const Quantiles quantiles(seconds);
-  return {{"sequences_per_second", static_cast<double>(options.batch * options.steps) / total},
-          {"tokens_per_second", static_cast<double>(tokens) / total},
-          {"tflops", 1e-12 * total_flops / total},
-          {"mfu", total_flops / total / measure_gemm(device, compute_dtype(parse_precision(options.config.precision)))},
-          {"ms_median", 1e3 * quantiles.at(0.5)},
-          {"ms_p10", 1e3 * quantiles.at(0.1)},
-          {"ms_p90", 1e3 * quantiles.at(0.9)},
-          {"ms_p99", 1e3 * quantiles.at(0.99)}};
+  nlohmann::ordered_json report = {
+      {"sequences_per_second", static_cast<double>(options.batch * options.steps) / total},
+      {"tokens_per_second", static_cast<double>(tokens) / total},
+      {"tflops", 1e-12 * total_flops / total},
+      {"mfu", total_flops / total / measure_gemm(device, compute_dtype(parse_precision(options.config.precision)))}};
+  report.update(percentiles(seconds));
+  return report;
 }
 
 }  // namespace bert

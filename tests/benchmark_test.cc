@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -22,6 +23,7 @@
 #include "data/error.h"
 #include "tests/mismatch.h"
 #include "tests/testing.h"
+#include "tests/tiny_pretraining.h"
 
 using namespace bert;
 using bert::testing::TemporaryDirectory;
@@ -301,6 +303,42 @@ TEST_CASE("bert benchmark --compare shows what became slower, and refuses what c
   CHECK(run_benchmark(step + "--fail-below 0.5").status == kUsage);
 }
 
+TEST_CASE("bert benchmark data drains a configuration's data", "[unit][benchmark]") {
+  const TemporaryDirectory directory;
+  const PretrainConfig config = testing::tiny(directory, "run");  // 300 examples, 4 of 8 at a time
+  const std::string file = directory.path("run.json");
+  std::ofstream(file) << to_json(config);
+  const std::string data = "data --config " + file + " --steps 150 --warmup 0 ";  // two epochs
+  const Output output = run_benchmark(data + "--json");
+  CAPTURE(output.text);
+  REQUIRE(output.status == kOk);
+  const auto report = output.report();
+  const Shard shard(config.data.train.front());
+  double bytes = 0;
+  for (int64_t row = 0; row < shard.size(); ++row) bytes += static_cast<double>(shard.bytes_of_row(row));
+  const double sequences = report["sequences_per_second"], rows = static_cast<double>(shard.size());
+  CHECK(sequences > 0);
+  CHECK(report["tokens_per_second"].get<double>() / sequences ==
+        Approx(static_cast<double>(shard.manifest().tokens) / rows));
+  CHECK(report["megabytes_per_second"].get<double>() / sequences == Approx(1e-6 * bytes / rows));
+  CHECK(report["batch"] == 4);
+  CHECK(report["global_batch"] == 8);
+  CHECK(report["ms_p10"].get<double>() <= report["ms_median"].get<double>());
+  CHECK(report["ms_p90"].get<double>() <= report["ms_p99"].get<double>());
+  CHECK_THAT(run_benchmark(data).text, testing::Contains("\nsequences_per_second: "));
+
+  std::ofstream(directory.path("old.json")) << report.dump();
+  CHECK(run_benchmark(data + "--json --compare " + directory.path("old.json")).report()["compare"]["figures"].size() ==
+        1);
+  testing::write_counting_shard(config.data.train.front(), 300, 3);
+  const Output other = run_benchmark(data + "--compare " + directory.path("old.json"));
+  CHECK(other.status == kUsage);
+  CHECK_THAT(other.text, testing::Contains("data: was "));
+  std::filesystem::remove(config.data.train.front());
+  CHECK(run_benchmark(data).status == kInputMissing);
+  CHECK(run_benchmark("data").status == kUsage);
+}
+
 TEST_CASE("Reports compare by name, whatever else they hold", "[unit][benchmark]") {
   const auto row = [](const char* name, double ms) { return nlohmann::json{{"name", name}, {"ms_median", ms}}; };
   const nlohmann::json before = {{"benchmark", "ablation"}, {"stages", {row("plain", 4), row("gone", 1), 7}}};
@@ -323,7 +361,7 @@ TEST_CASE("bert benchmark ablation and inference print their figures", "[unit][b
   CHECK_THAT(ablation.text, testing::Contains("speed-up"));
   const Output inference = run_benchmark("inference" + small + " --precision bf16 --json");
   CHECK(inference.report()["sequences_per_second"].get<double>() > 0);
-  for (const char* verb : {"", "step", "inference", "kernels", "ablation"}) {
+  for (const char* verb : {"", "step", "inference", "kernels", "data", "ablation"}) {
     const Output help = run_benchmark(std::string(verb) + " --help");
     CHECK(help.status == kOk);
     CHECK_THAT(help.text, testing::Contains("Example: bert benchmark"));
