@@ -1,10 +1,13 @@
 #include "app/collective_monitor.h"
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdio>
 #include <deque>
+#include <future>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -28,6 +31,7 @@ constexpr milliseconds kExaminedBeat{150};
 constexpr milliseconds kLinger{150};    // rank 0 may hold the store: the others read its verdict before it ends
 constexpr milliseconds kPatience{900};  // explain() gives up on the store then
 constexpr milliseconds kPoll{20};       // between two looks for a key
+constexpr size_t kMostPlaces = 8;       // ranks that a message describes
 
 std::string key_of(const std::string& kind, int rank) { return kind + "/" + std::to_string(rank); }
 
@@ -72,10 +76,67 @@ struct Diagnosis {
   }
 };
 
-int job_rank(const std::vector<int>& job_ranks, int rank) { return job_ranks.at(static_cast<size_t>(rank)); }
+int job_rank(const std::vector<int>& job_ranks, int rank) {
+  return job_ranks.empty() ? rank : job_ranks.at(static_cast<size_t>(rank));
+}
 
 std::string name_of(const Line& line) {
   return "collective " + std::to_string(line.sequence) + (line.what.empty() ? "" : " (" + line.what + ")");
+}
+
+std::string place_of(int rank, const std::optional<Line>& line) {
+  return "\n  rank " + std::to_string(rank) + ": " +
+         (line ? "phase " + line->phase + ", last issued " + name_of(*line) : "has said nothing");
+}
+
+/// Why the store of a group does not answer this rank.
+std::string store_is_silent(int rank) {
+  return std::string(rank == 0 ? "the launcher that holds it" : "rank 0 or the launcher, which hold it,") +
+         " is stopped, dead, or cut off; check rank 0's log and machine";
+}
+
+using Beats = std::map<int, std::string>;  // the last line of each rank; "" where there is none
+
+template <class Text>
+std::string describe_job_ranks(const std::map<int, Text>& by_rank, const std::vector<int>& job_ranks) {
+  std::vector<int> ranks;
+  for (const auto& [rank, text] : by_rank) ranks.push_back(job_rank(job_ranks, rank));
+  return describe_ranks(ranks);
+}
+
+std::string places_of(const Beats& beats, const std::vector<int>& job_ranks) {
+  std::string places;
+  size_t left = kMostPlaces;
+  for (auto each = beats.begin(); each != beats.end() && left > 0; ++each, --left)
+    places += place_of(job_rank(job_ranks, each->first),
+                       each->second.empty() ? std::nullopt : std::optional(Line::parse(each->second)));
+  return places;
+}
+
+int64_t seconds_of(Clock::duration time) { return std::chrono::duration_cast<std::chrono::seconds>(time).count(); }
+
+/// Of the ranks whose keys are not there. In a thread of its own, as a store whose holder is stopped never answers.
+Beats missing_beats(const c10::intrusive_ptr<c10d::Store>& store, const std::map<int, std::string>& keys,
+                    const Awaited& awaited) {
+  std::packaged_task<Beats()> task([store, keys] {
+    Beats beats;
+    for (const auto& [rank, key] : keys) {
+      const std::string heart = key_of("beat", rank);
+      if (!store->check({key})) beats[rank] = store->check({heart}) ? store->get_to_str(heart) : "";
+    }
+    return beats;
+  });
+  auto answer = task.get_future();
+  std::thread(std::move(task)).detach();
+  std::string reason = "no answer within " + std::to_string(seconds_of(awaited.timeout)) + " s";
+  try {
+    if (answer.wait_for(awaited.timeout) == std::future_status::ready) return answer.get();
+  } catch (const c10::Error& error) {
+    reason = first_line(error);
+  }
+  throw PeerError(fmt::format("rank {} waits for the {} of {}, and the store does not answer: {}. ({})",
+                              job_rank(awaited.job_ranks, awaited.rank), awaited.what,
+                              describe_job_ranks(keys, awaited.job_ranks), store_is_silent(awaited.rank), reason));
 }
 
 }  // namespace
@@ -169,8 +230,7 @@ struct CollectiveMonitor::State {
       accused.insert(r);
       (still ? silent : behind).push_back(job_rank(job_ranks, r));
       if (silent.size() + behind.size() > kMostPlaces) continue;
-      places += "\n  " + name(r) + ": ";
-      places += !line ? "has said nothing" : "phase " + line->phase + ", last issued " + name_of(*line);
+      places += place_of(job_rank(job_ranks, r), line);
     }
     std::string verdict;
     if (!silent.empty())
@@ -234,8 +294,6 @@ struct CollectiveMonitor::State {
     state->ended = true;
     state->changed.notify_all();
   }
-
-  static constexpr size_t kMostPlaces = 8;  // ranks that a message describes
 
   c10::intrusive_ptr<c10d::Store> store, beats;  // of the training thread; of the monitor's
   const int rank, size;
@@ -317,8 +375,7 @@ std::string CollectiveMonitor::explain(const std::string& error) {
   state_->changed.wait_for(lock, kPatience, [&] { return state_->ended || state_->question->answer; });
   if (state_->question->answer) return *state_->question->answer;
   return name_of(state_->own) + " failed on " + state_->name(state_->rank) + ": the store does not answer either, so " +
-         (state_->rank == 0 ? "the launcher that holds it" : "rank 0 or the launcher, which hold it,") +
-         " is stopped, dead, or cut off; check rank 0's log and machine. (" + error + ")";
+         store_is_silent(state_->rank) + ". (" + error + ")";
 }
 
 void CollectiveMonitor::watch(c10::intrusive_ptr<c10d::Work> work,
@@ -349,28 +406,43 @@ void join_through_store(c10d::Store& store, const Meeting& meeting) {
   }
 }
 
-void wait_for_rank(c10d::Store& store, const Meeting& meeting, int awaited) {
-  const std::string arrived = "arrived/" + meeting.name, heart = key_of("beat", awaited);
-  if (meeting.rank == awaited) return store.set(arrived, std::string("1"));
-  const std::string here = describe_ranks({job_rank(meeting.job_ranks, meeting.rank)}),
-                    there = describe_ranks({job_rank(meeting.job_ranks, awaited)});
-  std::string last;
-  try {
-    for (auto moved = Clock::now(); !store.check({arrived}); std::this_thread::sleep_for(kPoll)) {
-      if (store.check({heart})) {
-        std::string now = store.get_to_str(heart);
-        if (now != last) moved = Clock::now();
-        last = std::move(now);
-      }
-      if (Clock::now() - moved > meeting.timeout) {
-        throw PeerError(there + ", for whose " + meeting.name + " " + here + " waits, has not responded for " +
-                        std::to_string(meeting.timeout.count() / 1000) +
-                        " s (stopped, dead, or cut off): check its log and machine");
-      }
+std::string wait_for_ranks(const c10::intrusive_ptr<c10d::Store>& store, const Awaited& awaited) {
+  struct Pulse {
+    std::string beat;
+    Clock::time_point moved;
+  };
+  std::map<int, Pulse> pulses;
+  std::map<int, std::string> keys = awaited.keys;
+  const int here = job_rank(awaited.job_ranks, awaited.rank);
+  const auto begin = Clock::now();
+  for (auto said = begin;; std::this_thread::sleep_for(kPoll)) {
+    const Beats beats = missing_beats(store, keys, awaited);
+    if (beats.empty()) return "";
+    std::erase_if(keys, [&](const auto& key) { return !beats.contains(key.first); });
+    const auto now = Clock::now();
+    Clock::duration longest{0};
+    for (const auto& [rank, beat] : beats) {
+      Pulse& pulse = pulses.try_emplace(rank, Pulse{beat, now}).first->second;
+      if (pulse.beat != beat) pulse = {beat, now};
+      longest = std::max(longest, now - pulse.moved);
     }
-  } catch (const c10::Error& error) {
-    throw PeerError(here + " waits for the " + meeting.name + " of " + there +
-                    ", and the store does not answer: check that rank's log and machine. (" + first_line(error) + ")");
+    if (longest > awaited.timeout) {
+      Beats silent = beats;  // those too that have become silent a little later
+      std::erase_if(silent, [&](const auto& each) { return now - pulses[each.first].moved < awaited.timeout / 2; });
+      const bool one = silent.size() == 1;
+      return fmt::format(
+          "{}, for whose {} rank {} waits, {} not responded for {} s (stopped, dead, or cut off): check {}{}",
+          describe_job_ranks(silent, awaited.job_ranks), awaited.what, here, one ? "has" : "have",
+          seconds_of(awaited.timeout), one ? "its log and machine" : "their logs and machines",
+          places_of(silent, awaited.job_ranks));
+    }
+    if (now - said > awaited.timeout) {
+      said = now;
+      fmt::print(stderr,
+                 "bert: rank {} has waited {} s for the {} of {}, which responds: its log may say what it is at{}\n",
+                 here, seconds_of(now - begin), awaited.what, describe_job_ranks(beats, awaited.job_ranks),
+                 places_of(beats, awaited.job_ranks));
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -66,9 +67,20 @@ struct Meeting {
 /// Waits until every rank has called it. Throws PeerError with the missing ranks after the timeout.
 void join_through_store(c10d::Store& store, const Meeting& meeting);
 
-/// Returns when rank `awaited` has called it with the same meeting's name. Throws PeerError when its heartbeat stands
-/// still for the timeout.
-void wait_for_rank(c10d::Store& store, const Meeting& meeting, int awaited);
+/// What a rank waits for in the store.
+struct Awaited {
+  std::string what;                 // for messages: "checkpoint of step 7"
+  int rank = 0;                     // that waits
+  std::map<int, std::string> keys;  // by the rank that sets it
+  std::chrono::milliseconds timeout;
+  std::vector<int> job_ranks;  // the job's numbers of the ranks, for messages; empty: the same
+};
+
+/// Returns "" when all keys are there. The others may take as long as they need while their heartbeats go on; every
+/// timeout a line on stderr says who is waited for. Otherwise returns whose heartbeats have stood still for the
+/// timeout, and what to check. Throws PeerError when the store does not answer for as long; then it must not be asked
+/// again.
+[[nodiscard]] std::string wait_for_ranks(const c10::intrusive_ptr<c10d::Store>& store, const Awaited& awaited);
 
 /// The first line of an error, without the backtrace.
 std::string first_line(const std::exception& error);

@@ -401,13 +401,14 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& group, const std::vector<int>& 
 
 void wait_for_rank(const ProcessGroupPtr& group, int rank, const std::string& name, int64_t timeout_seconds) {
   if (!group) return;
-  wait_for_rank(*group->getStore(),
-                {.name = name,
-                 .rank = group->getRank(),
-                 .job_ranks = family_of(group).job_ranks,
-                 .timeout = milliseconds(1000 * timeout_seconds),
-                 .advice = ""},
-                rank);
+  const std::string arrived = "arrived/" + name;
+  if (group->getRank() == rank) return group->getStore()->set(arrived, std::string("1"));
+  const std::string absent = wait_for_ranks(group->getStore(), {.what = name,
+                                                                .rank = group->getRank(),
+                                                                .keys = {{rank, arrived}},
+                                                                .timeout = milliseconds(1000 * timeout_seconds),
+                                                                .job_ranks = family_of(group).job_ranks});
+  if (!absent.empty()) throw PeerError(absent);
 }
 
 int get_rank(const ProcessGroupPtr& group) { return group ? group->getRank() : 0; }

@@ -17,16 +17,24 @@
 namespace bert {
 namespace {
 
+using std::chrono::milliseconds;
+
 constexpr const char* kSame = "same";
+constexpr const char* kAbsent = "absent: ";  // before the rest of a verdict
+
+struct Subject {
+  std::string what, own;  // its name; what this rank has
+  milliseconds timeout;
+};
 
 /// What another rank's text says that this rank's does not, a line for each; "" when they are the same.
 using Difference = std::function<std::string(const std::string& other)>;
 
-/// In rank 0: what all ranks are to hear.
-std::string compare_all(c10d::Store& store, const std::string& prefix, int size, const Difference& difference) {
+/// In rank 0: what the other ranks have that it has not, by their keys.
+std::string compare_all(c10d::Store& store, const std::map<int, std::string>& keys, const Difference& difference) {
   std::map<std::string, std::vector<int>> ranks_with;
-  for (int rank = 1; rank < size; ++rank) {
-    const std::string lines = difference(store.get_to_str(prefix + std::to_string(rank)));
+  for (const auto& [rank, key] : keys) {
+    const std::string lines = difference(store.get_to_str(key));
     if (!lines.empty()) ranks_with[lines].push_back(rank);
   }
   std::string verdict;
@@ -35,30 +43,38 @@ std::string compare_all(c10d::Store& store, const std::string& prefix, int size,
   return verdict.empty() ? kSame : verdict;
 }
 
-/// Every rank gives `own`; rank 0 compares.
-void expect_same(const ProcessGroupPtr& group, const std::string& what, const std::string& own,
-                 const Difference& difference) {
-  constexpr std::chrono::milliseconds kLinger(150);  // rank 0 may hold the store: the others read its verdict first
+/// Every rank gives `own`; rank 0 compares, and tells all who differs or is absent.
+void expect_same(const ProcessGroupPtr& group, const Subject& subject, const Difference& difference) {
+  constexpr milliseconds kLinger(150);  // rank 0 may hold the store: the others read its verdict first
   if (!group) return;
-  c10d::Store& store = *group->getStore();
-  const std::string prefix = "same " + what + "/", verdict_key = prefix + "verdict";
+  const auto store = group->getStore();
+  const std::string prefix = "same " + subject.what + "/", verdict_key = prefix + "verdict";
   const int rank = get_rank(group);
   std::string verdict;
   try {
     if (rank == 0) {
-      verdict = compare_all(store, prefix, get_world_size(group), difference);
-      store.set(verdict_key, verdict);
+      std::map<int, std::string> keys;
+      for (int other = 1; other < get_world_size(group); ++other) keys[other] = prefix + std::to_string(other);
+      const std::string absent =
+          wait_for_ranks(store, {.what = subject.what, .rank = rank, .keys = keys, .timeout = subject.timeout});
+      verdict = absent.empty() ? compare_all(*store, keys, difference) : kAbsent + absent;
+      store->set(verdict_key, verdict);
     } else {
-      store.set(prefix + std::to_string(rank), own);
-      verdict = store.get_to_str(verdict_key);
+      store->set(prefix + std::to_string(rank), subject.own);
+      const std::string absent = wait_for_ranks(store, {.what = "comparison of every rank's " + subject.what,
+                                                        .rank = rank,
+                                                        .keys = {{0, verdict_key}},
+                                                        .timeout = subject.timeout});
+      verdict = absent.empty() ? store->get_to_str(verdict_key) : kAbsent + absent;
     }
   } catch (const c10::Error& error) {
-    throw PeerError("rank " + std::to_string(rank) + " cannot compare its " + what +
-                    " with that of the others: check their logs. (" + first_line(error) + ")");
+    throw PeerError(fmt::format("rank {} cannot compare its {} with that of the others: check rank 0's log. ({})", rank,
+                                subject.what, first_line(error)));
   }
   if (verdict == kSame) return;
   if (rank == 0) std::this_thread::sleep_for(kLinger);
-  throw ConfigError("ranks do not have the same " + what + ":" + verdict +
+  if (verdict.starts_with(kAbsent)) throw PeerError(verdict.substr(std::string_view(kAbsent).size()));
+  throw ConfigError("ranks do not have the same " + subject.what + ":" + verdict +
                     "\nStart all of them with the same command and the same files.");
 }
 
@@ -72,7 +88,10 @@ bool may_differ(const std::string& pointer) {
 }  // namespace
 
 ProcessGroupPtr expect_same_config(ProcessGroupPtr group, const PretrainConfig& config) {
-  expect_same(group, "configuration", to_json(config), [&](const std::string& other) {
+  const Subject subject = {.what = "configuration",
+                           .own = to_json(config),
+                           .timeout = std::chrono::seconds(config.distributed.timeout_seconds)};
+  expect_same(group, subject, [&](const std::string& other) {
     std::string lines;
     for (const ConfigDifference& d : compare(config, parse_pretrain_config(other, "another rank's configuration"))) {
       if (!may_differ(d.pointer)) lines += fmt::format("\n  {}: {}, on rank 0 {}", d.pointer, d.after, d.before);
@@ -82,13 +101,14 @@ ProcessGroupPtr expect_same_config(ProcessGroupPtr group, const PretrainConfig& 
   return group;
 }
 
-void expect_same_data(const ProcessGroupPtr& group, const std::map<std::string, DataIdentity>& data) {
+void expect_same_data(const ProcessGroupPtr& group, const std::map<std::string, DataIdentity>& data,
+                      int64_t timeout_seconds) {
   const auto text_of = [](const DataIdentity& identity) {
     return fmt::format("{} examples, checksum {}", identity.examples, identity.content_checksum);
   };
   std::string own;  // a line for each key
   for (const auto& [key, identity] : data) own += fmt::format("data.{}: {}\n", key, text_of(identity));
-  expect_same(group, "data", own,
+  expect_same(group, {.what = "data", .own = own, .timeout = std::chrono::seconds(timeout_seconds)},
               [&](const std::string& other) { return other == own ? "" : "\n" + other + "on rank 0\n" + own; });
 }
 

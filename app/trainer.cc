@@ -128,7 +128,7 @@ Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& env
     data_["validation"] = identity_of(*validation_);
     unigram_.emplace(*train);
   }
-  expect_same_data(group_, data_);
+  expect_same_data(group_, data_, config.distributed.timeout_seconds);
 }
 
 int64_t Trainer::next_stop() const {

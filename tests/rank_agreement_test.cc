@@ -1,8 +1,16 @@
 // Ranks of one run that were not started alike.
+#include "app/rank_agreement.h"
+
+#include <signal.h>
+
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "app/config.h"
+#include "app/launcher/socket.h"
+#include "tests/rank_processes.h"
 #include "tests/tiny_pretraining.h"
 // Last: it brings Catch2.
 #include "tests/launcher_testing.h"
@@ -33,6 +41,66 @@ struct Run {
 };
 
 }  // namespace
+
+TEST_CASE("a rank that compares its data", "[.rank]") {
+  if (!is_rank()) {
+    SUCCEED("run by the tests below");
+    return;
+  }
+  constexpr int64_t kTimeout = 2;  // seconds
+  // Joining may take longer where the machine is busy.
+  const ProcessGroupPtr group = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
+  if (variable("STOPPED").find(variable("RANK")) != std::string::npos) raise(SIGSTOP);
+  if (variable("SLOW") == variable("RANK")) std::this_thread::sleep_for(std::chrono::milliseconds(5000));
+  const auto compare = [&] {
+    expect_same_data(group, {{"train", {.content_checksum = "7", .examples = 3}}}, kTimeout);
+  };
+  const std::string expected = variable("EXPECTED");
+  if (expected.empty()) {
+    CHECK_NOTHROW(compare());
+  } else {
+    CHECK_THROWS_WITH(compare(), Contains(expected));
+  }
+}
+
+TEST_CASE("Ranks that are stopped before the comparison are named by all others", "[distributed]") {
+  const TemporaryDirectory directory;
+  const std::string port = std::to_string(port_of(listen_on({"127.0.0.1", 0}).get()));
+  struct Case {
+    std::string stopped, init, expected;
+  };
+  const std::vector<Case> cases = {
+      {"1", "file://" + directory.path("a"), "rank 1, for whose data rank 0 waits, has not responded for 2 s"},
+      {"12", "file://" + directory.path("b"), "ranks 1 and 2, for whose data rank 0 waits, have not responded for 2 s"},
+      {"0", "file://" + directory.path("c"), "rank 0, for whose comparison of every rank's data rank "},
+      // Its store stops with it.
+      {"0", "tcp://127.0.0.1:" + port, "rank 0 or the launcher, which hold it, is stopped, dead, or cut off; check"}};
+  for (const Case& each : cases) {
+    CAPTURE(each.stopped, each.init);
+    constexpr int kRanks = 4;
+    std::vector<pid_t> stopped, others;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const bool stops = each.stopped.find(std::to_string(rank)) != std::string::npos;
+      (stops ? stopped : others)
+          .push_back(start_rank("a rank that compares its data", rank, kRanks,
+                                {{"INIT", each.init}, {"STOPPED", each.stopped}, {"EXPECTED", each.expected}}));
+    }
+    for (const pid_t pid : others) CHECK(wait_for(pid) == 0);
+    for (const pid_t pid : stopped) {
+      kill(pid, SIGKILL);
+      CHECK(wait_for(pid) == 1000 + SIGKILL);
+    }
+  }
+}
+
+TEST_CASE("A rank that lives may take longer to open its data than the timeout", "[distributed]") {
+  const TemporaryDirectory directory;
+  for (const char* slow : {"0", "1"}) {
+    CAPTURE(slow);
+    CHECK(run_ranks("a rank that compares its data", 3, {{"INIT", "file://" + directory.path(slow)}, {"SLOW", slow}}) ==
+          std::vector<int>(3, 0));
+  }
+}
 
 TEST_CASE("Ranks with another configuration are refused, with keys and values", "[distributed]") {
   Run run;
