@@ -7,6 +7,7 @@
 
 #include <array>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 namespace bert {
@@ -24,15 +25,16 @@ bool own_name_is_loopback() {
   return loopback;
 }
 
-std::string default_route_interface() {
+std::string outward_interface() {
   std::ifstream file("/proc/net/route");
   std::stringstream table;
   table << file.rdbuf();
-  return default_route_interface(table.str());
+  return outward_interface(table.str());
 }
 
-std::string default_route_interface(const std::string& table) {
+std::string outward_interface(const std::string& table) {
   std::istringstream lines(table);
+  std::set<std::string> all;
   std::string best, line;
   int64_t best_metric = -1;
   std::getline(lines, line);  // the heads
@@ -41,11 +43,12 @@ std::string default_route_interface(const std::string& table) {
     std::string name, destination, gateway, flags, references, use;
     int64_t metric = 0;
     if (!(fields >> name >> destination >> gateway >> flags >> references >> use >> metric)) continue;
+    all.insert(name);
     if (destination != "00000000" || (best_metric >= 0 && metric >= best_metric)) continue;
     best = name;
     best_metric = metric;
   }
-  return best;
+  return best.empty() && all.size() == 1 ? *all.begin() : best;
 }
 
 }  // namespace bert

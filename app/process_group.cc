@@ -227,7 +227,7 @@ using GlooDevices = std::vector<std::shared_ptr<gloo::transport::Device>>;
 
 /// Gloo's sockets: on the interfaces of GLOO_SOCKET_IFNAME (names with commas between), as in torch; else where the
 /// machine's name leads. Where that is a loopback address, as Debian has it (127.0.1.1), and several machines take
-/// part, on the interface of the default route.
+/// part, on the interface that leads outward.
 GlooDevices gloo_devices(bool several_machines) {
   GlooDevices devices;
   std::istringstream names(variable_or("GLOO_SOCKET_IFNAME", ""));
@@ -235,7 +235,7 @@ GlooDevices gloo_devices(bool several_machines) {
     if (!name.empty()) devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
   }
   if (!devices.empty()) return devices;
-  const std::string routed = several_machines && own_name_is_loopback() ? default_route_interface() : "";
+  const std::string routed = several_machines && own_name_is_loopback() ? outward_interface() : "";
   return {routed.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
                          : c10d::ProcessGroupGloo::createDeviceForInterface(routed)};
 }

@@ -145,15 +145,18 @@ TEST_CASE("Variables that do not fit together are refused", "[unit]") {
       Contains("mpirun -x MASTER_ADDR=HOST"));
 }
 
-TEST_CASE("The interface of the default route is that with the smallest metric", "[unit]") {
+TEST_CASE("Outward leads the default route of the smallest metric, else the only interface", "[unit]") {
   const std::string heads = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n";
   const std::string local = "docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
   const std::string slow = "wlan0\t00000000\t0101A8C0\t0003\t0\t0\t600\t00000000\t0\t0\t0\n";
   const std::string fast = "eth1\t00000000\t0101000A\t0003\t0\t0\t100\t00000000\t0\t0\t0\n";
-  CHECK(default_route_interface(heads + local + slow + fast) == "eth1");
-  CHECK(default_route_interface(heads + fast + slow) == "eth1");
-  CHECK(default_route_interface(heads + local).empty());
-  CHECK(default_route_interface("").empty());
+  CHECK(outward_interface(heads + local + slow + fast) == "eth1");
+  CHECK(outward_interface(heads + fast + slow) == "eth1");
+  const std::string cluster = "eth0\t0000580A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";
+  CHECK(outward_interface(heads + cluster) == "eth0");
+  CHECK(outward_interface(heads + cluster + cluster) == "eth0");
+  CHECK(outward_interface(heads + cluster + local).empty());
+  CHECK(outward_interface("").empty());
 }
 
 TEST_CASE("The first host of a Slurm node list", "[unit]") {
