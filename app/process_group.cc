@@ -208,18 +208,20 @@ c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int siz
   return *store;
 }
 
-/// Throws ConfigError when ranks were started as parts of jobs of different size, or two as the same rank.
-void check_numbers(c10d::Store& store, int rank, int size) {
+/// Throws ConfigError when ranks were started as parts of jobs of different size, or two as the same rank. `file` is
+/// that of file://, where the ranks of an earlier job may stand.
+void check_numbers(c10d::Store& store, int rank, int size, const std::string& file) {
+  const std::string remedy = file.empty() ? "" : "; if " + file + " is left over from a job that was killed, remove it";
   const std::string own = std::to_string(size) + " ranks, by rank " + std::to_string(rank);
   const std::string theirs = store.compareSet("join/size", std::string(), own);
   const auto count = [](const std::string& text) { return text.substr(0, text.find(' ')); };
   if (count(theirs) != count(own)) {
     throw ConfigError("the ranks here do not belong together: this is a job of " + theirs + ", and of " + own +
-                      "; check WORLD_SIZE, or what was started twice");
+                      "; check WORLD_SIZE, or what was started twice" + remedy);
   }
   if (store.add("join/count/" + std::to_string(rank), 1) > 1) {
     throw ConfigError("rank " + std::to_string(rank) +
-                      " has come twice; check RANK, or whether a job was started twice");
+                      " has come twice; check RANK, or whether a job was started twice" + remedy);
   }
 }
 
@@ -344,7 +346,7 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
   try {
     store = c10::make_intrusive<c10d::PrefixStore>("bert/" + variable_or("TORCHELASTIC_RESTART_COUNT", "0"),
                                                    make_store(place, rank, size, timeout));
-    check_numbers(*store, rank, size);
+    check_numbers(*store, rank, size, place.file);
     join_through_store(*store, {.name = "join",
                                 .rank = rank,
                                 .job_ranks = numbers_below(size),

@@ -245,7 +245,8 @@ TEST_CASE("A group that cannot be is refused", "[distributed]") {
              Contains("this is a job of 3 ranks, by rank 2, and of 2 ranks, by rank 0; check WORLD_SIZE"));
   store("twice").add("join/count/1", 1);
   CHECK_THAT(error({.init_method = "file://" + directory.path("twice"), .rank = 1, .world_size = 2}),
-             Contains("rank 1 has come twice; check RANK"));
+             Contains("rank 1 has come twice; check RANK, or whether a job was started twice; if " +
+                      directory.path("twice") + " is left over from a job that was killed, remove it"));
   CHECK_THAT(error({.rank = 2, .world_size = 2}), Contains("rank 2 of 2"));
   CHECK_THAT(error({.backend = "mpi", .rank = 0, .world_size = 2}), Contains("expected auto, gloo or nccl"));
 }
