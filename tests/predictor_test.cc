@@ -220,7 +220,7 @@ TEST_CASE("An export has no other weights to predict with", "[unit][predict]") {
   CHECK_THROWS_AS(predict_command(static_cast<int>(argv.size()), argv.data()), UsageError);
 }
 
-TEST_CASE("An export's config.json is read with its types checked", "[predict]") {
+TEST_CASE("An export's config.json is read with its types checked", "[unit][predict]") {
   const TemporaryDirectory directory;
   const std::string file = directory.path("bert.pt"), changed = directory.path("changed.pt");
   REQUIRE(run_export(write_random_checkpoint(directory), file) == 0);
