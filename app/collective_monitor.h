@@ -73,7 +73,7 @@ struct Awaited {
   int rank = 0;                     // that waits
   std::map<int, std::string> keys;  // by the rank that sets it
   std::chrono::milliseconds timeout;
-  std::vector<int> job_ranks;  // the job's numbers of the ranks, for messages; empty: the same
+  std::vector<int> job_ranks = {};  // the job's numbers of the ranks, for messages; empty: the same
 };
 
 /// Returns "" when all keys are there. The others may take as long as they need while their heartbeats go on; every
