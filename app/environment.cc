@@ -1,6 +1,9 @@
 #include "app/environment.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
+#include <filesystem>
 
 namespace bert {
 
@@ -10,8 +13,13 @@ std::string variable_or(const char* name, const std::string& fallback) {
 }
 
 std::string temporary_directory() {
-  const std::string directory = variable_or("TMPDIR", "");
-  return directory.empty() ? "/tmp" : directory;
+  for (const std::string& directory : {variable_or("TMPDIR", ""), variable_or("TEMP", ""), variable_or("TMP", ""),
+                                       std::string("/tmp"), std::string("/var/tmp")}) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(directory, ignored) && access(directory.c_str(), W_OK | X_OK) == 0)
+      return directory;
+  }
+  return "/tmp";
 }
 
 }  // namespace bert

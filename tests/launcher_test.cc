@@ -368,6 +368,23 @@ TEST_CASE("a successful job without --log-dir leaves no directory", "[unit]") {
   unsetenv("TMPDIR");
 }
 
+TEST_CASE("a TMPDIR that cannot be written to is passed over, as Python does", "[unit]") {
+  const TemporaryDirectory directory;
+  const std::string file = directory.path("file");
+  std::ofstream(file).flush();
+  for (const std::string& unusable : {directory.path("absent"), file}) {
+    CAPTURE(unusable);
+    Launcher launcher(shell({}, "exit 1"), [&] {
+      setenv("TMPDIR", unusable.c_str(), 1);
+      setenv("TEMP", directory.path().c_str(), 1);
+    });
+    CHECK(launcher.wait() == 1);
+    const std::string error = only_file(directory.path(), "error.json");
+    CHECK_FALSE(error.empty());
+    std::filesystem::remove(error);
+  }
+}
+
 TEST_CASE("what keeps a rank from starting is named", "[unit]") {
   const TemporaryDirectory directory;
   LaunchConfig config;
