@@ -144,3 +144,20 @@ TEST_CASE("A rank that is stopped ends the job a second after the timeout at mos
     CHECK(std::none_of(pids.begin(), pids.end(), alive));
   }
 }
+
+TEST_CASE("A store that is killed is told of, and ranks that do not ask it run on", "[distributed]") {
+  const TemporaryDirectory directory;
+  const std::string done = directory.path("done");
+  Launcher launcher(
+      shell({"--nproc-per-node", "2"}, "until [ -e " + done + " ]; do sleep 0.05; done"), [] {}, BERTRUN_EXECUTABLE);
+  std::vector<pid_t> stores;
+  REQUIRE(eventually([&] { return !(stores = children_named("bertrun-store", launcher.pid())).empty(); }));
+  kill(stores.front(), SIGKILL);
+  CHECK(eventually([&] {
+    return launcher.err().find(
+               "the store of this job is lost: the process that serves it has died, killed by SIGKILL; "
+               "ranks that ask it fail") != std::string::npos;
+  }));
+  std::ofstream(done).flush();
+  CHECK(launcher.wait() == 0);
+}

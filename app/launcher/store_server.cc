@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "app/launcher/console.h"
+#include "app/launcher/failure.h"
 #include "app/torch_symbol.h"
 #include "data/error.h"
 
@@ -76,11 +78,16 @@ void StoreServer::serve() {
 }
 
 void StoreServer::reap() {
-  if (server_ <= 0 || waitpid(server_, nullptr, WNOHANG) != server_) return;
+  int status = 0;
+  if (server_ <= 0 || waitpid(server_, &status, WNOHANG) != server_) return;
   server_ = 0;
   std::array<char, 1024> buffer{};
   const ssize_t got = read(errors_.get(), buffer.data(), buffer.size());
   error_ = got > 0 ? std::string(buffer.data(), static_cast<size_t>(got)) : "the process that serves it has died";
+  if (WIFSIGNALED(status)) {  // ranks that need it no more, or not yet, go on: a checkpoint may be written first
+    error_ += ", killed by " + signal_name(WTERMSIG(status));
+    say("note: the store of this job is lost: " + error_ + "; ranks that ask it fail");
+  }
   // Programs that need no store run on.
   loop_.watch(listener_.get(), POLLIN, [this](short) {
     loop_.unwatch(listener_.get());
