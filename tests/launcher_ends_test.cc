@@ -126,9 +126,28 @@ TEST_CASE("while ranks save, the first signal is not theirs and the second ends 
   launcher.signal(SIGTERM);
   REQUIRE(eventually([&] { return launcher.err().find("one more signal ends them") != std::string::npos; }));
   CHECK_FALSE(exists(directory.path("heard")));
+  wait_for_another_wish();
   launcher.signal(SIGTERM);
   CHECK(launcher.wait() == 128 + SIGKILL);
   CHECK(exists(directory.path("heard")));
+}
+
+TEST_CASE("a signal that comes twice within a moment is one wish: the ranks save", "[unit]") {
+  const TemporaryDirectory directory;
+  Launcher launcher(shell({"--nproc-per-node", "2"}, "trap 'touch " + directory.path("heard") + "$RANK; " +
+                                                         until(directory.path("saved")) + "exit 75' TERM; touch " +
+                                                         directory.path("up") + "$RANK; while :; do sleep 0.05; done"));
+  const auto both = [&](const char* name) {
+    return exists(directory.path(name) + "0") && exists(directory.path(name) + "1");
+  };
+  REQUIRE(eventually([&] { return both("up"); }));
+  launcher.signal(SIGTERM);
+  REQUIRE(eventually([&] { return both("heard"); }));
+  launcher.signal(SIGTERM);
+  // Were it another wish, it would end them before they come to that.
+  std::this_thread::sleep_for(std::chrono::milliseconds(800));
+  std::ofstream(directory.path("saved")).flush();
+  CHECK(launcher.wait() == kPreempted);
 }
 
 TEST_CASE("a bertrun whose parent ignores SIGCHLD sees its ranks end", "[unit]") {

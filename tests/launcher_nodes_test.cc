@@ -159,6 +159,7 @@ TEST_CASE("a second signal ends a host that waits for another node", "[unit][dis
   const std::vector<pid_t> pids = pids_in(place.path("pids"));
   REQUIRE(eventually([&] { return std::any_of(pids.begin(), pids.end(), [](pid_t pid) { return !alive(pid); }); }));
   CHECK_FALSE(first.ended());
+  wait_for_another_wish();
   first.signal(SIGTERM);
   CHECK(eventually([&] { return first.ended(); }));
   CHECK(first.wait() == 128 + SIGTERM);

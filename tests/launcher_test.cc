@@ -173,7 +173,7 @@ TEST_CASE("a second signal ends at once what the first one did not", "[unit]") {
   Launcher launcher(shell({}, "trap '' TERM; touch " + directory.path("up") + "; while :; do sleep 0.05; done"));
   REQUIRE(eventually([&] { return std::filesystem::exists(directory.path("up")); }));
   launcher.signal(SIGTERM);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  wait_for_another_wish();
   launcher.signal(SIGTERM);
   CHECK(launcher.wait() == 128 + SIGTERM);  // the first alone would take 30 s
 }

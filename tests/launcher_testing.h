@@ -88,6 +88,9 @@ inline std::vector<std::string> shell(std::vector<std::string> options, const st
 
 inline int run(const std::vector<std::string>& arguments) { return Launcher(arguments).wait(); }
 
+/// After so long another signal is no longer the same wish.
+inline void wait_for_another_wish() { std::this_thread::sleep_for(std::chrono::milliseconds(2100)); }
+
 /// Waits until the condition holds, at most ten seconds.
 inline bool eventually(const std::function<bool()>& condition) {
   for (int i = 0; i < 500 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));

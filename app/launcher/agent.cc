@@ -34,6 +34,7 @@ namespace {
 /// When a rank dies, others fail with it: their connections break, which is before the kernel tells of its death. The
 /// cause may be seen this much after them.
 constexpr double kSettle_seconds = 0.05;
+constexpr std::chrono::seconds kSameWish(2);   // a signal that comes by two ways, as through a batch shell, too
 constexpr double kSecondSignal_seconds = 0.5;  // to SIGKILL, after a second signal to end
 constexpr double kPatience_seconds = 2;        // with a console that nobody reads, after the first
 
@@ -220,11 +221,11 @@ class Agent {
       if (std::find(ending.begin(), ending.end(), number) == ending.end()) {
         workers_.signal_all(number);  // SIGUSR1, SIGUSR2: for the ranks, which may answer with 75
       } else if (!interrupted_) {
-        interrupted_ = true;
+        interrupted_ = EventLoop::Clock::now();
         logs_.set_patience(kPatience_seconds);
         link_->interrupted(number);
         if (ended_ && saving_) say("ranks are still saving; one more signal ends them");
-      } else {
+      } else if (EventLoop::Clock::now() - *interrupted_ >= kSameWish) {
         abandon(number);
       }
     }
@@ -311,8 +312,9 @@ class Agent {
   std::vector<Failure> failures_;
   std::optional<EventLoop::TimerId> kill_timer_, settle_timer_;
   int64_t reported_round_ = -1;
-  std::string out_of_time_;  // of a rank that was killed for it
-  bool stopping_ = false, succeeded_ = false, ended_ = false, interrupted_ = false, abandoned_ = false;
+  std::optional<EventLoop::Clock::time_point> interrupted_;  // when the first signal came
+  std::string out_of_time_;                                  // of a rank that was killed for it
+  bool stopping_ = false, succeeded_ = false, ended_ = false, abandoned_ = false;
   bool saving_ = false;  // the job ends, and ranks have a say in its exit code
   Verdict verdict_;
 };

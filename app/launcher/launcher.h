@@ -37,7 +37,8 @@
 // Saving. SIGTERM and its like are passed to all ranks, which then have 30 s, as under torchrun; SIGUSR1 and SIGUSR2
 // are passed on and nothing else. A rank that says 75 (preempted, a checkpoint is saved) ends the job, without a
 // restart; the others are left alone to save too, for 300 s. --save-timeout sets both times; then comes SIGKILL. A
-// second signal ends all at once. 75 is the job's code only when every rank could save (verdict.h).
+// second signal two seconds later or more ends all at once; before that it is the same wish, come by another way. 75 is
+// the job's code only when every rank could save (verdict.h).
 //
 // Timers (file_timer.h). With TORCHELASTIC_ENABLE_FILE_TIMER=1 ranks can set timers for themselves through torch's
 // FileTimerClient; a process of a rank whose timer expires gets the signal that it asked for, and its rank's end is
