@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -49,7 +50,9 @@ CLI::Validator number_in(Number low, Number high) {
   const std::string range = fmt::format("from {} to {}", low, high);
   return {[=](std::string& text) {
             Number value{};
-            const bool inside = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
+            errno = 0;  // a number that does not fit comes back as the nearest one that does
+            const bool inside =
+                CLI::detail::lexical_cast(text, value) && errno != ERANGE && value >= low && value <= high;
             return inside ? std::string() : fmt::format("want a number {}, got {}", range, text);
           },
           range};

@@ -229,8 +229,12 @@ void ConfigReport::add(const std::string& pointer, const std::string& message, c
   if (impl_->incomplete || !clean(pointer) ||
       !std::all_of(unless.begin(), unless.end(), [&](const std::string& other) { return clean(other); }))
     return;
-  const auto place = impl_->places.find(pointer);
-  impl_->add(place == impl_->places.end() ? impl_->root : place->second, pointer, message);
+  // Where the value stands, or, when it is a default, that of another which it does not fit.
+  std::vector<std::string> related = unless;
+  related.insert(related.begin(), pointer);
+  const auto given = std::find_if(related.begin(), related.end(),
+                                  [&](const std::string& each) { return impl_->places.contains(each); });
+  impl_->add(given == related.end() ? impl_->root : impl_->places.at(*given), pointer, message);
 }
 
 bool ConfigReport::clean(const std::string& pointer) const { return impl_->bad.count(pointer) == 0; }

@@ -28,7 +28,7 @@ class TokenPositions {
 
   /// Moves to the next token and past it.
   void next() {
-    skip_between();
+    skip(" \t\r\n,:");
     token_line_ = line_;
     token_column_ = static_cast<int64_t>(offset_ - line_start_) + 1;
     const char first = peek();
@@ -44,9 +44,13 @@ class TokenPositions {
         advance();
     }
   }
-  /// Moves to what stands where a token should be, without passing it.
-  void stop() {
-    skip_between();
+  /// Moves to what stands where a token should be, without passing it; `separator` may precede it, once.
+  void stop(char separator) {
+    skip(kWhiteSpace);
+    if (separator != '\0' && peek() == separator) {
+      advance();
+      skip(kWhiteSpace);
+    }
     token_line_ = line_;
     token_column_ = static_cast<int64_t>(offset_ - line_start_) + 1;
   }
@@ -65,9 +69,12 @@ class TokenPositions {
       line_start_ = offset_;
     }
   }
-  void skip_between() {
+  static constexpr std::string_view kWhiteSpace = " \t\r\n";
+
+  /// Passes comments and these characters.
+  void skip(std::string_view characters) {
     for (;;) {
-      if (offset_ < text_.size() && std::string_view(" \t\r\n,:").find(peek()) != std::string_view::npos) {
+      if (offset_ < text_.size() && characters.find(peek()) != std::string_view::npos) {
         advance();
       } else if (peek() == '/' && peek(1) == '/') {
         while (offset_ < text_.size() && peek() != '\n') advance();
@@ -152,6 +159,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     positions_.next();
     key_ = name;
     key_pending_ = true;
+    separator_ = ':';
     key_place_ = place();
     const JsonNode& object = *open_.back().node;
     if (const JsonNode* earlier = object.find(name)) {
@@ -160,7 +168,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) override {
-    positions_.stop();
+    positions_.stop(separator_);
     problem(key_pending_ ? pointer() : open_.empty() ? "" : open_.back().pointer, explain(error));
     problems_.incomplete = true;
     return false;
@@ -205,6 +213,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   }
   JsonNode& leaf(JsonNode::Kind kind, std::string text) {
     positions_.next();
+    separator_ = ',';
     return add(kind, std::move(text));
   }
   bool open(JsonNode::Kind kind) {
@@ -217,11 +226,13 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     const std::string at = open_.empty() ? "" : pointer();
     JsonNode& node = add(kind, kind == JsonNode::Kind::kObject ? "an object" : "a list");
     open_.push_back({&node, at});
+    separator_ = '\0';
     return true;
   }
   bool close() {
     positions_.next();
     open_.pop_back();
+    separator_ = open_.empty() ? '\0' : ',';
     return true;
   }
 
@@ -231,6 +242,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   std::vector<Open> open_;  // pointers stay valid: a parent's list grows only after its last child is closed
   std::string key_;
   bool key_pending_ = false;  // its value has not come yet
+  char separator_ = '\0';     // that may stand before the next token
   JsonPlace key_place_;
 };
 

@@ -15,8 +15,9 @@ namespace {
 namespace fs = std::filesystem;
 
 bool same_file(const std::string& a, const std::string& b) {
-  std::error_code absent;
-  return fs::weakly_canonical(fs::absolute(a)) == fs::weakly_canonical(fs::absolute(b)) || fs::equivalent(a, b, absent);
+  std::error_code unknown;  // of a pipe's name, for one, which is then empty
+  const fs::path target = fs::weakly_canonical(fs::absolute(a), unknown);
+  return (!target.empty() && target == fs::weakly_canonical(fs::absolute(b), unknown)) || fs::equivalent(a, b, unknown);
 }
 
 }  // namespace

@@ -97,9 +97,11 @@ TEST_CASE("A range takes its ends and no NaN", "[unit]") {
   const CommandResult plan = run_command(plan_command, {"plan", "c.json", "--mfu", "nan"});
   CHECK(plan.code == kUsage);
   CHECK_THAT(plan.err, Contains("--mfu: want a number from 0.001 to 1, got nan"));
-  const CommandResult row = run_command(data_command, {"data", "show", "a.shard", "--row", "-1"});
-  CHECK(row.code == kUsage);
-  CHECK_THAT(row.err, Contains("--row: want a number from 0 to 9223372036854775807, got -1"));
+  for (const std::string row : {"-1", "9223372036854775808", "99999999999999999999999"}) {
+    const CommandResult shown = run_command(data_command, {"data", "show", "a.shard", "--row", row});
+    CHECK(shown.code == kUsage);
+    CHECK_THAT(shown.err, Contains("--row: want a number from 0 to 9223372036854775807, got " + row));
+  }
 }
 
 TEST_CASE("The nearest word is at most two edits away", "[unit]") {

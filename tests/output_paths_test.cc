@@ -2,6 +2,7 @@
 #include "app/output_paths.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -72,6 +73,10 @@ TEST_CASE("An output that is an input, another output or a checkpoint's file is 
   }
   CHECK_NOTHROW(check_outputs({{"--output", absent}, {"--validation-output", ""}}, inputs));
   CHECK_NOTHROW(check_outputs({{"--output", text}}, {}));  // an earlier result may be replaced
+  int pipes[2];
+  REQUIRE(pipe(pipes) == 0);
+  CHECK_NOTHROW(check_outputs({{"--output", absent}}, {{"--input", "/dev/fd/" + std::to_string(pipes[0])}}));
+  for (const int end : pipes) close(end);
   CHECK_THROWS_WITH(check_outputs({{"--output", absent}, {"--validation-output", directory.path("./absent")}}, inputs),
                     Contains("--validation-output") && Contains("is the file of --output"));
   const auto here = std::filesystem::current_path();
