@@ -28,6 +28,13 @@ void check(const PretrainConfig& config, ConfigReport& report) {
   required("/run_directory", config.run_directory.empty(), "\"runs/first\"");
   required("/data/train", config.data.train.empty(), "[\"train.shard\"]");
   required("/data/vocab_file", config.data.vocab_file.empty(), "\"vocab.txt\"");
+  const auto filled = [&](const char* pointer, const std::vector<std::string>& words, const char* want) {
+    if (std::find(words.begin(), words.end(), "") == words.end()) return;
+    report.add(pointer, fmt::format("want {}, got an empty one", want));
+  };
+  filled("/data/train", config.data.train, "names of files");
+  filled("/data/validation", config.data.validation, "names of files");
+  filled("/optimizer/no_decay", config.optimizer.no_decay, "parts of parameters' names");
 
   check_relations("/model", config.model, report);
   check_relations("/optimizer", config.optimizer, report);
