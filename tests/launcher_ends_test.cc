@@ -94,6 +94,17 @@ TEST_CASE("a rank that cannot save is the job's code, not the 75 of those that c
   CHECK(both.err().find("restarting") == std::string::npos);
 }
 
+TEST_CASE("an error file that cannot be read is kept, and one that is a pipe holds nothing up", "[unit]") {
+  const TemporaryDirectory directory;
+  Launcher unreadable(shell({"--nproc-per-node", "1", "--log-dir", directory.path("logs")},
+                            "echo '{\"loss\": NaN}' >$TORCHELASTIC_ERROR_FILE; exit 9"));
+  CHECK(unreadable.wait() == 9);
+  CHECK(json_of(only_file(directory.path("logs"), "0/error.json")).at("exit_code") == 9);
+  CHECK(read_file(only_file(directory.path("logs"), "0/error.json.unread")) == "{\"loss\": NaN}\n");
+  Launcher pipe(shell({"--nproc-per-node", "1"}, "mkfifo $TORCHELASTIC_ERROR_FILE; exit 4"));
+  CHECK(pipe.wait() == 4);
+}
+
 TEST_CASE("ranks that save after another's 75 have --save-timeout, not the time of a failure", "[unit]") {
   const TemporaryDirectory directory;
   const std::string saves = "test $RANK = 0 && exit 75; sleep 1.5; touch " + directory.path("saved") + "; exit 75";

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -24,7 +25,8 @@ constexpr size_t kLongestMessage = 400;         // of what stands on the line
 
 /// What the rank wrote; an empty object when it wrote nothing that can be read.
 Json error_file_content(const std::string& path) {
-  if (path.empty()) return Json::object();
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown)) return Json::object();  // to open a pipe would wait
   try {
     const Json content = parse_bounded_json(read_file(path, kLargestErrorFile), path);
     return content.is_object() ? content : Json::object();
@@ -66,6 +68,13 @@ int64_t time_of(const Json& content, int64_t otherwise) {
   char* end = nullptr;
   const int64_t seconds = std::strtoll(text.c_str(), &end, 10);
   return !text.empty() && *end == '\0' && seconds > 0 ? seconds : otherwise;
+}
+
+/// What cannot be read is the rank's own account all the same.
+void keep_unread(const std::string& path) {
+  std::error_code unknown;
+  const bool there = std::filesystem::is_regular_file(path, unknown) && std::filesystem::file_size(path, unknown) > 0;
+  if (there) std::filesystem::rename(path, path + ".unread", unknown);
 }
 
 void write_quietly(const std::string& path, const std::string& text) {
@@ -144,6 +153,7 @@ std::string one_line(const Failure& failure) {
 
 void complete_error_file(const Failure& failure) {
   Json content = error_file_content(failure.error_file);
+  if (content.empty()) keep_unread(failure.error_file);
   if (!content.contains("message")) {
     const std::string message = failure.signal != 0
                                     ? "Signal " + std::to_string(failure.signal) + " (" + signal_name(failure.signal) +

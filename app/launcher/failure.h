@@ -51,9 +51,9 @@ bool likelier_cause(const Failure& a, const Failure& b);
 std::string one_line(const Failure& failure);
 
 /// Writes or completes the failed rank's error file: its own members stay, and rank, local_rank, host, pid, exit_code,
-/// signal, time, phase and last_collective are added; where the rank wrote no message, one in ErrorHandler's form. Also
-/// copies it to this process' own TORCHELASTIC_ERROR_FILE, as torchrun does. Failures to write are ignored: the job's
-/// end matters more.
+/// signal, time, phase and last_collective are added; where the rank wrote no message, one in ErrorHandler's form. What
+/// cannot be read is renamed to error.json.unread first. Also copies it to this process' own TORCHELASTIC_ERROR_FILE, as
+/// torchrun does. Failures to write are ignored: the job's end matters more.
 void complete_error_file(const Failure& failure);
 
 }  // namespace bert
