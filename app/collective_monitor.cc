@@ -426,6 +426,12 @@ std::string wait_for_ranks(const c10::intrusive_ptr<c10d::Store>& store, const A
       if (pulse.beat != beat) pulse = {beat, now};
       longest = std::max(longest, now - pulse.moved);
     }
+    awaited.waiting();
+    if (now - begin > awaited.longest) {
+      return fmt::format("{}, for whose {} rank {} waits, did not come within {} s: check the log{}",
+                         describe_job_ranks(beats, awaited.job_ranks), awaited.what, here, seconds_of(awaited.longest),
+                         places_of(beats, awaited.job_ranks));
+    }
     if (longest > awaited.timeout) {
       Beats silent = beats;  // those too that have become silent a little later
       std::erase_if(silent, [&](const auto& each) { return now - pulses[each.first].moved < awaited.timeout / 2; });

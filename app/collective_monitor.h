@@ -74,11 +74,13 @@ struct Awaited {
   std::map<int, std::string> keys;  // by the rank that sets it
   std::chrono::milliseconds timeout;
   std::vector<int> job_ranks = {};  // the job's numbers of the ranks, for messages; empty: the same
+  std::chrono::milliseconds longest = std::chrono::hours(24 * 365);
+  std::function<void()> waiting = [] {};  // called now and then; may throw
 };
 
-/// Returns "" when all keys are there. The others may take as long as they need while their heartbeats go on; every
-/// timeout a line on stderr says who is waited for. Otherwise returns whose heartbeats have stood still for the
-/// timeout, and what to check. Throws PeerError when the store does not answer for as long; then it must not be asked
+/// Returns "" when all keys are there. The others may take until `longest` while their heartbeats go on; every timeout a
+/// line on stderr says who is waited for. Otherwise returns who has not come in that time, or whose heartbeats have stood
+/// still for the timeout, and what to check. Throws PeerError when the store does not answer for as long; then it must not be asked
 /// again.
 [[nodiscard]] std::string wait_for_ranks(const c10::intrusive_ptr<c10d::Store>& store, const Awaited& awaited);
 

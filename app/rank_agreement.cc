@@ -13,6 +13,7 @@
 
 #include "app/collective_monitor.h"
 #include "app/exit_codes.h"
+#include "app/stop_signals.h"
 
 namespace bert {
 namespace {
@@ -43,6 +44,15 @@ std::string compare_all(c10d::Store& store, const std::map<int, std::string>& ke
   return verdict.empty() ? kSame : verdict;
 }
 
+/// A rank whose heartbeat goes on may be slow, or hang where no timeout sees it.
+milliseconds patience(milliseconds timeout) { return 10 * timeout; }
+
+/// The run has nothing to save yet.
+void stop_if_asked() {
+  if (StopSignals::arrived())
+    throw Preempted("stopped by a signal before all ranks had compared what they have; nothing was done, run again");
+}
+
 /// Every rank gives `own`; rank 0 compares, and tells all who differs or is absent.
 void expect_same(const ProcessGroupPtr& group, const Subject& subject, const Difference& difference) {
   constexpr milliseconds kLinger(150);  // rank 0 may hold the store: the others read its verdict first
@@ -55,8 +65,12 @@ void expect_same(const ProcessGroupPtr& group, const Subject& subject, const Dif
     if (rank == 0) {
       std::map<int, std::string> keys;
       for (int other = 1; other < get_world_size(group); ++other) keys[other] = prefix + std::to_string(other);
-      const std::string absent =
-          wait_for_ranks(store, {.what = subject.what, .rank = rank, .keys = keys, .timeout = subject.timeout});
+      const std::string absent = wait_for_ranks(store, {.what = subject.what,
+                                                        .rank = rank,
+                                                        .keys = keys,
+                                                        .timeout = subject.timeout,
+                                                        .longest = patience(subject.timeout),
+                                                        .waiting = stop_if_asked});
       verdict = absent.empty() ? compare_all(*store, keys, difference) : kAbsent + absent;
       store->set(verdict_key, verdict);
     } else {
@@ -64,7 +78,9 @@ void expect_same(const ProcessGroupPtr& group, const Subject& subject, const Dif
       const std::string absent = wait_for_ranks(store, {.what = "comparison of every rank's " + subject.what,
                                                         .rank = rank,
                                                         .keys = {{0, verdict_key}},
-                                                        .timeout = subject.timeout});
+                                                        .timeout = subject.timeout,
+                                                        .longest = patience(subject.timeout),
+                                                        .waiting = stop_if_asked});
       verdict = absent.empty() ? store->get_to_str(verdict_key) : kAbsent + absent;
     }
   } catch (const c10::Error& error) {

@@ -10,6 +10,7 @@
 
 #include "app/config.h"
 #include "app/launcher/socket.h"
+#include "app/stop_signals.h"
 #include "tests/rank_processes.h"
 #include "tests/tiny_pretraining.h"
 // Last: it brings Catch2.
@@ -52,6 +53,9 @@ TEST_CASE("a rank that compares its data", "[.rank]") {
   const ProcessGroupPtr group = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
   if (variable("STOPPED").find(variable("RANK")) != std::string::npos) raise(SIGSTOP);
   if (variable("SLOW") == variable("RANK")) std::this_thread::sleep_for(std::chrono::milliseconds(5000));
+  if (variable("HANGS") == variable("RANK")) std::this_thread::sleep_for(std::chrono::hours(1));
+  const StopSignals signals;
+  if (variable("SIGNALLED") == variable("RANK")) raise(SIGTERM);
   const auto compare = [&] {
     expect_same_data(group, {{"train", {.content_checksum = "7", .examples = 3}}}, kTimeout);
   };
@@ -99,6 +103,27 @@ TEST_CASE("A rank that lives may take longer to open its data than the timeout",
     CAPTURE(slow);
     CHECK(run_ranks("a rank that compares its data", 3, {{"INIT", "file://" + directory.path(slow)}, {"SLOW", slow}}) ==
           std::vector<int>(3, 0));
+  }
+}
+
+TEST_CASE("A wait for another rank ends by a signal, and some time also where that rank lives", "[distributed]") {
+  const TemporaryDirectory directory;
+  for (const auto& [signalled, expected] :
+       {std::pair<std::string, std::string>{"0", "stopped by a signal before all ranks had compared what they have"},
+        {"",
+         "rank 1, for whose data rank 0 waits, did not come within 20 s: check the log\n  rank 1: phase starting"}}) {
+    CAPTURE(signalled);
+    std::vector<pid_t> pids;
+    for (int rank = 0; rank < 2; ++rank) {
+      pids.push_back(start_rank("a rank that compares its data", rank, 2,
+                                {{"INIT", "file://" + directory.path("store" + signalled)},
+                                 {"SIGNALLED", signalled},
+                                 {"HANGS", "1"},
+                                 {"EXPECTED", expected}}));
+    }
+    CHECK(wait_for(pids[0]) == 0);
+    kill(pids[1], SIGKILL);
+    CHECK(wait_for(pids[1]) == 1000 + SIGKILL);
   }
 }
 
