@@ -127,12 +127,11 @@ step "$here/vocab.txt" "learning a vocabulary of $tokens word pieces" \
 
 # Held-out examples come from documents of their own. A text that has too few is cut after every 20 sentences.
 examples=(--split-sentences --input "${files[@]}")
-if [ "$bytes" -lt 1000000 ] && [ ! -e "$here/train.shard" ]; then
+documents=$(awk 'NF { if (!inside) ++documents; inside = 1; next } { inside = 0 } END { print documents }' "${files[@]}")
+if [ "$documents" -lt 20 ] && [ ! -e "$here/train.shard" ]; then
+  say "the text has few documents (an empty line ends one): cutting it after every 20 sentences"
   for file in "${files[@]}"; do "$bert" data split <"$file" || exit $?; done >"$here/sentences.new"
-  if [ "$(grep -c '^$' "$here/sentences.new")" -lt 20 ]; then
-    say "the text has few documents (an empty line ends one): cutting it after every 20 sentences"
-    awk 'NF { print; if (++sentences % 20 == 0) print "" }' "$here/sentences.new" >"$here/sentences.txt"
-  fi
+  awk 'NF { print; if (++sentences % 20 == 0) print "" }' "$here/sentences.new" >"$here/sentences.txt"
   rm "$here/sentences.new"
 fi
 [ ! -e "$here/sentences.txt" ] || examples=(--input "$here/sentences.txt")

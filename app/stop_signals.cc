@@ -38,10 +38,13 @@ StopSignals::StopSignals() {
   action.sa_handler = handle;
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
   const sigset_t held = signal_set(kSignals);
-  pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
+  sigset_t before;
+  pthread_sigmask(SIG_UNBLOCK, &held, &before);
+  held_ = sigismember(&before, SIGTERM) == 1;
 }
 
 StopSignals::~StopSignals() {
+  if (held_) return;
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
 }
 

@@ -24,12 +24,14 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   [[nodiscard]] static bool arrived();
-  /// From here on these signals wait for the first object, so that none ends a process that is still being started.
+  /// From here on these signals wait for the first object, so that none ends a process that is still being started. That
+  /// object's handlers then stay for good: a signal that comes twice must not change how the process ends.
   static void hold();
 
  private:
   static constexpr std::array<int, 3> kSignals = {SIGTERM, SIGINT, SIGUSR1};
   std::array<struct sigaction, 3> before_{};
+  bool held_ = false;
 };
 
 }  // namespace bert

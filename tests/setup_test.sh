@@ -89,6 +89,11 @@ kept previous/bert.pt first
 start second 0
 kept previous/bert.pt third
 
+# A text of one sentence a line and without empty lines is cut into documents, whatever its size.
+for i in $(seq 60000); do echo "This is sentence number $i of it."; done >"$work/fourth.txt"
+start fourth 0
+[ "$(grep -c '^$' "$made/sentences.txt")" -eq 3000 ] || { echo "not cut into documents:"; cat "$work/out"; failed=1; }
+
 if command -v python3 >/dev/null; then
   timeout 120 python3 "$root/tests/wheels_test.py" || failed=1
 else

@@ -300,7 +300,13 @@ TEST_CASE("A signal that arrives before LibTorch is loaded ends with 75", "[unit
   };
   for (int i = 0; i < 20000 && !holds_sigterm(); ++i) usleep(500);
   kill(pid, SIGTERM);
-  CHECK(result_of(pid) == kPreempted);
+  // As often as others may pass it on, for less than the two seconds of one wish, also while the process takes itself down.
+  int status = 0;
+  for (int i = 0; waitpid(pid, &status, WNOHANG) == 0; ++i) {
+    usleep(5000);
+    if (i < 200) kill(pid, SIGTERM);
+  }
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == kPreempted));
 }
 
 TEST_CASE("A run that starts from another's checkpoint has its weights, and its moments when asked",
