@@ -205,10 +205,12 @@ int vocab_command(int argc, char** argv) {
       ->check(number_in<int64_t>(6, 1 << 24));
   app.add_option("--output", output, "the vocabulary: one token per line")->required();
   app.add_flag("--allow-fewer", config.allow_fewer, "fewer tokens when the text cannot give so many");
+  app.add_flag("--allow-fewer-characters", config.allow_fewer_characters,
+               "less coverage, by leaving out the rarest characters, where --size has no room for all");
   app.add_flag("--cased", cased, "keep case and accents");
   app.add_option("--character-coverage", config.character_coverage,
                  "share of the text whose characters get tokens; rarer characters become [UNK]")
-      ->check(number_in(0.5, 1.0))
+      ->check(number_in(kLeastCharacterCoverage, 1.0))
       ->capture_default_str();
   app.footer("Example: bert vocab --input book.txt --size 8000 --output vocab.txt");
   if (!parse_command_line(app, argc, argv)) return kOk;
@@ -227,10 +229,25 @@ int vocab_command(int argc, char** argv) {
   fmt::print(stderr, "bert vocab: reading {:.1f} MB\n", 1e-6 * static_cast<double>(bytes));
   WordPieceTrainer trainer(config);
   const int64_t invalid = add_texts(inputs, files, bytes, trainer);
-  if (trainer.words() == 0) throw_no_text(inputs, bytes);
+  if (trainer.words() == 0 && trainer.overlong_words() > 0) {
+    throw DataError(fmt::format(
+        "{}: no word to learn from: all {} are longer than {} characters. Words end at white space and punctuation.",
+        inputs.front(), trainer.overlong_words(), config.tokenizer.max_input_chars_per_word));
+  }
+  if (trainer.words() == 0) throw_no_text({.paths = inputs, .bytes = bytes, .invalid_sequences = invalid});
   if (invalid > 0) fmt::print(stderr, "bert vocab: dropped {} invalid UTF-8 sequences\n", invalid);
+  if (trainer.overlong_words() > 0) {
+    fmt::print(stderr, "bert vocab: left out {} words of more than {} characters\n", trainer.overlong_words(),
+               config.tokenizer.max_input_chars_per_word);
+  }
   fmt::print(stderr, "bert vocab: learning {} tokens from {} different words\n", config.vocab_size, trainer.words());
   const std::vector<std::string> tokens = trainer.train();
+  if (const CharacterStatistics characters = trainer.characters(); characters.in_vocabulary < characters.in_text) {
+    fmt::print(
+        stderr,
+        "bert vocab: left out the {} rarest of {} characters, {:.2g} % of the text: words with them become [UNK]\n",
+        characters.in_text - characters.in_vocabulary, characters.in_text, 100 * (1 - characters.coverage));
+  }
   for (const std::string& token : tokens) file.write(token + "\n");
   file.commit();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;

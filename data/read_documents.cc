@@ -172,7 +172,9 @@ Corpus read_documents(const std::vector<std::string>& paths, const Tokenizer& to
     if (options.progress) options.progress(done_bytes, all_bytes);
   }
   Corpus corpus = reader.finish(all_bytes);
-  if (corpus.documents.empty()) throw_no_text(paths, all_bytes);
+  if (corpus.documents.empty()) {
+    throw_no_text({.paths = paths, .bytes = all_bytes, .invalid_sequences = corpus.statistics.invalid_sequences});
+  }
   return corpus;
 }
 

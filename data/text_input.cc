@@ -59,9 +59,16 @@ void check_share_of_invalid(const std::string& name, std::string_view text, int6
                   invalid, bytes, kBytesOfEach));
 }
 
-void throw_no_text(const std::vector<std::string>& paths, int64_t bytes) {
-  throw DataError(fmt::format("{}: no text: nothing but white space in {} file(s), {} bytes",
-                              paths.empty() ? "no input" : paths.front(), paths.size(), bytes));
+void throw_no_text(const NoText& read) {
+  if (read.paths.empty()) throw DataError("no text: no file is named");
+  std::string name = read.paths.front();
+  if (read.paths.size() > 1) name += fmt::format(" and {} more", read.paths.size() - 1);
+  std::string why = "0 bytes";
+  if (read.bytes > 0) {
+    why = fmt::format("{} bytes of {}white space and control characters", read.bytes,
+                      read.invalid_sequences > 0 ? "invalid UTF-8, " : "");
+  }
+  throw DataError(fmt::format("{}: no text: {}. Name a file with text in UTF-8.", name, why));
 }
 
 }  // namespace bert

@@ -17,7 +17,14 @@ void check_is_plain_text(const std::string& name, std::string_view text);
 /// European languages are invalid, in binary files about forty.
 void check_share_of_invalid(const std::string& name, std::string_view text, int64_t invalid);
 
-/// Throws DataError: the files `paths`, of so many bytes, have nothing to read.
-[[noreturn]] void throw_no_text(const std::vector<std::string>& paths, int64_t bytes);
+/// What was read of files that have no text.
+struct NoText {
+  std::vector<std::string> paths;
+  int64_t bytes = 0;              // of all
+  int64_t invalid_sequences = 0;  // of UTF-8, in all
+};
+
+/// Throws DataError: why there is nothing to read.
+[[noreturn]] void throw_no_text(const NoText& read);
 
 }  // namespace bert

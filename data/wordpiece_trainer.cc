@@ -5,6 +5,8 @@
 #include <sentencepiece_trainer.h>
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <map>
 #include <unordered_set>
 #include <utility>
@@ -18,6 +20,7 @@ namespace {
 
 constexpr std::string_view kWordBegin = "\xE2\x96\x81";  // U+2581, which sentencepiece puts where a word begins
 constexpr int64_t kSentencePieceMeta = 3;                // <unk> <s> </s>
+constexpr const char* kSpecialTokens[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 
 using Count = std::pair<std::string, int64_t>;
 
@@ -43,6 +46,39 @@ bool can_continue(std::string_view character) {
   return FoldTable::shared(false)[decode_utf8(character).value].kind == CharacterKind::kLetter;
 }
 
+// Note [Characters of sentencepiece]
+// sentencepiece takes U+2581 for a word's beginning and skips whatever has U+2585, its sign of the unknown. To BERT both
+// are letters. So sentencepiece sees characters of private use in their place, which the text does not have.
+class StandIns {
+ public:
+  explicit StandIns(const std::unordered_set<std::string_view>& taken) {
+    char32_t candidate = 0xF0000;  // plane 15 has 65,534 characters of private use
+    for (const std::string_view reserved : {kWordBegin, std::string_view("\xE2\x96\x85")}) {
+      std::string stand_in;
+      do {
+        stand_in.clear();
+        append_utf8(candidate++, stand_in);
+      } while (taken.contains(stand_in));
+      pairs_.emplace_back(reserved, std::move(stand_in));
+    }
+  }
+
+  void put(std::string& word) const {
+    for (const auto& [reserved, stand_in] : pairs_) replace_all(word, reserved, stand_in);
+  }
+  void take_back(std::string& piece) const {
+    for (const auto& [reserved, stand_in] : pairs_) replace_all(piece, stand_in, reserved);
+  }
+
+ private:
+  static void replace_all(std::string& text, std::string_view from, std::string_view to) {
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+      text.replace(at, from.size(), to);
+  }
+
+  std::vector<std::pair<std::string_view, std::string>> pairs_;
+};
+
 /// Words as sentencepiece reads them in its tsv format: word, tab, count.
 class WordLines : public sentencepiece::SentenceIterator {
  public:
@@ -63,7 +99,10 @@ WordPieceTrainer::WordPieceTrainer(const WordPieceTrainerConfig& config) : confi
 
 int64_t WordPieceTrainer::add(std::string_view text) {
   return BasicTokenizer(config_.tokenizer).for_each_word<false>(text, [this](const Word& word) {
-    if (word.overlong) return;
+    if (word.overlong) {
+      ++overlong_words_;
+      return;
+    }
     const auto found = words_.find(word.text);
     if (found != words_.end()) {
       ++found->second;
@@ -73,7 +112,7 @@ int64_t WordPieceTrainer::add(std::string_view text) {
   });
 }
 
-std::vector<std::string> WordPieceTrainer::covered_characters() const {
+WordPieceTrainer::ChosenCharacters WordPieceTrainer::choose_characters(const WordPieceTrainerConfig& config) const {
   std::unordered_map<std::string, int64_t, Hash, std::equal_to<>> counts;
   int64_t total = 0;
   for (const auto& [word, count] : words_) {
@@ -86,27 +125,35 @@ std::vector<std::string> WordPieceTrainer::covered_characters() const {
   }
   std::vector<Count> sorted(counts.begin(), counts.end());
   sort_by_count(sorted);
-  std::vector<std::string> characters;
-  int64_t covered = 0;
+  ChosenCharacters chosen;
+  int64_t covered = 0, tokens = std::size(kSpecialTokens);
   for (const auto& [character, count] : sorted) {
-    if (static_cast<double>(covered) >= config_.character_coverage * static_cast<double>(total)) break;
-    characters.push_back(character);
+    if (static_cast<double>(covered) >= config.character_coverage * static_cast<double>(total)) break;
+    tokens += can_continue(character) ? 2 : 1;
+    if (config.allow_fewer_characters && tokens > config.vocab_size) break;
+    chosen.characters.push_back(character);
     covered += count;
   }
-  return characters;
+  chosen.statistics = {.in_text = static_cast<int64_t>(sorted.size()),
+                       .in_vocabulary = static_cast<int64_t>(chosen.characters.size()),
+                       .coverage = total == 0 ? 1 : static_cast<double>(covered) / static_cast<double>(total)};
+  return chosen;
 }
 
 std::vector<std::string> WordPieceTrainer::learn_pieces(const std::vector<std::string>& characters) const {
   const std::unordered_set<std::string_view> known(characters.begin(), characters.end());
+  const StandIns stand_ins(known);
   std::vector<Count> words;
   for (const auto& [word, count] : words_) {
-    bool usable = word.find(kWordBegin) == std::string::npos;
+    bool usable = true;
     size_t length = 0;
     for_each_character(word, [&](std::string_view character) {
       usable = usable && known.contains(character);
       ++length;
     });
-    if (usable && length > 1) words.emplace_back(word, count);
+    if (!usable || length < 2) continue;
+    words.emplace_back(word, count);
+    stand_ins.put(words.back().first);
   }
   if (words.empty()) return {};
   sort_by_count(words);
@@ -135,12 +182,10 @@ std::vector<std::string> WordPieceTrainer::learn_pieces(const std::vector<std::s
   if (!loaded.ok()) throw DataError(fmt::format("sentencepiece cannot read its own model: {}", loaded.ToString()));
   std::vector<std::string> pieces;
   for (int id = static_cast<int>(kSentencePieceMeta); id < model.GetPieceSize(); ++id) {
-    std::string_view piece = model.IdToPiece(id);
-    if (piece.starts_with(kWordBegin)) {
-      pieces.emplace_back(piece.substr(kWordBegin.size()));
-    } else {
-      pieces.push_back("##" + std::string(piece));
-    }
+    const std::string_view piece = model.IdToPiece(id);
+    pieces.push_back(piece.starts_with(kWordBegin) ? std::string(piece.substr(kWordBegin.size()))
+                                                   : "##" + std::string(piece));
+    stand_ins.take_back(pieces.back());
   }
   return pieces;
 }
@@ -152,18 +197,23 @@ std::vector<std::string> WordPieceTrainer::train() const {
   const auto append = [&](const std::string& token) {
     if (!token.empty() && token != "##" && seen.insert(token).second) tokens.push_back(token);
   };
-  for (const char* special : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) append(special);
+  for (const char* special : kSpecialTokens) append(special);
   const size_t special_tokens = tokens.size();
-  const std::vector<std::string> characters = covered_characters();
+  const std::vector<std::string> characters = choose_characters(config_).characters;
   for (const std::string& character : characters) append(character);
   for (const std::string& character : characters) {
     if (can_continue(character)) append("##" + character);
   }
   if (tokens.size() > size) {
+    WordPieceTrainerConfig fitting = config_;
+    fitting.allow_fewer_characters = true;
+    constexpr double kDigits = 1e4;  // rounded down, so that it fits
+    const double coverage = std::floor(kDigits * choose_characters(fitting).statistics.coverage) / kDigits;
     throw DataError(fmt::format(
-        "{} tokens are too few: the {} characters of the text and the special tokens take {}. Ask for more tokens, or "
-        "for a character coverage below {}.",
-        size, characters.size(), tokens.size(), config_.character_coverage));
+        "{} tokens are too few: the {} characters of the text and the special tokens take {}. Ask for more tokens{}.",
+        size, characters.size(), tokens.size(),
+        coverage < kLeastCharacterCoverage ? ""
+                                           : fmt::format(", or for a character coverage of at most {}", coverage)));
   }
   for (const std::string& piece : learn_pieces(characters)) append(piece);
   if (tokens.size() < size && (!config_.allow_fewer || tokens.size() == special_tokens)) {

@@ -19,9 +19,19 @@ namespace bert {
 /// What decides which vocabulary comes out.
 struct WordPieceTrainerConfig {
   int64_t vocab_size = 30522;
-  TokenizerConfig tokenizer = {};      // the one that will read the vocabulary
-  double character_coverage = 0.9999;  // share of the text whose characters are in the vocabulary
-  bool allow_fewer = false;            // a text that cannot give vocab_size tokens gives what it has
+  TokenizerConfig tokenizer = {};       // the one that will read the vocabulary
+  double character_coverage = 0.9999;   // share of the text whose characters are in the vocabulary
+  bool allow_fewer = false;             // a text that cannot give vocab_size tokens gives what it has
+  bool allow_fewer_characters = false;  // where vocab_size has no room for those characters, the rarest stay out
+};
+
+inline constexpr double kLeastCharacterCoverage = 0.5;
+
+/// Which characters of the text are in the vocabulary.
+struct CharacterStatistics {
+  int64_t in_text = 0;        // different ones
+  int64_t in_vocabulary = 0;  // of those, the most frequent
+  double coverage = 1;        // share of the text that they are
 };
 
 /// Counts words and learns pieces of them. The same words and options give the same vocabulary.
@@ -36,10 +46,16 @@ class WordPieceTrainer {
   /// How many different words were counted.
   [[nodiscard]] size_t words() const { return words_.size(); }
 
+  /// How many words were left out because the tokenizer makes [UNK] of words so long.
+  [[nodiscard]] int64_t overlong_words() const { return overlong_words_; }
+
+  /// Of the vocabulary that train() gives.
+  [[nodiscard]] CharacterStatistics characters() const { return choose_characters(config_).statistics; }
+
   /// Exactly vocab_size tokens (at most, with allow_fewer): [PAD] [UNK] [CLS] [SEP] [MASK], the characters by
   /// frequency, each also as ##continuation where it can be one, then pieces of words in the order in which they were
   /// learnt. Throws DataError when the text cannot give that many, when it has no words, or when the characters alone
-  /// are more.
+  /// are more (without allow_fewer_characters).
   [[nodiscard]] std::vector<std::string> train() const;
 
  private:
@@ -47,11 +63,16 @@ class WordPieceTrainer {
     using is_transparent = void;
   };
 
-  [[nodiscard]] std::vector<std::string> covered_characters() const;
+  struct ChosenCharacters {
+    std::vector<std::string> characters;  // most frequent first
+    CharacterStatistics statistics;
+  };
+  [[nodiscard]] ChosenCharacters choose_characters(const WordPieceTrainerConfig& config) const;
   [[nodiscard]] std::vector<std::string> learn_pieces(const std::vector<std::string>& characters) const;
 
   WordPieceTrainerConfig config_;
   std::unordered_map<std::string, int64_t, Hash, std::equal_to<>> words_;
+  int64_t overlong_words_ = 0;
 };
 
 }  // namespace bert

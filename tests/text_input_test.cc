@@ -102,13 +102,31 @@ TEST_CASE("Damaged places are dropped, counted and told", "[unit][text_input]") 
 
 TEST_CASE("A file without text, and what is no file, are told with their names", "[unit][text_input]") {
   const Files files;
-  for (const std::string content : {"", " \n\t\n"}) {
-    std::ofstream(files.text, std::ios::binary) << content;
-    const CommandResult result =
-        run_command(vocab_command, {"vocab", "--input", files.text, "--size", "9", "--output", files.output});
-    CHECK(result.code == kBadData);
-    CHECK_THAT(result.err, Contains(files.text + ": no text: nothing but white space in 1 file(s)"));
+  const std::string blank = " bytes of white space and control characters.",
+                    invalid = " bytes of invalid UTF-8, white space and control characters.";
+  for (const auto& [content, why] :
+       std::vector<std::pair<std::string, std::string>>{{"", "0 bytes."},
+                                                        {" \n\t\n", "4" + blank},
+                                                        {"\0\0 \x1B\n"s, "5" + blank},
+                                                        {"\xFF\xC3 \xFE\n", "5" + invalid}}) {
+    const std::vector<CommandResult> results = files.read(content);
+    for (size_t i = 0; i < 3; ++i) {
+      INFO(results[i].err);
+      CHECK(results[i].code == kBadData);
+      CHECK_THAT(results[i].err, Contains(files.text + ": no text: " + why + " Name a file with text in UTF-8."));
+    }
+    CHECK_FALSE(std::filesystem::exists(files.output));
   }
+  std::ofstream(files.directory.path("empty")).flush();
+  std::ofstream(files.text) << "\n";
+  const CommandResult two = run_command(vocab_command, {"vocab", "--input", files.text, files.directory.path("empty"),
+                                                        "--size", "9", "--output", files.output});
+  CHECK_THAT(two.err, Contains(files.text + " and 1 more: no text: 1 bytes of white space"));
+  std::ofstream(files.text) << std::string(201, 'a') << ' ' << std::string(300, 'b') << '\n';
+  const CommandResult overlong =
+      run_command(vocab_command, {"vocab", "--input", files.text, "--size", "9", "--output", files.output});
+  CHECK(overlong.code == kBadData);
+  CHECK_THAT(overlong.err, Contains("no word to learn from: all 2 are longer than 200 characters"));
   const auto vocab = [&](const std::string& input) {
     return run_command(vocab_command, {"vocab", "--input", input, "--size", "9", "--output", files.output});
   };

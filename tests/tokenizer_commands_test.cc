@@ -137,4 +137,21 @@ TEST_CASE("bert vocab says what it reads, learns and writes", "[unit]") {
                              Contains("from 2 different words") && Contains("wrote " + directory.path("vocab.txt")));
 }
 
+TEST_CASE("bert vocab leaves out characters where it may, and words that are too long, and says so", "[unit]") {
+  const TemporaryDirectory directory;
+  write_file(directory.path("a.txt"), "\u4E00\u4E00\u4E00 \u4E01\u4E01 \u4E02 " + std::string(201, 'a') + "\n");
+  const std::vector<std::string> arguments = {"vocab", "--input",  directory.path("a.txt"),    "--size",
+                                              "7",     "--output", directory.path("vocab.txt")};
+  CHECK_THAT(testing::run_command(vocab_command, arguments).err,
+             Contains("or for a character coverage of at most 0.8333."));
+  std::vector<std::string> fewer = arguments;
+  fewer.emplace_back("--allow-fewer-characters");
+  const testing::CommandResult result = testing::run_command(vocab_command, fewer);
+  CHECK(result.code == kOk);
+  CHECK_THAT(result.err,
+             Contains("left out the 1 rarest of 3 characters, 17 % of the text: words with them become [UNK]") &&
+                 Contains("left out 1 words of more than 200 characters"));
+  CHECK(read_file(directory.path("vocab.txt")) == "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n\u4E00\n\u4E01\n");
+}
+
 }  // namespace bert
