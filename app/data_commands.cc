@@ -94,9 +94,9 @@ struct CreateOptions {
   TokenizerConfig tokenizer;
 };
 
-ShardManifest write_shard(const std::string& path, const std::vector<TokenizedDocument>& documents,
-                          const Tokenizer& tokenizer, const CreateOptions& options, const PretrainingDataConfig& config,
-                          Percentage& percentage) {
+/// What became of the shard at `path`, for the summary.
+Json write_shard(const std::string& path, const std::vector<TokenizedDocument>& documents, const Tokenizer& tokenizer,
+                 const CreateOptions& options, const PretrainingDataConfig& config, Percentage& percentage) {
   ParameterList list;
   PretrainingDataConfig::visit_fields(config, list);
   TokenizerConfig::visit_fields(options.tokenizer, list);
@@ -109,8 +109,25 @@ ShardManifest write_shard(const std::string& path, const std::vector<TokenizedDo
                             .parameters = list.parameters});
   const auto examples =
       create_examples(documents, tokenizer, config, [&](double share) { percentage.update("making examples", share); });
-  for (const PretrainingExample& example : examples) writer.add(example);
-  return writer.commit();
+  int64_t without_masks = 0;  // Google's script makes such examples too
+  for (const PretrainingExample& example : examples) {
+    writer.add(example);
+    without_masks += example.masked_ids.empty();
+  }
+  if (without_masks > 0) {
+    const std::string why = fmt::format(
+        "{}: {} of {} examples have no masked token: {}", path, without_masks, examples.size(),
+        config.do_whole_word_mask
+            ? fmt::format("each word of them has more pieces than may be masked; raise --max-predictions-per-seq ({}) "
+                          "or --masked-lm-prob ({})",
+                          config.max_predictions_per_seq, config.masked_lm_prob)
+            : "they have nothing but special tokens");
+    if (without_masks == static_cast<int64_t>(examples.size())) throw DataError(why);
+    fmt::print(stderr, "bert data create: {}\n", why);
+  }
+  Json summary = manifest_json(writer.commit());
+  summary["examples_without_masks"] = without_masks;
+  return summary;
 }
 
 int create(int argc, char** argv) {
@@ -171,13 +188,11 @@ int create(int argc, char** argv) {
         hold_out(corpus.documents, options.validation_share, static_cast<uint64_t>(options.examples.random_seed));
     PretrainingDataConfig once = options.examples;
     once.dupe_factor = 1;
-    validation_summary =
-        manifest_json(write_shard(options.validation_output, held_out, *tokenizer, options, once, percentage));
+    validation_summary = write_shard(options.validation_output, held_out, *tokenizer, options, once, percentage);
     validation_summary["documents"] = held_out.size();
     validation_summary["output"] = options.validation_output;
   }
-  summary.update(
-      manifest_json(write_shard(options.output, corpus.documents, *tokenizer, options, options.examples, percentage)));
+  summary.update(write_shard(options.output, corpus.documents, *tokenizer, options, options.examples, percentage));
   summary["output"] = options.output;
   if (!validation_summary.is_null()) summary["validation"] = validation_summary;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
@@ -221,7 +236,9 @@ int verify(int argc, char** argv) {
       ++shards;
       try {
         const Shard shard(file);
-        shard.verify();
+        Percentage percentage;
+        const std::string phase = "verifying " + file;
+        shard.verify([&](double share) { percentage.update(phase, share); });
         Json line = {{"path", file}, {"ok", true}};
         line.update(manifest_json(shard.manifest()));
         print_line(line);
@@ -290,7 +307,9 @@ int stats(int argc, char** argv) {
   const int64_t width = (shards.longest_row() + kBins - 1) / kBins;
   std::array<int64_t, kBins> histogram{};
   int64_t tokens = 0, masked = 0, random_next = 0;
+  Percentage percentage;
   for (int64_t i = 0; i < shards.size(); ++i) {
+    percentage.update("counting", static_cast<double>(i + 1) / static_cast<double>(shards.size()));
     const ShardRow row = shards.row(i);
     tokens += row.length;
     masked += row.num_masked;

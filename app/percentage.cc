@@ -6,15 +6,25 @@
 
 namespace bert {
 
-void Percentage::update(const char* phase, double share) {
-  const int percent = static_cast<int>(100 * share);
+namespace {
+
+constexpr int kAll = 100;
+
+}  // namespace
+
+Percentage::~Percentage() {
+  if (percent_ >= 0 && percent_ < kAll && isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);
+}
+
+void Percentage::update(std::string_view phase, double share) {
+  const int percent = static_cast<int>(kAll * share);
   if (phase == phase_ && percent == percent_) return;
   phase_ = phase;
   percent_ = percent;
   if (isatty(STDERR_FILENO) != 0) {
-    std::fprintf(stderr, "\r%s: %d %%%s", phase, percent, percent == 100 ? "\n" : " ");
-  } else if (percent == 100) {
-    std::fprintf(stderr, "%s: done\n", phase);
+    std::fprintf(stderr, "\r%s: %d %%%s", phase_.c_str(), percent, percent == kAll ? "\n" : " ");
+  } else if (percent == kAll) {
+    std::fprintf(stderr, "%s: done\n", phase_.c_str());
   }
 }
 

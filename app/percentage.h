@@ -1,6 +1,7 @@
 // Progress of a phase that knows how much there is to do.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace bert {
@@ -8,11 +9,17 @@ namespace bert {
 /// "reading: 42 %" on stderr: rewritten in place on a terminal, otherwise one line at the end of each phase.
 class Percentage {
  public:
+  Percentage() = default;
+  /// Ends the line of a phase that did not come to its end: a message follows.
+  ~Percentage();
+  Percentage(const Percentage&) = delete;
+  Percentage& operator=(const Percentage&) = delete;
+
   /// `share` of `phase` is done, in [0, 1].
-  void update(const char* phase, double share);
+  void update(std::string_view phase, double share);
 
  private:
-  std::string_view phase_;
+  std::string phase_;
   int percent_ = -1;
 };
 

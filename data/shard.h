@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -113,8 +114,9 @@ class Shard {
   [[nodiscard]] ShardRow row(int64_t index) const;
   /// The size of a row in the file, without a look at the row. Throws std::out_of_range.
   [[nodiscard]] int64_t bytes_of_row(int64_t index) const;
-  /// Reads every byte. Throws DataError with the byte at the first thing that is wrong.
-  void verify() const;
+  /// Reads every byte. `progress` may be empty; it is told the share done, 0 to 1. Throws DataError with the byte at the
+  /// first thing that is wrong.
+  void verify(const std::function<void(double)>& progress = {}) const;
 
  private:
   std::string path_;

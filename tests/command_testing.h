@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "app/exit_codes.h"
@@ -73,6 +75,26 @@ inline CommandResult run_command(Command command, const std::vector<std::string>
   const TemporaryDirectory directory;
   std::ofstream(directory.path("in"), std::ios::binary) << input;
   return run_command_from(directory.path("in"), command, arguments);
+}
+
+/// What `work` writes to standard error where that is a terminal.
+template <class Work>
+std::string on_terminal(Work&& work) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (terminal < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0) return "there is no terminal to be had";
+  std::string seen;
+  {
+    std::jthread reader;
+    const Redirection err(STDERR_FILENO, ::ptsname(terminal), O_WRONLY | O_NOCTTY);
+    reader = std::jthread([&] {  // ends when the other side is closed
+      char buffer[4096];
+      for (ssize_t got; (got = ::read(terminal, buffer, sizeof buffer)) > 0;)
+        seen.append(buffer, static_cast<size_t>(got));
+    });
+    work();
+  }
+  ::close(terminal);
+  return seen;
 }
 
 }  // namespace bert::testing

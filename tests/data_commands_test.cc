@@ -1,5 +1,7 @@
 #include "app/data_commands.h"
 
+#include <fmt/format.h>
+
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -98,6 +100,65 @@ TEST_CASE("bert data create is the same whatever the threads, and follows its fl
   CHECK(create({"--cased"}) == create({"--do-lower-case=false"}));
   CHECK(create({"--cased"}) != one);
   CHECK(create({"--split-sentences"}) != one);
+}
+
+TEST_CASE("Examples without a masked token are counted and told, and a shard of nothing else is refused",
+          "[unit][data_commands]") {
+  const Files files;
+  // Every example has words of one piece and of two. With one token to mask, only the former can be masked whole.
+  const auto create = [&](const std::string& flag) {
+    return testing::run_command(
+        data_command, {"data", "create", "--input", files.text, "--vocab", files.vocab, "--output", files.shard,
+                       "--max-seq-length=8", "--max-predictions-per-seq=1", "--dupe-factor=10", flag});
+  };
+  testing::CommandResult result = create("--cased");
+  CHECK(json::parse(result.out)["examples_without_masks"] == 0);
+  CHECK_THAT(result.err, !Contains("no masked token"));
+
+  // Google's script leaves such an example as it is, too.
+  std::ofstream(files.text) << "dogs\n\ndogs\n\nthe\n\nthe\n";
+  result = create("--do-whole-word-mask");
+  const json summary = json::parse(result.out);
+  const PretrainingShards shards({files.shard});
+  int64_t without = 0;
+  for (int64_t i = 0; i < shards.size(); ++i) without += shards.row(i).num_masked == 0;
+  CHECK(without > 0);
+  CHECK(summary["examples_without_masks"] == without);
+  CHECK_THAT(result.err, Contains(fmt::format("{}: {} of {} examples have no masked token: each word of them has more "
+                                              "pieces than may be masked; raise --max-predictions-per-seq (1)",
+                                              files.shard, without, shards.size())));
+
+  std::filesystem::remove(files.shard);
+  std::ofstream(files.text) << "dogs\n\ndogs\n";
+  result = create("--do-whole-word-mask");
+  CHECK(result.code == kBadData);
+  CHECK_THAT(result.err, Contains("20 of 20 examples have no masked token"));
+  CHECK_FALSE(std::filesystem::exists(files.shard));
+  std::ofstream(files.text) << "[SEP] [SEP]\n\n[CLS]\n";
+  result = create("--match-special-tokens");
+  CHECK(result.code == kBadData);
+  CHECK_THAT(result.err, Contains("examples have no masked token: they have nothing but special tokens"));
+}
+
+TEST_CASE("bert data verify and stats show how far they are", "[unit][data_commands]") {
+  const Files files;
+  data({"create", "--input", files.text, "--vocab", files.vocab, "--output", files.shard, "--max-seq-length", "24"});
+  const testing::CommandResult verified = testing::run_command(data_command, {"data", "verify", files.shard});
+  CHECK(verified.err == "verifying " + files.shard + ": done\n");
+  CHECK(testing::run_command(data_command, {"data", "stats", files.shard}).err == "counting: done\n");
+
+  const std::string copy = files.directory.path("copy.shard");
+  std::string bytes = read_file(files.shard);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
+  std::ofstream(copy, std::ios::binary) << bytes;
+  const std::string whole = testing::on_terminal([&] { data({"verify", files.shard}); });
+  CHECK_THAT(whole, Contains("\rverifying " + files.shard + ": 40 % "));
+  CHECK(whole.ends_with("\rverifying " + files.shard + ": 100 %\r\n"));
+  // The message of a damaged one begins a line of its own.
+  const std::string damaged = testing::on_terminal([&] { CHECK_THROWS_AS(data({"verify", copy}), DataError); });
+  CHECK_THAT(damaged, Contains("\rverifying " + copy + ": 10 % ") && !Contains("100 %"));
+  CHECK(damaged.ends_with(" % \r\n"));
+  CHECK_THAT(testing::on_terminal([&] { data({"stats", files.shard}); }), Contains("\rcounting: 50 % "));
 }
 
 TEST_CASE("bert data split keeps documents apart", "[unit][data_commands]") {
