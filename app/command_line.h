@@ -10,9 +10,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "app/exit_codes.h"
+#include "app/underflow.h"
 
 namespace bert {
 
@@ -53,7 +55,10 @@ CLI::Validator number_in(Number low, Number high) {
             errno = 0;  // a number that does not fit comes back as the nearest one that does
             const bool inside =
                 CLI::detail::lexical_cast(text, value) && errno != ERANGE && value >= low && value <= high;
-            return inside ? std::string() : fmt::format("want a number {}, got {}", range, text);
+            if (!inside) return fmt::format("want a number {}, got {}", range, text);
+            if (std::is_floating_point_v<Number> && underflows(text, static_cast<double>(value)))
+              return fmt::format("want a number {}, got {}, which does not fit a double", range, text);
+            return std::string();
           },
           range};
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "app/bounded_json.h"
+#include "app/underflow.h"
 
 namespace bert {
 namespace {
@@ -31,17 +32,18 @@ class TokenPositions {
     skip(" \t\r\n,:");
     token_line_ = line_;
     token_column_ = static_cast<int64_t>(offset_ - line_start_) + 1;
+    token_start_ = offset_;
     const char first = peek();
     if (first == '"') {
       for (advance(); offset_ < text_.size() && peek() != '"'; advance()) {
         if (peek() == '\\') advance();
       }
       advance();
-    } else if (std::string_view("{}[]").find(first) != std::string_view::npos) {
-      advance();
+    } else if (first == '-' || is_digit(first)) {
+      pass_number();
     } else {
-      while (offset_ < text_.size() && std::string_view(" \t\r\n,:{}[]/\"").find(peek()) == std::string_view::npos)
-        advance();
+      const size_t bytes = first == 'f' ? 5 : first == 't' || first == 'n' ? 4 : 1;  // false, true, null, {}[]
+      for (size_t i = 0; i < bytes; ++i) advance();
     }
   }
   /// Moves to what stands where a token should be, without passing it; `separator` may precede it, once.
@@ -53,6 +55,15 @@ class TokenPositions {
     }
     token_line_ = line_;
     token_column_ = static_cast<int64_t>(offset_ - line_start_) + 1;
+  }
+
+  /// After next(): what stands at that token where more follows it directly, as in 010, whose 0 is a number to the
+  /// parser; otherwise empty.
+  [[nodiscard]] std::string run_on() const {
+    if (offset_ >= text_.size() || ends_value(peek())) return "";
+    size_t end = offset_;
+    while (end < text_.size() && !ends_value(text_[end])) ++end;
+    return std::string(text_.substr(token_start_, end - token_start_));
   }
 
   [[nodiscard]] int64_t line() const { return token_line_; }
@@ -70,8 +81,32 @@ class TokenPositions {
     }
   }
   static constexpr std::string_view kWhiteSpace = " \t\r\n";
+  static bool ends_value(char c) { return std::string_view(" \t\r\n,:{}[]/\"").find(c) != std::string_view::npos; }
+  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-  /// Passes comments and these characters.
+  /// RFC 8259, section 6. The parser has found a number here.
+  void pass_number() {
+    const auto pass_digits = [&] {
+      while (is_digit(peek())) advance();
+    };
+    if (peek() == '-') advance();
+    if (peek() == '0') {
+      advance();
+    } else {
+      pass_digits();
+    }
+    if (peek() == '.') {
+      advance();
+      pass_digits();
+    }
+    if (peek() == 'e' || peek() == 'E') {
+      advance();
+      if (peek() == '+' || peek() == '-') advance();
+      pass_digits();
+    }
+  }
+
+  /// Passes comments that end, and these characters.
   void skip(std::string_view characters) {
     for (;;) {
       if (offset_ < text_.size() && characters.find(peek()) != std::string_view::npos) {
@@ -79,9 +114,9 @@ class TokenPositions {
       } else if (peek() == '/' && peek(1) == '/') {
         while (offset_ < text_.size() && peek() != '\n') advance();
       } else if (peek() == '/' && peek(1) == '*') {
-        advance(), advance();
-        while (offset_ < text_.size() && !(peek() == '*' && peek(1) == '/')) advance();
-        advance(), advance();
+        const size_t end = text_.find("*/", offset_ + 2);
+        if (end == std::string_view::npos) return;
+        while (offset_ < end + 2) advance();
       } else {
         return;
       }
@@ -90,6 +125,7 @@ class TokenPositions {
 
   std::string_view text_;
   size_t offset_ = 0, line_start_ = 0;
+  size_t token_start_ = 0;  // of what next() passed
   int64_t line_ = 1, token_line_ = 1, token_column_ = 1;
 };
 
@@ -140,9 +176,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool number_float(number_float_t value, const string_t& text) override {
     const bool whole = text.find_first_of(".eE") == std::string::npos;  // an integer beyond uint64 comes as a float
     JsonNode& node = leaf(whole ? JsonNode::Kind::kInteger : JsonNode::Kind::kNumber, text);
-    const bool underflow =
-        value == 0 && text.substr(0, text.find_first_of("eE")).find_first_of("123456789") != std::string::npos;
-    node.fits = !whole && !underflow;
+    node.fits = !whole && !underflows(text, value);
     node.number = value;
     return true;
   }
@@ -157,6 +191,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
     positions_.next();
+    after_value_ = false;
     key_ = name;
     key_pending_ = true;
     separator_ = ':';
@@ -168,9 +203,17 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) override {
+    problems_.incomplete = true;
+    if (const std::string text = after_value_ ? positions_.run_on() : ""; !text.empty()) {
+      problem(last_pointer(),
+              (is_number_with_leading_zero(text) ? "syntax error: a number does not begin with 0 and another digit: "
+                                                 : "syntax error: this is no value of JSON: ") +
+                  as_text(shorten(text)));
+      drop_last();
+      return false;
+    }
     positions_.stop(separator_);
     problem(key_pending_ ? pointer() : open_.empty() ? "" : open_.back().pointer, explain(error));
-    problems_.incomplete = true;
     return false;
   }
 
@@ -181,6 +224,31 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   };
 
   [[nodiscard]] JsonPlace place() const { return {source_, positions_.line(), positions_.column()}; }
+
+  static bool is_number_with_leading_zero(std::string_view text) {
+    if (text.starts_with('-')) text.remove_prefix(1);
+    return text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
+  }
+
+  /// Of the value that was read last, a leaf.
+  [[nodiscard]] std::string last_pointer() const {
+    if (open_.empty()) return "";
+    const Open& parent = open_.back();
+    if (parent.node->kind == JsonNode::Kind::kArray)
+      return parent.pointer + "/" + std::to_string(parent.node->items.size() - 1);
+    return pointer();
+  }
+
+  /// What was read last, a leaf, is not what the text says.
+  void drop_last() {
+    if (open_.empty()) return;
+    JsonNode& parent = *open_.back().node;
+    if (parent.kind == JsonNode::Kind::kArray) {
+      parent.items.pop_back();
+    } else {
+      parent.members.pop_back();
+    }
+  }
 
   [[nodiscard]] std::string pointer() const {
     const Open& parent = open_.back();
@@ -214,6 +282,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   JsonNode& leaf(JsonNode::Kind kind, std::string text) {
     positions_.next();
     separator_ = ',';
+    after_value_ = kind != JsonNode::Kind::kString;
     return add(kind, std::move(text));
   }
   bool open(JsonNode::Kind kind) {
@@ -223,6 +292,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
       problems_.incomplete = true;
       return false;
     }
+    after_value_ = false;
     const std::string at = open_.empty() ? "" : pointer();
     JsonNode& node = add(kind, kind == JsonNode::Kind::kObject ? "an object" : "a list");
     open_.push_back({&node, at});
@@ -231,6 +301,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   }
   bool close() {
     positions_.next();
+    after_value_ = false;
     open_.pop_back();
     separator_ = open_.empty() ? '\0' : ',';
     return true;
@@ -242,6 +313,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   std::vector<Open> open_;  // pointers stay valid: a parent's list grows only after its last child is closed
   std::string key_;
   bool key_pending_ = false;  // its value has not come yet
+  bool after_value_ = false;  // the last token is a number or a literal
   char separator_ = '\0';     // that may stand before the next token
   JsonPlace key_place_;
 };

@@ -83,7 +83,24 @@ TEST_CASE("A range takes its ends and no NaN", "[unit]") {
     CAPTURE(value);
     CHECK_FALSE(in_range(value));
   }
+  // As in a configuration: a number other than 0 that a double takes for 0.
+  for (const std::string value : {"0", "0.0", "-0", "0e5", "0e-400", "1e-300", "0x0p1", "5e-324"}) {
+    CAPTURE(value);
+    std::string text = value;
+    CHECK(number_in(-1.0, 1.0)(text).empty());
+  }
+  for (const std::string value : {"1e-400", "-1e-400", "0.03e-350", "1e-5000", "0xAp-2000"}) {
+    CAPTURE(value);
+    std::string text = value;
+    CHECK_THAT(number_in(-1.0, 1.0)(text), Contains("want a number from -1 to 1, got " + value));
+  }
   const std::vector<std::string> create = {"data", "create", "--input", "a", "--vocab", "b", "--output", "c"};
+  std::vector<std::string> tiny = create;
+  tiny.insert(tiny.end(), {"--masked-lm-prob", "1e-400"});
+  const CommandResult underflow = run_command(data_command, tiny);
+  CHECK(underflow.code == kUsage);
+  CHECK_THAT(underflow.err,
+             Contains("--masked-lm-prob: want a number from 0 to 1, got 1e-400, which does not fit a double"));
   for (const std::string option : {"--masked-lm-prob", "--short-seq-prob", "--validation-share"}) {
     std::vector<std::string> arguments = create;
     arguments.insert(arguments.end(), {"--validation-output", "d", option, "nan"});
