@@ -52,7 +52,7 @@ JsonNode resolve(const std::string& text, const std::string& path, std::vector<f
   };
   if (value.kind != JsonNode::Kind::kString || value.text.empty())
     return refuse("want the path of a configuration, got " + value.got());
-  const std::string base_path = (directory_of(path) / value.text).lexically_normal().string();
+  const std::string base_path = without_dots(directory_of(path) / value.text).string();
   if (std::find(chain.begin(), chain.end(), identity(base_path)) != chain.end()) {
     return refuse(base_path + " extends itself through this file; break the circle");
   }
@@ -142,6 +142,27 @@ void apply_overrides(JsonNode& tree, const std::vector<std::string>& overrides, 
 }
 
 }  // namespace
+
+fs::path without_dots(const fs::path& path) {
+  fs::path result;
+  for (const fs::path& part : path) {
+    if (part == "." || (part == ".." && result.has_root_directory() && result == result.root_path())) continue;
+    const bool removes = part == ".." && result.has_filename() && result.filename() != "..";
+    if (!removes) {
+      result /= part;
+      continue;
+    }
+    std::error_code unresolved;
+    if (!fs::is_symlink(result, unresolved)) {
+      result = result.parent_path();
+    } else if (const fs::path target = fs::canonical(result, unresolved); !unresolved) {
+      result = target.parent_path();
+    } else {
+      result /= part;
+    }
+  }
+  return result.empty() ? "." : result;
+}
 
 void read_config(const ConfigFields& fields, const std::string& path, const std::vector<std::string>& overrides,
                  ConfigReport& report) {

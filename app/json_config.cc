@@ -157,7 +157,7 @@ class Binder {
   static std::string absolute(const std::string& path, const JsonNode& node) {
     const std::filesystem::path& directory = node.place.source->directory;
     if (path.empty() || directory.empty()) return path;
-    return (directory / path).lexically_normal().string();
+    return without_dots(directory / path).string();
   }
 
   std::map<std::string, const ConfigField*> leaves_;

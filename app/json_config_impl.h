@@ -1,6 +1,7 @@
 // What the parts of json_config share.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -24,6 +25,10 @@ struct ConfigReport::Impl {
   void take(JsonProblems found);
   void add(const JsonPlace& place, const std::string& pointer, const std::string& message);
 };
+
+/// `path` without "." and without "..", to what the system would find there: what is above the directory that a symbolic
+/// link leads to, not above the link. Other links stay, as does ".." behind a link that leads nowhere.
+std::filesystem::path without_dots(const std::filesystem::path& path);
 
 /// Sets the fields from `tree`.
 void bind_config(const ConfigFields& fields, const JsonNode& tree, ConfigReport& report);

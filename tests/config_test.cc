@@ -63,6 +63,31 @@ TEST_CASE("Paths are relative to the file that names them, overrides to the curr
   CHECK(config.initial_checkpoint == directory.path("elsewhere"));
 }
 
+TEST_CASE("What is above a link to a directory is what the system finds there", "[unit][config]") {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directories(directory.path("here"));
+  std::filesystem::create_directories(directory.path("far/deep/inner"));
+  std::filesystem::create_directory_symlink(directory.path("far/deep"), directory.path("here/link"));
+  std::filesystem::create_directory_symlink("nowhere", directory.path("here/broken"));
+  write(directory.path("far/base.json"), with(R"("log_every": 33)"));
+  write(directory.path("here/base.json"), with(R"("log_every": 44)"));
+  write(directory.path("far/text"), "far");
+  const std::string text = R"({"extends": "link/../base.json", "initial_checkpoint": "./link/inner/../../text",
+    "data": {"train": ["link/../text", "link/./new/../a", "broken/../text", "../here/../here/text", "/../b", ".."]}})";
+  write(directory.path("here/c.json"), text);
+  const PretrainConfig config = load_pretrain_config(directory.path("here/c.json"));
+  CHECK(config.log_every == 33);
+  CHECK(config.run_directory == directory.path("far/run"));
+  CHECK(config.initial_checkpoint == directory.path("far/text"));
+  const std::vector<std::string> train = {directory.path("far/text"),
+                                          directory.path("here/link/a"),
+                                          directory.path("here/broken/../text"),
+                                          directory.path("here/text"),
+                                          "/b",
+                                          std::filesystem::path(directory.path()).parent_path().string()};
+  CHECK(config.data.train == train);
+}
+
 TEST_CASE("A configuration may come from a pipe; its paths begin in the current directory", "[unit][config]") {
   const TemporaryDirectory directory;
   write(directory.path("base.json"), with(R"("log_every": 20)"));
