@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -74,16 +75,27 @@ Descriptor open_unnamed(const std::string& directory) {
   return file;
 }
 
+/// How the names of `target`'s temporaries begin, without their directory: with its own name or, where that leaves no
+/// room for the rest, with the checksum of it.
+std::string temporary_prefix(const std::string& target) {
+  constexpr size_t kLongestRest = 26;  // ".tmp-", two numbers of at most ten digits, a hyphen
+  const std::string name = std::filesystem::path(target).filename().string();
+  const int64_t longest = pathconf(directory_of(target).c_str(), _PC_NAME_MAX);
+  const bool fits = name.size() + kLongestRest <= static_cast<size_t>(longest > 0 ? longest : NAME_MAX);
+  return (fits ? name : checksum(name.data(), name.size())) + ".tmp-";
+}
+
 /// A name that no other file of this process has had. Files of an earlier process of this number may.
 std::string new_temporary(const std::string& target) {
   static std::atomic<int> count{0};
-  return fmt::format("{}.tmp-{}-{}", target, getpid(), ++count);
+  const std::string name = fmt::format("{}{}-{}", temporary_prefix(target), getpid(), ++count);
+  return (std::filesystem::path(target).parent_path() / name).string();
 }
 
 /// Removes the temporaries of `target` whose process is gone: its number is not in use here, and no machine holds the
 /// lock.
 void remove_stale(const std::string& target) {
-  const std::string prefix = std::filesystem::path(target).filename().string() + ".tmp-";
+  const std::string prefix = temporary_prefix(target);
   std::error_code absent;
   for (const auto& entry : std::filesystem::directory_iterator(directory_of(target), absent)) {
     const std::string name = entry.path().filename().string();
@@ -121,6 +133,8 @@ std::string writable_target(const std::string& path) {
 
 AtomicFile::AtomicFile(std::string path)
     : path_(std::move(path)), target_(writable_target(path_)), temporary_(new_temporary(target_)) {
+  struct stat status {};  // a path that is too long as a whole is told before the work, not by commit()
+  if (lstat(temporary_.c_str(), &status) != 0 && errno != ENOENT) throw_io_error(path_, "create", errno);
   remove_stale(target_);
   descriptor_ = open_unnamed(directory_of(target_));
   named_ = !descriptor_;

@@ -1,11 +1,15 @@
 #include "data/files.h"
 
 #include <fmt/format.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <climits>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -121,6 +125,40 @@ TEST_CASE("A failed write throws with the path and keeps the earlier file", "[un
   CHECK(entries(directory) == 1);
 }
 
+TEST_CASE("AtomicFile writes names of every length that the system has, and refuses longer paths at once",
+          "[unit][files]") {
+  const TemporaryDirectory directory;
+  for (const size_t letters : {size_t{228}, size_t{229}, size_t{230}, size_t{243}, size_t{244}, size_t{255}}) {
+    CAPTURE(letters);
+    const std::string path = directory.path(std::string(letters, 'n'));
+    AtomicFile file(path);
+    file.write("text");
+    file.commit();
+    CHECK(read_file(path) == "text");
+  }
+  CHECK(entries(directory) == 6);
+  CHECK_THROWS_WITH(AtomicFile(directory.path(std::string(256, 'n'))), Contains("cannot create: File name too long"));
+  // A path within the limit whose temporary's is not.
+  std::string deep = directory.path();
+  while (deep.size() + 51 < PATH_MAX - 40) std::filesystem::create_directory(deep += "/" + std::string(50, 'd'));
+  const std::string path = deep + "/" + std::string(PATH_MAX - 3 - deep.size(), 'n');
+  CHECK_THROWS_WITH(AtomicFile(path), Contains("cannot create: File name too long"));
+}
+
+TEST_CASE("What a killed process left of a file with a long name goes with the next", "[unit][files]") {
+  const TemporaryDirectory directory;
+  const std::string name(250, 'n'), path = directory.path(name);
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  REQUIRE(waitpid(child, nullptr, 0) == child);
+  const std::string stale = directory.path(fmt::format("{}.tmp-{}-1", checksum(name.data(), name.size()), child)),
+                    other = directory.path(fmt::format("{}.tmp-{}-1", checksum("other", 5), child));
+  for (const std::string& left : {stale, other}) std::ofstream(left) << "x";
+  AtomicFile file(path);
+  CHECK_FALSE(std::filesystem::exists(stale));
+  CHECK(std::filesystem::exists(other));
+}
+
 TEST_CASE("A directory that is not there is named", "[unit][files]") {
   const TemporaryDirectory directory;
   CHECK_THROWS_WITH(AtomicFile(directory.path("no/file")), Contains("no/file") && Contains("No such file"));
@@ -202,6 +240,49 @@ TEST_CASE("Too little free space is told before anything is written", "[unit][fi
       check_free_space(directory.path("file"), INT64_MAX, "an export"),
       Contains(directory.path("file") + ": the disk is full: an export needs 9223372036854775807 bytes, ") &&
           Contains("are free"));
+}
+
+TEST_CASE("A disk without a free inode is told from one without space", "[unit][files]") {
+  const std::string inodes = "no inode free: it holds as many files as it can, though 4096 bytes are free";
+  CHECK_THAT(no_room(ENOSPC, {.bytes = 4096, .files = 0}, 0), Contains(inodes));
+  CHECK_THAT(no_room(ENOSPC, {.bytes = 4096, .files = 0}, 4095), Contains(inodes));
+  CHECK_THAT(no_room(ENOSPC, {.bytes = 4096, .files = 0}, 8192),
+             Contains("the disk is full: 8192 bytes more are needed, 4096 are free"));
+  CHECK_THAT(no_room(ENOSPC, {.bytes = 4096, .files = 7}, 1), Contains("the disk is full: 1 bytes more"));
+  CHECK_THAT(no_room(ENOSPC, {}, 1), Contains("the disk is full: 1 bytes more are needed, an unknown number are free"));
+  CHECK_THAT(no_room(EDQUOT, {.bytes = 4096, .files = 0}, 1), Contains("the quota is used up"));
+
+  const TemporaryDirectory directory;
+  const std::string report = directory.path("report"), disk = directory.path("disk");
+  std::filesystem::create_directory(disk);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("none", disk.c_str(), "tmpfs", 0, "size=1m,nr_inodes=3") != 0) {
+      _exit(1);
+    }
+    std::string said;
+    for (int i = 0; i < 3; ++i) {
+      try {
+        check_free_space(disk + "/file", 1, "an export");
+        AtomicFile(disk + "/file" + std::to_string(i)).commit();
+      } catch (const IoError& error) {
+        said = error.what();
+      }
+    }
+    try {
+      AtomicFile(disk + "/another").commit();
+    } catch (const IoError& error) {
+      std::ofstream(report) << said << '\n' << error.what() << '\n';
+    }
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  if (status != 0) BERT_SKIP("mounting a disk of few inodes needs root");
+  const std::string said = read_file(report);
+  CHECK_THAT(said, Contains(disk + "/file: the disk has no inode free: it holds as many files as it can, though"));
+  CHECK_THAT(said, Contains(disk + "/another: cannot create: the disk has no inode free"));
 }
 
 TEST_CASE("sync_path takes files and directories", "[unit][files]") {
