@@ -3,8 +3,8 @@
 # From raw text to a pre-trained, exported BERT: sets up, learns a vocabulary, makes examples, pre-trains a small BERT on them, exports
 # it and fills in masked words. Run again, it does only what is not done yet; an interrupted training goes on where it stopped.
 #
-#   FILE...           plain English text, UTF-8, an empty line between documents, 10 KB or more (1 MB is where it gets interesting);
-#                     default: the Jargon File, 1.2 MB of prose
+#   FILE...           plain text in UTF-8, in any language, an empty line between documents, 10 KB or more (1 MB is where it gets
+#                     interesting); default: the Jargon File, 1.2 MB of English prose
 #   --user            set up without root
 #   --cpu, --cuda     without or with CUDA; default: with CUDA where an NVIDIA driver is loaded
 #
@@ -28,27 +28,37 @@ while [ $# -gt 0 ]; do
   shift
 done
 
-# What a text must have is checked before anything is downloaded or built.
-least_bytes=10000 least_words=1000
+case ${XDG_CACHE_HOME:-/} in
+  /*) ;;
+  *) say "XDG_CACHE_HOME is ignored: $XDG_CACHE_HOME is no absolute path; using ~/.cache"; unset XDG_CACHE_HOME ;;
+esac
+
+# What a text must have is checked before anything is downloaded or built. Not every language writes spaces, so words are not counted
+# but the bytes of letters that stand beside another: 1,000 words of English have 5,000. Everything beyond ASCII counts as a letter.
+# What has more than 200 letters is no word to bert; here, 600 bytes without any of U+2000 and above, which has what divides words.
+least_bytes=10000 least_letters=5000
 for i in "${!files[@]}"; do
   file=${files[i]}
   [ -e "$file" ] || die 66 "there is no file $file"
   [ ! -d "$file" ] || die 66 "$file is a directory; name the text files in it"
   [ -f "$file" ] && [ -r "$file" ] || die 66 "cannot read $file: give a text file"
+  case $(head -c 2 "$file" | od -An -tx1 | tr -d ' ') in
+    fffe | feff) die 65 "$file is UTF-16; make it UTF-8: iconv -f UTF-16 -t UTF-8 FILE" ;;
+  esac
+  bytes=$(wc -c <"$file")
+  invalid=$((bytes - $({ iconv -c -f UTF-8 -t UTF-8 "$file" || true; } | wc -c)))
+  [ $invalid -le 10 ] || [ $((100 * invalid)) -le "$bytes" ] ||
+    die 65 "$invalid of the $bytes bytes of $file are not UTF-8, and one in 100 may be: is it text? If it is in Latin-1: iconv -f latin1 -t utf8 FILE"
   files[i]=$(readlink -f "$file")
 done
 if [ ${#files[@]} -gt 0 ]; then
   bytes=$(cat "${files[@]}" | wc -c)
   [ "$bytes" -ge $least_bytes ] ||
-    die 65 "the text has $bytes bytes, which is too little to learn from: give at least 10 KB of English prose, some 2,000 words; 1 MB is better"
-  valid=$(cat "${files[@]}" | { iconv -c -f UTF-8 -t UTF-8 || true; } | wc -c)
-  [ $((10 * valid)) -ge $((9 * bytes)) ] ||
-    die 65 "only $((100 * valid / bytes)) % of the text's bytes are UTF-8, and 90 % are needed: is it text? If it is in Latin-1: iconv -f latin1 -t utf8 FILE"
-  words=$(cat "${files[@]}" | LC_ALL=C tr -cs 'A-Za-z\200-\377' '\n' | LC_ALL=C grep -ac '..' || true)
-  # Chinese, Japanese and Korean are written without spaces: their characters, by first byte in UTF-8, count as words.
-  words=$((words + $(cat "${files[@]}" | LC_ALL=C tr -cd '\343-\355' | wc -c)))
-  [ "$words" -ge $least_words ] ||
-    die 65 "the text has $words words, which is too few to learn from: give at least $least_words, in UTF-8; 200,000 are better"
+    die 65 "the text has $bytes bytes, which is too little to learn from: give at least 10 KB of prose, some 2,000 words; 1 MB is better"
+  letters=$(cat "${files[@]}" | LC_ALL=C tr -cs 'A-Za-z\200-\377' '\n' |
+    { LC_ALL=C grep -a '..' || true; } | { LC_ALL=C grep -avE $'^[A-Za-z\200-\341]{601,}$' || true; } | tr -d '\n' | wc -c)
+  [ "$letters" -ge $least_letters ] ||
+    die 65 "only $letters of the text's $bytes bytes belong to words of at most 200 letters, which is too little to learn from: give at least $least_letters, some 1,000 words, in UTF-8; 1 MB is better"
 else
   setup+=(--jargon)
 fi
@@ -123,16 +133,35 @@ step() {
   fi
 }
 step "$here/vocab.txt" "learning a vocabulary of $tokens word pieces" \
-  "$bert" vocab --input "${files[@]}" --size "$tokens" --allow-fewer --output "$here/vocab.txt"
+  "$bert" vocab --input "${files[@]}" --size "$tokens" --allow-fewer --allow-fewer-characters --output "$here/vocab.txt"
 
-# Held-out examples come from documents of their own. A text that has too few is cut after every 20 sentences.
+# Held-out examples come from documents of their own. A text that has too few is cut after every 20 sentences, a short one after every
+# 5. Where a language has no full stops, or a text none, a "sentence" is cut as well: at a space, or between two characters.
 examples=(--split-sentences --input "${files[@]}")
-documents=$(awk 'NF { if (!inside) ++documents; inside = 1; next } { inside = 0 } END { print documents }' "${files[@]}")
-if [ "$documents" -lt 20 ] && [ ! -e "$here/train.shard" ]; then
-  say "the text has few documents (an empty line ends one): cutting it after every 20 sentences"
+cut_long() {  # cut_long FILE: lines of at most 300 bytes, five times what a sentence has, and no empty ones
+  LC_ALL=C awk -v most=300 '
+    NF {
+      for (begin = 1; length($0) - begin >= most; begin += bytes) {
+        part = substr($0, begin, most + 1)
+        for (bytes = most; bytes > most / 2 && substr(part, bytes, 1) != " "; ) --bytes
+        if (bytes <= most / 2) for (bytes = most; bytes > most / 2 && substr(part, bytes + 1, 1) ~ /[\200-\277]/; ) --bytes
+        print substr(part, 1, bytes)
+      }
+      print substr($0, begin)
+    }' "$1" | awk NF
+}
+if [ ! -e "$here/train.shard" ]; then
+  rm -f "$here/sentences.txt"
   for file in "${files[@]}"; do "$bert" data split <"$file" || exit $?; done >"$here/sentences.new"
-  awk 'NF { print; if (++sentences % 20 == 0) print "" }' "$here/sentences.new" >"$here/sentences.txt"
-  rm "$here/sentences.new"
+  documents=$(awk '!NF { ++documents } END { print documents + 0 }' "$here/sentences.new")
+  if [ "$documents" -lt 20 ]; then
+    cut_long "$here/sentences.new" >"$here/sentences.cut"
+    sentences=$(wc -l <"$here/sentences.cut")
+    each=$(clamp $((sentences / 20)) 5 20)
+    say "the text has few documents (an empty line ends one): cutting it after every $each sentences"
+    awk -v each="$each" '{ print; if (NR % each == 0) print "" }' "$here/sentences.cut" >"$here/sentences.txt"
+  fi
+  rm -f "$here/sentences.new" "$here/sentences.cut"
 fi
 [ ! -e "$here/sentences.txt" ] || examples=(--input "$here/sentences.txt")
 step "$here/train.shard" "making pre-training examples" \
@@ -154,11 +183,34 @@ if [ "$newest" -nt "$here/bert.pt" ]; then rm -f "$here/bert.pt"; fi
 step "$here/bert.pt" "exporting $(basename "$newest") as TorchScript" \
   "$bert" export --checkpoint "$newest" --format torchscript --output "$here/bert.pt"
 
+# Of a text in other letters than the Latin ones, sentences of its own: in the middle of each, a word is masked, or a character.
+prompts=(
+  "It is one of the most [MASK] things in the world."
+  "The program does not work because [MASK] is a bug in it."
+  "He said that they had been there for many [MASK]."
+)
+own_prompts() {
+  { if [ -e "$here/sentences.txt" ]; then cat "$here/sentences.txt"; else "$bert" data split <"${files[0]}"; fi; } | LC_ALL=C awk '
+    function masked(line,    words, count, at, i, result) {
+      count = split(line, words, / +/)
+      if (count >= 5) {
+        words[int(count / 2) + 1] = "[MASK]"
+        for (i = 1; i <= count; ++i) result = result (i > 1 ? " " : "") words[i]
+        return result
+      }
+      for (at = int(length(line) / 2); at > 1 && substr(line, at, 1) !~ /[\300-\377]/; ) --at
+      for (i = at + 1; substr(line, i, 1) ~ /[\200-\277]/; ) ++i
+      return substr(line, 1, at - 1) "[MASK]" substr(line, i)
+    }
+    length($0) >= 30 && length($0) <= 180 && !/["\\[]/ && count < 3000 { lines[++count] = $0 }
+    END { for (i = 1; i <= 3 && i <= count; ++i) print masked(lines[1 + int((2 * i - 1) * (count - 1) / 6)]) }'
+}
+if [ $((4 * $(cat "${files[@]}" | LC_ALL=C tr -cd '\200-\377' | wc -c))) -gt "$bytes" ]; then
+  mapfile -t own < <(own_prompts)
+  [ ${#own[@]} -eq 0 ] || prompts=("${own[@]}")
+fi
 say "filling in masked words with the export"
-"$bert" predict --checkpoint "$here/bert.pt" --task fill-mask --top-k 5 \
-  "It is one of the most [MASK] things in the world." \
-  "The program does not work because [MASK] is a bug in it." \
-  "He said that they had been there for many [MASK]." |
+"$bert" predict --checkpoint "$here/bert.pt" --task fill-mask --top-k 5 "${prompts[@]}" |
   sed -E 's/^\{"text": ?"([^"]*)".*"fillers": ?\[(.*)\]\}$/\1\n\2/' |
   awk '
     !/"token_str"/ { printf "\n%s\n", $0; next }

@@ -11,7 +11,7 @@
 #   TARGET...      build these instead of bert and bertrun
 #
 # LibTorch 2.11.0 is downloaded into ${XDG_CACHE_HOME:-~/.cache}/bert (543 MB; with CUDA 2.6 GB), unless CMAKE_PREFIX_PATH names
-# a LibTorch >= 2.8. Proxies and the package index are taken from the environment and from pip's configuration.
+# a LibTorch >= 2.8; a relative XDG_CACHE_HOME is ignored, as the XDG specification wants it. Proxies and the package index are taken from the environment and from pip's configuration.
 #
 #   release        g++   cmake            Catch2   the packages below
 #   Debian 12      12.2  3.25             2.13     tested
@@ -38,8 +38,8 @@ while [ $# -gt 0 ]; do
     --user) user=1 ;;
     --jargon) jargon=1 ;;
     --nvcc) want_nvcc=1 ;;
-    --build) [ $# -gt 1 ] || die $usage "--build wants a directory"; build=$(realpath -ms -- "$2"); shift ;;
-    -DCMAKE_PREFIX_PATH=*) export CMAKE_PREFIX_PATH=${1#*=} ;;
+    --build) [ $# -gt 1 ] || die $usage "--build wants a directory"; build=$(realpath -m -- "$2"); shift ;;
+    -DCMAKE_PREFIX_PATH=*) CMAKE_PREFIX_PATH=${1#*=}; export CMAKE_PREFIX_PATH=${CMAKE_PREFIX_PATH//;/:} ;;
     -D*) settings+=("$1") ;;
     -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p;}' "$0"; exit 0 ;;
     -*) die $usage "unknown option $1; see app/setup.sh --help" ;;
@@ -47,6 +47,10 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+case ${XDG_CACHE_HOME:-/} in
+  /*) ;;
+  *) say "XDG_CACHE_HOME is ignored: $XDG_CACHE_HOME is no absolute path; using ~/.cache"; unset XDG_CACHE_HOME ;;
+esac
 [ -n "${HOME:-}" ] || die $missing "HOME is not set; set it to a directory that you can write to"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/bert
 libtorch=$cache/libtorch-2.11.0
@@ -120,15 +124,29 @@ wheels_are_there() {  # wheels_are_there DIRECTORY GROUP...: needs no Python
   done < <(sed -n '/^WHEELS/,/^"""/p' "$root/app/wheels.py" | grep '\.whl ')
 }
 
+torch_version() {  # torch_version DIRECTORY: of the LibTorch there, as app/libtorch.cmake reads it
+  local header=$1/include/torch/headeronly/version.h
+  [ -f "$header" ] || header=$1/include/torch/csrc/api/include/torch/version.h  # 2.8 and before
+  sed -nE 's/^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p' "$header" 2>/dev/null | paste -sd . || true
+}
 given_torch=
 IFS=: read -ra prefixes <<<"${CMAKE_PREFIX_PATH:-}"
 for prefix in "${prefixes[@]}"; do
-  for place in "$prefix" "$prefix/../.."; do [ ! -f "$place/include/torch/script.h" ] || given_torch=$prefix; done
+  for place in "$prefix" "$prefix/../.."; do
+    [ -z "$given_torch" ] && [ -f "$place/include/torch/script.h" ] || continue
+    given_torch=$prefix
+    version=$(torch_version "$place")
+    [ "$(printf '%s\n' 2.8 "${version:-0}" | sort -V | head -n 1)" = 2.8 ] ||
+      die $missing "the LibTorch ${version:-of unknown version} in $prefix, which CMAKE_PREFIX_PATH names, is too old: 2.8 or newer is needed. Without it in CMAKE_PREFIX_PATH, 2.11.0 is downloaded"
+  done
 done
+[ -z "${CMAKE_PREFIX_PATH:-}" ] || [ -n "$given_torch" ] ||
+  say "CMAKE_PREFIX_PATH ($CMAKE_PREFIX_PATH) holds no LibTorch >= 2.8: the wheel of LibTorch 2.11.0 is used"
 toolkit=  # the machine's own CUDA compiler; the LibTorch of the cache wants CUDA 13
 for nvcc in "${CUDA_PATH:-}/bin/nvcc" "${CUDA_HOME:-}/bin/nvcc" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
   [ -z "$toolkit" ] && [ -x "$nvcc" ] || continue
-  place=$(realpath -m "$("$nvcc" --dryrun none.cu 2>&1 | sed -n 's/^#$ TOP=//p')")  # nvcc may be a link or a script
+  place=$("$nvcc" --dryrun none.cu 2>&1 | sed -n 's/^#$ TOP=//p' || true)  # nvcc may be a link or a script
+  place=$(realpath -m -- "${place:-$(dirname "$(readlink -f "$nvcc")")/..}")  # without a compiler it says nothing
   if [ -n "$given_torch" ] || "$nvcc" --version | grep -q 'release 13'; then toolkit=$place; fi
 done
 groups=  # of the wheels that the build needs

@@ -1,0 +1,12 @@
+# bert_cache(RESULT): where app/setup.sh keeps what it downloads. The XDG specification has programs ignore relative paths.
+function(bert_cache result)
+  set(cache "$ENV{XDG_CACHE_HOME}")
+  if(NOT cache STREQUAL "" AND NOT IS_ABSOLUTE "${cache}")
+    message(NOTICE "XDG_CACHE_HOME is ignored: ${cache} is no absolute path; using ~/.cache")
+    set(cache "")
+  endif()
+  if(cache STREQUAL "")
+    set(cache "$ENV{HOME}/.cache")
+  endif()
+  set(${result} "${cache}/bert" PARENT_SCOPE)
+endfunction()
