@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <numeric>
 
 #include "app/json_config.h"
+#include "optim/run_owners.h"
 
 namespace bert {
 namespace {
@@ -77,13 +80,44 @@ double fit_micro_step_seconds(StepWork work, const Cluster& cluster, double step
   return low;
 }
 
-int64_t parameter_count(const BertConfig& c) {
+std::vector<int64_t> parameter_sizes(const BertConfig& c) {
   const int64_t h = c.hidden_size, i = c.intermediate_size;
-  const int64_t layer_norm = 2 * h, dense = h * h + h;
-  const int64_t embeddings = (c.vocab_size + c.max_position_embeddings + c.type_vocab_size) * h + layer_norm;
-  const int64_t layer = 4 * dense + (h * i + i) + (i * h + h) + 2 * layer_norm;
-  const int64_t heads = dense + layer_norm + c.vocab_size + 2 * h + 2;  // MLM transform, decoder bias, next sentence
-  return embeddings + c.num_hidden_layers * layer + /*pooler*/ dense + heads;
+  std::vector<int64_t> sizes;
+  const auto add = [&](std::initializer_list<int64_t> more) {
+    for (const int64_t size : more) sizes.push_back(size);
+  };
+  const auto add_dense = [&](int64_t in, int64_t out) { add({in * out, out}); };
+  add({c.vocab_size * h, c.max_position_embeddings * h, c.type_vocab_size * h, h, h});  // LayerNorm: weight, bias
+  for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
+    for (int projection = 0; projection < 4; ++projection) add_dense(h, h);  // query, key, value, output
+    add({h, h});
+    add_dense(h, i);
+    add_dense(i, h);
+    add({h, h});
+  }
+  add_dense(h, h);      // pooler
+  add({c.vocab_size});  // the decoder's bias; its weight is the word embeddings
+  add_dense(h, h);      // transform
+  add({h, h});
+  add_dense(h, 2);  // next sentence
+  return sizes;
+}
+
+int64_t parameter_count(const BertConfig& config) {
+  const std::vector<int64_t> sizes = parameter_sizes(config);
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+}
+
+double owned_share(const PretrainConfig& config, int64_t ranks) {
+  if (!config.distributed.shard_optimizer_state) return 1;
+  const std::vector<int64_t> sizes = parameter_sizes(config.model);
+  if (ranks > static_cast<int64_t>(sizes.size())) {
+    throw ConfigError("distributed.shard_optimizer_state: has " + std::to_string(sizes.size()) +
+                      " parameters to deal to " + std::to_string(ranks) +
+                      " ranks; expected at least one for each: use fewer ranks, or false");
+  }
+  return static_cast<double>(largest_share(sizes, static_cast<int>(ranks))) /
+         static_cast<double>(parameter_count(config.model));
 }
 
 MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence, double masked_per_sequence,
@@ -99,8 +133,8 @@ MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence,
   // Autocast keeps a low-precision copy of the weights for as long as a forward lasts.
   plan.weights = parameters * (masters ? 2 : compute_bytes == 2 ? 4 + 2 : 4);
   plan.gradients = parameters * 4;
-  plan.optimizer = parameters * (8 + (masters ? 4 : 0) + (config.optimizer.ema_decay > 0 ? 4 : 0));
-  if (config.distributed.shard_optimizer_state) plan.optimizer /= static_cast<double>(ranks);
+  plan.optimizer =
+      owned_share(config, ranks) * parameters * (8 + (masters ? 4 : 0) + (config.optimizer.ema_decay > 0 ? 4 : 0));
   const double layer = 8 * h + 2 * i;  // Note [Gradient checkpointing] in model/bert.h
   const double encoder = config.gradient_checkpointing ? layers * h + layer : layers * layer;
   plan.activations = batch * (tokens_per_sequence * (encoder + 2 * h) * compute_bytes +

@@ -79,8 +79,15 @@ StepTime predict_step(const StepWork& work, const Cluster& cluster);
 /// longer.
 double fit_micro_step_seconds(StepWork work, const Cluster& cluster, double step_seconds);
 
-/// Parameters of BertForPreTraining, the tied decoder once.
+/// Elements of each parameter of BertForPreTraining, the tied decoder once, in the order of the module.
+std::vector<int64_t> parameter_sizes(const BertConfig& config);
+
+/// Their sum.
 int64_t parameter_count(const BertConfig& config);
+
+/// What a rank keeps of the optimizer's state: the share of the parameters on the rank that has most of them, 1 unless
+/// the state is sharded. Throws ConfigError for more ranks than parameters.
+double owned_share(const PretrainConfig& config, int64_t ranks);
 
 /// Bytes on one GPU.
 struct MemoryPlan {
@@ -90,7 +97,7 @@ struct MemoryPlan {
 
 /// Gradients are fp32; fp32 masters stand beside low-precision weights. Activations are what forward keeps for
 /// backward, 8 H + 2 I values a token and layer, and the masked tokens' logits: a lower bound, without LibTorch's
-/// workspaces and fragmentation. A sharded optimizer state is divided by `ranks`.
+/// workspaces and fragmentation. Of a sharded optimizer state it is the largest of `ranks` shares.
 MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence, double masked_per_sequence,
                        int64_t ranks);
 

@@ -188,7 +188,7 @@ StepWork work_of(const PretrainConfig& config, int64_t gpus) {
   return {.accumulation_steps = (micro_batches + gpus - 1) / gpus,
           .gradient_bytes = sent_share * 4 * parameters,
           .bucket_bytes = sent_share * static_cast<double>(config.distributed.bucket_mb << 20),
-          .optimizer_bytes = optimizer_bytes / (sharded ? static_cast<double>(gpus) : 1),
+          .optimizer_bytes = optimizer_bytes * owned_share(config, gpus),
           .gathered_bytes = sharded ? parameters * (copy > 0 ? 2 : 4) : 0};
 }
 

@@ -11,6 +11,7 @@
 
 #include "cuda_ext/multi_tensor.h"
 #include "optim/moment_optimizer.h"
+#include "optim/run_owners.h"
 
 namespace bert {
 namespace {
@@ -211,49 +212,14 @@ class ShardedOptimizer : public BertOptimizer {
   at::Tensor grad_norm_;
 };
 
-/// Whether runs of at most `most` elements, in this order, are no more than `ranks`.
-bool fits(const std::vector<int64_t>& sizes, int64_t most, int ranks) {
-  int64_t run = 0;
-  int runs = 1;
-  for (const int64_t size : sizes) {
-    if (run > 0 && run + size > most) {
-      ++runs;
-      run = 0;
-    }
-    run += size;
-  }
-  return runs <= ranks;
-}
-
 }  // namespace
 
 std::vector<int> assign_owners(const std::vector<NamedParameter>& parameters, int ranks) {
   TORCH_CHECK_VALUE(static_cast<size_t>(ranks) <= parameters.size(), "sharded optimizer: ", ranks, " ranks for ",
                     parameters.size(), " parameters; use at most as many ranks, or do not shard");
-  std::vector<int64_t> sizes;  // last parameter first
-  int64_t low = 1, high = 1;
-  for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
-    sizes.push_back(it->tensor.numel());
-    low = std::max(low, sizes.back());
-    high += sizes.back();
-  }
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    fits(sizes, middle, ranks) ? high = middle : low = middle + 1;
-  }
-  std::vector<int> owners(parameters.size());
-  int64_t run = 0;
-  int owner = 0;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    const bool every_rank_after_needs_one = sizes.size() - i <= static_cast<size_t>(ranks - 1 - owner);
-    if (i > 0 && (run + sizes[i] > low || every_rank_after_needs_one)) {
-      ++owner;
-      run = 0;
-    }
-    run += sizes[i];
-    owners[sizes.size() - 1 - i] = owner;
-  }
-  return owners;
+  std::vector<int64_t> sizes;
+  for (const NamedParameter& parameter : parameters) sizes.push_back(parameter.tensor.numel());
+  return owners_of_runs(sizes, ranks);
 }
 
 std::unique_ptr<BertOptimizer> make_sharded_optimizer(c10::intrusive_ptr<c10d::ProcessGroup> group,

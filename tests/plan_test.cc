@@ -236,7 +236,14 @@ TEST_CASE("Memory follows the formulas, and precision the GPU", "[unit][plan]") 
   CHECK(plan.weights == 2 * parameters);
   CHECK(plan.optimizer == 16 * parameters);
   config.distributed.shard_optimizer_state = true;
-  CHECK(plan_memory(config, 100, 15, 4).optimizer == 4 * parameters);
+  // Whole tensors are dealt in runs: of 110.1 million elements the largest of four runs has 28.3 million, and from five
+  // ranks on it is the word embeddings, 30522 x 768.
+  CHECK(plan_memory(config, 100, 15, 4).optimizer == Approx(16.0 * 28349184));
+  for (const int64_t ranks : {8, 16})
+    CHECK(plan_memory(config, 100, 15, ranks).optimizer == Approx(16.0 * 30522 * 768));
+  CHECK(plan_memory(config, 100, 15, 1).optimizer == 16 * parameters);
+  CHECK_THROWS_WITH(plan_memory(config, 100, 15, 207),
+                    Contains("distributed.shard_optimizer_state: has 206 parameters to deal to 207 ranks"));
   CHECK(peak_flops(gpu("h200"), "bf16") == 989e12);
   CHECK(peak_flops(gpu("h200"), "fp32") == 67e12);
   CHECK_THROWS_WITH(peak_flops(gpu("v100"), "bf16"), "precision bf16: v100 GPUs do not have it");

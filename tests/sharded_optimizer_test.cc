@@ -3,10 +3,13 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <vector>
 
+#include "app/plan.h"
+#include "model/bert.h"
 #include "optim/amp.h"
 #include "optim/data_parallel.h"
 #include "optim/moment_optimizer.h"
@@ -119,6 +122,27 @@ TEST_CASE("Owners are runs of parameters, last first, balanced by size", "[unit]
   CHECK(assign_owners(parameters, 3) == std::vector{2, 1, 0, 0, 0, 0});
   CHECK(assign_owners(parameters, 6) == std::vector{5, 4, 3, 2, 1, 0});
   CHECK_THROWS_WITH(assign_owners(parameters, 7), testing::Contains("7 ranks for 6 parameters"));
+}
+
+TEST_CASE("A plan gives the largest share of a sharded state the memory that its owner needs", "[unit][optim]") {
+  PretrainConfig config;
+  config.distributed.shard_optimizer_state = true;
+  const BertForPreTraining model(config.model);
+  std::vector<NamedParameter> parameters;
+  std::vector<int64_t> sizes;
+  for (const auto& item : model->named_parameters()) {
+    parameters.push_back({item.key(), item.value()});
+    sizes.push_back(item.value().numel());
+  }
+  CHECK(parameter_sizes(config.model) == sizes);
+  for (const int ranks : {2, 8, 64}) {
+    CAPTURE(ranks);
+    const std::vector<int> owners = assign_owners(parameters, ranks);
+    std::vector<int64_t> owned(static_cast<size_t>(ranks));
+    for (size_t i = 0; i < owners.size(); ++i) owned[static_cast<size_t>(owners[i])] += sizes[i];
+    const auto most = static_cast<double>(*std::max_element(owned.begin(), owned.end()));
+    CHECK(plan_memory(config, 128, 20, ranks).optimizer == testing::Approx(8 * most));  // two fp32 moments
+  }
 }
 
 TEST_CASE("Sharded optimizer state gives the bits of whole state", "[optim][distributed]") {
