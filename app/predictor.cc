@@ -9,6 +9,8 @@
 #include "app/bounded_json.h"
 #include "app/config.h"
 #include "app/exit_codes.h"
+#include "app/torch_archive.h"
+#include "app/torch_errors.h"
 #include "data/error.h"
 #include "data/files.h"
 #include "model/torchscript.h"
@@ -66,11 +68,9 @@ void Predictor::load_export(const std::string& file) {
                     "safetensors have no vocabulary");
   }
   ExtraFiles extra = {{"config.json", ""}, {"vocab.txt", ""}, {kTokenizerFile, ""}};
-  try {
-    script_ = load_torchscript(bytes, extra);
-  } catch (const c10::Error& error) {
-    throw DataError(file + ": is no TorchScript file, or a damaged one: " + error.what_without_backtrace());
-  }
+  verify_torch_archive(bytes.view(), file);  // LibTorch looks at no checksum
+  with_data_errors(file + ": LibTorch cannot read it as TorchScript",
+                   [&] { script_ = load_torchscript(bytes, extra); });
   if (extra["config.json"].empty() || extra["vocab.txt"].empty()) {
     throw DataError(file + ": has no config.json and vocab.txt inside; `bert export` writes such files");
   }
@@ -118,10 +118,17 @@ torch::Tensor Predictor::encode(const std::string& text) const {
 torch::Tensor Predictor::mlm_logits(const torch::Tensor& input_ids) {
   const torch::Tensor types = torch::zeros_like(input_ids), mask = torch::ones_like(input_ids);
   if (!script_) return model_->forward(input_ids, types, mask).mlm_logits;
-  const auto output = script_->forward({input_ids, types, mask});
-  TORCH_CHECK(output.isTuple() && output.toTupleRef().elements().size() == 2,
-              "fill-mask needs an export of the pre-training model: (mlm_logits, nsp_logits)");
-  return output.toTupleRef().elements()[0].toTensor();
+  torch::Tensor logits;
+  with_data_errors(export_file_ + ": cannot be run", [&] {
+    const auto output = script_->forward({input_ids, types, mask});
+    TORCH_CHECK(output.isTuple() && output.toTupleRef().elements().size() == 2,
+                "fill-mask needs an export of the pre-training model: (mlm_logits, nsp_logits)");
+    logits = output.toTupleRef().elements()[0].toTensor();
+    const int64_t tokens = tokenizer_->vocabulary().size();
+    TORCH_CHECK(logits.dim() == 3 && logits.size(1) == input_ids.size(1) && logits.size(2) >= tokens,
+                "mlm_logits must be [1, ", input_ids.size(1), ", ", tokens, " or more], got ", logits.sizes());
+  });
+  return logits;
 }
 
 std::string Predictor::word(int64_t token) const {

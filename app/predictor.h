@@ -60,6 +60,7 @@ class Predictor {
   bool sentencepiece_ = false;
   BertForPreTraining model_{nullptr};
   std::optional<torch::jit::Module> script_;
+  std::string export_file_;
 };
 
 }  // namespace bert

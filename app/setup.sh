@@ -107,7 +107,7 @@ exec 8>>"$build/setup.lock"
 lock 8 "$build/setup.lock" "$build"
 
 # ---- what is there ----
-libraries="nlohmann-json3-dev libfmt-dev libcli11-dev libsentencepiece-dev libutf8proc-dev libxxhash-dev libgloo-dev catch2 libbenchmark-dev"
+libraries="nlohmann-json3-dev libfmt-dev libcli11-dev libsentencepiece-dev libutf8proc-dev libxxhash-dev zlib1g-dev libgloo-dev catch2 libbenchmark-dev"
 jargon_file=usr/share/dictd/jargon.dict.dz
 on_debian() { command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; }
 as_root() { [ "$(id -u)" -eq 0 ] && [ -z "$user" ] && on_debian; }

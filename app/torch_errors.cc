@@ -1,11 +1,24 @@
 #include "app/torch_errors.h"
 
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "app/exit_codes.h"
+#include "data/error.h"
 
 namespace bert {
+namespace {
+
+/// The first line that is not empty.
+std::string first_line(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \n");
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find('\n', begin) - begin));
+}
+
+}  // namespace
 
 bool is_out_of_memory(const c10::Error& error) {
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
@@ -13,6 +26,19 @@ bool is_out_of_memory(const c10::Error& error) {
   const std::string message = error.what_without_backtrace();
   const auto says = [&](const char* part) { return message.find(part) != std::string::npos; };
   return says("DefaultCPUAllocator") || says("CUDA error: out of memory") || says("CUBLAS_STATUS_ALLOC_FAILED");
+}
+
+void with_data_errors(const std::string& what, const std::function<void()>& use) {
+  try {
+    use();
+  } catch (const c10::Error& error) {
+    if (is_out_of_memory(error)) throw;
+    throw DataError(what + ": " + first_line(error.what_without_backtrace()));
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {  // of TorchScript's compiler and interpreter
+    throw DataError(what + ": " + first_line(error.what()));
+  }
 }
 
 int with_plain_errors(const std::function<int()>& command) {

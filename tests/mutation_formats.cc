@@ -17,6 +17,7 @@
 #include "app/launcher/job_messages.h"
 #include "app/launcher/secure_channel.h"
 #include "app/metrics.h"
+#include "app/torch_archive.h"
 #include "data/error.h"
 #include "data/pretraining_data.h"
 #include "data/shard.h"
@@ -24,6 +25,7 @@
 #include "tests/event_loop_testing.h"
 #include "tests/example_data.h"
 #include "tests/sentencepiece_model.h"
+#include "tests/torch_archive.h"
 
 namespace bert::testing {
 namespace {
@@ -144,6 +146,14 @@ Format safetensors(const std::string& directory) {
                     some_tensors());
   return format_of_files("safetensors", false, directory, {{"a.safetensors", bytes}},
                          [](const std::string& place) { read_tensors(place + "/a.safetensors"); });
+}
+
+Format exports(const std::string& directory) {
+  const Files files = {{"bert.pt", torch_archive(archive_members())},
+                       {"wide.pt", torch_archive(archive_members(), /*wide=*/true)}};
+  return format_of_files("torchscript", true, directory, files, [](const std::string& place) {
+    for (const char* name : {"/bert.pt", "/wide.pt"}) verify_torch_archive(read_file(place + name), place + name);
+  });
 }
 
 Format states(const std::string& directory) {
@@ -327,6 +337,7 @@ std::vector<Format> mutation_formats(const std::string& directory) {
   return {shards(directory),
           checkpoints(directory),
           safetensors(directory),
+          exports(directory),
           states(directory),
           configurations(directory),
           vocabularies(directory),

@@ -58,6 +58,7 @@ TEST_CASE("Without checksums damage is silent, and still crashes nothing", "[uni
   CHECK(report.timeouts == 0);
   CHECK(report.text.find("shard, mutation ") != std::string::npos);
   CHECK(report.text.find("checkpoint, mutation ") != std::string::npos);
+  CHECK(report.text.find("torchscript, mutation ") != std::string::npos);
 }
 
 }  // namespace bert

@@ -3,8 +3,11 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "app/config.h"
 #include "app/exit_codes.h"
@@ -14,6 +17,7 @@
 #include "model/torchscript.h"
 #include "tests/command_testing.h"
 #include "tests/testing.h"
+#include "tests/torch_archive.h"
 
 using namespace bert;
 using bert::testing::Contains;
@@ -253,4 +257,56 @@ TEST_CASE("An export's config.json is read with its types checked", "[unit][pred
     CHECK(result.code == kBadData);
     CHECK_THAT(result.err, Contains(changed + ": ") && Contains(message));
   }
+}
+
+TEST_CASE("A damaged export is refused with 65, its name and one line", "[unit][predict]") {
+  const TemporaryDirectory directory;
+  const std::string file = directory.path("bert.pt"), damaged_file = directory.path("damaged.pt");
+  REQUIRE(run_export(write_random_checkpoint(directory), file) == 0);
+  const std::string whole = read_file(file);
+  const auto predict = [&](const std::string& bytes) {
+    std::ofstream(damaged_file, std::ios::binary) << bytes;
+    return bert::testing::run_command(predict_command, {"predict", "--checkpoint", damaged_file, "the [MASK] sat."});
+  };
+  REQUIRE(predict(whole).code == kOk);
+  std::mt19937 random(1);
+  const auto below = [&](size_t bound) { return std::uniform_int_distribution<size_t>(0, bound - 1)(random); };
+  constexpr int kFlips = 300, kCuts = 60;
+  for (int i = 0; i < kFlips + kCuts; ++i) {
+    std::string damaged = whole;
+    const size_t at = below(whole.size());
+    if (i < kFlips) {
+      damaged[at] = static_cast<char>(damaged[at] ^ 1 << below(8));
+    } else {
+      damaged.resize(at);
+    }
+    const auto result = predict(damaged);
+    INFO((i < kFlips ? "flipped at " : "cut at ") << at << ": " << result.err);
+    CHECK(result.code == kBadData);
+    CHECK_THAT(result.err, Contains("bert predict: " + damaged_file + ": ") && Contains("is no TorchScript file"));
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+  }
+}
+
+TEST_CASE("A whole archive that is no export is refused with 65 and LibTorch's first line", "[unit][predict]") {
+  const TemporaryDirectory directory;
+  const std::string file = directory.path("bert.pt");
+  using bert::testing::archive_members;
+  using bert::testing::ArchiveMember;
+  using bert::testing::torch_archive;
+  const auto predict = [&](const std::string& bytes) {
+    std::ofstream(file, std::ios::binary) << bytes;
+    const auto result = bert::testing::run_command(predict_command, {"predict", "--checkpoint", file, "a [MASK]"});
+    INFO(result.err);
+    CHECK(result.code == kBadData);
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+    CHECK_THAT(result.err, Contains(file + ": LibTorch cannot read it as TorchScript: "));
+  };
+  predict(torch_archive({}));
+  predict(torch_archive({{"bert/version", "3\n"}}));
+  predict(torch_archive(archive_members()));
+  std::vector<ArchiveMember> members = archive_members();  // code that TorchScript's parser refuses
+  members[2].content = "class Bert(Module):\n  def forward(self: 1 2 3\n";
+  members.push_back({"bert/constants.pkl", "\x80\x02)."});
+  predict(torch_archive(members));
 }
