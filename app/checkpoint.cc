@@ -134,9 +134,15 @@ StateDict read_safetensors(const std::string& path) {
   return tensors;
 }
 
-void save_safetensors(const std::string& path, const StateDict& tensors) {
+void save_safetensors(const std::string& path, const StateDict& tensors,
+                      const std::function<void(size_t bytes)>& written) {
   AtomicFile file(path);
-  write_safetensors([&](const void* data, size_t bytes) { file.write(data, bytes); }, sources_of(tensors));
+  write_safetensors(
+      [&](const void* data, size_t bytes) {
+        file.write(data, bytes);
+        if (written) written(bytes);
+      },
+      sources_of(tensors));
   file.commit();
 }
 
@@ -149,7 +155,11 @@ Checkpoint open_checkpoint(const std::string& directory) {
 }
 
 Checkpoint load_model(const std::string& directory, WeightsKind weights) {
-  const Manifest manifest = verify_checkpoint(directory);
+  return load_model(VerifiedCheckpoint{directory, verify_checkpoint(directory)}, weights);
+}
+
+Checkpoint load_model(const VerifiedCheckpoint& verified, WeightsKind weights) {
+  const auto& [directory, manifest] = verified;
   Checkpoint checkpoint = without_tensors(directory, manifest);
   checkpoint.model = read_safetensors(directory + "/" + kModelFile);
   if (weights == WeightsKind::kAveraged && manifest.contains(kOptimizerFile)) {

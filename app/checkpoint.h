@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "app/checkpoint_files.h"
@@ -39,12 +40,16 @@ enum class WeightsKind { kAveraged, kRaw };
 
 /// load_checkpoint() without the optimizer's state.
 Checkpoint load_model(const std::string& directory, WeightsKind weights = WeightsKind::kAveraged);
+/// The same of one that find_valid_checkpoint() has verified.
+Checkpoint load_model(const VerifiedCheckpoint& verified, WeightsKind weights = WeightsKind::kAveraged);
 
 /// All tensors of a safetensors file, new on the CPU, in the order of their bytes. Throws DataError, InputMissing,
 /// IoError.
 StateDict read_safetensors(const std::string& path);
 
-/// Writes a safetensors file that Hugging Face reads. Throws IoError, DataError.
-void save_safetensors(const std::string& path, const StateDict& tensors);
+/// Writes a safetensors file that Hugging Face reads. `written` may be empty; it is told the bytes of every piece.
+/// Throws IoError, DataError.
+void save_safetensors(const std::string& path, const StateDict& tensors,
+                      const std::function<void(size_t bytes)>& written = {});
 
 }  // namespace bert

@@ -10,6 +10,7 @@
 
 #include "app/checkpoint_files.h"
 #include "app/command_line.h"
+#include "app/percentage.h"
 #include "app/tensor_diff.h"
 #include "data/error.h"
 
@@ -33,6 +34,11 @@ std::vector<CheckpointEntry> checkpoints_of_run(const std::string& path) {
   return checkpoints;
 }
 
+Manifest verify_with_progress(const std::string& directory) {
+  Percentage percentage;
+  return verify_checkpoint(directory, [&](double share) { percentage.update("verifying", share); });
+}
+
 int list(int argc, char** argv) {
   CLI::App app("A line of JSON for every checkpoint of a run, oldest first, each verified.", "bert checkpoint list");
   app.footer("Example: bert checkpoint list runs/first");
@@ -46,7 +52,7 @@ int list(int argc, char** argv) {
   for (const CheckpointEntry& entry : list_checkpoints(run_directory)) {
     nlohmann::ordered_json line = {{"step", entry.step}, {"path", entry.directory}};
     try {
-      line["bytes"] = total_bytes(verify_checkpoint(entry.directory));
+      line["bytes"] = total_bytes(verify_with_progress(entry.directory));
       line["valid"] = true;
     } catch (const std::runtime_error& error) {
       line["valid"] = false;
@@ -58,7 +64,7 @@ int list(int argc, char** argv) {
 }
 
 void verify_directory(const std::string& directory) {
-  const Manifest manifest = verify_checkpoint(directory);
+  const Manifest manifest = verify_with_progress(directory);
   size_t tensors = 0;
   for (const auto& [name, entry] : manifest) tensors += entry.tensors.size();
   fmt::print("{}: valid, {} files, {} tensors, {} bytes\n", directory, manifest.size(), tensors, total_bytes(manifest));

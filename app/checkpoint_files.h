@@ -26,9 +26,6 @@ inline constexpr const char* kManifestFile = "MANIFEST.json";
 /// RUN/checkpoints/step-00000100.
 std::string checkpoint_directory(const std::string& run_directory, int64_t step);
 
-/// The checkpoint that `path` stands for: a run directory's newest, else `path` itself.
-std::string resolve_checkpoint(const std::string& path);
-
 struct CheckpointEntry {
   int64_t step;
   std::string directory;
@@ -49,9 +46,23 @@ using Manifest = std::map<std::string, ManifestEntry>;
 /// absent directory or manifest.
 Manifest read_manifest(const std::string& directory);
 
-/// Reads every byte of a checkpoint and compares it with its manifest, which is returned. Throws DataError that names
-/// the file, and the tensor where it can; InputMissing for an absent directory or file.
-Manifest verify_checkpoint(const std::string& directory);
+/// Reads every byte of a checkpoint and compares it with its manifest, which is returned. `progress` may be empty; it is
+/// told the share of the bytes that are read. Throws DataError that names the file, and the tensor where it can;
+/// InputMissing for an absent directory or file.
+Manifest verify_checkpoint(const std::string& directory, const std::function<void(double share)>& progress = {});
+
+/// A checkpoint all of whose bytes were compared with its manifest.
+struct VerifiedCheckpoint {
+  std::string directory;
+  Manifest manifest;
+};
+
+/// The checkpoint that `path` stands for: `path` itself, or of a run directory the one that `latest` points to; where
+/// that is not there or not valid, the newest that is, and `note` is told so in a line. Changes nothing. Throws
+/// DataError when none is valid, InputMissing when there is none.
+VerifiedCheckpoint find_valid_checkpoint(const std::string& path,
+                                         const std::function<void(const std::string& message)>& note,
+                                         const std::function<void(double share)>& progress = {});
 
 /// The newest checkpoint that verifies; RUN/latest points to it afterwards. Newer ones that do not are renamed to
 /// step-....damaged, and `report` is told which and why; directories that an ended process has left half-written are

@@ -5,7 +5,6 @@
 #include <cstdio>
 
 namespace bert {
-
 namespace {
 
 constexpr int kAll = 100;
@@ -13,7 +12,7 @@ constexpr int kAll = 100;
 }  // namespace
 
 Percentage::~Percentage() {
-  if (percent_ >= 0 && percent_ < kAll && isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);
+  if (line_begun_) std::fputc('\n', stderr);
 }
 
 void Percentage::update(std::string_view phase, double share) {
@@ -22,7 +21,8 @@ void Percentage::update(std::string_view phase, double share) {
   phase_ = phase;
   percent_ = percent;
   if (isatty(STDERR_FILENO) != 0) {
-    std::fprintf(stderr, "\r%s: %d %%%s", phase_.c_str(), percent, percent == kAll ? "\n" : " ");
+    line_begun_ = percent != kAll;
+    std::fprintf(stderr, "\r%s: %d %%%s", phase_.c_str(), percent, line_begun_ ? " " : "\n");
   } else if (percent == kAll) {
     std::fprintf(stderr, "%s: done\n", phase_.c_str());
   }

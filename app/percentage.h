@@ -6,7 +6,8 @@
 
 namespace bert {
 
-/// "reading: 42 %" on stderr: rewritten in place on a terminal, otherwise one line at the end of each phase.
+/// "reading: 42 %" on stderr: rewritten in place on a terminal, otherwise one line at the end of each phase. A line that
+/// an error has interrupted is ended.
 class Percentage {
  public:
   Percentage() = default;
@@ -21,6 +22,7 @@ class Percentage {
  private:
   std::string phase_;
   int percent_ = -1;
+  bool line_begun_ = false;  // on a terminal
 };
 
 }  // namespace bert

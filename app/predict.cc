@@ -2,7 +2,9 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -10,6 +12,7 @@
 #include "app/command_line.h"
 #include "app/config.h"
 #include "app/output_paths.h"
+#include "app/percentage.h"
 #include "app/predictor.h"
 #include "app/standard_input.h"
 #include "data/error.h"
@@ -76,6 +79,11 @@ void drop_invalid_utf8(std::vector<Text>& texts) {
     std::fprintf(stderr, "bert predict: dropped %ld invalid UTF-8 sequences\n", static_cast<long>(invalid));
 }
 
+/// Says a sentence in the verb's name on standard error.
+std::function<void(const std::string& message)> say_in(const char* verb) {
+  return [verb](const std::string& message) { std::fprintf(stderr, "%s: %s\n", verb, message.c_str()); };
+}
+
 void add_raw_weights(CLI::App& app, WeightsKind& weights) {
   app.add_flag_callback(
       "--raw-weights", [&weights] { weights = WeightsKind::kRaw; },
@@ -114,7 +122,7 @@ int predict_command(int argc, char** argv) {
     throw UsageError("--raw-weights: " + checkpoint +
                      " is an export, which has one kind of weights; export it with --raw-weights");
   }
-  Predictor predictor(checkpoint, weights);
+  Predictor predictor(checkpoint, weights, say_in("bert predict"));
   for (const auto& [text, place] : texts) {
     try {
       std::cout << (task == "features" ? to_json(text, predictor.features(text))
@@ -150,8 +158,11 @@ int export_command(int argc, char** argv) {
   std::error_code unseen;
   if (std::filesystem::is_regular_file(checkpoint_path, unseen))
     throw InputMissing(checkpoint_path + ": is a file; name the checkpoint or run directory to export");
-  const Checkpoint checkpoint = load_model(resolve_checkpoint(checkpoint_path), weights);
-  const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, checkpoint_path + "/state.json");
+  Percentage percentage;
+  const VerifiedCheckpoint verified = find_valid_checkpoint(
+      checkpoint_path, say_in("bert export"), [&](double share) { percentage.update("verifying", share); });
+  const Checkpoint checkpoint = load_model(verified, weights);
+  const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, verified.directory + "/state.json");
   BertForPreTraining model(config.model);
   load_state_dict(*model, checkpoint.model);
   model->eval();
@@ -160,9 +171,15 @@ int export_command(int argc, char** argv) {
   for (const torch::Tensor& parameter : model->parameters())
     needed += parameter.numel() * static_cast<int64_t>(c10::elementSize(dtype));
   check_free_space(output, needed, "the export");
+  int64_t done = 0;
+  const auto written = [&](size_t bytes) {
+    constexpr double kUnsynced = 0.99;  // the end is when the disk has it all
+    done += static_cast<int64_t>(bytes);
+    percentage.update("writing", std::min(kUnsynced, static_cast<double>(done) / static_cast<double>(needed)));
+  };
   if (format == "safetensors") {
     model->to(dtype);
-    save_safetensors(output, state_dict(*model));
+    save_safetensors(output, state_dict(*model), written);
   } else {
     std::string vocabulary;
     for (const std::string& token : checkpoint.state.vocabulary) vocabulary += token + "\n";
@@ -174,9 +191,13 @@ int export_command(int argc, char** argv) {
     if (!checkpoint.tokenizer_model.empty()) files[kTokenizerFile] = checkpoint.tokenizer_model;
     AtomicFile file(output);
     std::exception_ptr failure;
-    save_torchscript(export_torchscript(*model, dtype), files, [&](const void* data, size_t bytes) {
+    percentage.update("tracing and comparing", 0);
+    const torch::jit::Module script = export_torchscript(*model, dtype);
+    percentage.update("tracing and comparing", 1);
+    save_torchscript(script, files, [&](const void* data, size_t bytes) {
       try {
         if (!failure) file.write(data, bytes);
+        written(bytes);
       } catch (const IoError&) {
         failure = std::current_exception();  // LibTorch calls this in a destructor: nothing may leave it
       }
@@ -185,6 +206,7 @@ int export_command(int argc, char** argv) {
     if (failure) std::rethrow_exception(failure);
     file.commit();
   }
+  percentage.update("writing", 1);
   std::fprintf(stderr, "wrote %s%s\n", output.c_str(), checkpoint.averaged ? ", moving averages of the weights" : "");
   return kOk;
 }

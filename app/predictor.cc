@@ -37,16 +37,20 @@ std::string shown(const std::string& text) {
 
 }  // namespace
 
-Predictor::Predictor(const std::string& path, WeightsKind weights) {
+Predictor::Predictor(const std::string& path, WeightsKind weights,
+                     const std::function<void(const std::string& message)>& note) {
   if (std::filesystem::is_directory(path)) {
-    load_checkpoint_directory(resolve_checkpoint(path), weights);
+    load_checkpoint_directory(path, weights, note);
   } else {
     load_export(path);
   }
 }
 
-void Predictor::load_checkpoint_directory(const std::string& directory, WeightsKind weights) {
-  Checkpoint checkpoint = load_model(directory, weights);
+void Predictor::load_checkpoint_directory(const std::string& path, WeightsKind weights,
+                                          const std::function<void(const std::string& message)>& note) {
+  const VerifiedCheckpoint verified = find_valid_checkpoint(path, note);
+  const std::string& directory = verified.directory;
+  Checkpoint checkpoint = load_model(verified, weights);
   const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, directory + "/state.json");
   config_ = config.model;
   sentencepiece_ = !checkpoint.tokenizer_model.empty();
@@ -61,6 +65,7 @@ void Predictor::load_checkpoint_directory(const std::string& directory, WeightsK
 }
 
 void Predictor::load_export(const std::string& file) {
+  export_file_ = file;
   std::istringstream bytes(read_file(file));
   if (!bytes.view().starts_with("PK")) {  // an archive of zip
     throw DataError(file +

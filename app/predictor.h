@@ -3,6 +3,7 @@
 
 #include <torch/script.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,9 +29,12 @@ struct MaskFilling {
 
 class Predictor {
  public:
-  /// `path` is a checkpoint's directory, a run directory (its newest checkpoint), or a TorchScript file that `bert
-  /// export` wrote, which has one kind of weights inside. Throws InputMissing, DataError, IoError.
-  explicit Predictor(const std::string& path, WeightsKind weights = WeightsKind::kAveraged);
+  /// `path` is a checkpoint's directory, a run directory (find_valid_checkpoint(), which `note` is for), or a
+  /// TorchScript file that `bert export` wrote, which has one kind of weights inside. Throws InputMissing, DataError,
+  /// IoError.
+  explicit Predictor(
+      const std::string& path, WeightsKind weights = WeightsKind::kAveraged,
+      const std::function<void(const std::string& message)>& note = [](const std::string&) {});
 
   /// The `top_k` best tokens for every [MASK]. Throws DataError when a text has no [MASK] or is too long.
   MaskFilling fill_mask(const std::string& text, int64_t top_k);
@@ -47,7 +51,8 @@ class Predictor {
   [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
 
  private:
-  void load_checkpoint_directory(const std::string& directory, WeightsKind weights);
+  void load_checkpoint_directory(const std::string& path, WeightsKind weights,
+                                 const std::function<void(const std::string& message)>& note);
   void load_export(const std::string& file);
   /// [CLS] text [SEP], [1, S].
   [[nodiscard]] torch::Tensor encode(const std::string& text) const;

@@ -2,7 +2,9 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <chrono>
+#include <string>
 #include <vector>
 
 #include "app/checkpoint.h"
@@ -65,11 +67,36 @@ void resume(const RunParts& run, const std::string& directory, bool allow_config
   run.log.say("continuing from " + directory);
 }
 
-void start_from(const RunParts& run, const std::string& directory) {
+/// Rank 0's text on every rank.
+std::string text_of_chief(const RunParts& run, const std::string& text) {
+  const bool chief = run.step.rank() == 0;
+  const int64_t size = run.step.sum_over_ranks(chief ? static_cast<int64_t>(text.size()) : 0);
+  torch::Tensor letters = torch::zeros({size}, torch::kInt64);
+  if (chief) std::copy(text.begin(), text.end(), letters.data_ptr<int64_t>());
+  letters = run.step.sum_over_ranks(letters);
+  const auto* values = letters.const_data_ptr<int64_t>();
+  std::string result;
+  for (int64_t i = 0; i < size; ++i) result += static_cast<char>(values[i]);
+  return result;
+}
+
+/// Rank 0 chooses and verifies.
+std::string find_initial_checkpoint(const RunParts& run) {
+  std::string directory;
+  if (run.step.rank() == 0) {
+    directory = find_valid_checkpoint(run.config.initial_checkpoint, [&](const std::string& message) {
+                  run.log.say("initial_checkpoint: " + message);
+                }).directory;
+  }
+  wait_for_chief(run, "verify initial_checkpoint");
+  return text_of_chief(run, directory);
+}
+
+void start_from_initial_checkpoint(const RunParts& run) {
+  std::string directory;
   const Checkpoint checkpoint = [&] {
     try {
-      if (run.step.rank() == 0) verify_checkpoint(directory);
-      wait_for_chief(run, "verify initial_checkpoint");
+      directory = find_initial_checkpoint(run);
       return open_checkpoint(directory);
     } catch (const InputMissing& error) {
       throw InputMissing(std::string("initial_checkpoint: ") + error.what() + "; name a run directory or a checkpoint");
@@ -95,7 +122,7 @@ int64_t restore_run(const RunParts& run, bool allow_config_change) {
   if (newest >= 0) {
     resume(run, checkpoint_directory(run.config.run_directory, newest), allow_config_change);
   } else if (!run.config.initial_checkpoint.empty()) {
-    start_from(run, resolve_checkpoint(run.config.initial_checkpoint));
+    start_from_initial_checkpoint(run);
   }
   return newest;
 }

@@ -193,6 +193,64 @@ TEST_CASE("A checkpoint under the name of another step is set aside, a name of a
   CHECK_THAT(messages[1], testing::Contains("step-00000040.damaged"));
 }
 
+TEST_CASE("A run's valid checkpoint is found without its link, and past damaged ones", "[unit][checkpoint]") {
+  const TemporaryDirectory directory;
+  const std::string run = directory.path("run");
+  for (const int64_t step : {1, 2, 3}) save(run, step, 9);
+  std::vector<std::string> notes;
+  const auto found = [&](const std::string& path) {
+    notes.clear();
+    const VerifiedCheckpoint checkpoint =
+        find_valid_checkpoint(path, [&](const std::string& note) { notes.push_back(note); });
+    CHECK(checkpoint.manifest.contains(kModelFile));
+    return checkpoint.directory;
+  };
+  CHECK(found(run) == checkpoint_directory(run, 3));
+  CHECK(found(checkpoint_directory(run, 1)) == checkpoint_directory(run, 1));
+  CHECK(notes.empty());
+  fs::remove(run + "/latest");  // what latest names is taken, also an older one
+  fs::create_directory_symlink("checkpoints/step-00000002", run + "/latest");
+  CHECK(found(run) == checkpoint_directory(run, 2));
+  CHECK(notes.empty());
+  fs::rename(checkpoint_directory(run, 2), directory.path("elsewhere"));
+  CHECK(found(run) == checkpoint_directory(run, 3));
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0] == run + "/latest: points to nothing; using " + checkpoint_directory(run, 3));
+  fs::remove(run + "/latest");
+  CHECK(found(run) == checkpoint_directory(run, 3));
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0] == run + "/latest: is not there; using " + checkpoint_directory(run, 3));
+
+  fs::create_directory_symlink("checkpoints/step-00000003", run + "/latest");
+  fs::resize_file(checkpoint_directory(run, 3) + "/" + kModelFile, 10);
+  CHECK(found(run) == checkpoint_directory(run, 1));
+  REQUIRE(notes.size() == 1);
+  CHECK_THAT(notes[0], testing::Contains("step-00000003/model.safetensors: damaged: 10 bytes, the manifest says") &&
+                           testing::Contains("; using " + checkpoint_directory(run, 1)));
+  CHECK(names_in(run + "/checkpoints") == std::vector<std::string>{"step-00000001", "step-00000003"});
+
+  fs::remove(checkpoint_directory(run, 1) + "/" + kManifestFile);
+  CHECK_THROWS_AS(found(run), DataError);
+  CHECK_THROWS_WITH(found(run), testing::Contains(run + ": has no valid checkpoint: ") &&
+                                    testing::Contains("step-00000003/model.safetensors: damaged"));
+  fs::remove_all(run + "/checkpoints");
+  CHECK_THROWS_WITH(found(run), testing::Contains(run + ": the run has no checkpoint yet"));
+  CHECK_THROWS_AS(found(run), InputMissing);
+  CHECK_THROWS_WITH(found(directory.path()), testing::Contains("is no checkpoint: it has no MANIFEST.json"));
+}
+
+TEST_CASE("Verifying tells how much is read", "[unit][checkpoint]") {
+  const TemporaryDirectory directory;
+  constexpr size_t kFloats = 5 << 20;  // 20 MiB in each tensor: files of several pieces
+  const std::string checkpoint = save(directory.path("run"), 1, 3, kFloats);
+  std::vector<double> shares;
+  verify_checkpoint(checkpoint, [&](double share) { shares.push_back(share); });
+  CHECK(shares.size() > 5);
+  CHECK(std::is_sorted(shares.begin(), shares.end()));
+  CHECK(shares.front() < 0.3);
+  CHECK(shares.back() == 1);
+}
+
 TEST_CASE("What stands in the place of a checkpoint's file and is none is damage", "[unit][checkpoint]") {
   for (const char* name : {kManifestFile, kModelFile, kStateFile}) {
     CAPTURE(name);

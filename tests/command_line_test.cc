@@ -1,6 +1,7 @@
 // Command lines: what is taken as it is, what is refused, and with which words.
 #include "app/command_line.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -8,6 +9,8 @@
 #include <vector>
 
 #include "app/checkpoint_commands.h"
+#include "app/checkpoint_files.h"
+#include "app/checkpoint_state.h"
 #include "app/config_commands.h"
 #include "app/data_commands.h"
 #include "app/fail_point.h"
@@ -185,6 +188,24 @@ TEST_CASE("bert checkpoint tells what a directory is not", "[unit][checkpoint]")
   result = run({"verify", directory.path("e.pt")});
   CHECK(result.code == kInputMissing);
   CHECK_THAT(result.err, Contains("e.pt: is a file; name the checkpoint directory"));
+}
+
+TEST_CASE("bert checkpoint verify and list say that they are done with each checkpoint", "[unit][checkpoint]") {
+  const TemporaryDirectory directory;
+  for (const int64_t step : {1, 2}) {
+    CheckpointState state;
+    state.step = step;
+    CheckpointWriter writer(checkpoint_directory(directory.path("run"), step), {});
+    writer.add_tensors(kModelFile, {{"w", "F32", {1}, [] { return std::string_view("abcd"); }}});
+    writer.add_text(kStateFile, write_checkpoint_state(state));
+    writer.publish();
+  }
+  for (const char* action : {"verify", "list"}) {
+    const CommandResult result = run_command(checkpoint_command, {"checkpoint", action, directory.path("run")});
+    CHECK(result.code == kOk);
+    CHECK(result.err == "verifying: done\nverifying: done\n");
+    CHECK(std::count(result.out.begin(), result.out.end(), '\n') == 2);
+  }
 }
 
 TEST_CASE("bert checkpoint diff takes checkpoints, runs and files", "[unit][checkpoint]") {

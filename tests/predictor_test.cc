@@ -124,6 +124,30 @@ TEST_CASE("What is no checkpoint is told, with what predict and export take", "[
                     Contains(file + ": is a file; name the checkpoint or run directory to export"));
 }
 
+TEST_CASE("Predicting and exporting take a run's newest valid checkpoint, and say which", "[unit][predict]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory), run = directory.path("run"),
+                    first = run + "/checkpoints/step-00000001", output = directory.path("out");
+  std::filesystem::create_directories(run + "/checkpoints");
+  std::filesystem::rename(checkpoint, first);
+  std::filesystem::create_directory_symlink("checkpoints/step-00000009", run + "/latest");
+  const std::string note = run + "/latest: points to nothing; using " + first + "\n";
+  auto result = bert::testing::run_command(predict_command, {"predict", "--checkpoint", run, "the [MASK] sat."});
+  CHECK(result.code == kOk);
+  CHECK(result.err == "bert predict: " + note);
+  for (const char* format : {"safetensors", "torchscript"}) {
+    result = bert::testing::run_command(export_command,
+                                        {"export", "--checkpoint", run, "--format", format, "--output", output});
+    CHECK(result.code == kOk);
+    const std::string traced = std::string(format) == "torchscript" ? "tracing and comparing: done\n" : "";
+    CHECK(result.err == "verifying: done\nbert export: " + note + traced + "writing: done\nwrote " + output + "\n");
+  }
+  std::filesystem::resize_file(first + "/model.safetensors", 10);
+  result = bert::testing::run_command(predict_command, {"predict", "--checkpoint", run, "the [MASK] sat."});
+  CHECK(result.code == kBadData);
+  CHECK_THAT(result.err, Contains(run + ": has no valid checkpoint: "));
+}
+
 TEST_CASE("Features have a vector per token and a pooled one", "[unit][predict]") {
   const TemporaryDirectory directory;
   Predictor predictor(write_random_checkpoint(directory));

@@ -331,6 +331,33 @@ TEST_CASE("A run that starts from another's checkpoint has its weights, and its 
   CHECK(torch::cosine_similarity(new_moment.flatten(), old_moment.flatten(), 0).item<float>() > 0.5F);
 }
 
+TEST_CASE("A run that starts from another's damaged directory takes its newest valid checkpoint",
+          "[trainer][distributed]") {
+  const TemporaryDirectory directory;
+  PretrainConfig first = tiny(directory, "phase1");
+  REQUIRE(pretrain(first, false) == kOk);
+  std::filesystem::remove(first.run_directory + "/latest");
+  std::filesystem::resize_file(checkpoint_directory(first.run_directory, 12) + "/model.safetensors", 10);
+  const Checkpoint eighth = load_checkpoint(checkpoint_directory(first.run_directory, 8));
+  const std::string name = "bert.encoder.layer.1.output.dense.weight";
+  for (const int ranks : {1, 2}) {
+    CAPTURE(ranks);
+    PretrainConfig second = tiny(directory, "phase2-" + std::to_string(ranks));
+    second.initial_checkpoint = first.run_directory;
+    second.optimizer.lr = 1e-9;  // weights stay, so that they can be compared
+    second.stop_at_step = 1;
+    const std::string said = directory.path("said");
+    const pid_t pid =
+        start(second, "", ranks, [&] { dup2(open(said.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO); });
+    REQUIRE(result_of(pid) == kOk);
+    CHECK_THAT(read_file(said),
+               testing::Contains("initial_checkpoint: " + first.run_directory + "/latest: is not there; using " +
+                                 checkpoint_directory(first.run_directory, 8)));
+    const Checkpoint after = load_checkpoint(checkpoint_directory(second.run_directory, 1));
+    CHECK(mismatch(eighth.model[name], after.model[name], {1e-7, 0.0}) == "");
+  }
+}
+
 TEST_CASE("Accumulated micro-batches give the step of the whole batch", "[unit][trainer]") {
   const TemporaryDirectory directory;
   std::vector<torch::Tensor> weights;
