@@ -26,6 +26,11 @@ class Writer {
   void optional(const char* key, const T& value) {
     if (!value.empty()) field(key, value);
   }
+  /// Not in older checkpoints.
+  template <class T>
+  void later(const char* key, const T& value) {
+    field(key, value);
+  }
   /// A text that is a JSON object itself, {} where it is empty.
   void nested_text(const char* key, const std::string& text) {
     object_[key] = text.empty() ? json::object() : parse_bounded_json(text, key);
@@ -84,6 +89,10 @@ class Reader {
   void optional(const char* key, T& value) {
     if (object_.contains(key)) field(key, value);
   }
+  template <class T>
+  void later(const char* key, T& value) {
+    optional(key, value);
+  }
   void nested_text(const char* key, std::string& text) {
     const json& object = member(object_, key, json::value_t::object, file_);
     if (!object.empty()) text = object.dump(2) + "\n";
@@ -110,6 +119,7 @@ void visit_fields(Archive& archive, State& state) {
   archive.object("scaler", [&](Archive& scaler) {
     scaler.field("loss_scale", state.loss_scale);
     scaler.field("growth_tracker", state.growth_tracker);
+    scaler.later("consecutive_skips", state.consecutive_skips);
   });
   archive.nested_text("config", state.config);
   archive.optional("config_sha256", state.config_sha256);

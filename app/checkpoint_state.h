@@ -22,8 +22,9 @@ struct CheckpointState {
   int64_t consumed_samples = 0;  // over all ranks
   double loss_scale = 1;         // optim/amp.h
   int64_t growth_tracker = 0;
-  std::string config;         // the run's resolved configuration, as to_json wrote it; "" when there is none
-  std::string config_sha256;  // of the run that wrote it; "" in older checkpoints
+  int64_t consecutive_skips = 0;  // 0 in older checkpoints
+  std::string config;             // the run's resolved configuration, as to_json wrote it; "" when there is none
+  std::string config_sha256;      // of the run that wrote it; "" in older checkpoints
   std::map<std::string, DataIdentity> data;  // by key: train, validation where it was open; none in older ones
   std::vector<std::string> vocabulary;       // tokens by id, so that a checkpoint predicts by itself
   std::map<std::string, double> metrics;     // the last figures by plain names; NaN where there is none

@@ -62,6 +62,7 @@ void resume(const RunParts& run, const std::string& directory, bool allow_config
     scaler.insert("growth_tracker", torch::tensor(state.growth_tracker));
     run.step.scaler.load_state_dict(scaler);
   }
+  if (before.precision == run.config.precision) run.step.scaler.continue_skips(state.consecutive_skips);
   run.loader.restore({.seed = static_cast<uint64_t>(state.sampler_seed), .consumed_samples = state.consumed_samples});
   run.log.restore(state.metrics);
   run.log.say("continuing from " + directory);
@@ -143,6 +144,7 @@ void save_run(const RunParts& run, int64_t applied) {
                         .consumed_samples = sampler.consumed_samples,
                         .loss_scale = run.step.scaler.current_scale().item<double>(),
                         .growth_tracker = run.step.scaler.growth_tracker().item<int64_t>(),
+                        .consecutive_skips = run.step.consecutive_skips(),
                         .config = to_json(run.config),
                         .config_sha256 = config_sha256(run.config),
                         .data = run.data,

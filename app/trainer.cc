@@ -105,6 +105,7 @@ class Trainer {
 
   bool stopping_ = false, first_step_ = true;
   int64_t applied_ = 0, saved_ = -1;  // steps; -1: there is no checkpoint
+  int64_t skipped_ = 0;               // since the newest checkpoint
 };
 
 Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device)
@@ -173,7 +174,8 @@ void Trainer::report_balance(int64_t tokens) {
 void Trainer::advance_to(int64_t target) {
   while (applied_ < target && !stopping_) {
     const int64_t before = applied_, most = config_.amp.max_consecutive_skips;
-    const int64_t attempts = most > 0 ? std::min(target - applied_, most) : target - applied_;
+    const int64_t left = most > 0 ? std::max<int64_t>(most - step_.consecutive_skips(), 1) : target;
+    const int64_t attempts = std::min(target - applied_, left);
     int64_t tried = 0;
     while (tried < attempts && !stop_requested()) {
       step_.run(next_micro_batches(), config_.global_batch_size / config_.micro_batch_size);
@@ -182,6 +184,7 @@ void Trainer::advance_to(int64_t target) {
       ++tried;
     }
     applied_ = step_.applied_steps();  // the one wait for the device
+    skipped_ += tried - (applied_ - before);
     if (tried > applied_ - before) stop_if_hopeless();
   }
 }
@@ -215,7 +218,10 @@ void Trainer::evaluate() {
 }
 
 void Trainer::save() {
-  if (std::exchange(saved_, applied_) != applied_) save_run(parts(), applied_);
+  if (saved_ == applied_ && skipped_ == 0) return;
+  saved_ = applied_;
+  skipped_ = 0;
+  save_run(parts(), applied_);
 }
 
 int Trainer::train() {

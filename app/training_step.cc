@@ -191,6 +191,10 @@ void TrainingStep::check_parameters() const {
 
 int64_t TrainingStep::applied_steps() const { return optimizer->applied_steps().item<int64_t>(); }
 
+int64_t TrainingStep::consecutive_skips() const {
+  return static_cast<int64_t>(scaler.consecutive_skips().item<float>());
+}
+
 double TrainingStep::last_learning_rate() const { return learning_rate_.item<double>(); }
 
 c10::Device select_device(const std::string& name, int64_t local_rank) {

@@ -46,6 +46,8 @@ class TrainingStep {
   MeanLoss take_mean_loss();
   /// Waits for the device.
   [[nodiscard]] int64_t applied_steps() const;
+  /// The last steps tried that were skipped. Waits for the device.
+  [[nodiscard]] int64_t consecutive_skips() const;
   /// Of the last step tried. Waits for the device.
   [[nodiscard]] double last_learning_rate() const;
 

@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <array>
 #include <initializer_list>
 #include <limits>
@@ -156,6 +157,11 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   TORCH_CHECK(record.stage != Stage::kStepped, "GradScaler::unscale_ was called after step(); call it before");
   const at::NoGradGuard no_grad;
   const std::vector<at::Tensor> gradients = gradients_of(optimizer);
+  for (const at::Tensor& gradient : gradients) {
+    TORCH_CHECK_VALUE(gradient.scalar_type() != at::kHalf,
+                      "Attempting to unscale FP16 gradients. Keep the parameters in fp32 under autocast, or leave out "
+                      "GradScaler::unscale_ and give a BertOptimizer to step().");
+  }
   if (!gradients.empty()) {
     if (!record.unscaled_found_inf.defined()) record.unscaled_found_inf = at::empty_like(scale_);
     record.gradients.unscale_(gradients, inv_scale_, record.unscaled_found_inf.zero_());
@@ -272,8 +278,12 @@ void GradScaler::load_state_dict(const StateDict& state) {
   const at::NoGradGuard no_grad;
   if (config_.dynamic) scale_.fill_(*scale);
   config_ = config;
-  growth_tracker_.fill_(static_cast<int64_t>(*tracker));
+  growth_tracker_.fill_(std::min(static_cast<int64_t>(*tracker), config_.growth_interval - 1));
   reset();
+}
+
+void GradScaler::continue_skips(int64_t consecutive_skips) {
+  consecutive_skips_.fill_(std::max<int64_t>(consecutive_skips, 0));
 }
 
 }  // namespace bert

@@ -84,7 +84,9 @@ class GradScaler {
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss) const;
 
   /// Divides the optimizer's gradients by the scale in place and records inf and NaN. Throws when called twice before
-  /// update(), or after step(). Without any gradient there is nothing to record, and step() throws.
+  /// update(), or after step(); and for fp16 gradients, as PyTorch's does: what fp16 cannot hold without the scale would
+  /// be lost. A BertOptimizer's step() without it unscales them in fp32. Without any gradient there is nothing to
+  /// record, and step() throws.
   void unscale_(torch::optim::Optimizer& optimizer);
 
   /// Steps unless a gradient is inf or NaN. Throws when called twice before update(), or when no parameter of the
@@ -117,8 +119,11 @@ class GradScaler {
   /// "growth_tracker", and "growth_factor", "backoff_factor" and "growth_interval", which then take the place of the
   /// configuration's. Nothing when not enabled. Throws c10::Error, before anything changes, when "scale" or the tracker
   /// is missing, or a value is no scalar or out of its range (scale finite and above 0, tracker not negative, the
-  /// others as in AmpConfig). Synchronises.
+  /// others as in AmpConfig). A tracker at or above the interval, which may have become shorter, stands for one clean
+  /// step before growth; PyTorch's, compared for equality alone, would never come to it. Synchronises.
   void load_state_dict(const StateDict& state);
+  /// Goes on counting from so many skips in a row, also when not enabled: they are no part of torch's state.
+  void continue_skips(int64_t consecutive_skips);
 
  private:
   enum class Stage : int8_t { kReady, kUnscaled, kStepped };

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -454,8 +455,68 @@ TEST_CASE("A state of torch.amp.GradScaler goes on with its factors and interval
   CHECK(fixed.current_scale().item<float>() == 128.0F);
 }
 
-TEST_CASE("unscale_ finds inf and NaN in any floating type", "[unit][optim]") {
-  for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble}) {
+TEST_CASE("A tracker beyond a shortened interval grows at the next clean step", "[unit][optim]") {
+  GradScaler before({.init_scale = 8.0, .growth_interval = 100}, at::kCPU);
+  for (int step = 0; step < 50; ++step) {
+    before.record(scalar(0));
+    before.update();
+  }
+  for (const int64_t interval : {50, 3}) {
+    GradScaler after({.growth_interval = interval}, at::kCPU);
+    after.load_state_dict(before.state_dict());
+    CHECK(after.current_scale().item<float>() == 8.0F);
+    for (const auto& [found_inf, scale, tracker] :
+         {std::tuple{0.0, 16.0F, 0}, {0.0, 16.0F, 1}, {1.0, 8.0F, 0}, {0.0, 8.0F, 1}}) {
+      after.record(scalar(found_inf));
+      after.update();
+      CHECK(after.current_scale().item<float>() == scale);
+      CHECK(after.growth_tracker().item<int>() == tracker);
+    }
+  }
+  GradScaler longer({.growth_interval = 51}, at::kCPU);  // not there yet
+  longer.load_state_dict(before.state_dict());
+  CHECK(longer.growth_tracker().item<int>() == 50);
+}
+
+TEST_CASE("Skips in a row are counted on from a number, enabled or not", "[unit][optim]") {
+  for (const bool enabled : {true, false}) {
+    GradScaler scaler({}, at::kCPU, enabled);
+    Tensor p = at::ones({1}).requires_grad_();
+    Lamb optimizer({p});
+    scaler.continue_skips(7);
+    for (const auto& [gradient, skips] : {std::pair{kInf, 8.0F}, {kInf, 9.0F}, {1.0F, 0.0F}}) {
+      p.mutable_grad() = at::full({1}, gradient);
+      scaler.step(optimizer, scalar(1e-3));
+      scaler.update();
+      CHECK(scaler.consecutive_skips().item<float>() == skips);
+    }
+  }
+}
+
+TEST_CASE("unscale_ refuses fp16 gradients as PyTorch does, and a step without it takes them", "[unit][optim]") {
+  const auto with_gradient = [](at::ScalarType dtype) {
+    Tensor p = at::zeros({3}, dtype).requires_grad_();
+    p.mutable_grad() = at::ones({3}, dtype);
+    return p;
+  };
+  const Tensor half = with_gradient(at::kHalf), whole = with_gradient(at::kFloat);
+  torch::optim::SGD sgd({whole, half}, 1.0);
+  Lamb lamb({half});
+  GradScaler scaler({.init_scale = 4.0}, at::kCPU);
+  CHECK_THROWS_WITH(scaler.unscale_(sgd), testing::Contains("Attempting to unscale FP16 gradients."));
+  CHECK_THROWS_AS(scaler.unscale_(lamb), c10::ValueError);
+  CHECK_THROWS_WITH(scaler.step(sgd), testing::Contains("Attempting to unscale FP16 gradients."));
+  CHECK(whole.grad().equal(at::ones({3})));  // nothing was divided
+  CHECK(half.grad().equal(at::ones({3}, at::kHalf)));
+  scaler.step(lamb, scalar(0.5));
+  scaler.update();
+  CHECK_FALSE(half.equal(at::zeros({3}, at::kHalf)));
+  GradScaler off({}, at::kCPU, false);
+  off.unscale_(sgd);
+}
+
+TEST_CASE("unscale_ finds inf and NaN in any floating type but fp16", "[unit][optim]") {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
     for (const float value : {1.0F, kInf, -kInf, std::numeric_limits<float>::quiet_NaN()}) {
       Tensor p = at::zeros({70000}, dtype).requires_grad_();
       torch::optim::SGD sgd({p}, 1.0);

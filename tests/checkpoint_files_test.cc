@@ -388,6 +388,7 @@ TEST_CASE("state.json keeps every value", "[unit][checkpoint]") {
   state.consumed_samples = int64_t{7038} * 65536;
   state.loss_scale = 1.1;
   state.growth_tracker = 1999;
+  state.consecutive_skips = 99;
   state.config = "{\n  \"seed\": 3\n}\n";
   state.config_sha256 = std::string(64, 'a');
   state.data = {{"train", {.content_checksum = "00ff", .examples = int64_t{1} << 40}},
@@ -404,6 +405,10 @@ TEST_CASE("state.json keeps every value", "[unit][checkpoint]") {
   const CheckpointState older;  // without the digest and the data, as they were before these were kept
   CHECK(write_checkpoint_state(older).find("data") == std::string::npos);
   CHECK(parse_checkpoint_state(write_checkpoint_state(older), "state.json") == older);
+  std::string without_skips = write_checkpoint_state(older);
+  const size_t skips = without_skips.find("\"consecutive_skips\": 0,");
+  REQUIRE(skips != std::string::npos);
+  CHECK(parse_checkpoint_state(without_skips.erase(skips, 23), "state.json") == older);
   // With the generators' states and the letters' case, as the first ones were written.
   std::string oldest = write_checkpoint_state(older);
   oldest.replace(oldest.find("{"), 1, R"({"do_lower_case": true, "rng": {"cpu": "00ff"},)");

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -232,6 +233,38 @@ TEST_CASE("A run that overflows without end stops with 78 and a name", "[unit][t
   falling.precision = "fp16";
   falling.amp.init_scale = falling.amp.min_scale = 65536.0 * 65536.0;
   CHECK_THROWS_WITH(pretrain(falling, false), testing::Contains("below amp.min_scale"));
+}
+
+TEST_CASE("Skips in a row are counted over signals and resumes", "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.precision = "fp16";
+  config.amp.init_scale = 65536.0 * 65536.0;  // overflows for ever
+  config.amp.dynamic = false;
+  config.amp.max_consecutive_skips = 1'000'000;
+  config.data.log_sample_ids = true;
+  const auto steps_tried = [&] {
+    std::ifstream file(config.run_directory + "/samples-rank-00000.jsonl");
+    return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+  };
+  int64_t skips = 0;
+  for (int preemption = 0; preemption < 2; ++preemption) {
+    const auto before = steps_tried();
+    const pid_t pid = start(config);
+    for (int i = 0; i < 4000 && steps_tried() < before + 3; ++i) usleep(5000);
+    kill(pid, SIGTERM);
+    REQUIRE(result_of(pid) == kPreempted);
+    const CheckpointState state = load_checkpoint(checkpoint_directory(config.run_directory, 0)).state;
+    CHECK(state.consecutive_skips >= skips + 3);
+    CHECK(state.consecutive_skips * config.global_batch_size == state.consumed_samples);
+    skips = state.consecutive_skips;
+  }
+  config.amp.max_consecutive_skips = skips + 2;
+  CHECK_THROWS_WITH(pretrain(config, /*allow_config_change=*/true),
+                    testing::Contains("step 0: " + std::to_string(skips + 2) + " steps in a row were skipped"));
+  config.precision = "fp32";  // other numbers, another count
+  config.stop_at_step = 1;
+  CHECK(pretrain(config, /*allow_config_change=*/true) == kOk);
 }
 
 TEST_CASE("A run that goes on in fp16 starts with the configured loss scale", "[unit][trainer]") {
