@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <exception>
 #include <map>
 #include <optional>
@@ -305,6 +306,9 @@ int pretrain_command(int argc, char** argv) {
   app.add_flag("--allow-config-change", allow_config_change,
                "go on although the configuration differs from the checkpoint's");
   if (!parse_command_line(app, argc, argv)) return kOk;
+  // What a run makes is its run directory: it goes on, and ends with the code that it ends with, where nobody reads its
+  // console any more.
+  std::signal(SIGPIPE, SIG_IGN);
   return pretrain(load_pretrain_config(path, overrides), allow_config_change);
 }
 

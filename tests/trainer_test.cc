@@ -267,6 +267,28 @@ TEST_CASE("Skips in a row are counted over signals and resumes", "[unit][trainer
   CHECK(pretrain(config, /*allow_config_change=*/true) == kOk);
 }
 
+TEST_CASE("A run whose console nobody reads goes on, and ends as it would", "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.log_every = 1;
+  int console[2];
+  REQUIRE(pipe2(console, O_CLOEXEC) == 0);
+  const pid_t pid = start(config, "", 1, [&] {
+    signal(SIGPIPE, SIG_DFL);
+    dup2(console[1], STDOUT_FILENO);
+    dup2(console[1], STDERR_FILENO);
+  });
+  close(console[1]);
+  char letter = 0;
+  CHECK(read(console[0], &letter, 1) == 1);
+  close(console[0]);
+  CHECK(result_of(pid) == kOk);
+  const std::string metrics = read_file(config.run_directory + "/metrics.jsonl");
+  CHECK(std::count(metrics.begin(), metrics.end(), '\n') == 12);
+  CHECK(list_checkpoints(config.run_directory).back().step == 12);
+  CHECK(std::filesystem::exists(config.run_directory + "/summary.json"));
+}
+
 TEST_CASE("A run that goes on in fp16 starts with the configured loss scale", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
