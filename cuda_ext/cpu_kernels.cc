@@ -11,9 +11,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "cuda_ext/composite.h"
@@ -317,78 +315,87 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout(
   return {y, statistics.mean, statistics.rstd, kept};
 }
 
-/// Zeros like a table, the threads together.
-Tensor zeros_like_table(const Tensor& table) {
-  Tensor zeros = at::empty_like(table);
-  auto* const bytes = static_cast<char*>(zeros.mutable_data_ptr());
-  at::parallel_for(0, static_cast<int64_t>(zeros.nbytes()), kGrainBytes, [&](int64_t begin, int64_t end) {
-    std::memset(bytes + begin, 0, static_cast<size_t>(end - begin));
-  });
-  return zeros;
-}
-
-/// The tokens of each id: chains in the order of the tokens.
-class Chains {
+/// Tokens sorted by id; those of one id stay in their order.
+class SortedTokens {
  public:
   /// `ids` in [0, rows).
   void build(const Tensor& ids, int64_t rows) {
-    const int64_t tokens = ids.size(0);
+    const auto tokens = static_cast<size_t>(ids.size(0));
     const int64_t* id = ids.const_data_ptr<int64_t>();
-    // From the last token to the first; head is -1 everywhere between the calls.
-    head_.resize(std::max(head_.size(), static_cast<size_t>(rows)), -1);
-    next_.resize(static_cast<size_t>(tokens));
-    first_.clear();
-    first_.reserve(static_cast<size_t>(tokens));  // nothing throws while head is in use
-    for (int64_t t = tokens - 1; t >= 0; --t) {
-      next_[static_cast<size_t>(t)] = std::exchange(head_[static_cast<size_t>(id[t])], t);
-    }
-    for (int64_t t = 0; t < tokens; ++t) {
-      const int64_t& start = head_[static_cast<size_t>(id[t])];
-      if (start == t) first_.push_back(t);
-    }
-    for (const int64_t t : first_) head_[static_cast<size_t>(id[t])] = -1;
+    rows_ = rows;
+    starts_.assign(static_cast<size_t>(rows) + 2, 0);
+    tokens_.resize(tokens);
+    // Each row's start stands one place further on, until placing its tokens has moved it to the next row's start.
+    int64_t* const next = starts_.data() + 1;
+    for (size_t t = 0; t < tokens; ++t) ++next[id[t] + 1];
+    for (size_t row = 1; row < starts_.size(); ++row) starts_[row] += starts_[row - 1];
+    for (size_t t = 0; t < tokens; ++t) tokens_[static_cast<size_t>(next[id[t]]++)] = static_cast<int64_t>(t);
   }
-  [[nodiscard]] int64_t runs() const { return static_cast<int64_t>(first_.size()); }
-  [[nodiscard]] const int64_t* first() const { return first_.data(); }
-  [[nodiscard]] const int64_t* next() const { return next_.data(); }
+  [[nodiscard]] const int64_t* tokens() const { return tokens_.data(); }
+  [[nodiscard]] const int64_t* starts() const { return starts_.data(); }
 
- private:
-  std::vector<int64_t> head_, next_, first_;
-};
-
-/// The rows of `gradient` added into tables by id: each id's in the order of the tokens, in fp32, rounded once. Threads
-/// share the columns; a few columns of all rows stay in the second-level cache for all tables.
-std::array<Tensor, 3> scatter(const Tensor& gradient, const std::array<Tensor, 3>& ids,
-                              const std::array<Tensor, 3>& tables) {
-  constexpr int64_t kColumns = 64;  // a few cache lines
-  const int64_t tokens = gradient.size(0), columns = gradient.size(1);
-  static thread_local std::array<Chains, 3> chains;  // kept between calls
-  std::array<simd::EmbeddingScatter, 3> scatters{};
-  std::array<Tensor, 3> results;
-  for (size_t i = 0; i < tables.size(); ++i) {
-    chains[i].build(ids[i], tables[i].size(0));
-    results[i] = zeros_like_table(tables[i]);
-    scatters[i] = {.type = type_of(tables[i]),
-                   .columns = columns,
-                   .runs = chains[i].runs(),
-                   .gradient = gradient.const_data_ptr<float>(),
-                   .ids = ids[i].const_data_ptr<int64_t>(),
-                   .first = chains[i].first(),
-                   .next = chains[i].next(),
-                   .table = results[i].mutable_data_ptr(),
-                   .scratch = nullptr};
-  }
-  const int64_t pieces = (columns + kColumns - 1) / kColumns;
-  at::parallel_for(0, pieces, grain(tokens * kColumns * 24), [&](int64_t begin, int64_t end) {
-    for (int64_t piece = begin; piece < end; ++piece) {
-      for (simd::EmbeddingScatter mine : scatters) {
-        mine.scratch = scratch(kColumns);
-        simd::kernels().embedding_scatter(mine, piece * kColumns, std::min(columns, (piece + 1) * kColumns));
+  /// Work in units: one for each row, which is written, and for each token, which is read.
+  [[nodiscard]] int64_t work() const { return rows_ + static_cast<int64_t>(tokens_.size()); }
+  /// The first row that begins at this unit or after it.
+  [[nodiscard]] int64_t row_at(int64_t unit) const {
+    int64_t low = 0, high = rows_;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (middle + starts_[static_cast<size_t>(middle)] < unit) {
+        low = middle + 1;
+      } else {
+        high = middle;
       }
     }
-  });
-  return results;
+    return low;
+  }
+
+ private:
+  int64_t rows_ = 0;
+  std::vector<int64_t> tokens_, starts_;
+};
+
+/// The rows of `gradient` added into a table by id: each id's in the order of the tokens, in fp32, rounded once.
+/// Threads share the rows of a large table, which is written past the caches, and the columns of another, whose rows
+/// may be few.
+Tensor scatter(const Tensor& gradient, const Tensor& ids, const Tensor& table) {
+  constexpr int64_t kColumns = 64;          // of a thread at least: a few cache lines
+  static thread_local SortedTokens sorted;  // kept between calls
+  const SortedTokens& tokens = sorted;      // the caller's, in all threads
+  const int64_t columns = table.size(1);
+  sorted.build(ids, table.size(0));
+  Tensor result = at::empty_like(table);
+  const simd::EmbeddingScatter arguments{.type = type_of(table),
+                                         .columns = columns,
+                                         .first_column = 0,
+                                         .last_column = columns,
+                                         .gradient = gradient.const_data_ptr<float>(),
+                                         .tokens = tokens.tokens(),
+                                         .starts = tokens.starts(),
+                                         .table = result.mutable_data_ptr(),
+                                         .scratch = nullptr,
+                                         .stream = streams(result)};
+  const auto run = [&](simd::EmbeddingScatter mine, int64_t begin, int64_t end) {
+    mine.scratch = scratch(mine.last_column - mine.first_column);
+    simd::kernels().embedding_scatter(mine, begin, end);
+  };
+  if (arguments.stream) {
+    at::parallel_for(0, tokens.work(), grain(columns * 4),
+                     [&](int64_t begin, int64_t end) { run(arguments, tokens.row_at(begin), tokens.row_at(end)); });
+  } else {
+    const int64_t pieces = (columns + kColumns - 1) / kColumns;
+    at::parallel_for(0, pieces, grain(tokens.work() * kColumns * 4), [&](int64_t begin, int64_t end) {
+      simd::EmbeddingScatter mine = arguments;
+      mine.first_column = begin * kColumns;
+      mine.last_column = std::min(columns, end * kColumns);
+      run(mine, 0, table.size(0));
+    });
+  }
+  return result;
 }
+
+/// A table of token types up to this size is summed with gamma and beta, without another read of all rows.
+constexpr int64_t kSummedRows = 4;
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_backward(
     const Tensor& grad, const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids,
@@ -404,10 +411,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_
   auto arguments = embedding_arguments(input_ids, position_ids, token_type_ids, word, position, type, g);
   arguments.mask = kept_mask(mask_of(p, seed, site, keys), kept);
   arguments.dresidual = dsum.mutable_data_ptr();
-  const auto sums =
-      normalise_backward(arguments, input_ids.size(0), 2, upstream, mean, rstd).to(gamma.scalar_type()).chunk(2);
-  const auto tables = scatter(dsum, {input_ids, position_ids, token_type_ids}, {word, position, type});
-  return {tables[0], tables[1], tables[2], sums[0], sums[1]};
+  arguments.summed_rows = type.size(0) <= kSummedRows ? type.size(0) : 0;
+  const Tensor sums = normalise_backward(arguments, input_ids.size(0), 2 + arguments.summed_rows, upstream, mean, rstd)
+                          .view({-1, arguments.columns});
+  const Tensor dtype =
+      arguments.summed_rows == 0 ? scatter(dsum, token_type_ids, type) : sums.slice(0, 2).to(type.scalar_type());
+  return {scatter(dsum, input_ids, word), scatter(dsum, position_ids, position), dtype, sums[0].to(gamma.scalar_type()),
+          sums[1].to(gamma.scalar_type())};
 }
 
 // ---- dropout ----

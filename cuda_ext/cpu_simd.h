@@ -58,6 +58,7 @@ struct LayerNorm {
   const void* grad;
   void *dx, *dresidual;  // of the type; an embedding's dresidual is fp32: the gradient of the sum
   float* partial;        // dgamma | dbeta | dbias, set to sums over the rows; dbias with kResidual only
+  int64_t summed_rows;   // an embedding's third table's, whose gradient stands in the place of dbias; or 0 for none
   float* scratch;        // norm_scratch(columns), one for each thread
   bool stream;           // y, dx, and dresidual but for an embedding's
 };
@@ -65,16 +66,17 @@ constexpr int64_t scratch_columns(int64_t columns) { return (columns + 31) / 32 
 inline constexpr int64_t kNormGroup = 4;  // rows at a time
 constexpr int64_t norm_scratch(int64_t columns) { return 2 * kNormGroup * scratch_columns(columns); }
 
-/// The rows of `gradient` summed into those of a table whose ids they have. Tokens with one id are a chain, in order.
+/// The rows of `gradient` summed into those of a table whose ids they have, in the order of the tokens, in fp32,
+/// rounded once. Every row of the table is written; it is 0 where no token has its id.
 struct EmbeddingScatter {
   Type type;
-  int64_t columns, runs;
-  const float* gradient;  // [T, columns]
-  const int64_t* ids;     // [T]
-  const int64_t* first;   // [runs], the first token of each
-  const int64_t* next;    // [T], the next token with the same id, or -1
-  void* table;            // [., columns] of the type
-  float* scratch;         // end - begin, one for each thread
+  int64_t columns, first_column, last_column;  // of a row; those from first_column to before last_column are summed
+  const float* gradient;                       // [T, columns]
+  const int64_t* tokens;                       // [T], sorted by id, those of one id in their order
+  const int64_t* starts;                       // [rows + 1], where each row's tokens start in there
+  void* table;                                 // [rows, columns] of the type
+  float* scratch;                              // last_column - first_column, one for each thread
+  bool stream;                                 // the table
 };
 
 /// logits, dlogits [M, stride] of the type; the first num_classes columns count.
@@ -140,7 +142,7 @@ struct Kernels {
   void (*bias_gelu_backward)(const BiasGelu&, int64_t begin, int64_t end);
   void (*layer_norm)(const LayerNorm&, int64_t begin, int64_t end);
   void (*layer_norm_backward)(const LayerNorm&, int64_t begin, int64_t end);
-  void (*embedding_scatter)(const EmbeddingScatter&, int64_t begin, int64_t end);  // over columns
+  void (*embedding_scatter)(const EmbeddingScatter&, int64_t begin, int64_t end);  // of the table
   void (*cross_entropy)(const CrossEntropy&, int64_t begin, int64_t end);
   void (*cross_entropy_backward)(const CrossEntropy&, int64_t begin, int64_t end);
   void (*dropout)(const Dropout&, int64_t begin, int64_t end);

@@ -102,7 +102,8 @@ struct Case {
     const Type sum_type = input == NormInput::kEmbedding ? Type::kFloat : type;
     Bytes dresidual(static_cast<size_t>(rows * columns) * bytes_of(sum_type));  // a plain LayerNorm has none
     Floats mean(static_cast<size_t>(rows)), rstd(mean), scratch(static_cast<size_t>(norm_scratch(columns)));
-    Floats partial(static_cast<size_t>((input == NormInput::kResidual ? 3 : 2) * columns), NAN);
+    const int64_t summed = input == NormInput::kEmbedding ? kTableRows : 0;
+    Floats partial(static_cast<size_t>((input == NormInput::kResidual ? 3 : 2 + summed) * columns), NAN);
     std::vector<uint8_t> kept(static_cast<size_t>(rows * kept_bytes(columns)));
     LayerNorm arguments{};
     arguments.input = input;
@@ -124,6 +125,7 @@ struct Case {
     arguments.dx = dx.data();
     arguments.dresidual = dresidual.data();
     arguments.partial = partial.data();
+    arguments.summed_rows = summed;
     arguments.scratch = scratch.data();
     kernels().layer_norm(arguments, 0, rows);
     CHECK((finite(y, type) && finite(mean) && finite(rstd)));
@@ -135,28 +137,41 @@ struct Case {
     }
   }
 
+  /// Every second row has tokens, and the last has none.
   void embedding_scatter() const {
-    constexpr int64_t kTableRows = 3;
+    constexpr int64_t kTableRows = 7;
     const Floats gradient = floats(rows * columns);
-    const Integers ids = integers(rows, kTableRows);
-    Integers first, next(static_cast<size_t>(rows), -1);
-    for (int64_t t = 0; t < rows; ++t) {
-      if (t < kTableRows) first.push_back(t);
-      if (t + kTableRows < rows) next[static_cast<size_t>(t)] = t + kTableRows;
+    Integers tokens, starts = {0};
+    for (int64_t row = 0; row < kTableRows; ++row) {
+      const int64_t kind = row / 2;
+      for (int64_t t = kind; row % 2 == 0 && kind < 3 && t < rows; t += 3) tokens.push_back(t);
+      starts.push_back(static_cast<int64_t>(tokens.size()));
     }
-    Bytes table(static_cast<size_t>(kTableRows * columns) * bytes_of(type));
+    Bytes table(static_cast<size_t>(kTableRows * columns) * bytes_of(type), '\x7F');
     Floats scratch(static_cast<size_t>(columns));
-    kernels().embedding_scatter({.type = type,
-                                 .columns = columns,
-                                 .runs = static_cast<int64_t>(first.size()),
-                                 .gradient = gradient.data(),
-                                 .ids = ids.data(),
-                                 .first = first.data(),
-                                 .next = next.data(),
-                                 .table = table.data(),
-                                 .scratch = scratch.data()},
-                                0, columns);
+    const EmbeddingScatter arguments{.type = type,
+                                     .columns = columns,
+                                     .first_column = 0,
+                                     .last_column = columns,
+                                     .gradient = gradient.data(),
+                                     .tokens = tokens.data(),
+                                     .starts = starts.data(),
+                                     .table = table.data(),
+                                     .scratch = scratch.data(),
+                                     .stream = false};
+    kernels().embedding_scatter(arguments, 0, kTableRows);
     CHECK(finite(table, type));
+    Bytes parts(table.size(), '\x7F');  // rows and columns in two parts each
+    for (const bool second : {false, true}) {
+      EmbeddingScatter part = arguments;
+      part.table = parts.data();
+      (second ? part.first_column : part.last_column) = columns / 2;
+      Floats narrow(static_cast<size_t>(part.last_column - part.first_column));
+      part.scratch = narrow.data();
+      kernels().embedding_scatter(part, 0, 3);
+      kernels().embedding_scatter(part, 3, kTableRows);
+    }
+    CHECK(parts == table);
   }
 
   void cross_entropy() const {

@@ -3,6 +3,7 @@
 #include "cuda_ext/cpu_simd.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <cmath>
 #include <functional>
@@ -162,6 +163,44 @@ TEST_CASE("Large results, which go past the caches, equal those of a few rows at
       }
     }
   }
+}
+
+TEST_CASE("A large table's gradient is that of its used rows alone, with any number of threads", "[unit]") {
+  constexpr int64_t kTokens = 700, kOften = 300, kRows = 2200, kColumns = 1024;
+  static_assert(kRows * kColumns * 2 >= cpu::kStreamBytes);
+  // Many tokens share few ids; the first and the last row are used.
+  const Tensor ids = at::cat({integers(9, kOften, 1), integers(kRows, kTokens - kOften - 2, 2),
+                              at::tensor({int64_t{0}, kRows - 1}, at::kLong)});
+  const auto [used, ranks] = at::_unique(ids, /*sorted=*/true, /*return_inverse=*/true);
+  REQUIRE(static_cast<size_t>(used.size(0) * kColumns) * sizeof(float) < cpu::kStreamBytes);
+  const Tensor positions = at::arange(kTokens, at::kLong).remainder(128), types = integers(2, kTokens, 3);
+  const int threads = at::get_num_threads();
+  for_instruction_sets([&, used = used, ranks = ranks] {
+    for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      INFO(type);
+      const auto random = [&](at::IntArrayRef sizes, uint64_t seed) { return randn(sizes, seed).to(type); };
+      const Tensor table = random({kRows, kColumns}, 4), upstream = random({kTokens, kColumns}, 5);
+      const auto gradients = [&](const Tensor& word, const Tensor& word_ids) {
+        std::vector<Tensor> leaves = {word, random({128, kColumns}, 6), random({2, kColumns}, 7), random({kColumns}, 8),
+                                      random({kColumns}, 9)};
+        for (Tensor& leaf : leaves) leaf = leaf.detach().requires_grad_(true);
+        const Tensor y =
+            ops::embedding_layer_norm_dropout(word_ids, positions, types, {leaves[0], leaves[1], leaves[2]}, leaves[3],
+                                              leaves[4], 1e-12, drop(0.1, kTokens));
+        return torch::autograd::grad({y}, leaves, {upstream});
+      };
+      at::set_num_threads(1);
+      auto want = gradients(table.index_select(0, used), ranks);
+      want[0] = at::zeros_like(table).index_copy_(0, used, want[0]);
+      for (const int count : {1, 2, 3}) {
+        INFO(count << " threads");
+        at::set_num_threads(count);
+        const auto got = gradients(table, ids);
+        for (size_t i = 0; i < want.size(); ++i) CHECK(at::equal(got[i], want[i]));
+      }
+      at::set_num_threads(threads);
+    }
+  });
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // the CPU's loops.
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -158,29 +157,27 @@ struct EmbeddingRun {
 template <class T>
 std::vector<T> cpu_scatter(const CpuTwin& twin, const std::vector<float>& dsum, const std::vector<int64_t>& ids,
                            size_t table_size, int64_t columns) {
-  std::vector<int64_t> first, next(ids.size(), -1);
-  std::map<int64_t, size_t> last;  // token of an id
-  for (size_t t = 0; t < ids.size(); ++t) {
-    const auto [place, fresh] = last.try_emplace(ids[t], t);
-    if (fresh) {
-      first.push_back(static_cast<int64_t>(t));
-    } else {
-      next[place->second] = static_cast<int64_t>(t);
-      place->second = t;
-    }
+  const auto rows = static_cast<int64_t>(table_size) / columns;
+  std::vector<int64_t> tokens(ids.size()), starts;
+  std::iota(tokens.begin(), tokens.end(), 0);
+  std::stable_sort(tokens.begin(), tokens.end(),
+                   [&](int64_t a, int64_t b) { return ids[static_cast<size_t>(a)] < ids[static_cast<size_t>(b)]; });
+  for (int64_t row = 0; row <= rows; ++row) {
+    starts.push_back(std::count_if(ids.begin(), ids.end(), [&](int64_t id) { return id < row; }));
   }
-  std::vector<T> table(table_size, from_float<T>(0.0F));
+  std::vector<T> table(table_size);
   std::vector<float> scratch(static_cast<size_t>(columns));
   twin.kernels.embedding_scatter({.type = kCpuType<T>,
                                   .columns = columns,
-                                  .runs = static_cast<int64_t>(first.size()),
+                                  .first_column = 0,
+                                  .last_column = columns,
                                   .gradient = dsum.data(),
-                                  .ids = ids.data(),
-                                  .first = first.data(),
-                                  .next = next.data(),
+                                  .tokens = tokens.data(),
+                                  .starts = starts.data(),
                                   .table = table.data(),
-                                  .scratch = scratch.data()},
-                                 0, columns);
+                                  .scratch = scratch.data(),
+                                  .stream = false},
+                                 0, rows);
   return table;
 }
 
