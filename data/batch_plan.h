@@ -16,7 +16,7 @@ namespace bert {
 /// samples and on micro_batch_size, not on the number of ranks: so any number of ranks computes the same sums. Samples
 /// are dealt so that micro-batches have close numbers of tokens; whole micro-batches are then dealt to ranks in the
 /// same way. Both take the heaviest items first, one to each bin in turn, to the lightest bin first; then the heaviest
-/// and the lightest bin swap items as long as that brings them closer. What a sample weighs is its length; in steps of
+/// and the lightest bin, or one of them and a third, swap items as long as that brings the two closer. What a sample weighs is its length; in steps of
 /// many samples, where small errors average out, the size of its row, which is known without reading it: so a rank
 /// reads the pages of its own samples only.
 std::vector<std::vector<int64_t>> deal_evenly(std::span<const int64_t> weights, int64_t bins);
