@@ -326,6 +326,18 @@ TEST_CASE("logs: files by rank, tee with prefixes, filters", "[unit]") {
   CHECK(read_file(only_file(directory.path("logs"), "0/stdout.log")) == "out 0\napple 0\nend");
   CHECK(read_file(only_file(directory.path("logs"), "1/stderr.log")) == "err 1\n");
   CHECK(read_file(only_file(directory.path("logs"), "attempt_0/filtered_stdout.log")) == "[r1]:apple 1\n");
+  CHECK(only_file(directory.path("logs"), "attempt_0/filtered_stderr.log").empty());
+  // A file for filters is there whether a line has come or not, as under torchrun, and also where nothing is teed.
+  Launcher no_line(shell({"--log-dir", directory.path("empty"), "-t", "1", "--duplicate-stdout-filters", "pear",
+                          "--duplicate-stderr-filters", "apple"},
+                         script));
+  CHECK(no_line.wait() == 0);
+  for (const char* name : {"attempt_0/filtered_stdout.log", "attempt_0/filtered_stderr.log"}) {
+    CAPTURE(name);
+    const std::string file = only_file(directory.path("empty"), name);
+    REQUIRE_FALSE(file.empty());
+    CHECK(read_file(file).empty());
+  }
   Launcher nowhere(shell({"--log-dir", "/dev/null", "-t", "3"}, "echo out; test -z \"$TORCHELASTIC_ERROR_FILE\""));
   CHECK(nowhere.wait() == 0);
   CHECK(nowhere.out() == "out\n");

@@ -46,6 +46,12 @@ bool takes_more(int descriptor) {
   return poll(&ready, 1, 0) > 0;
 }
 
+/// As torchrun does, so that who reads it need not know whether a line has come.
+void make_empty_file(const std::string& path) {
+  if (!Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)))
+    throw IoError(path + ": cannot be made: " + std::strerror(errno));
+}
+
 bool has_files(const std::filesystem::path& directory) {
   std::error_code error;
   const std::filesystem::recursive_directory_iterator files(directory, error);
@@ -83,7 +89,12 @@ std::vector<WorkerFiles> WorkerLogs::start_attempt(const Assignment& assignment)
   const std::filesystem::path attempt =
       std::filesystem::path(directory_) / ("attempt_" + std::to_string(assignment.restart_count));
   std::error_code error;
-  if (!directory_.empty()) std::filesystem::remove_all(attempt, error);
+  if (!directory_.empty()) {
+    std::filesystem::remove_all(attempt, error);
+    std::filesystem::create_directories(attempt, error);
+    if (!config_.logs.stdout_filters.empty()) make_empty_file(attempt / "filtered_stdout.log");
+    if (!config_.logs.stderr_filters.empty()) make_empty_file(attempt / "filtered_stderr.log");
+  }
   for (int64_t rank = 0; rank < config_.nproc_per_node; ++rank) {
     WorkerFiles& of_rank = result[static_cast<size_t>(rank)];
     if (!directory_.empty()) {

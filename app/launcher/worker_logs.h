@@ -24,7 +24,7 @@ struct WorkerFiles {
 };
 
 /// `<log_dir>/<rdzv_id>_XXXX/attempt_<k>/<local_rank>/{stdout.log,stderr.log,error.json}` and
-/// `attempt_<k>/filtered_{stdout,stderr}.log`. Without --log-dir all of it is in a temporary directory, which goes at
+/// `attempt_<k>/filtered_{stdout,stderr}.log`, which are there, if empty, where such filters are given. Without --log-dir all of it is in a temporary directory, which goes at
 /// the end unless a rank has left something there; under --log-dir /dev/null there are no files.
 /// Teed files are followed. Where several ranks share a console that is no terminal, their streams come through pipes,
 /// so that one rank's line is never inside another's. A console that takes nothing does not block the launcher: it
