@@ -1,6 +1,8 @@
 #include "app/network_interfaces.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,7 +12,53 @@
 #include <set>
 #include <sstream>
 
+#include "app/config.h"
+#include "app/environment.h"
+#include "app/launcher/socket.h"
+
 namespace bert {
+
+InterfaceAddresses interface_addresses() {
+  InterfaceAddresses result;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return result;
+  for (const ifaddrs* item = list; item != nullptr; item = item->ifa_next) {
+    if (item->ifa_addr == nullptr || (item->ifa_flags & IFF_UP) == 0) continue;
+    const int family = item->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    std::array<char, NI_MAXHOST> address{};
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    if (getnameinfo(item->ifa_addr, size, address.data(), address.size(), nullptr, 0, NI_NUMERICHOST) == 0)
+      result[item->ifa_name].emplace_back(address.data());
+  }
+  freeifaddrs(list);
+  return result;
+}
+
+std::vector<std::string> chosen_interfaces(const InterfaceAddresses& present) {
+  std::vector<std::string> result;
+  const std::string given = variable_or("GLOO_SOCKET_IFNAME", "");
+  std::istringstream names(given);
+  for (std::string name; std::getline(names, name, ',');) {
+    if (name.empty()) continue;
+    if (!present.contains(name)) {
+      std::string list;
+      for (const auto& [other, addresses] : present)
+        list += (list.empty() ? "" : ", ") + other + " (" + addresses.front() + ")";
+      throw ConfigError("GLOO_SOCKET_IFNAME=" + given + ": no interface " + name +
+                        " is up with an address on this machine; there is " + (list.empty() ? "none" : list));
+    }
+    result.push_back(name);
+  }
+  return result;
+}
+
+std::string job_address(const std::string& master_addr, int64_t master_port) {
+  if (const std::string told = variable_or(kLocalAddressVariable, ""); !told.empty()) return told;
+  if (master_addr.empty()) return "";
+  const std::string address = local_address_towards({master_addr, master_port});
+  return address.empty() || is_loopback(address) ? "" : address;
+}
 
 bool own_name_is_loopback() {
   std::array<char, 256> name{};

@@ -19,11 +19,27 @@ using testing::Contains;
 class Variables {
  public:
   explicit Variables(const std::map<std::string, std::string>& values) {
-    for (const char* name :
-         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK",
-          "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_PROCID",
-          "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES", "LOCAL_WORLD_SIZE", "SLURM_LOCALID",
-          "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST", "SLURM_JOB_ID", "SLURM_STEP_ID"}) {
+    for (const char* name : {"RANK",
+                             "WORLD_SIZE",
+                             "LOCAL_RANK",
+                             "MASTER_ADDR",
+                             "MASTER_PORT",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_STEP_NUM_TASKS",
+                             "SLURM_STEP_NUM_NODES",
+                             "LOCAL_WORLD_SIZE",
+                             "SLURM_LOCALID",
+                             "SLURM_JOB_NODELIST",
+                             "SLURM_STEP_NODELIST",
+                             "SLURM_JOB_ID",
+                             "SLURM_STEP_ID",
+                             "GLOO_SOCKET_IFNAME",
+                             "BERTRUN_LOCAL_ADDRESS"}) {
       const char* value = std::getenv(name);
       before_[name] = value != nullptr ? std::optional<std::string>(value) : std::nullopt;
       unsetenv(name);
@@ -157,6 +173,40 @@ TEST_CASE("Outward leads the default route of the smallest metric, else the only
   CHECK(outward_interface(heads + cluster + cluster) == "eth0");
   CHECK(outward_interface(heads + cluster + local).empty());
   CHECK(outward_interface("").empty());
+}
+
+TEST_CASE("Interfaces that are named must be there", "[unit]") {
+  const InterfaceAddresses present = {{"eth0", {"10.0.0.1", "fe80::1"}}, {"lo", {"127.0.0.1"}}};
+  const auto chosen = [&](const std::string& names) {
+    const std::map<std::string, std::string> variable = {{"GLOO_SOCKET_IFNAME", names}};
+    const Variables set(variable);
+    return chosen_interfaces(present);
+  };
+  CHECK(chosen("").empty());
+  CHECK(chosen("lo") == std::vector<std::string>{"lo"});
+  CHECK(chosen("lo,,eth0") == std::vector<std::string>{"lo", "eth0"});
+  CHECK_THROWS_WITH(chosen("lo,ib0"),
+                    "GLOO_SOCKET_IFNAME=lo,ib0: no interface ib0 is up with an address on this machine; there is eth0 "
+                    "(10.0.0.1), lo (127.0.0.1)");
+  CHECK_THROWS_AS(chosen("eth"), ConfigError);
+  CHECK(interface_addresses().at("lo").front() == "127.0.0.1");
+}
+
+TEST_CASE("A machine's address in its job is bertrun's, else that of the route to the master", "[unit]") {
+  const Variables none(std::map<std::string, std::string>{});
+  CHECK(job_address("127.0.0.1", 29500).empty());  // the master's own machine, under a name that others cannot use
+  CHECK(job_address("", 0).empty());
+  CHECK(job_address("no.such.host.invalid", 1).empty());
+  for (const auto& [name, addresses] : interface_addresses()) {
+    for (const std::string& address : addresses) {
+      if (name == "lo" || address.find(':') != std::string::npos) continue;
+      CAPTURE(name, address);
+      CHECK(job_address(address, 29500) == address);
+    }
+  }
+  const std::map<std::string, std::string> variable = {{"BERTRUN_LOCAL_ADDRESS", "10.1.2.3"}};
+  const Variables told(variable);
+  CHECK(job_address("127.0.0.1", 29500) == "10.1.2.3");
 }
 
 TEST_CASE("The first host of a Slurm node list", "[unit]") {

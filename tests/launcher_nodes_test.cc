@@ -53,7 +53,8 @@ std::set<std::string> lines_of(const std::string& path) {
 TEST_CASE("two agents with torchrun's options alone make one job", "[unit][distributed]") {
   const Place place;
   const std::string script =
-      "echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE $ROLE_RANK/$ROLE_WORLD_SIZE $MASTER_ADDR >>" +
+      "echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE $ROLE_RANK/$ROLE_WORLD_SIZE $MASTER_ADDR "
+      "$BERTRUN_LOCAL_ADDRESS >>" +
       place.path("ranks") + "; test -z \"$BERTRUN_TOKEN\"";
   Launcher first(c10d(place, {"--nnodes", "2", "--nproc-per-node", "2", "--role", "a"}, script));
   Launcher second(c10d(place, {"--nnodes", "2", "--nproc-per-node", "1", "--role", "b"}, script));
@@ -63,7 +64,8 @@ TEST_CASE("two agents with torchrun's options alone make one job", "[unit][distr
   CHECK(codes[1] == 0);
   // Sorted by process id, as torchrun has it; the one that was started first has the lower one.
   CHECK(lines_of(place.path("ranks")) ==
-        std::set<std::string>{"0/3 0 0/2 0/2 127.0.0.1", "1/3 1 0/2 1/2 127.0.0.1", "2/3 0 1/2 0/1 127.0.0.1"});
+        std::set<std::string>{"0/3 0 0/2 0/2 127.0.0.1 127.0.0.1", "1/3 1 0/2 1/2 127.0.0.1 127.0.0.1",
+                              "2/3 0 1/2 0/1 127.0.0.1 127.0.0.1"});
 }
 
 TEST_CASE("static: machine 1 may come before machine 0", "[unit][distributed]") {

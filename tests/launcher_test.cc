@@ -57,6 +57,9 @@ TEST_CASE("ranks and role ranks follow from the assignment", "[unit]") {
   CHECK(environment.at("TORCHELASTIC_USE_AGENT_STORE") == "False");
   CHECK(environment.at("MASTER_PORT") == "77");
   CHECK(environment.at("TORCHELASTIC_ERROR_FILE").empty());
+  CHECK_FALSE(environment.contains("BERTRUN_LOCAL_ADDRESS"));
+  CHECK(worker_environment(config, place, {"127.0.0.1", 77, true, "10.0.0.7"}, 1, "").at("BERTRUN_LOCAL_ADDRESS") ==
+        "10.0.0.7");
   config.command = {"${local_rank}", "--rank=${local_rank}/$$/${other}"};  // a shell's $$ stays
   CHECK(worker_command(config, 3) == std::vector<std::string>{"${local_rank}", "--rank=3/$$/${other}"});
 }

@@ -53,7 +53,8 @@ class JobClient : public JobLink {
       });
     }
     relay_.close_all();
-    return {"127.0.0.1", acceptor_->port(), !config_.rendezvous.rank_serves_store};
+    return {"127.0.0.1", acceptor_->port(), !config_.rendezvous.rank_serves_store,
+            channel_ ? channel_->local_address() : ""};
   }
   void stopped(int64_t round, const SaveResult& saved) override {
     stopped_ = true;

@@ -47,7 +47,7 @@ class JobHost : public JobLink {
   ~JobHost() override { loop_.cancel(tick_timer_); }
 
   StoreAddress open_round(const Assignment& assignment) override {
-    StoreAddress address{store_.endpoint().host, store_.endpoint().port, true};
+    StoreAddress address{store_.endpoint().host, store_.endpoint().port};
     if (config_.rendezvous.rank_serves_store) {
       address.agent_store = false;
       reserved_ = reserve_port(address.host);  // for rank 0
@@ -55,7 +55,10 @@ class JobHost : public JobLink {
     } else {
       store_.start_round(assignment.world_size);
     }
-    for (auto& [id, peer] : peers_) peer.relay.set_target({address.host, address.port});
+    for (auto& [id, peer] : peers_) {
+      peer.relay.set_target({address.host, address.port});
+      if (peer.joined && address.local_address.empty()) address.local_address = peer.channel->local_address();
+    }
     return address;
   }
   void stopped(int64_t round, const SaveResult& saved) override {

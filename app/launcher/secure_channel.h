@@ -62,6 +62,8 @@ class SecureChannel {
   /// The other side knew another token (agent's role).
   [[nodiscard]] bool refused() const { return refused_; }
   [[nodiscard]] const std::string& peer() const { return peer_; }
+  /// This machine's address on it; "" when it is closed.
+  [[nodiscard]] std::string local_address() const { return local_address_of(socket_.get()); }
 
  private:
   enum class State { kConnecting, kHandshake, kReady, kClosed };

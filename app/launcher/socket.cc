@@ -239,6 +239,26 @@ std::string peer_of(int socket) {
   return to_string({host, port.empty() ? 0 : std::stoll(port)});
 }
 
+std::string local_address_of(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
+  const std::string host = numeric(reinterpret_cast<sockaddr*>(&address), size);
+  return host == "?" ? "" : host;
+}
+
+std::string local_address_towards(const Endpoint& endpoint) {
+  const AddressList list = addresses_of(endpoint.host, endpoint.port, 0);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const addrinfo* item = list.get(); item != nullptr; item = item->ai_next) {
+      if (item->ai_family != family) continue;
+      const Descriptor probe(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));  // connect() only looks up the route
+      if (probe && connect(probe.get(), item->ai_addr, item->ai_addrlen) == 0) return local_address_of(probe.get());
+    }
+  }
+  return "";
+}
+
 void set_peer_timeout(int socket, double seconds) {
   const int milliseconds = static_cast<int>(std::min(seconds * 1000, 86400e3)), on = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);

@@ -56,6 +56,13 @@ int connection_error(int socket);
 /// Numeric address and port of the other side, for logs.
 std::string peer_of(int socket);
 
+/// Numeric address of this side of a connection, without the port; "" when it has none.
+std::string local_address_of(int socket);
+
+/// The address of this machine from which `endpoint` is reached, by the routes; IPv4 where the host has both. Nothing is
+/// sent. "" when there is no route, or the host has no address.
+std::string local_address_towards(const Endpoint& endpoint);
+
 /// Ends a connection whose other side does not acknowledge data for this long, also when it sends nothing.
 void set_peer_timeout(int socket, double seconds);
 

@@ -5,6 +5,7 @@
 
 #include "app/environment.h"
 #include "app/exit_codes.h"
+#include "app/network_interfaces.h"
 
 namespace bert {
 namespace {
@@ -51,6 +52,7 @@ std::map<std::string, std::string> worker_environment(const LaunchConfig& config
       {"TORCHELASTIC_SIGNALS_TO_HANDLE", config.signals_to_handle},
       {"TORCH_NCCL_ASYNC_ERROR_HANDLING", variable_or("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")},
   };
+  if (!store.local_address.empty()) result[kLocalAddressVariable] = store.local_address;
   if (config.nproc_per_node > 1) result["OMP_NUM_THREADS"] = variable_or("OMP_NUM_THREADS", "1");
   if (config.virtual_local_rank) result["CUDA_VISIBLE_DEVICES"] = only_gpu(local_rank);
   return result;

@@ -24,10 +24,11 @@ struct Assignment {
 struct StoreAddress {
   std::string host = "127.0.0.1";
   int64_t port = 0;
-  bool agent_store = true;  // the launcher holds it; else rank 0 does (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1)
+  bool agent_store = true;         // the launcher holds it; else rank 0 does (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1)
+  std::string local_address = {};  // of this node on the network of the job; "" where the job has no other node
 };
 
-/// The variables that torchrun sets for the rank. `error_file` may be "" (no log directory).
+/// The variables that torchrun sets for the rank, and BERTRUN_LOCAL_ADDRESS where there is one. `error_file` may be "" (no log directory).
 std::map<std::string, std::string> worker_environment(const LaunchConfig& config, const Assignment& assignment,
                                                       const StoreAddress& store, int64_t local_rank,
                                                       const std::string& error_file);

@@ -13,6 +13,7 @@
 
 #include "app/exit_codes.h"
 #include "app/launcher/job_token.h"
+#include "app/network_interfaces.h"
 #include "app/rank_state.h"
 #include "data/error.h"
 
@@ -82,7 +83,7 @@ void bind_to(const std::set<int>& processors, int error_pipe) {
   setrlimit(RLIMIT_NOFILE, &descriptors);
   close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);  // what bertrun has inherited; torchrun's ranks have none
   for (const char* secret : {kTokenVariable, kTokenFileVariable}) unsetenv(secret);
-  unsetenv(kRankStateVariable);  // another bertrun's
+  for (const char* others : {kRankStateVariable, kLocalAddressVariable}) unsetenv(others);  // another bertrun's
   if (spec.state >= 0 && fcntl(spec.state, F_SETFD, 0) == 0)
     setenv(kRankStateVariable, ("/proc/self/fd/" + std::to_string(spec.state)).c_str(), 1);
   for (const auto& [name, value] : spec.environment) setenv(name.c_str(), value.c_str(), 1);
