@@ -52,7 +52,14 @@ TEST_CASE("75 is a job's code when a rank says it and none says otherwise", "[un
       {term, {75, term}, 75, {true, 0}},  // a rank that the signal itself has ended had nothing to save
       {term, {75, kIo, term}, kIo, {true, kIo}},
       {term, {killed, 75}, killed, {true, killed}},
-      {term, {kIo}, term, {false, kIo}},  // nobody has saved here: the signal is the cause
+      // Nobody has saved: a reason that a rank gives is the code, another end of a program is the signal's.
+      {term, {kIo}, kIo, {false, kIo}},
+      {term, {term, kPeerFailure}, kPeerFailure, {false, kPeerFailure}},
+      {term, {1}, term, {false, 1}},
+      {term, {killed}, term, {false, killed}},
+      // Who could not because of others is not the reason, whoever is heard of first.
+      {term, {kPeerFailure, kIo, kPeerFailure}, kIo, {false, kIo}},
+      {kPreempted, {kPeerFailure, kIo}, kIo, {true, kIo}},
   };
   for (const Row& row : rows) {
     CAPTURE(row.end, row.codes);
@@ -61,7 +68,8 @@ TEST_CASE("75 is a job's code when a rank says it and none says otherwise", "[un
     for (const int code : row.codes) failures += verdict.take(code) ? 1 : 0;
     CHECK(verdict.result() == row.result);
     CHECK(verdict.said() == row.said);
-    CHECK(failures == (row.said.failed == 0 ? 0 : 1));
+    const bool consequence_first = row.codes.size() > 1 && row.codes[0] == kPeerFailure;
+    CHECK(failures == (row.said.failed == 0 ? 0 : consequence_first ? 2 : 1));
     of_job.take(verdict.said());
     CHECK(of_job.result() == row.result);
   }

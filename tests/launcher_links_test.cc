@@ -81,6 +81,24 @@ TEST_CASE("a node that was done takes part in the round after a restart to its e
   CHECK(job.until([&] { return job.other.link->finished(); }));
 }
 
+TEST_CASE("a node with a signal ends at once, and a round that starts meanwhile does not wait for it", "[unit]") {
+  Job job(1);
+  job.host.link->failed(job.host.round, death(3));
+  REQUIRE(job.until([&] { return job.host.is(JobOrder::kRestart) && job.other.is(JobOrder::kRestart); }));
+  job.host.link->stopped(job.host.round, {});
+  job.other.link->stopped(job.other.round, {});
+  job.other.link->interrupted(SIGTERM);  // crosses the order to start again
+  REQUIRE(job.until([&] { return job.host.is(JobOrder::kEnd) && job.other.is(JobOrder::kEnd); }));
+  CHECK(job.host.round == 1);
+  CHECK(job.other.round == 0);
+  CHECK(job.other.orders.back().exit_code == 128 + SIGTERM);
+  CHECK(job.other.orders.back().signal == SIGTERM);
+  job.other.link->stopped(job.other.round, {});
+  job.host.link->stopped(job.host.round, {true, 0});
+  REQUIRE(job.until([&] { return job.host.is(JobOrder::kLeave) && job.other.is(JobOrder::kLeave); }));
+  CHECK(job.other.orders.back().exit_code == kPreempted);
+}
+
 TEST_CASE("the job's exit code reaches every node, and the host leaves last", "[unit]") {
   Job job;
   job.other.link->interrupted(SIGTERM);

@@ -48,6 +48,15 @@ std::set<std::string> lines_of(const std::string& path) {
   return result;
 }
 
+/// Whether the process blocks SIGTERM, as a bertrun does from its beginning on.
+bool blocks_sigterm(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("SigBlk:")) return (std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1) & 1) != 0;
+  }
+  return false;
+}
+
 }  // namespace
 
 TEST_CASE("two agents with torchrun's options alone make one job", "[unit][distributed]") {
@@ -63,9 +72,9 @@ TEST_CASE("two agents with torchrun's options alone make one job", "[unit][distr
   CHECK(codes[0] == 0);
   CHECK(codes[1] == 0);
   // Sorted by process id, as torchrun has it; the one that was started first has the lower one.
-  CHECK(lines_of(place.path("ranks")) ==
-        std::set<std::string>{"0/3 0 0/2 0/2 127.0.0.1 127.0.0.1", "1/3 1 0/2 1/2 127.0.0.1 127.0.0.1",
-                              "2/3 0 1/2 0/1 127.0.0.1 127.0.0.1"});
+  CHECK(lines_of(place.path("ranks")) == std::set<std::string>{"0/3 0 0/2 0/2 127.0.0.1 127.0.0.1",
+                                                               "1/3 1 0/2 1/2 127.0.0.1 127.0.0.1",
+                                                               "2/3 0 1/2 0/1 127.0.0.1 127.0.0.1"});
 }
 
 TEST_CASE("static: machine 1 may come before machine 0", "[unit][distributed]") {
@@ -139,6 +148,84 @@ TEST_CASE("all nodes have one exit code when the ranks of one of them save", "[u
   second.signal(SIGTERM);
   CHECK(first.wait() == kPreempted);
   CHECK(second.wait() == kPreempted);
+}
+
+TEST_CASE("a signal while nodes meet ends them with 75", "[unit][distributed]") {
+  const std::string reason = "nothing is lost, run again";
+  for (const int rank : {0, 1}) {  // the host, and a node that has not found it
+    CAPTURE(rank);
+    const Place place;
+    Launcher alone(node(place, rank, {"--nnodes", "2"}, "exit 0"));
+    REQUIRE(eventually([&] { return blocks_sigterm(alone.pid()); }));
+    alone.signal(SIGTERM);
+    CHECK(alone.wait() == kPreempted);
+    CHECK(alone.err().find("signal 15 (SIGTERM) on ") != std::string::npos);
+    CHECK(alone.err().find(reason) != std::string::npos);
+  }
+  const Place place;
+  Launcher host(node(place, 0, {"--nnodes", "3"}, "exit 0")), other(node(place, 1, {"--nnodes", "3"}, "exit 0"));
+  REQUIRE(eventually([&] { return host.err().find("2 of 3 nodes have joined") != std::string::npos; }));
+  other.signal(SIGTERM);
+  CHECK(other.wait() == kPreempted);
+  CHECK(host.wait() == kPreempted);
+  for (const Launcher* each : {&host, &other}) CHECK(each->err().find(reason) != std::string::npos);
+}
+
+TEST_CASE("ranks that are to save go on without the host, and say what their node's exit code is",
+          "[unit][distributed]") {
+  const auto path = [](const Place& place, const char* name) { return place.path(name) + "1"; };
+  // The signal comes to the node while the host hangs, or from the host, which dies then.
+  for (const bool by_host : {false, true}) {
+    for (const int code : {kPreempted, kPeerFailure}) {
+      CAPTURE(by_host, code);
+      const Place place;
+      Launcher first(node(place, 0, {"--nnodes", "2"}, "touch " + place.path("up") + "0; exec sleep 60"));
+      Launcher second(node(place, 1, {"--nnodes", "2"},
+                           "trap 'touch " + place.path("heard") + "1; until [ -e " + place.path("go") +
+                               " ]; do sleep 0.01; done; exit " + std::to_string(code) + "' TERM; touch " +
+                               place.path("up") + "1; while :; do sleep 0.05; done"));
+      const auto exists = [](const std::string& file) { return std::filesystem::exists(file); };
+      REQUIRE(eventually([&] { return exists(place.path("up") + "0") && exists(path(place, "up")); }));
+      if (by_host) {
+        first.signal(SIGTERM);
+      } else {
+        first.signal(SIGSTOP);
+        second.signal(SIGTERM);
+      }
+      REQUIRE(eventually([&] { return exists(path(place, "heard")); }));
+      first.signal(SIGKILL);
+      REQUIRE(eventually([&] { return second.err().find("lost the host of the job at ") != std::string::npos; }));
+      // Ranks are not hurried: this is beyond the grace of a failure.
+      std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+      CHECK_FALSE(second.ended());
+      std::ofstream(place.path("go")).flush();
+      CHECK(second.wait() == code);
+      CAPTURE(second.err());
+      CHECK(second.err().find("signal 15 (SIGTERM) on ") != std::string::npos);
+      CHECK(second.err().find("what the ranks here say is this node's exit code") != std::string::npos);
+      CHECK((second.err().find("it was to save") != std::string::npos) == (code == kPeerFailure));
+    }
+  }
+}
+
+TEST_CASE("a rank's 75 counts though the host is gone before it answers", "[unit][distributed]") {
+  const Place place;
+  Launcher first(node(place, 0, {"--nnodes", "2"}, "touch " + place.path("up") + "; exec sleep 60"));
+  Launcher second(node(place, 1, {"--nnodes", "2", "--nproc-per-node", "2", "--log-dir", place.path("logs")},
+                       "until [ -e " + place.path("go") +
+                           " ]; do sleep 0.01; done; test $LOCAL_RANK = 0 && exit 75; "
+                           "trap '' TERM; sleep 1.5; exit 75"));
+  REQUIRE(eventually([&] { return std::filesystem::exists(place.path("up")); }));
+  first.signal(SIGSTOP);
+  std::ofstream(place.path("go")).flush();
+  // Written before the host is told, in one go.
+  REQUIRE(eventually([&] {
+    return std::filesystem::exists(place.path("logs")) && !only_file(place.path("logs"), "0/error.json").empty();
+  }));
+  first.signal(SIGKILL);
+  CHECK(second.wait() == kPreempted);
+  CHECK(second.err().find("lost the host of the job at ") != std::string::npos);
+  CHECK(second.err().find("a rank here was preempted") != std::string::npos);
 }
 
 TEST_CASE("a node whose rank cannot save decides for all nodes", "[unit][distributed]") {

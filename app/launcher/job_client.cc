@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -66,7 +68,8 @@ class JobClient : public JobLink {
         loop_.after(config_.exit_barrier_seconds, [this] { end(kOk, "the other nodes are not done yet; leaving"); });
   }
   void failed(int64_t round, const Failure& failure) override {
-    tell_or_end(FailedMessage{round, failure}, failure.exit_code, one_line(failure));
+    tell(FailedMessage{round, failure});
+    preempted_ = preempted_ || failure.exit_code == kPreempted;
     // What the host orders now is certain. It may be what this node's ranks could not reach.
     const bool last = config_.max_restarts == 0 && failure.exit_code != kPreempted;
     if (!last || ended_) return;
@@ -76,7 +79,19 @@ class JobClient : public JobLink {
     });
   }
   void interrupted(int signal) override {
-    tell_or_end(InterruptedMessage{signal}, 128 + signal, "signal " + std::to_string(signal));
+    if (ended_) return;
+    const std::string what = "signal " + std::to_string(signal) + " (" + signal_name(signal) + ") on " +
+                             config_.rendezvous.local_addr + " (bertrun's pid " + std::to_string(getpid()) + ")";
+    if (!joined_) return end(kPreempted, what + kNoRankRuns);
+    tell(InterruptedMessage{signal});
+    // What the host makes of it comes with kLeave. The ranks need not wait for that, nor for a host that is gone.
+    ended_ = true;
+    JobOrder order;
+    order.kind = JobOrder::kEnd;
+    order.exit_code = started_ ? 128 + signal : kPreempted;
+    order.signal = signal;
+    order.reason = started_ ? what : what + kNoRankRuns;
+    deliver(order);
   }
   [[nodiscard]] bool finished() const override {
     const bool told = alone_ && stopped_ && channel_ && channel_->flushed();
@@ -104,11 +119,15 @@ class JobClient : public JobLink {
 
   void closed(const std::string& why) {
     relay_.close_all();
+    const bool known = unreachable_;
     unreachable_ = true;
-    if (ended_) return;
-    if (joined_)
-      return end(kPeerFailure, "lost the host of the job at " + to_string(endpoint_) + ": " + why +
-                                   "; check that machine and the network to it");
+    const std::string lost = "lost the host of the job at " + to_string(endpoint_) + ": " + why;
+    if (ended_) {
+      if (saving_ && !alone_ && !leaving_ && !known) say(lost + "; what the ranks here say is this node's exit code");
+      return;
+    }
+    if (joined_ && preempted_) return end(kPreempted, lost + "; a rank here was preempted");
+    if (joined_) return end(kPeerFailure, lost + "; check that machine and the network to it");
     // Not the end yet: whoever sits on that port can say this, and the host may be on its way.
     refused_ = channel_ && channel_->refused();
     last_error_ = why;
@@ -168,8 +187,14 @@ class JobClient : public JobLink {
     }
     const auto* order = std::get_if<OrderMessage>(&message);
     if (order == nullptr) throw DataError("a message that only agents send");
-    const bool leaves = order->order.kind == JobOrder::kLeave;
-    if (leaves != ended_ || alone_) return;             // it has ended by itself meanwhile
+    const bool leaves = order->order.kind == JobOrder::kLeave, starts = order->order.kind == JobOrder::kStart;
+    if (ended_ && !alone_ && starts) tell(StoppedMessage{order->order.assignment.round, {}});  // or it waits for that
+    if (ended_ && !alone_ && !leaves && order->order.signal == 0 && !order->order.reason.empty())
+      say(order->order.reason);              // what came before the signal here
+    if (leaves != ended_ || alone_) return;  // it has ended by itself meanwhile
+    leaving_ = leaves;
+    started_ = started_ || starts;
+    preempted_ = false;
     if (barrier_timer_) loop_.cancel(*barrier_timer_);  // it was the last round's
     barrier_timer_.reset();
     ended_ = leaves || order->order.kind == JobOrder::kEnd;
@@ -178,6 +203,7 @@ class JobClient : public JobLink {
   }
 
   void deliver(const JobOrder& order) {
+    if (order.kind == JobOrder::kEnd) saving_ = order.signal != 0 || order.exit_code == kPreempted;
     loop_.after(0, [this, order] {  // never from inside of a call
       on_order_(order);
       left_ = order.kind == JobOrder::kLeave;
@@ -197,12 +223,6 @@ class JobClient : public JobLink {
 
   void tell(const JobMessage& message) {
     if (channel_) channel_->send(kControlFrame, 0, encode(message));
-  }
-
-  /// Before there is a host that could order it, this node ends itself.
-  void tell_or_end(const JobMessage& message, int exit_code, const std::string& reason) {
-    if (!joined_) return end(exit_code, reason);
-    tell(message);
   }
 
   void tick() {
@@ -230,10 +250,12 @@ class JobClient : public JobLink {
   size_t attempt_ = 0;
   Clock::time_point heard_, pinged_;
   std::string last_error_ = "no answer";
-  bool joined_ = false, refused_ = false, stopped_ = false, ended_ = false;
+  bool joined_ = false, started_ = false, refused_ = false, stopped_ = false, ended_ = false;
+  bool preempted_ = false;    // a rank here has said 75, and the host has not answered yet
+  bool saving_ = false;       // ranks have a say in the exit code
   bool alone_ = false;        // it has ended without the host's order
   bool unreachable_ = false;  // the host
-  bool left_ = false;
+  bool leaving_ = false, left_ = false;
 };
 
 }  // namespace

@@ -25,6 +25,7 @@ class JobLink {
   virtual void stopped(int64_t round, const SaveResult& saved) = 0;
   virtual void succeeded(int64_t round) = 0;
   virtual void failed(int64_t round, const Failure& failure) = 0;
+  /// A signal is to end the job: kEnd for this node follows, whatever becomes of the host.
   virtual void interrupted(int signal) = 0;
   /// On SIGCHLD.
   virtual void child_ended() {}

@@ -35,7 +35,9 @@
 // and gets SIGKILL at once. With --max-restarts all nodes restart together.
 //
 // Saving. SIGTERM and its like are passed to all ranks, which then have 30 s, as under torchrun; SIGUSR1 and SIGUSR2
-// are passed on and nothing else. A rank that says 75 (preempted, a checkpoint is saved) ends the job, without a
+// are passed on and nothing else. A signal that comes while nodes still meet ends the job with 75: there is nothing to
+// lose. An agent passes a signal on to its own ranks at once, and goes on with them when it loses the host meanwhile:
+// then what they say is its exit code. A rank that says 75 (preempted, a checkpoint is saved) ends the job, without a
 // restart; the others are left alone to save too, for 300 s. --save-timeout sets both times; then comes SIGKILL. A
 // second signal two seconds later or more ends all at once; before that it is the same wish, come by another way. 75 is
 // the job's code only when every rank could save (verdict.h).
@@ -49,11 +51,12 @@
 //
 // Unlike torchrun: MASTER_ADDR is always loopback; a program is a program unless its name ends in .py; options cannot
 // be abbreviated; TORCHELASTIC_RESTART_COUNT is the same on all nodes; etcd is not spoken; a signal that ends the job
-// gives 128 + n or the ranks' 75, on all nodes; SIGKILL in --signals-to-handle is an error; --monitor-interval is about
-// logs alone, since a rank's end is seen at once, and at least 1 ms; a newcomer does not restart a node that is done;
-// each rank has the variables BERTRUN_JOB and BERTRUN_STATE (app/rank_state.h); in a program's arguments only
-// ${local_rank} is replaced, a shell's $$ stays; of `bertrun script.py -- a` the program gets the --, which torchrun
-// drops.
+// gives 128 + n or what ranks say that were to save, on all nodes, and 75 before any has started; SIGKILL in
+// --signals-to-handle is an error; --monitor-interval is about logs alone, since a rank's end is seen at once, and at
+// least 1 ms; a newcomer does not restart a node that is done; each rank has the variables BERTRUN_JOB, BERTRUN_STATE
+// (app/rank_state.h) and, in a job of several nodes, BERTRUN_LOCAL_ADDRESS (app/network_interfaces.h); in a program's
+// arguments only ${local_rank} is replaced, a shell's $$ stays; of `bertrun script.py -- a` the program gets the --,
+// which torchrun drops.
 #pragma once
 
 namespace bert {

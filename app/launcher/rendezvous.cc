@@ -191,7 +191,9 @@ void Rendezvous::failed(NodeId id, int64_t round, const Failure& failure, Time n
 void Rendezvous::interrupted(NodeId id, int signal) {
   const auto found = nodes_.find(id);
   const std::string where = found != nodes_.end() ? " on " + name_of(found->second) : "";
-  end(128 + signal, "signal " + std::to_string(signal) + " (" + signal_name(signal) + ")" + where, signal);
+  const std::string what = "signal " + std::to_string(signal) + " (" + signal_name(signal) + ")" + where;
+  if (state_ == State::kForming) return end(kPreempted, what + kNoRankRuns, signal);
+  end(128 + signal, what, signal);
 }
 
 void Rendezvous::lost(NodeId id, const std::string& why, Time now) {

@@ -36,10 +36,14 @@ struct JobOrder {
   int signal = 0;         // kEnd: to be forwarded to the ranks first
 };
 
+/// What is said of a signal that comes while nodes still meet.
+inline constexpr const char* kNoRankRuns = " while nodes meet and no rank runs; nothing is lost, run again";
+
 /// Rules: torchrun's, with these differences. A failure restarts all nodes together and TORCHELASTIC_RESTART_COUNT is
 /// the same on all; a restart with the same nodes does not wait for --rdzv-conf last_call_timeout; the first failure
 /// that cannot be restarted, a signal, or a lost node ends all nodes; exit code 75, and a rank that cannot be started,
-/// are never restarted; what ranks say when they are to save counts (verdict.h).
+/// are never restarted; what ranks say when they are to save counts (verdict.h); a signal while nodes meet ends the job
+/// with 75.
 class Rendezvous {
  public:
   using Time = std::chrono::steady_clock::time_point;
