@@ -17,7 +17,8 @@ struct CommunicationBenchmarkOptions {
 
 /// Every rank calls it. bytes (of all gradients), one_ms and ms_median (of one c10d all_reduce of so many
 /// bytes and of DataParallel's reduction, in turns), their gb_per_second, bandwidth_fraction (of the former that the
-/// latter reaches), exposed_ms (after the backward of a training step) and exposed_share (of ms_median).
+/// latter reaches); of training steps step_ms, exposed_ms (what a step waits for the reduction after its backward, a
+/// rank's wait for slower ones included) and exposed_share (of the step that it is a part of: 0 to 1). All are medians.
 nlohmann::ordered_json benchmark_communication(const CommunicationBenchmarkOptions& options,
                                                const ProcessGroupPtr& group);
 

@@ -378,10 +378,13 @@ TEST_CASE("bert benchmark communication reports from two ranks, and refuses one"
   CHECK(report["ranks"] == 2);
   // fp32 gradients of 64 x (64 + 32 + 2) embeddings, two layers, pooler and heads, each tensor padded to 64 bytes.
   CHECK(report["bytes"] == 328000);
-  for (const char* key : {"one_ms", "ms_median", "exposed_ms", "one_gb_per_second", "bucketed_gb_per_second",
+  for (const char* key : {"one_ms", "ms_median", "step_ms", "exposed_ms", "one_gb_per_second", "bucketed_gb_per_second",
                           "bandwidth_fraction", "exposed_share"}) {
     CHECK(report[key].get<double>() > 0.0);
   }
+  // What a step waits is a part of it, however long a reduction alone takes.
+  CHECK(report["exposed_ms"].get<double>() < report["step_ms"].get<double>());
+  CHECK(report["exposed_share"].get<double>() < 1.0);
   const Output one = run_benchmark(arguments);
   CHECK(one.status == kUsage);
   CHECK_THAT(one.text, testing::Contains("bertrun --nproc-per-node 2 bert benchmark communication"));
