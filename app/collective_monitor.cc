@@ -76,6 +76,14 @@ struct Diagnosis {
   }
 };
 
+/// What a rank says of a collective that failed. Ranks that are missing come first: they are what a reader looks for, and
+/// launchers show the beginning only.
+std::string message_of(const std::string& failure, const Diagnosis& diagnosis) {
+  if (diagnosis.accused.empty()) return failure + ": " + diagnosis.text;
+  const size_t end = std::min(diagnosis.text.find('\n'), diagnosis.text.size());
+  return diagnosis.text.substr(0, end) + ": " + failure + diagnosis.text.substr(end);
+}
+
 int job_rank(const std::vector<int>& job_ranks, int rank) {
   return job_ranks.empty() ? rank : job_ranks.at(static_cast<size_t>(rank));
 }
@@ -212,7 +220,7 @@ struct CollectiveMonitor::State {
       if (first.accused.contains(rank))
         return head + ": the others have waited for this rank longer than they may; " + name(first.author) +
                " says: " + first.text + " (" + error + ")";
-      if (first.author != rank) return head + ": " + first.text;
+      if (first.author != rank) return message_of(head, first);
     }
     const auto after = read_lines();
     std::vector<int> silent, behind, different;  // the last in the group's numbers
@@ -238,7 +246,7 @@ struct CollectiveMonitor::State {
           describe_ranks(silent) + (silent.size() > 1 ? " do" : " does") + " not respond (stopped, dead, or cut off)";
     if (!behind.empty()) {
       verdict += (verdict.empty() ? "" : "; ") + describe_ranks(behind) + (behind.size() > 1 ? " are" : " is") +
-                 " not in it, but busy elsewhere";
+                 " not in the collective, but busy elsewhere";
     }
     if (!different.empty() && verdict.empty()) {
       const int r = different.front();
@@ -253,9 +261,10 @@ struct CollectiveMonitor::State {
       verdict +=
           places + "\nCheck those ranks' logs and machines; distributed.timeout_seconds is how long the others wait";
     }
-    beats->compareSet("verdict", "", Diagnosis{rank, accused, verdict}.joined());
+    const Diagnosis diagnosis{rank, accused, verdict};
+    beats->compareSet("verdict", "", diagnosis.joined());
     if (rank == 0) std::this_thread::sleep_for(kLinger);
-    return head + ": " + verdict + ". (" + error + ")";
+    return message_of(head, diagnosis) + ". (" + error + ")";
   }
 
   /// Works that are done leave; one that is late is taken out and returned.

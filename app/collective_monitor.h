@@ -41,7 +41,7 @@ class CollectiveMonitor {
   /// difference, or with the ranks that did not come in time. For debugging: it waits for everybody.
   void begin_together(const std::string& what);
 
-  /// A message for a collective that failed with `error`: which ranks are not in it, where they are, what to check.
+  /// A message for a collective that failed with `error`: first which ranks are not in it, where they are, what to check.
   /// Takes about half a second, never more than one.
   [[nodiscard]] std::string explain(const std::string& error);
 

@@ -57,10 +57,17 @@ struct Members {
   [[nodiscard]] int job_rank(int of) const { return job_ranks.at(static_cast<size_t>(of)); }
 };
 
+/// How Gloo's sockets are to be reached.
+struct Network {
+  bool several_machines = false;
+  std::string address;  // of this machine, where it is known
+};
+
 /// What is known of a group beside what it knows itself.
 struct Family {
   c10::weak_intrusive_ptr<c10d::ProcessGroup> group;  // keeps its address from being used again
   std::vector<int> job_ranks;
+  Network network;
   int children = 0;  // that new_group has made of it: all its ranks make the same
 };
 
@@ -74,7 +81,7 @@ Family& family_of(const ProcessGroupPtr& group) {
   static std::map<const c10d::ProcessGroup*, Family> families;
   return families
       .try_emplace(group.get(),
-                   Family{c10::weak_intrusive_ptr<c10d::ProcessGroup>(group), numbers_below(group->getSize())})
+                   Family{c10::weak_intrusive_ptr<c10d::ProcessGroup>(group), numbers_below(group->getSize()), {}})
       .first->second;
 }
 
@@ -227,61 +234,83 @@ void check_numbers(c10d::Store& store, int rank, int size, const std::string& fi
 
 using GlooDevices = std::vector<std::shared_ptr<gloo::transport::Device>>;
 
-/// Gloo's sockets: on the interfaces of GLOO_SOCKET_IFNAME (names with commas between), as in torch; else where the
-/// machine's name leads. Where that is a loopback address, as Debian has it (127.0.1.1), and several machines take
-/// part, on the interface that leads outward.
-GlooDevices gloo_devices(bool several_machines) {
+/// Gloo's sockets: on the interfaces of GLOO_SOCKET_IFNAME, as in torch; else, where several machines take part, at the
+/// address with which this one meets the others; else where the machine's name leads, or where that is a loopback
+/// address, as Debian has it (127.0.1.1), on the interface that leads outward. Throws ConfigError.
+GlooDevices gloo_devices(const Network& network) {
+  using Gloo = c10d::ProcessGroupGloo;
   GlooDevices devices;
-  std::istringstream names(variable_or("GLOO_SOCKET_IFNAME", ""));
-  for (std::string name; std::getline(names, name, ',');) {
-    if (!name.empty()) devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
-  }
+  for (const std::string& name : chosen_interfaces(interface_addresses()))
+    devices.push_back(Gloo::createDeviceForInterface(name));
   if (!devices.empty()) return devices;
-  const std::string routed = several_machines && own_name_is_loopback() ? outward_interface() : "";
-  return {routed.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
-                         : c10d::ProcessGroupGloo::createDeviceForInterface(routed)};
+  if (!network.several_machines) return {Gloo::createDefaultDevice()};
+  if (!network.address.empty()) {
+    try {
+      return {Gloo::createDeviceForHostname(network.address)};
+    } catch (const std::exception& error) {
+      throw ConfigError("Gloo cannot use this machine's address in the job, " + network.address +
+                        "; choose the interface with GLOO_SOCKET_IFNAME. (" + first_line(error) + ")");
+    }
+  }
+  const std::string routed = own_name_is_loopback() ? outward_interface() : "";
+  return {routed.empty() ? Gloo::createDefaultDevice() : Gloo::createDeviceForInterface(routed)};
 }
 
-/// Gloo's connections of every rank with every other. Throws PeerError after the timeout with the ranks that have not
+/// Gloo's connections of every rank with every other; returns when all ranks have theirs, as whoever ends the group
+/// before would cut another's while it still makes them. Throws PeerError after the timeout with the ranks that have not
 /// all of theirs.
 c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Members& members,
-                                               milliseconds timeout, bool several_machines) {
+                                               milliseconds timeout, const Network& network) {
   const int rank = members.rank, size = members.size();
-  const GlooDevices devices = gloo_devices(several_machines);
+  const std::string here = describe_ranks({members.job_rank(rank)});
+  const GlooDevices devices = gloo_devices(network);
   const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   options->devices = devices;
+  std::optional<c10::intrusive_ptr<c10d::Backend>> backend;
   std::string reason = "not all connections within " + std::to_string(timeout.count() / 1000) + " s";
   try {
     // Its own attempts may add up to several timeouts, so it is left alone after one.
-    const auto backend = wait_for<c10::intrusive_ptr<c10d::Backend>>(
+    backend = wait_for<c10::intrusive_ptr<c10d::Backend>>(
         [store, rank, size, options] {
           return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store),
                                                              rank, size, options);
         },
         timeout);
-    if (backend) {
-      store->set("connected/" + std::to_string(rank), std::string("1"));
-      return *backend;
-    }
   } catch (const Preempted&) {
     throw;
   } catch (const std::exception& error) {
     reason = first_line(error);
   }
   std::vector<int> others;
-  for (int r = 0; r < size; ++r) {
-    if (r != rank && !store->check({"connected/" + std::to_string(r)})) others.push_back(members.job_rank(r));
+  try {
+    if (backend) {
+      join_through_store(*store, {.name = "connected",
+                                  .rank = rank,
+                                  .job_ranks = members.job_ranks,
+                                  .timeout = timeout,
+                                  .advice = here + " has its data connections (Gloo) and waits until all have theirs; "
+                                                   "check the logs and machines of those that did not come",
+                                  .waiting = stop_if_asked});
+      return *backend;
+    }
+    for (int r = 0; r < size; ++r) {
+      if (r != rank && !store->check({"connected/" + std::to_string(r)})) others.push_back(members.job_rank(r));
+    }
+  } catch (const c10::Error& error) {
+    throw PeerError(
+        here + (backend ? " waits for the data connections (Gloo) of the others" : " has no data connections (Gloo)") +
+        ", and the store does not answer: check rank 0's log and machine. (" + first_line(error) + ")");
   }
-  throw PeerError("all " + std::to_string(size) + " ranks have come, but " + describe_ranks({members.job_rank(rank)}) +
-                  " has no data connections (Gloo)" + (others.empty() ? "" : ", nor have " + describe_ranks(others)) +
-                  ": it is to be reached at " + devices.front()->str() +
+  throw PeerError("all " + std::to_string(size) + " ranks have come, but " + here + " has no data connections (Gloo)" +
+                  (others.empty() ? "" : ", nor have " + describe_ranks(others)) + ": it is to be reached at " +
+                  devices.front()->str() +
                   "; check that the machines reach each other there on every port, or choose the interface with "
                   "GLOO_SOCKET_IFNAME. (" +
                   reason + ")");
 }
 
 /// Gloo, and NCCL where it is asked for, over `store`; every collective monitored.
-ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, const Members& members, bool several_machines,
+ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, const Members& members, const Network& network,
                            const ProcessGroupOptions& options) {
   const int rank = members.rank, size = members.size();
   using Type = c10d::ProcessGroup::BackendType;
@@ -290,7 +319,7 @@ ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, const M
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
   const auto monitor = std::make_shared<CollectiveMonitor>(store, rank, members.job_ranks, timeout);
 
-  const auto gloo = make_monitored_backend(connect_gloo(store, members, timeout, several_machines), monitor,
+  const auto gloo = make_monitored_backend(connect_gloo(store, members, timeout, network), monitor,
                                            {.debug = options.debug, .works_block = true});
   group->setDefaultBackend(nccl ? Type::NCCL : Type::GLOO);
   group->setBackend(at::kCPU, Type::GLOO, gloo);
@@ -315,7 +344,10 @@ ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, const M
 
 ProcessGroupPtr make_process_group(const c10::intrusive_ptr<c10d::Store>& store, const Member& member,
                                    const ProcessGroupOptions& options) {
-  return make_group(store, {member.rank, numbers_below(member.size)}, member.several_machines, options);
+  const Network network{member.several_machines, member.address};
+  ProcessGroupPtr group = make_group(store, {member.rank, numbers_below(member.size)}, network, options);
+  family_of(group).network = network;
+  return group;
 }
 
 ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
@@ -337,6 +369,7 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
     throw ConfigError("distributed.backend \"" + options.backend + "\": expected auto, gloo or nccl");
   }
   if (size == 1) return nullptr;
+  chosen_interfaces(interface_addresses());  // before anybody waits
   const Place place = parse_init_method(method, environment);
   const std::string who = "rank " + std::to_string(rank) + " of " + std::to_string(size) +
                           (environment.source.empty() ? "" : " (" + environment.source + ")");
@@ -360,8 +393,12 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
   } catch (const IoError& error) {
     throw PeerError(who + " could not join: " + error.what());
   }
-  const ProcessGroupPtr group = make_process_group(
-      store, {.rank = rank, .size = size, .several_machines = environment.several_machines}, options);
+  const ProcessGroupPtr group = make_process_group(store,
+                                                   {.rank = rank,
+                                                    .size = size,
+                                                    .several_machines = environment.several_machines,
+                                                    .address = job_address(place.host, place.port)},
+                                                   options);
   set_phase("starting");
   return group;
 }
@@ -396,20 +433,31 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& group, const std::vector<int>& 
     throw PeerError(here + ", and the store does not answer: check rank 0's log and machine. (" + first_line(error) +
                     ")");
   }
-  ProcessGroupPtr result = make_group(store, own, distributed_environment().several_machines, options);
-  family_of(result).job_ranks = std::move(own.job_ranks);
+  ProcessGroupPtr result = make_group(store, own, parent.network, options);
+  Family& family = family_of(result);
+  family.job_ranks = std::move(own.job_ranks);
+  family.network = parent.network;
   return result;
 }
 
 void wait_for_rank(const ProcessGroupPtr& group, int rank, const std::string& name, int64_t timeout_seconds) {
   if (!group) return;
   const std::string arrived = "arrived/" + name;
-  if (group->getRank() == rank) return group->getStore()->set(arrived, std::string("1"));
+  const std::vector<int>& job_ranks = family_of(group).job_ranks;
+  if (group->getRank() == rank) {
+    try {
+      return group->getStore()->set(arrived, std::string("1"));
+    } catch (const c10::Error& error) {
+      throw PeerError(describe_ranks({job_ranks.at(static_cast<size_t>(rank))}) + " cannot tell the others of its " +
+                      name + ": the store does not answer; check rank 0's log and machine, and the launcher's. (" +
+                      first_line(error) + ")");
+    }
+  }
   const std::string absent = wait_for_ranks(group->getStore(), {.what = name,
                                                                 .rank = group->getRank(),
                                                                 .keys = {{rank, arrived}},
                                                                 .timeout = milliseconds(1000 * timeout_seconds),
-                                                                .job_ranks = family_of(group).job_ranks});
+                                                                .job_ranks = job_ranks});
   if (!absent.empty()) throw PeerError(absent);
 }
 

@@ -24,19 +24,20 @@ struct ProcessGroupOptions {
   bool debug = false;                  // compare every collective between ranks before it is issued
 };
 
-/// The group of all ranks; nullptr for one process. Rank 0 holds the store of env:// and tcp://, unless the launcher
-/// does (TORCHELASTIC_USE_AGENT_STORE): on the address that is named where that is one of its machine's, or localhost;
-/// for another name on all interfaces. Where the launcher is not bertrun, which asks for the job's token, rank 0 warns
-/// on stderr that anybody may join. A file of file:// must not be left over from an earlier job. Throws ConfigError on
-/// options that do not fit together, PeerError after the timeout with the ranks that did not come, and what to check;
-/// Preempted when a StopSignals hears a signal meanwhile. Collectives that fail throw PeerError:
-/// app/monitored_backend.h.
+/// The group of all ranks; nullptr for one process. Returns when every rank has its connections. Rank 0 holds the store
+/// of env:// and tcp://, unless the launcher does (TORCHELASTIC_USE_AGENT_STORE): on the address that is named where
+/// that is one of its machine's, or localhost; for another name on all interfaces. Where the launcher is not bertrun,
+/// which asks for the job's token, rank 0 warns on stderr that anybody may join. A file of file:// must not be left over
+/// from an earlier job. Throws ConfigError on options that do not fit together and on a GLOO_SOCKET_IFNAME that this
+/// machine does not have, PeerError after the timeout with the ranks that did not come, and what to check; Preempted
+/// when a StopSignals hears a signal meanwhile. Collectives that fail throw PeerError: app/monitored_backend.h.
 ProcessGroupPtr init_process_group(const ProcessGroupOptions& options);
 
 /// A process's place in a group.
 struct Member {
   int rank = 0, size = 1;
   bool several_machines = false;
+  std::string address = {};  // of this machine on the network of several; "": where its name leads
 };
 
 /// The group of those who meet at `store` under the same options, a part of init_process_group: Gloo, and NCCL where it
@@ -46,8 +47,9 @@ ProcessGroupPtr make_process_group(const c10::intrusive_ptr<c10d::Store>& store,
 
 /// A group of some of a group's ranks; every rank of `group` calls it, in the same order, with the same ranks. They are
 /// numbered in ascending order, however they are listed, as in torch. Returns nullptr to those that are not in it, and
-/// where one rank is alone in it. `options` as for the first group; where they meet does not matter. Throws ConfigError
-/// when a rank is named twice or is not there.
+/// where one rank is alone in it; else when all that are in it have their connections, so that any of them may end it at
+/// once. `options` as for the first group; where they meet does not matter. Throws ConfigError when a rank
+/// is named twice or is not there, PeerError after the timeout with the ranks that did not come.
 ProcessGroupPtr new_group(const ProcessGroupPtr& group, const std::vector<int>& ranks,
                           const ProcessGroupOptions& options);
 
@@ -68,7 +70,7 @@ at::Tensor reduce_scatter(const ProcessGroupPtr& group, const at::Tensor& input,
 
 /// Returns when `rank` has called it with the same name, which nobody may use again. Unlike with a collective, it may
 /// take as long as it needs to get here: the others wait while its heartbeat goes on. Throws PeerError when that stands
-/// still for the timeout.
+/// still for the timeout, or when the store does not answer.
 void wait_for_rank(const ProcessGroupPtr& group, int rank, const std::string& name, int64_t timeout_seconds);
 
 /// A yes of any rank that all ranks learn of at the same call, without a wait: one call late.

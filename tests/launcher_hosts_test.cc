@@ -19,8 +19,9 @@ TEST_CASE("four hosts of two ranks form a job; the network sees one port on one 
   const Network network(5);
   if (!network.works()) BERT_SKIP(kSkip);
   const TemporaryDirectory directory;
-  const std::string script = "echo $RANK $GROUP_RANK $LOCAL_RANK $MASTER_ADDR >>" + directory.path("ranks") +
-                             "; while [ ! -e " + directory.path("go") + " ]; do sleep 0.05; done";
+  const std::string script = "echo $RANK $GROUP_RANK $LOCAL_RANK $MASTER_ADDR $BERTRUN_LOCAL_ADDRESS >>" +
+                             directory.path("ranks") + "; while [ ! -e " + directory.path("go") +
+                             " ]; do sleep 0.05; done";
   const Token token;
   std::deque<Launcher> agents;
   for (const int host : {2, 0, 3, 1}) agents.emplace_back(agent(host, {}, script), network.enter(host));
@@ -31,8 +32,13 @@ TEST_CASE("four hosts of two ranks form a job; the network sees one port on one 
     return lines;
   };
   REQUIRE(eventually([&] { return ranks().size() == 8; }));
+  const std::set<std::string> told = ranks();
+  for (const char* of_host_0 : {"0 0 0 127.0.0.1 10.77.0.1", "1 0 1 127.0.0.1 10.77.0.1"})
+    CHECK(told.contains(of_host_0));
   for (int rank = 0; rank < 8; ++rank) {
-    CHECK(ranks().contains(fmt::format("{} {} {} 127.0.0.1", rank, rank / 2, rank % 2)));
+    CHECK(std::count_if(told.begin(), told.end(), [&](const std::string& line) {
+            return line.starts_with(fmt::format("{} {} {} 127.0.0.1 10.77.0.", rank, rank / 2, rank % 2));
+          }) == 1);
   }
   for (int host = 0; host < 4; ++host) {
     const std::string listening = network.output(host, "ss -Hltn");
@@ -134,6 +140,42 @@ TEST_CASE("four hosts of two ranks train as one process does", "[slow]") {
   for (size_t i = 0; i < losses.size(); ++i) {
     CHECK(losses[i] == Approx(expected[i]).epsilon(1e-4));  // fp32 sums in another order
   }
+}
+
+TEST_CASE("hosts train on the network of their job, wherever the default route leads", "[slow]") {
+  const Network network(2);
+  if (!network.works()) BERT_SKIP(kSkip);
+  if (!std::filesystem::exists(BERT_EXECUTABLE)) BERT_SKIP("bert is not built: it needs LibTorch");
+  for (const int host : {0, 1}) {  // a second interface, on which nobody is reached
+    const std::string output = network.output(
+        host, fmt::format("sh -c 'ip link add other0 type veth peer name other1 && ip address add 10.78.{}.1/24 dev "
+                          "other0 && ip link set other0 up && ip link set other1 up && ip route add default via "
+                          "10.78.{}.254'",
+                          host, host));
+    CAPTURE(output);
+    REQUIRE(output.empty());
+  }
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.global_batch_size = 32;
+  config.log_every = 1;
+  config.distributed.timeout_seconds = 20;
+  const std::string file = write_config(config);
+  const Token token;
+  std::deque<std::unique_ptr<Launcher>> agents;
+  for (const int host : {1, 0}) {
+    agents.push_back(std::make_unique<Launcher>(
+        std::vector<std::string>{"--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                                 "10.77.0.1:29400", "--rdzv-id", "trainers", "--local-addr",
+                                 fmt::format("host{}", host), BERT_EXECUTABLE, "pretrain", file},
+        network.enter(host), BERTRUN_EXECUTABLE));
+  }
+  for (const auto& agent : agents) {
+    const int code = agent->wait();
+    CAPTURE(agent->err());
+    CHECK(code == kOk);
+  }
+  CHECK(losses_of(config).size() == static_cast<size_t>(config.max_steps));
 }
 
 TEST_CASE("a link that goes down in training ends it on every host, with the name of what is cut off", "[slow]") {

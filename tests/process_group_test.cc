@@ -18,6 +18,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "app/error_report.h"
@@ -39,6 +40,7 @@ using bert::testing::start_rank;
 using bert::testing::TemporaryDirectory;
 using bert::testing::variable;
 using bert::testing::wait_for;
+using Catch::Matchers::StartsWith;
 
 namespace {
 
@@ -81,14 +83,13 @@ TEST_CASE("a rank that does every collective", "[.rank]") {
   const ProcessGroupPtr alone = new_group(group, {1}, {});
   CHECK(alone == nullptr);
   CHECK((ends == nullptr) == (rank == 1));
-  ProcessGroupPtr again;  // lives on: whoever ends a group may cut another's connections while it still makes them
   if (ends) {
     CHECK(get_rank(ends) == (rank == 0 ? 0 : 1));  // ascending, as in torch
     tensor = numbers({1.0 * rank});
     broadcast(ends, tensor, 1);
     CHECK(tensor.equal(numbers({2})));
     // What a part of the ranks does among itself does not disturb the groups of all.
-    again = new_group(ends, {0, 1}, {.timeout_seconds = 60});
+    const ProcessGroupPtr again = new_group(ends, {0, 1}, {.timeout_seconds = 60});
     CHECK(get_world_size(again) == 2);
   }
   const ProcessGroupPtr pair = new_group(group, {0, 1}, {.timeout_seconds = 60});
@@ -249,7 +250,55 @@ TEST_CASE("A group that cannot be is refused", "[distributed]") {
              Contains("rank 1 has come twice; check RANK, or whether a job was started twice; if " +
                       directory.path("twice") + " is left over from a job that was killed, remove it"));
   CHECK_THAT(error({.rank = 2, .world_size = 2}), Contains("rank 2 of 2"));
+  setenv("GLOO_SOCKET_IFNAME", "nowhere0", 1);  // before anybody is waited for
+  CHECK_THAT(error({.init_method = "file://" + directory.path("interface"), .rank = 0, .world_size = 2}),
+             Contains("GLOO_SOCKET_IFNAME=nowhere0: no interface nowhere0 is up") && Contains("lo (127.0.0.1)"));
+  unsetenv("GLOO_SOCKET_IFNAME");
   CHECK_THAT(error({.backend = "mpi", .rank = 0, .world_size = 2}), Contains("expected auto, gloo or nccl"));
+}
+
+TEST_CASE("a rank that connects late", "[.rank]") {
+  if (!is_rank()) {
+    SUCCEED("run by the test below");
+    return;
+  }
+  const ProcessGroupPtr job = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
+  const auto store = [&](const char* group) { return c10::make_intrusive<c10d::PrefixStore>(group, job->getStore()); };
+  const auto late = store("group/0"), never = store("group/1");
+  if (get_rank(job) == 0) {
+    const ProcessGroupPtr group = new_group(job, {0, 1}, {.timeout_seconds = 60});
+    CHECK(late->check({"connected/1"}));
+    try {
+      new_group(job, {0, 1}, {.timeout_seconds = 1});
+      FAIL("rank 1 has not connected");
+    } catch (const PeerError& error) {
+      CHECK_THAT(
+          std::string(error.what()),
+          StartsWith("rank 1 did not come within 1 s: rank 0 has its data connections (Gloo) and waits until ") &&
+              Contains("check the logs and machines of those that did not come"));
+    }
+    barrier(job);
+    return;
+  }
+  // As new_group does it, step by step.
+  std::vector<c10::intrusive_ptr<c10d::Backend>> backends;
+  for (const auto& group : {late, never}) {
+    group->set("join/1", std::string("1"));
+    const auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::seconds(60));
+    options->devices = {c10d::ProcessGroupGloo::createDefaultDevice()};
+    backends.push_back(c10::make_intrusive<c10d::ProcessGroupGloo>(
+        c10::make_intrusive<c10d::PrefixStore>("gloo", group), 1, 2, options));
+    if (group == never) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 has all of its connections by now
+    group->set("connected/1", std::string("1"));
+  }
+  barrier(job);
+}
+
+TEST_CASE("new_group returns when every rank has its connections, and names those that do not get there",
+          "[distributed]") {
+  const TemporaryDirectory directory;
+  CHECK(run_ranks("a rank that connects late", 2, {{"INIT", "file://" + directory.path("store")}}) == codes(2));
 }
 
 TEST_CASE("A rank that does not come is named", "[distributed]") {
@@ -353,12 +402,18 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
   struct Expected {
     std::string how, message;
     int size;
+    bool begins = true;  // the message, and what the error file says after the type
   };
   const std::vector<Expected> cases = {
-      {"stopped", "rank 1 does not respond (stopped, dead, or cut off)", 3},
-      {"dead", "rank 1 does not respond (stopped, dead, or cut off)", 2},
+      {"stopped",
+       "rank 1 does not respond (stopped, dead, or cut off): collective 2 (all_reduce of Float [4], sum) failed", 3},
+      {"dead",
+       "rank 1 does not respond (stopped, dead, or cut off): collective 2 (all_reduce of Float [4], sum) failed", 2},
       {"busy",
-       "rank 1 is not in it, but busy elsewhere\n  rank 1: phase checkpoint, last issued collective 1 (barrier)", 2},
+       "rank 1 is not in the collective, but busy elsewhere: collective 2 (all_reduce of Float [4], sum) failed on "
+       "rank "
+       "0\n  rank 1: phase checkpoint, last issued collective 1 (barrier)",
+       2},
       {"debug",
        "collective 2 differs between ranks: rank 0 issues all_reduce of Float [4], sum, rank 1 issues "
        "all_reduce of Float [5], sum",
@@ -375,7 +430,7 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
        "collective 2 differs between ranks: rank 0 issues all_reduce of Float [4], sum, rank 1 issues "
        "broadcast of Float [4], root 0",
        2},
-      {"other", ": the ranks do not run the same program or configuration", 2},
+      {"other", ": the ranks do not run the same program or configuration", 2, false},
   };
   for (const Expected& expected : cases) {
     CAPTURE(expected.how);
@@ -397,14 +452,19 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
       if (rank == 1) continue;
       const auto report = nlohmann::json::parse(read_file(out + "-" + std::to_string(rank)));
       CHECK(report["code"] == kPeerFailure);
-      CHECK_THAT(report["message"].get<std::string>(), Contains(expected.message));
+      const auto message = report["message"].get<std::string>();
+      if (expected.begins) {
+        CHECK_THAT(message, StartsWith(expected.message));
+      } else {
+        CHECK_THAT(message, Contains(expected.message));
+      }
       if (expected.how == "stopped") {
         CHECK(report["seconds"].get<double>() >= 1.9);
         CHECK(report["seconds"].get<double>() < 2 + 1 + 5);  // the promise, and 5 s for a machine that is busy
         WARN("a collective of 2 s with a stopped rank ended after " << report["seconds"] << " s");
       }
       const auto file = nlohmann::json::parse(read_file(out + "-error-" + std::to_string(rank)));
-      CHECK(file["message"]["message"] == "PeerError: " + report["message"].get<std::string>());
+      CHECK(file["message"]["message"] == "PeerError: " + message);
       CHECK(std::stoll(file["message"]["extraInfo"]["timestamp"].get<std::string>()) > 1'500'000'000);
       CHECK_THAT(file["last_collective"].get<std::string>(), Contains("all_reduce of Float [4], sum"));
       CHECK(file["phase"] == "starting");
@@ -495,14 +555,15 @@ TEST_CASE("Every wait ends at its timeout with the ranks that are missing and wh
     std::string wait;
     std::vector<std::string> parts;
   };
-  const std::string busy = ": ranks 1 and 3 are not in it, but busy elsewhere\n  rank 1: phase starting, last issued ";
+  const std::string missing = "ranks 1 and 3 are not in the collective, but busy elsewhere: collective ";
+  const std::string places = "\n  rank 1: phase starting, last issued ";
   const std::string advice = "Check those ranks' logs and machines; distributed.timeout_seconds is how long";
   const std::vector<Expected> cases = {
-      {"barrier", {"collective 1 (barrier) failed on rank ", busy, advice}},
-      {"broadcast", {"collective 1 (broadcast of Double [4], root 3) failed on rank ", busy, advice}},
-      {"all_gather", {"collective 1 (all_gather of Double [4]) failed on rank ", busy, advice}},
-      {"reduce_scatter", {"collective 1 (reduce_scatter_tensor of Double [1], sum) failed on rank ", busy, advice}},
-      {"AgreedFlag", {"(all_reduce of Long [1], sum) failed on rank ", busy, advice}},
+      {"barrier", {missing + "1 (barrier) failed on rank ", places, advice}},
+      {"broadcast", {missing + "1 (broadcast of Double [4], root 3) failed on rank ", places, advice}},
+      {"all_gather", {missing + "1 (all_gather of Double [4]) failed on rank ", places, advice}},
+      {"reduce_scatter", {missing + "1 (reduce_scatter_tensor of Double [1], sum) failed on rank ", places, advice}},
+      {"AgreedFlag", {missing, "(all_reduce of Long [1], sum) failed on rank ", places, advice}},
       {"debug",
        {"ranks 1 and 3 did not come within 10 s: they have not issued collective 1 (barrier), which rank ",
         " waits in, phase starting"}},
@@ -524,7 +585,8 @@ TEST_CASE("Every wait ends at its timeout with the ranks that are missing and wh
   const auto messages = nlohmann::json::parse(read_file(directory.path("messages-0")));
   REQUIRE(messages.contains("ends"));
   CHECK_THAT(messages["ends"].get<std::string>(),
-             Contains("collective 1 (barrier) failed on rank 0: rank 3 is not in it, but busy elsewhere\n  rank 3: "));
+             StartsWith("rank 3 is not in the collective, but busy elsewhere: collective 1 (barrier) failed on rank 0\n"
+                        "  rank 3: "));
   REQUIRE(messages.contains("new_group"));
   CHECK_THAT(messages["new_group"].get<std::string>(),
              Contains("rank 3 did not come within 10 s: rank 0 waits in new_group of ranks 0 and 3, which every "
