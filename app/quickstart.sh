@@ -202,7 +202,11 @@ own_prompts() {
       for (i = at + 1; substr(line, i, 1) ~ /[\200-\277]/; ) ++i
       return substr(line, 1, at - 1) "[MASK]" substr(line, i)
     }
-    length($0) >= 30 && length($0) <= 180 && !/["\\[]/ && count < 3000 { lines[++count] = $0 }
+    function first(line, most,    i, characters) {  # the model reads 64 tokens, which may be as few characters
+      for (i = 1; i <= length(line); ++i) if (substr(line, i, 1) !~ /[\200-\277]/ && ++characters > most) break
+      return substr(line, 1, i - 1)
+    }
+    length($0) >= 30 && !/["\\[]/ && count < 3000 { lines[++count] = first($0, 55) }
     END { for (i = 1; i <= 3 && i <= count; ++i) print masked(lines[1 + int((2 * i - 1) * (count - 1) / 6)]) }'
 }
 if [ $((4 * $(cat "${files[@]}" | LC_ALL=C tr -cd '\200-\377' | wc -c))) -gt "$bytes" ]; then

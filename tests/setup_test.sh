@@ -148,6 +148,9 @@ documents=$(grep -c '^$' "$made/sentences.txt" || true)
 tr -d '\n' <"$made/sentences.txt" | cmp - "$work/fifth.txt" || { echo "what was cut is another text"; failed=1; }
 iconv -f UTF-8 -t UTF-8 "$made/sentences.txt" >/dev/null || { echo "cut within characters"; failed=1; }
 [ "$(LC_ALL=C awk '{ if (length($0) > most) most = length($0) } END { print most }' "$made/sentences.txt")" -le 300 ] || { echo "not cut into sentences"; failed=1; }
+[ "$(grep -c '\[MASK\]' "$made/asked")" -eq 3 ] && [ "$(grep '\[MASK\]' "$made/asked" | iconv -f UTF-8 -t UTF-32LE | wc -c)" -le 750 ] ||
+  { echo "asked for too long words:"; cat "$made/asked"; failed=1; }
+! grep -q 'things in the world' "$made/asked" || { echo "asked in English:"; cat "$made/asked"; failed=1; }
 
 # One with full stops is asked for its own words.
 for i in $(seq 400); do printf '%s%s%s\343\200\202\n' "$sentence" "$sentence" "$sentence"; done >"$work/sixth.txt"
