@@ -119,7 +119,7 @@ TEST_CASE("What is no checkpoint is told, with what predict and export take", "[
   }
   std::ofstream(directory.path("torn.pt")) << "PK\x03\x04";
   CHECK_THROWS_WITH(Predictor(directory.path("torn.pt")),
-                    Contains("torn.pt: is no TorchScript file, or a damaged one"));
+                    Contains("torn.pt: byte 4: is no TorchScript file, or a damaged one"));
   CHECK_THROWS_WITH(run_export(file, directory.path("out.pt")),
                     Contains(file + ": is a file; name the checkpoint or run directory to export"));
 }
