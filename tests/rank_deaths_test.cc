@@ -161,3 +161,27 @@ TEST_CASE("A store that is killed is told of, and ranks that do not ask it run o
   std::ofstream(done).flush();
   CHECK(launcher.wait() == 0);
 }
+
+TEST_CASE("A run that is to save without its store writes the checkpoint and ends as one that has lost others",
+          "[distributed]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.max_steps = 1'000'000;
+  config.checkpoint_every = 0;
+  config.log_every = 1;
+  const std::string file = directory.path("run.json"), metrics = config.run_directory + "/metrics.jsonl";
+  std::ofstream(file) << to_json(config);
+  setenv("OMP_NUM_THREADS", "1", 1);
+  Launcher launcher(
+      {"--standalone", "--nproc-per-node", "2", BERT_EXECUTABLE, "pretrain", file}, [] {}, BERTRUN_EXECUTABLE);
+  REQUIRE(eventually([&] { return std::filesystem::exists(metrics) && std::filesystem::file_size(metrics) > 0; }));
+  const std::vector<pid_t> stores = children_named("bertrun-store", launcher.pid());
+  REQUIRE(stores.size() == 1);
+  kill(stores.front(), SIGKILL);
+  REQUIRE(eventually([&] { return launcher.err().find("the store of this job is lost") != std::string::npos; }));
+  launcher.signal(SIGTERM);
+  CHECK(launcher.wait() == kPeerFailure);
+  CAPTURE(launcher.err());
+  CHECK_FALSE(only_file(config.run_directory, "MANIFEST.json").empty());
+  CHECK(launcher.err().find("it was to save") != std::string::npos);
+}
