@@ -112,7 +112,8 @@ double distance(const StateDict& a, const StateDict& b) {
   return worst;
 }
 
-void expect_equal(const Case& c, const std::vector<int>& rank_counts, double tolerance) {
+/// Weights and losses within `tolerance` of one process', and weights `least` or more from them.
+void expect_equal(const Case& c, const std::vector<int>& rank_counts, double tolerance, double least = 0) {
   const TemporaryDirectory directory;
   const PretrainConfig config = config_of(c, tiny(directory, "run").data.train.front());
   const Result one = train(config, c, nullptr);
@@ -124,6 +125,7 @@ void expect_equal(const Case& c, const std::vector<int>& rank_counts, double tol
     REQUIRE(codes == std::vector<int>(static_cast<size_t>(ranks), 0));
     const double worst = distance(one.weights, read_safetensors(out + ".safetensors"));
     CHECK(worst <= tolerance);
+    CHECK(worst >= (ranks > 1 ? least : 0));
     const auto report = nlohmann::json::parse(read_file(out + ".json"));
     CHECK(report["applied"].get<std::vector<int64_t>>() == one.applied);
     const auto losses = report["losses"].get<std::vector<double>>();
@@ -183,4 +185,14 @@ TEST_CASE("Ranks train as one does to 1e-4 in fp32, and skip the same steps in f
   expect_equal({.precision = "fp32"}, {2}, 1e-4);
   for (const bool sharded : {false, true})
     expect_equal({.precision = "fp16", .sharded = sharded}, {3}, 1e-3);  // one rounding of a weight in fp16 is 5e-4
+}
+
+// LAMB makes each tensor's update equally long, so that a rounded direction shows in full; bf16 keeps 8 bits.
+TEST_CASE("Ranks that send their gradients in bf16 train as one does, to the rounding", "[distributed][trainer]") {
+  expect_equal({.compression = "bf16"}, {2}, 4e-2, 1e-7);
+}
+
+TEST_CASE("1 to 4 ranks train as one does, also with gradients in bf16", "[slow]") {
+  expect_equal({}, {1, 2, 3, 4}, 1e-6);
+  expect_equal({.compression = "bf16"}, {1, 2, 3, 4}, 4e-2, 1e-7);
 }
