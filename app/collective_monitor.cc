@@ -400,7 +400,6 @@ void join_through_store(c10d::Store& store, const Meeting& meeting) {
   for (int r = 0; r < size; ++r) keys.push_back(key_of(meeting.name, r));
   const auto deadline = Clock::now() + meeting.timeout;
   while (!store.check(keys)) {
-    meeting.waiting();
     if (Clock::now() > deadline) {
       std::vector<int> missing;
       for (int r = 0; r < size; ++r) {

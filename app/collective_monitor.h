@@ -60,8 +60,7 @@ struct Meeting {
   int rank = 0;
   std::vector<int> job_ranks;  // of all that meet, for messages
   std::chrono::milliseconds timeout;
-  std::string advice;                     // what to check when a rank does not come
-  std::function<void()> waiting = [] {};  // called now and then; may throw
+  std::string advice;  // what to check when a rank does not come
 };
 
 /// Waits until every rank has called it. Throws PeerError with the missing ranks after the timeout.

@@ -159,6 +159,20 @@ std::optional<Result> wait_for(std::function<Result()> work, milliseconds timeou
   return result.get();
 }
 
+constexpr milliseconds kLater(1000);  // after a timeout of its own, which comes first with what it knows
+
+/// join_through_store() that ends by a signal, and with c10::Error where the holder of the store is stopped: its answers
+/// then never come.
+void meet(const c10::intrusive_ptr<c10d::Store>& store, const Meeting& meeting) {
+  const auto met = wait_for<bool>(
+      [store, meeting] {
+        join_through_store(*store, meeting);
+        return true;
+      },
+      meeting.timeout + kLater);
+  TORCH_CHECK(met, "no answer");
+}
+
 /// FileStore itself would try for minutes.
 void check_store_file(const std::string& path) {
   const std::string directory = std::filesystem::path(path).parent_path();
@@ -208,7 +222,6 @@ c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int siz
                               : options.masterListenFd ? "and listens on that address alone"
                                                        : "and listens on all interfaces");
   }
-  constexpr milliseconds kLater(1000);  // its own timeout comes first, with what it knows
   auto store = wait_for<c10::intrusive_ptr<c10d::Store>>(
       [host = place.host, options] { return c10::make_intrusive<c10d::TCPStore>(host, options); }, timeout + kLater);
   TORCH_CHECK(store, "no answer");
@@ -284,18 +297,24 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
   std::vector<int> others;
   try {
     if (backend) {
-      join_through_store(*store, {.name = "connected",
-                                  .rank = rank,
-                                  .job_ranks = members.job_ranks,
-                                  .timeout = timeout,
-                                  .advice = here + " has its data connections (Gloo) and waits until all have theirs; "
-                                                   "check the logs and machines of those that did not come",
-                                  .waiting = stop_if_asked});
+      meet(store, {.name = "connected",
+                   .rank = rank,
+                   .job_ranks = members.job_ranks,
+                   .timeout = timeout,
+                   .advice = here + " has its data connections (Gloo) and waits until all have theirs; "
+                                    "check the logs and machines of those that did not come"});
       return *backend;
     }
-    for (int r = 0; r < size; ++r) {
-      if (r != rank && !store->check({"connected/" + std::to_string(r)})) others.push_back(members.job_rank(r));
-    }
+    const auto unconnected = wait_for<std::vector<int>>(
+        [store, rank, members] {
+          std::vector<int> result;
+          for (int r = 0; r < members.size(); ++r) {
+            if (r != rank && !store->check({"connected/" + std::to_string(r)})) result.push_back(members.job_rank(r));
+          }
+          return result;
+        },
+        kLater);
+    others = unconnected.value_or(others);
   } catch (const c10::Error& error) {
     throw PeerError(
         here + (backend ? " waits for the data connections (Gloo) of the others" : " has no data connections (Gloo)") +
@@ -380,13 +399,12 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
     store = c10::make_intrusive<c10d::PrefixStore>("bert/" + variable_or("TORCHELASTIC_RESTART_COUNT", "0"),
                                                    make_store(place, rank, size, timeout));
     check_numbers(*store, rank, size, place.file);
-    join_through_store(*store, {.name = "join",
-                                .rank = rank,
-                                .job_ranks = numbers_below(size),
-                                .timeout = timeout,
-                                .advice = who + " waited at " + place.text() +
-                                          "; are they all started, with the same address and number of ranks?",
-                                .waiting = stop_if_asked});
+    meet(store, {.name = "join",
+                 .rank = rank,
+                 .job_ranks = numbers_below(size),
+                 .timeout = timeout,
+                 .advice = who + " waited at " + place.text() +
+                           "; are they all started, with the same address and number of ranks?"});
   } catch (const c10::Error& error) {
     throw PeerError(who + " could not join at " + place.text() + " within " + std::to_string(options.timeout_seconds) +
                     " s: is rank 0 started and reachable there, and the port free? (" + first_line(error) + ")");
@@ -422,13 +440,12 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& group, const std::vector<int>& 
   const std::string here =
       describe_ranks({own.job_rank(own.rank)}) + " waits in new_group of " + describe_ranks(own.job_ranks);
   try {
-    join_through_store(*store,
-                       {.name = "join",
-                        .rank = own.rank,
-                        .job_ranks = own.job_ranks,
-                        .timeout = milliseconds(1000 * options.timeout_seconds),
-                        .advice = here + ", which every rank must call in the same order; check the logs and machines "
-                                         "of those that did not come"});
+    meet(store, {.name = "join",
+                 .rank = own.rank,
+                 .job_ranks = own.job_ranks,
+                 .timeout = milliseconds(1000 * options.timeout_seconds),
+                 .advice = here + ", which every rank must call in the same order; check the logs and machines "
+                                  "of those that did not come"});
   } catch (const c10::Error& error) {
     throw PeerError(here + ", and the store does not answer: check rank 0's log and machine. (" + first_line(error) +
                     ")");

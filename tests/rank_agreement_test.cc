@@ -51,7 +51,13 @@ TEST_CASE("a rank that compares its data", "[.rank]") {
   constexpr int64_t kTimeout = 2;  // seconds
   // Joining may take longer where the machine is busy.
   const ProcessGroupPtr group = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
-  if (variable("STOPPED").find(variable("RANK")) != std::string::npos) raise(SIGSTOP);
+  // Who stops does so when all have joined: the store may stop with it.
+  const auto joined = [](int rank) { return "joined/" + std::to_string(rank); };
+  group->getStore()->set(joined(get_rank(group)), std::string("1"));
+  if (variable("STOPPED").find(variable("RANK")) != std::string::npos) {
+    for (int rank = 0; rank < get_world_size(group); ++rank) group->getStore()->get(joined(rank));
+    raise(SIGSTOP);
+  }
   if (variable("SLOW") == variable("RANK")) std::this_thread::sleep_for(std::chrono::milliseconds(5000));
   if (variable("HANGS") == variable("RANK")) std::this_thread::sleep_for(std::chrono::hours(1));
   const StopSignals signals;
