@@ -17,7 +17,7 @@ struct ArchiveMember {
 
 inline std::string little_endian(uint64_t value, size_t width) {
   std::string bytes;
-  for (size_t i = 0; i < width; ++i) bytes += static_cast<char>(value >> (8 * i) & 0xff);
+  for (size_t i = 0; i < width; ++i, value >>= 8) bytes += static_cast<char>(value & 0xff);
   return bytes;
 }
 
