@@ -1,6 +1,6 @@
 #include "app/ablation.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <chrono>
 

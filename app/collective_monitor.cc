@@ -18,6 +18,7 @@
 
 #include "app/error_report.h"
 #include "app/exit_codes.h"
+#include "app/torch_errors.h"
 
 namespace bert {
 namespace {
@@ -140,7 +141,7 @@ Beats missing_beats(const c10::intrusive_ptr<c10d::Store>& store, const std::map
   try {
     if (answer.wait_for(awaited.timeout) == std::future_status::ready) return answer.get();
   } catch (const c10::Error& error) {
-    reason = first_line(error);
+    reason = first_line(error.what());
   }
   throw PeerError(fmt::format("rank {} waits for the {} of {}, and the store does not answer: {}. ({})",
                               job_rank(awaited.job_ranks, awaited.rank), awaited.what,
@@ -458,11 +459,6 @@ std::string wait_for_ranks(const c10::intrusive_ptr<c10d::Store>& store, const A
                  places_of(beats, awaited.job_ranks));
     }
   }
-}
-
-std::string first_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
 }
 
 std::string describe_ranks(const std::vector<int>& ranks) {

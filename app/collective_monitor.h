@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -82,9 +81,6 @@ struct Awaited {
 /// still for the timeout, and what to check. Throws PeerError when the store does not answer for as long; then it must not be asked
 /// again.
 [[nodiscard]] std::string wait_for_ranks(const c10::intrusive_ptr<c10d::Store>& store, const Awaited& awaited);
-
-/// The first line of an error, without the backtrace.
-std::string first_line(const std::exception& error);
 
 /// "rank 3", "ranks 1, 4 and 7", with a long list cut short.
 std::string describe_ranks(const std::vector<int>& ranks);

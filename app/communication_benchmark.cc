@@ -1,6 +1,6 @@
 #include "app/communication_benchmark.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <chrono>
 #include <vector>

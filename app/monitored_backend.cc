@@ -9,6 +9,7 @@
 
 #include "app/error_report.h"
 #include "app/exit_codes.h"
+#include "app/torch_errors.h"
 
 namespace bert {
 namespace {
@@ -36,7 +37,7 @@ class MonitoredWork : public Work {
     } catch (const PeerError&) {
       throw;
     } catch (const std::exception& error) {
-      throw PeerError(monitor_->explain(first_line(error)));
+      throw PeerError(monitor_->explain(first_line(error.what())));
     }
   }
   bool isCompleted() override { return work_->isCompleted(); }
@@ -149,7 +150,7 @@ class MonitoredBackend : public c10d::Backend {
       options_.debug ? monitor_->begin_together(what) : monitor_->begin(what);
       work = issue_it();
     } catch (const c10::DistError& error) {  // others are about the arguments
-      throw PeerError(monitor_->explain(first_line(error)));
+      throw PeerError(monitor_->explain(first_line(error.what())));
     }
     if (!options_.works_block) monitor_->watch(work, end_process);
     return c10::make_intrusive<MonitoredWork>(std::move(work), monitor_);

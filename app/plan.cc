@@ -108,14 +108,16 @@ int64_t parameter_count(const BertConfig& config) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
 }
 
+void check_sharding(int64_t parameters, int64_t ranks) {
+  if (ranks <= parameters) return;
+  throw ConfigError("distributed.shard_optimizer_state: has " + std::to_string(parameters) + " parameters to deal to " +
+                    std::to_string(ranks) + " ranks; expected at least one for each: use fewer ranks, or false");
+}
+
 double owned_share(const PretrainConfig& config, int64_t ranks) {
   if (!config.distributed.shard_optimizer_state) return 1;
   const std::vector<int64_t> sizes = parameter_sizes(config.model);
-  if (ranks > static_cast<int64_t>(sizes.size())) {
-    throw ConfigError("distributed.shard_optimizer_state: has " + std::to_string(sizes.size()) +
-                      " parameters to deal to " + std::to_string(ranks) +
-                      " ranks; expected at least one for each: use fewer ranks, or false");
-  }
+  check_sharding(static_cast<int64_t>(sizes.size()), ranks);
   return static_cast<double>(largest_share(sizes, static_cast<int>(ranks))) /
          static_cast<double>(parameter_count(config.model));
 }

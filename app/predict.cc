@@ -1,6 +1,6 @@
 #include "app/predict.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <filesystem>

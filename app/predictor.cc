@@ -1,6 +1,6 @@
 #include "app/predictor.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>

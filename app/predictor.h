@@ -1,7 +1,7 @@
 // A trained BERT with its tokenizer, from a checkpoint or from a TorchScript export.
 #pragma once
 
-#include <torch/script.h>
+#include <torch/csrc/jit/api/module.h>
 
 #include <functional>
 #include <memory>

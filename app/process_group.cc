@@ -41,6 +41,7 @@
 #include "app/network_interfaces.h"
 #include "app/rank_state.h"
 #include "app/stop_signals.h"
+#include "app/torch_errors.h"
 #include "data/error.h"
 
 namespace bert {
@@ -262,7 +263,7 @@ GlooDevices gloo_devices(const Network& network) {
       return {Gloo::createDeviceForHostname(network.address)};
     } catch (const std::exception& error) {
       throw ConfigError("Gloo cannot use this machine's address in the job, " + network.address +
-                        "; choose the interface with GLOO_SOCKET_IFNAME. (" + first_line(error) + ")");
+                        "; choose the interface with GLOO_SOCKET_IFNAME. (" + first_line(error.what()) + ")");
     }
   }
   const std::string routed = own_name_is_loopback() ? outward_interface() : "";
@@ -292,7 +293,7 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
   } catch (const Preempted&) {
     throw;
   } catch (const std::exception& error) {
-    reason = first_line(error);
+    reason = first_line(error.what());
   }
   std::vector<int> others;
   try {
@@ -318,7 +319,7 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
   } catch (const c10::Error& error) {
     throw PeerError(
         here + (backend ? " waits for the data connections (Gloo) of the others" : " has no data connections (Gloo)") +
-        ", and the store does not answer: check rank 0's log and machine. (" + first_line(error) + ")");
+        ", and the store does not answer: check rank 0's log and machine. (" + first_line(error.what()) + ")");
   }
   throw PeerError("all " + std::to_string(size) + " ranks have come, but " + here + " has no data connections (Gloo)" +
                   (others.empty() ? "" : ", nor have " + describe_ranks(others)) + ": it is to be reached at " +
@@ -407,7 +408,7 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
                            "; are they all started, with the same address and number of ranks?"});
   } catch (const c10::Error& error) {
     throw PeerError(who + " could not join at " + place.text() + " within " + std::to_string(options.timeout_seconds) +
-                    " s: is rank 0 started and reachable there, and the port free? (" + first_line(error) + ")");
+                    " s: is rank 0 started and reachable there, and the port free? (" + first_line(error.what()) + ")");
   } catch (const IoError& error) {
     throw PeerError(who + " could not join: " + error.what());
   }
@@ -447,8 +448,8 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& group, const std::vector<int>& 
                  .advice = here + ", which every rank must call in the same order; check the logs and machines "
                                   "of those that did not come"});
   } catch (const c10::Error& error) {
-    throw PeerError(here + ", and the store does not answer: check rank 0's log and machine. (" + first_line(error) +
-                    ")");
+    throw PeerError(here + ", and the store does not answer: check rank 0's log and machine. (" +
+                    first_line(error.what()) + ")");
   }
   ProcessGroupPtr result = make_group(store, own, parent.network, options);
   Family& family = family_of(result);
@@ -467,7 +468,7 @@ void wait_for_rank(const ProcessGroupPtr& group, int rank, const std::string& na
     } catch (const c10::Error& error) {
       throw PeerError(describe_ranks({job_ranks.at(static_cast<size_t>(rank))}) + " cannot tell the others of its " +
                       name + ": the store does not answer; check rank 0's log and machine, and the launcher's. (" +
-                      first_line(error) + ")");
+                      first_line(error.what()) + ")");
     }
   }
   const std::string absent = wait_for_ranks(group->getStore(), {.what = name,

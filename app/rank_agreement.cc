@@ -14,6 +14,7 @@
 #include "app/collective_monitor.h"
 #include "app/exit_codes.h"
 #include "app/stop_signals.h"
+#include "app/torch_errors.h"
 
 namespace bert {
 namespace {
@@ -85,7 +86,7 @@ void expect_same(const ProcessGroupPtr& group, const Subject& subject, const Dif
     }
   } catch (const c10::Error& error) {
     throw PeerError(fmt::format("rank {} cannot compare its {} with that of the others: check rank 0's log. ({})", rank,
-                                subject.what, first_line(error)));
+                                subject.what, first_line(error.what())));
   }
   if (verdict == kSame) return;
   if (rank == 0) std::this_thread::sleep_for(kLinger);

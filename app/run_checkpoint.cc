@@ -1,6 +1,6 @@
 #include "app/run_checkpoint.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,7 @@
 #include "app/run_log.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdio>
 #include <filesystem>

@@ -11,7 +11,8 @@
 #   TARGET...      build these instead of bert and bertrun
 #
 # LibTorch 2.11.0 is downloaded into ${XDG_CACHE_HOME:-~/.cache}/bert (543 MB; with CUDA 2.6 GB), unless CMAKE_PREFIX_PATH names
-# a LibTorch >= 2.8; a relative XDG_CACHE_HOME is ignored, as the XDG specification wants it. Proxies and the package index are taken from the environment and from pip's configuration.
+# a LibTorch >= 2.8; a relative XDG_CACHE_HOME is ignored, as the XDG specification wants it. Proxies and the package index are
+# taken from the environment and from pip's configuration.
 #
 #   release        g++   cmake            Catch2   the packages below
 #   Debian 12      12.2  3.25             2.13     tested

@@ -1,6 +1,6 @@
 #include "app/step_benchmark.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <chrono>
 #include <functional>

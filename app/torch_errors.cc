@@ -3,22 +3,17 @@
 #include <new>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 
 #include "app/exit_codes.h"
 #include "data/error.h"
 
 namespace bert {
-namespace {
 
-/// The first line that is not empty.
-std::string first_line(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \n");
+std::string first_line(std::string_view message) {
+  const size_t begin = message.find_first_not_of(" \n");
   if (begin == std::string_view::npos) return "";
-  return std::string(text.substr(begin, text.find('\n', begin) - begin));
+  return std::string(message.substr(begin, message.find('\n', begin) - begin));
 }
-
-}  // namespace
 
 bool is_out_of_memory(const c10::Error& error) {
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;

@@ -5,8 +5,12 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace bert {
+
+/// The first line of an error's message that is not empty; a backtrace may follow it.
+std::string first_line(std::string_view message);
 
 /// Whether LibTorch could not get memory, of this machine or of a GPU.
 bool is_out_of_memory(const c10::Error& error);

@@ -1,7 +1,10 @@
 #include "app/torch_library.h"
 
 #include <malloc.h>
-#include <torch/torch.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+#include <torch/version.h>
 
 #include <climits>
 #include <cstdio>

@@ -1,6 +1,7 @@
 #include "app/training_step.h"
 
-#include <torch/torch.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include "app/determinism.h"
 #include "app/error_report.h"
 #include "app/exit_codes.h"
+#include "app/plan.h"
 #include "app/process_group.h"
 #include "model/state_dict.h"
 #include "optim/sharded_optimizer.h"
@@ -27,11 +29,7 @@ std::vector<NamedParameter> named_parameters(const torch::nn::Module& module) {
 std::vector<int> owners_of(const PretrainConfig& config, const std::vector<NamedParameter>& parameters,
                            const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   if (!group || !config.distributed.shard_optimizer_state) return {};
-  if (static_cast<size_t>(group->getSize()) > parameters.size()) {
-    throw ConfigError("distributed.shard_optimizer_state: has " + std::to_string(parameters.size()) +
-                      " parameters to deal to " + std::to_string(group->getSize()) +
-                      " ranks; expected at least one for each: use fewer ranks, or false");
-  }
+  check_sharding(static_cast<int64_t>(parameters.size()), group->getSize());
   return assign_owners(parameters, group->getSize());
 }
 

@@ -84,8 +84,8 @@ std::vector<std::vector<int64_t>> deal_evenly(std::span<const int64_t> weights, 
     }
   }
   int64_t tries = kTriesPerBin * bins;
-  while (tries > 0 && dealt.improve(tries)) {
-  }
+  bool improved = true;
+  while (improved && tries > 0) improved = dealt.improve(tries);
   for (std::vector<int64_t>& items : dealt.items) std::sort(items.begin(), items.end());
   return std::move(dealt.items);
 }

@@ -1,7 +1,7 @@
 // Masked words from a checkpoint, and from its TorchScript export: the same.
 #include "app/predictor.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <filesystem>

@@ -1,5 +1,5 @@
 // Any number of ranks trains as one does: the same samples, the same weights, the same skipped steps.
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <memory>

@@ -1,6 +1,6 @@
 // Runs that cannot go on, or not as asked: refused with the reason, and nothing of what is there is lost.
 #include <sys/resource.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <filesystem>
 #include <fstream>

@@ -2,7 +2,7 @@
 #include "app/training_step.h"
 
 #include <ATen/record_function.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <array>
