@@ -5,7 +5,9 @@
 #include <ATen/Parallel.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "cuda_ext/multi_tensor_cpu.h"
@@ -379,6 +381,17 @@ TEST_CASE("The norm sees one inf or NaN anywhere, and large finite values do not
     }
   }
   CHECK(ops::MultiTensor().norm({at::full({4}, 3e38F)}).item<double>() == testing::Approx(6e38).epsilon(1e-6));
+}
+
+TEST_CASE("The norm counts elements in 64 bits", "[unit][optim]") {
+  constexpr int64_t kCount = (int64_t{1} << 31) + 9;
+  // Never written, so that its pages take no memory.
+  const std::unique_ptr<float, decltype(&std::free)> zeros(
+      static_cast<float*>(std::calloc(static_cast<size_t>(kCount), sizeof(float))), &std::free);
+  if (!zeros) BERT_SKIP("no 8.6 GB of addresses for a tensor of more than 2^31 elements");
+  zeros.get()[0] = 3;
+  zeros.get()[kCount - 1] = 4;
+  CHECK(ops::MultiTensor().norm({at::from_blob(zeros.get(), {kCount})}).item<double>() == 5);
 }
 
 }  // namespace bert

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cuda_ext/cpu_simd.h"
+#include "tests/allocations.h"
 #include "tests/ops_testing.h"
 
 namespace bert {
@@ -183,6 +184,18 @@ TEST_CASE("attention equals its definition on packed sequences", "[unit]") {
   }
 }
 
+TEST_CASE("Attention takes memory for its tokens, not for their square", "[unit]") {
+  constexpr int64_t kTokens = 4096, kHeads = 2, kHeadSize = 16;
+  const Tensor cu = at::tensor({0, static_cast<int>(kTokens)}, at::kInt);
+  const Tensor qkv = randn({kTokens, 3 * kHeads * kHeadSize}, 1).to(at::kFloat).requires_grad_(true);
+  const auto record =
+      testing::allocations_of([&] { ops::attention(qkv, cu, kTokens, kHeads, drop(0.1, kTokens)).sum().backward(); });
+  CHECK(record->peak > 0);
+  const int64_t scores = kTokens * kTokens * 4;  // of one head
+  CHECK(record->peak < scores / 4);
+  CHECK(4 * simd::attention_scratch(kTokens, kHeadSize) < scores / 4);  // of a thread, which keeps it
+}
+
 TEST_CASE("linear and qkv_linear equal x W^T + b", "[unit]") {
   const Op linear = [](const Tensors& in) { return ops::linear(in[0], in[1], in[2]); };
   const Op qkv = [](const Tensors& in) { return ops::qkv_linear(in[0], {in[1], in[2], in[3], in[4], in[5], in[6]}); };
@@ -190,7 +203,7 @@ TEST_CASE("linear and qkv_linear equal x W^T + b", "[unit]") {
   const Op plain_qkv = [](const Tensors& in) {
     return at::mm(in[0], at::cat({in[1], in[2], in[3]}).t()) + at::cat({in[4], in[5], in[6]});
   };
-  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const auto type : kTypes) {
     for (const int64_t tokens : {0, 1, 5, 64}) {
       for (const int64_t in_features : {1, 70, 128}) {
         for (const int64_t out_features : {1, 2, 96}) {
