@@ -107,6 +107,12 @@ struct Packed {
   Tensor query, key, value;  // [T, A, D]
 };
 
+#ifdef BERT_CUDNN_ATTENTION
+int64_t cudnn_version() {
+  const at::CUDAHooksInterface& hooks = at::detail::getCUDAHooks();
+  return hooks.hasCuDNN() ? hooks.versionRuntimeCuDNN() : 0;
+}
+
 std::tuple<Tensor, Tensor, Tensor> cudnn(const Packed& a, double p) {
   auto [out, logsumexp, cu_q, cu_k, max_q, max_k, seed, offset, debug_mask] = at::_cudnn_attention_forward(
       a.by_sequence(a.query), a.by_sequence(a.key), a.by_sequence(a.value), /*attn_bias=*/std::nullopt,
@@ -128,6 +134,18 @@ Tensor cudnn_backward(const Packed& a, const Tensor& grad, const Tensor& out, co
       /*is_causal=*/false, a.scale);
   return a.joined(at::stack({Packed::by_token(dquery), Packed::by_token(dkey), Packed::by_token(dvalue)}, 1));
 }
+#else
+int64_t cudnn_version() { return 0; }  // so that it is not chosen
+
+std::tuple<Tensor, Tensor, Tensor> cudnn(const Packed& /*a*/, double /*p*/) {
+  TORCH_INTERNAL_ASSERT(false, "this LibTorch has no attention by cuDNN");
+}
+
+Tensor cudnn_backward(const Packed& /*a*/, const Tensor& /*grad*/, const Tensor& /*out*/, const Tensor& /*logsumexp*/,
+                      const Tensor& /*rng_state*/, double /*p*/) {
+  TORCH_INTERNAL_ASSERT(false, "this LibTorch has no attention by cuDNN");
+}
+#endif
 
 std::tuple<Tensor, Tensor, Tensor> flash(const Packed& a, const Tensor& cu_seqlens, double p) {
   auto [out, logsumexp, rng_state, unused, debug_mask] =
@@ -170,9 +188,7 @@ Tensor efficient_backward(const Packed& a, const Tensor& grad, const Tensor& out
 AttentionPlatform attention_platform(c10::Device device) {
   const int capability = compat::compute_capability(device);
   return {.compute_capability = capability,
-          .cudnn_version = capability > 0 && at::detail::getCUDAHooks().hasCuDNN()
-                               ? at::detail::getCUDAHooks().versionRuntimeCuDNN()
-                               : 0,
+          .cudnn_version = capability > 0 ? cudnn_version() : 0,
           .deterministic = at::globalContext().deterministicAlgorithms()};
 }
 

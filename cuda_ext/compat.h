@@ -1,4 +1,4 @@
-// What differs between builds with and without CUDA: the only file that asks.
+// What differs between builds with and without CUDA, and between LibTorch's versions: the only file that asks.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -9,6 +9,11 @@
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#endif
+
+// LibTorch 2.8 has neither the operator nor a way to ask for cuDNN's version; its cuDNN, 9.10, would not be chosen either.
+#if __has_include(<ATen/ops/_cudnn_attention_backward.h>)
+#define BERT_CUDNN_ATTENTION
 #endif
 
 namespace bert::compat {

@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <csignal>
 #include <set>
 #include <sstream>
 
@@ -48,11 +49,14 @@ std::set<std::string> lines_of(const std::string& path) {
   return result;
 }
 
-/// Whether the process blocks SIGTERM, as a bertrun does from its beginning on.
+/// Whether the process blocks SIGTERM, as a bertrun does from its beginning on, but not every signal, as it may while it forks.
 bool blocks_sigterm(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("SigBlk:")) return (std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1) & 1) != 0;
+    if (!line.starts_with("SigBlk:")) continue;
+    const uint64_t blocked = std::stoull(line.substr(7), nullptr, 16);
+    const auto has = [&](int signal) { return (blocked >> (signal - 1) & 1) != 0; };
+    return has(SIGTERM) && !has(SIGSEGV);
   }
   return false;
 }
