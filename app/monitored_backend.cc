@@ -46,7 +46,6 @@ class MonitoredWork : public Work {
   int sourceRank() const override { return work_->sourceRank(); }
   Tensors result() override { return work_->result(); }
   void synchronize() override { work_->synchronize(); }
-  void blockCurrentStream() override { work_->blockCurrentStream(); }
   void abort() override { work_->abort(); }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return work_->getFuture(); }
   float getDuration() const override { return work_->getDuration(); }
@@ -94,8 +93,6 @@ class MonitoredBackend : public c10d::Backend {
         options_(options) {}
 
   const std::string getBackendName() const override { return backend_->getBackendName(); }
-  c10::intrusive_ptr<Options> getBackendOptions() override { return backend_->getBackendOptions(); }
-  void setTimeout(std::chrono::milliseconds timeout) override { backend_->setTimeout(timeout); }
   bool supportsCoalescing() const override { return false; }
   void setSequenceNumberForGroup() override { backend_->setSequenceNumberForGroup(); }
   uint64_t getSequenceNumberForGroup() override { return backend_->getSequenceNumberForGroup(); }
