@@ -27,6 +27,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -69,7 +70,9 @@ struct Family {
   c10::weak_intrusive_ptr<c10d::ProcessGroup> group;  // keeps its address from being used again
   std::vector<int> job_ranks;
   Network network;
-  int children = 0;  // that new_group has made of it: all its ranks make the same
+  c10::weak_intrusive_ptr<c10d::Store> store{
+      c10::intrusive_ptr<c10d::Store>()};  // the group's; LibTorch 2.8 does not tell it
+  int children = 0;                        // that new_group has made of it: all its ranks make the same
 };
 
 std::vector<int> numbers_below(int end) {
@@ -337,6 +340,7 @@ ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, const M
   const milliseconds timeout(1000 * options.timeout_seconds);
   const bool nccl = options.backend == "nccl" || (options.backend == "auto" && options.cuda);
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
+  family_of(group).store = c10::weak_intrusive_ptr<c10d::Store>(store);
   const auto monitor = std::make_shared<CollectiveMonitor>(store, rank, members.job_ranks, timeout);
 
   const auto gloo = make_monitored_backend(connect_gloo(store, members, timeout, network), monitor,
@@ -437,7 +441,7 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& group, const std::vector<int>& 
   if (found == members.end() || members.size() == 1) return nullptr;
   Members own{.rank = static_cast<int>(std::distance(members.begin(), found)), .job_ranks = {}};
   for (const int member : members) own.job_ranks.push_back(parent.job_ranks.at(static_cast<size_t>(member)));
-  const auto store = c10::make_intrusive<c10d::PrefixStore>(name, group->getStore());
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_of(group));
   const std::string here =
       describe_ranks({own.job_rank(own.rank)}) + " waits in new_group of " + describe_ranks(own.job_ranks);
   try {
@@ -458,24 +462,30 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& group, const std::vector<int>& 
   return result;
 }
 
+c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroupPtr& group) {
+  c10::intrusive_ptr<c10d::Store> store = family_of(group).store.lock();
+  if (!store) throw std::invalid_argument("store_of: a group that neither init_process_group nor new_group has made");
+  return store;
+}
+
 void wait_for_rank(const ProcessGroupPtr& group, int rank, const std::string& name, int64_t timeout_seconds) {
   if (!group) return;
   const std::string arrived = "arrived/" + name;
   const std::vector<int>& job_ranks = family_of(group).job_ranks;
   if (group->getRank() == rank) {
     try {
-      return group->getStore()->set(arrived, std::string("1"));
+      return store_of(group)->set(arrived, std::string("1"));
     } catch (const c10::Error& error) {
       throw PeerError(describe_ranks({job_ranks.at(static_cast<size_t>(rank))}) + " cannot tell the others of its " +
                       name + ": the store does not answer; check rank 0's log and machine, and the launcher's. (" +
                       first_line(error.what()) + ")");
     }
   }
-  const std::string absent = wait_for_ranks(group->getStore(), {.what = name,
-                                                                .rank = group->getRank(),
-                                                                .keys = {{rank, arrived}},
-                                                                .timeout = milliseconds(1000 * timeout_seconds),
-                                                                .job_ranks = job_ranks});
+  const std::string absent = wait_for_ranks(store_of(group), {.what = name,
+                                                              .rank = group->getRank(),
+                                                              .keys = {{rank, arrived}},
+                                                              .timeout = milliseconds(1000 * timeout_seconds),
+                                                              .job_ranks = job_ranks});
   if (!absent.empty()) throw PeerError(absent);
 }
 

@@ -68,6 +68,9 @@ std::vector<at::Tensor> all_gather(const ProcessGroupPtr& group, const at::Tenso
 at::Tensor reduce_scatter(const ProcessGroupPtr& group, const at::Tensor& input,
                           c10d::ReduceOp op = c10d::ReduceOp::SUM);
 
+/// The store that the ranks of a group have met in. Throws std::invalid_argument for a group that is not of this file's making.
+c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroupPtr& group);
+
 /// Returns when `rank` has called it with the same name, which nobody may use again. Unlike with a collective, it may
 /// take as long as it needs to get here: the others wait while its heartbeat goes on. Throws PeerError when that stands
 /// still for the timeout, or when the store does not answer.

@@ -58,7 +58,7 @@ void stop_if_asked() {
 void expect_same(const ProcessGroupPtr& group, const Subject& subject, const Difference& difference) {
   constexpr milliseconds kLinger(150);  // rank 0 may hold the store: the others read its verdict first
   if (!group) return;
-  const auto store = group->getStore();
+  const auto store = store_of(group);
   const std::string prefix = "same " + subject.what + "/", verdict_key = prefix + "verdict";
   const int rank = get_rank(group);
   std::string verdict;
