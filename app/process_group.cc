@@ -351,8 +351,8 @@ ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, const M
   if (!nccl) return group;
 #ifdef USE_C10D_NCCL
   auto nccl_options = c10d::ProcessGroupNCCL::Options::create();
-  constexpr int64_t kLater = 10;  // seconds: the monitor's message comes first
-  nccl_options->timeout = timeout + std::chrono::seconds(kLater);
+  constexpr std::chrono::seconds kAfterMonitor(10);  // whose message comes first
+  nccl_options->timeout = timeout + kAfterMonitor;
   group->setBackend(
       at::kCUDA, Type::NCCL,
       make_monitored_backend(c10::make_intrusive<c10d::ProcessGroupNCCL>(
