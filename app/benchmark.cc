@@ -38,6 +38,7 @@ constexpr double kNoise = 0.9;  // --compare calls a figure slower when its spee
 
 struct BenchmarkOptions {
   std::string config, lengths, precision, device = "auto", compare, filter, output;
+  std::vector<std::string> overrides;  // of the configuration
   std::vector<std::string> precisions = {"fp32", "bf16", "fp16", "bf16-weights", "fp16-weights"};
   int64_t batch = 8, length = 128, steps = 10, warmup = 3, threads = 0;
   int64_t tokens = 0, hidden = 0, larger_batch = 0;
@@ -75,7 +76,8 @@ std::vector<int64_t> read_lengths(const BenchmarkOptions& options, int64_t limit
 }
 
 PretrainConfig read_config(const BenchmarkOptions& options) {
-  PretrainConfig config = options.config.empty() ? PretrainConfig{} : load_pretrain_config(options.config, {});
+  PretrainConfig config =
+      options.config.empty() ? PretrainConfig{} : load_pretrain_config(options.config, options.overrides);
   if (!options.precision.empty()) config.precision = options.precision;
   config.device = options.device;
   config.micro_batch_size = config.global_batch_size = options.batch;
@@ -90,14 +92,20 @@ Json sizes_of(const BertConfig& model) {
           {"intermediate_size", model.intermediate_size}};
 }
 
+/// The configuration's name and, where there are some, what was changed in it.
+void add_config_name(Json& report, const BenchmarkOptions& options) {
+  report["config"] = options.config;
+  if (!options.overrides.empty()) report["overrides"] = options.overrides;
+}
+
 /// What every report says first: what was run, where, and with which model.
 Json header(const std::string& mode, const BenchmarkOptions& options, c10::Device device,
             const std::string& precision) {
   Json report = {{"benchmark", mode},
                  {"machine", machine_name(device.is_cuda())},
                  {"device", device.str()},
-                 {"precision", precision},
-                 {"config", options.config}};
+                 {"precision", precision}};
+  add_config_name(report, options);
   if (device.is_cpu()) report["threads"] = torch::get_num_threads();
   return report;
 }
@@ -150,15 +158,15 @@ Json run_step(const std::string& mode, const BenchmarkOptions& options) {
 
 /// The loader of a run of one process, on the run's data and in its order.
 Json run_data(const BenchmarkOptions& options) {
-  const PretrainConfig config = load_pretrain_config(options.config, {});
+  const PretrainConfig config = load_pretrain_config(options.config, options.overrides);
   const auto shards = open_shards(config, "train", *load_tokenizer(config));
   Json report = {{"benchmark", "data"},
                  {"machine", machine_name(false)},
-                 {"config", options.config},
                  {"data", shards->content_checksum()},
                  {"batch", config.micro_batch_size},
                  {"global_batch", config.global_batch_size},
                  {"steps", options.steps}};
+  add_config_name(report, options);
   expect_comparable(options, report);
   DataLoaderConfig loader;
   loader.micro_batch_size = config.micro_batch_size;
@@ -202,7 +210,7 @@ KernelBenchmarkOptions kernel_options(const BenchmarkOptions& options, c10::Devi
   shape.dtype = dtype_of(precision);
   constexpr int64_t kHead = 64;  // of every published BERT
   if (!options.config.empty()) {
-    const BertConfig model = load_pretrain_config(options.config, {}).model;
+    const BertConfig model = load_pretrain_config(options.config, options.overrides).model;
     shape.hidden = model.hidden_size;
     shape.heads = model.num_attention_heads;
     shape.intermediate = model.intermediate_size;
@@ -252,7 +260,7 @@ Json run_kernels(const BenchmarkOptions& options) {
 }
 
 Json run_precisions(const BenchmarkOptions& options) {
-  PretrainConfig config = load_pretrain_config(options.config, {});
+  PretrainConfig config = load_pretrain_config(options.config, options.overrides);
   const std::string csv = options.output + ".csv", svg = options.output + ".svg";
   check_outputs({{"--output", csv}, {"--output", svg}}, {{"--config", options.config}});
   config.device = options.device;
@@ -352,9 +360,15 @@ void add_report_options(CLI::App& verb, BenchmarkOptions& options) {
       ->check(number_in(kLeast, kMost));
 }
 
+CLI::Option* add_config(CLI::App& verb, BenchmarkOptions& options, const char* help) {
+  CLI::Option* config = verb.add_option("--config", options.config, help);
+  verb.add_option("overrides", options.overrides, "a.b=value, keys of --config")->needs(config);
+  return config;
+}
+
 void add_common_options(CLI::App& verb, BenchmarkOptions& options, const std::vector<std::string>& precisions,
                         const char* precision_help) {
-  verb.add_option("--config", options.config, "configuration; its model and optimizer are used (default: BERT-base)");
+  add_config(verb, options, "configuration; its model and optimizer are used (default: BERT-base)");
   add_machine_options(verb, options);
   verb.add_option("--precision", options.precision, precision_help)->check(CLI::IsMember(precisions));
   add_report_options(verb, options);
@@ -429,8 +443,7 @@ int benchmark_command(int argc, char** argv) {
 
   CLI::App* data = app.add_subcommand(
       "data", "The loader alone: how fast one process makes the batches of a configuration's data.train, in its order");
-  data->add_option("--config", options.config, "pre-training configuration; its data and batch sizes are used")
-      ->required();
+  add_config(*data, options, "pre-training configuration; its data and batch sizes are used")->required();
   add_steps(*data, data_steps, options);
   add_report_options(*data, options);
   data->footer("Example: bert benchmark data --config configs/quickstart.json --steps 2000");
@@ -449,7 +462,7 @@ int benchmark_command(int argc, char** argv) {
       "precisions",
       "Trains a configuration anew in several precisions, on the same batches, and writes the losses of every step to "
       "OUTPUT.csv and a chart of them to OUTPUT.svg");
-  precisions->add_option("--config", options.config, "pre-training configuration; its data is read")->required();
+  add_config(*precisions, options, "pre-training configuration; its data is read")->required();
   precisions->add_option("--output", options.output, "path of the two files, without .csv and .svg")->required();
   precisions
       ->add_option("--precisions", options.precisions,

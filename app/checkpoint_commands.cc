@@ -118,10 +118,13 @@ std::string file_of(const std::string& path, const std::string& name) {
   throw InputMissing(path + ": is no checkpoint directory: it has no " + name + "; name one like runs/first/latest");
 }
 
-/// `path`, or the newest checkpoint of the run that it is.
+/// `path`, or of the run that it is what every verb takes: the checkpoint of `latest`, or the newest valid one.
 std::string checkpoint_of(const std::string& path) {
-  const std::vector<CheckpointEntry> checkpoints = checkpoints_of_run(path);
-  return checkpoints.empty() ? path : checkpoints.back().directory;
+  if (checkpoints_of_run(path).empty()) return path;
+  Percentage percentage;
+  return find_valid_checkpoint(path, say_in("bert checkpoint diff"),
+                               [&](double share) { percentage.update("verifying", share); })
+      .directory;
 }
 
 /// Two checkpoints in all of their tensors; a checkpoint and a file in those of one kind.
@@ -130,7 +133,7 @@ int diff(int argc, char** argv) {
                "bert checkpoint diff");
   app.footer("Example: bert checkpoint diff runs/first runs/second/checkpoints/step-00000100");
   std::string a, b;
-  const char* const what = "checkpoint or run directory (its newest), or .safetensors file";
+  const char* const what = "checkpoint or run directory (its latest), or .safetensors file";
   app.add_option("A", a, what)->required();
   app.add_option("B", b, what)->required();
   if (!parse_command_line(app, argc, argv)) return kOk;

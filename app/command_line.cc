@@ -1,8 +1,10 @@
 #include "app/command_line.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <iostream>
 #include <memory>
+#include <utility>
 
 #include "app/nearest_word.h"
 
@@ -79,6 +81,11 @@ std::string unknown_word(const std::string& what, const std::string& word, const
   text += "; it is one of";
   for (const std::string& name : known) text += (name == known.front() ? " " : ", ") + name;
   return text + "; see " + program + " --help";
+}
+
+std::function<void(const std::string& message)> say_in(std::string program) {
+  return
+      [program = std::move(program)](const std::string& message) { fmt::print(stderr, "{}: {}\n", program, message); };
 }
 
 int run_action(const ActionVerb& verb, int argc, char** argv) {

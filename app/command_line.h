@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,9 @@ std::vector<std::string> remaining_arguments(const CLI::App& app);
 /// what such a word is called, `program` what --help belongs to; an empty `word` stands for none.
 std::string unknown_word(const std::string& what, const std::string& word, const std::vector<std::string>& known,
                          const std::string& program);
+
+/// Says a sentence on standard error in the name of `program`.
+std::function<void(const std::string& message)> say_in(std::string program);
 
 /// One of the things that a verb does, with a command line of its own: `bert data create`.
 struct Action {

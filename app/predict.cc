@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -77,11 +76,6 @@ void drop_invalid_utf8(std::vector<Text>& texts) {
   for (Text& text : texts) invalid += bert::drop_invalid_utf8(text.text);
   if (invalid > 0)
     std::fprintf(stderr, "bert predict: dropped %ld invalid UTF-8 sequences\n", static_cast<long>(invalid));
-}
-
-/// Says a sentence in the verb's name on standard error.
-std::function<void(const std::string& message)> say_in(const char* verb) {
-  return [verb](const std::string& message) { std::fprintf(stderr, "%s: %s\n", verb, message.c_str()); };
 }
 
 void add_raw_weights(CLI::App& app, WeightsKind& weights) {

@@ -326,6 +326,7 @@ TEST_CASE("bert benchmark data drains a configuration's data", "[unit][benchmark
   CHECK(report["ms_p10"].get<double>() <= report["ms_median"].get<double>());
   CHECK(report["ms_p90"].get<double>() <= report["ms_p99"].get<double>());
   CHECK_THAT(run_benchmark(data).text, testing::Contains("\nsequences_per_second: "));
+  CHECK(run_benchmark(data + "--json micro_batch_size=2").report()["batch"] == 2);
 
   std::ofstream(directory.path("old.json")) << report.dump();
   CHECK(run_benchmark(data + "--json --compare " + directory.path("old.json")).report()["compare"]["figures"].size() ==
@@ -337,6 +338,7 @@ TEST_CASE("bert benchmark data drains a configuration's data", "[unit][benchmark
   std::filesystem::remove(config.data.train.front());
   CHECK(run_benchmark(data).status == kInputMissing);
   CHECK(run_benchmark("data").status == kUsage);
+  CHECK(run_benchmark("step model.hidden_size=64").status == kUsage);  // of which configuration?
 }
 
 TEST_CASE("Reports compare by name, whatever else they hold", "[unit][benchmark]") {

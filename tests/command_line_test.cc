@@ -218,8 +218,18 @@ TEST_CASE("bert checkpoint diff takes checkpoints, runs and files", "[unit][chec
     write_safetensors([&](const void* data, size_t bytes) { file.write(data, bytes); }, {tensor});
     file.commit();
   };
-  for (const std::string name : {"a", "empty", "run/checkpoints/step-00000002", "run/checkpoints/step-00000010"})
-    std::filesystem::create_directories(directory.path(name));
+  const auto save = [&](int64_t step, float value) {
+    CheckpointState state;
+    state.step = step;
+    CheckpointWriter writer(checkpoint_directory(directory.path("run"), step), {});
+    writer.add_tensors(
+        kModelFile,
+        {{"w", "F32", {1}, [&] { return std::string_view(reinterpret_cast<const char*>(&value), sizeof value); }}});
+    writer.add_text(kStateFile, write_checkpoint_state(state));
+    writer.publish();
+    finish_checkpoint(directory.path("run"), step, 2);
+  };
+  for (const std::string name : {"a", "empty"}) std::filesystem::create_directories(directory.path(name));
   write("a/model.safetensors", 1);
   write("a/optimizer.safetensors", 5);
   write("b.safetensors", 2);
@@ -230,10 +240,15 @@ TEST_CASE("bert checkpoint diff takes checkpoints, runs and files", "[unit][chec
   CHECK_THAT(diff("a", "b.safetensors").out, Contains("\"tensor\":\"w\"") && Contains("\"differing_tensors\": 1"));
   CHECK_THAT(diff("b.safetensors", "a").out, Contains("\"differing_tensors\": 1"));
   CHECK_THAT(diff("a", "optimizer.safetensors").out, Contains("\"differing_tensors\": 0"));
-  write("run/checkpoints/step-00000002/model.safetensors", 7);
-  write("run/checkpoints/step-00000010/model.safetensors", 2);
+  save(2, 7);
+  save(10, 2);
   CHECK_THAT(diff("run", "b.safetensors").out, Contains("\"differing_tensors\": 0"));
   CHECK_THAT(diff("a", "run").out, Contains("\"differing_tensors\": 1"));
+  write("b.safetensors", 7);
+  write("run/latest/model.safetensors", 9);  // not what its manifest says
+  const CommandResult damaged = diff("run", "b.safetensors");
+  CHECK_THAT(damaged.out, Contains("\"differing_tensors\": 0"));
+  CHECK_THAT(damaged.err, Contains("using ") && Contains("step-00000002"));
   const CommandResult missing = diff("empty", "b.safetensors");
   CHECK(missing.code == kInputMissing);
   CHECK_THAT(missing.err, Contains("is no checkpoint directory: it has no model.safetensors"));
