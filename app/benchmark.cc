@@ -468,6 +468,7 @@ int benchmark_command(int argc, char** argv) {
       ->add_option("--precisions", options.precisions,
                    "the first is what the others are compared with (default: fp32,bf16,fp16,bf16-weights,fp16-weights)")
       ->delimiter(',')
+      ->allow_extra_args(false)  // what follows are overrides
       ->check(CLI::IsMember(precisions_of_training));
   precisions->add_option("--steps", precision_steps, "optimizer steps of each run")
       ->check(number_in<int64_t>(1, kManyTimes))

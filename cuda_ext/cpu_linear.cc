@@ -21,17 +21,19 @@ namespace {
 // reach 195 (two Zen 5 threads, T = 128 .. 4096, BERT-base's layers, forward and both backward products; at T = 128 MKL
 // falls to 94). Products below kSmall multiplications stay with LibTorch: there oneDNN's set-up shows. bf16 products go
 // to oneDNN by LibTorch's own choice, but its addmm first copies the bias into every row of the result, which
-// linear_pointwise does not (8 % of the product at T = 4096, H = 768, I = 3072).
+// linear_pointwise does not (8 % of the product at T = 4096, H = 768, I = 3072). What oneDNN has no fast products for,
+// fp16 and, before AVX-512, bf16, LibTorch gives to loops of one thread; converted to fp32 and back it is six
+// times as fast forward and 14 backward (T = 1024, H = 128), and rounds once.
 constexpr int64_t kSmall = 1 << 18;
 
 bool one_dnn(int64_t rows, int64_t columns, int64_t depth) {
   return at::globalContext().userEnabledMkldnn() && at::hasMKLDNN() && rows * columns * depth >= kSmall && columns > 1;
 }
 
-/// oneDNN has fast bf16 products from AVX-512 on.
-bool fused_bias(const Tensor& x) {
-  return x.scalar_type() == at::kFloat ||
-         (x.scalar_type() == at::kBFloat16 && cpu_capability() >= CpuCapability::kAvx512);
+/// Whether products are computed in fp32: oneDNN has fast ones of bf16 from AVX-512 on.
+bool widened(const Tensor& x) {
+  return x.scalar_type() == at::kHalf ||
+         (x.scalar_type() == at::kBFloat16 && cpu_capability() < CpuCapability::kAvx512);
 }
 
 Tensor product(const Tensor& a, const Tensor& b) {
@@ -52,12 +54,26 @@ Tensor linear_pointwise(const Tensor& x, const Tensor& weight, const OptionalTen
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
-  if (!fused_bias(x) || !one_dnn(x.size(0), weight.size(0), x.size(1))) return composite::linear(x, weight, bias);
+  if (widened(x)) {
+    return cpu::linear(x.to(at::kFloat), weight.to(at::kFloat),
+                       bias ? OptionalTensor(bias->to(at::kFloat)) : std::nullopt)
+        .to(x.scalar_type());
+  }
+  if (x.scalar_type() == at::kDouble || !one_dnn(x.size(0), weight.size(0), x.size(1)))
+    return composite::linear(x, weight, bias);
   return linear_pointwise(x, weight, bias);
 }
 
 std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
                                                    std::array<bool, 3> needed) {
+  if (widened(x)) {
+    auto [dx, dweight, dbias] =
+        cpu::linear_backward(grad.to(at::kFloat), x.to(at::kFloat), weight.to(at::kFloat), needed);
+    for (Tensor* gradient : {&dx, &dweight, &dbias}) {
+      if (gradient->defined()) *gradient = gradient->to(x.scalar_type());
+    }
+    return {dx, dweight, dbias};
+  }
   return {needed[0] ? product(grad, weight) : Tensor(), needed[1] ? product(grad.t(), x) : Tensor(),
           // (accumulates in fp32 whatever the dtype; to ask for an fp32 sum would convert the whole of grad first)
           needed[2] ? at::sum(grad, {0}) : Tensor()};
