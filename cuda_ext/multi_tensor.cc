@@ -144,6 +144,14 @@ TensorTraits traits_of(const at::Tensor& tensor) {
           .dense = tensor.layout() == at::kStrided && tensor.is_contiguous()};
 }
 
+bool half_precision(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
+}
+
+bool full_precision(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
+}
+
 /// Backends read scalars where they lie: what they could not read is refused here.
 void check_scalar(const char* where, const char* name, const at::Tensor& scalar,
                   std::initializer_list<at::ScalarType> dtypes, at::Device device) {
@@ -179,6 +187,21 @@ const at::Tensor& first_param(const std::vector<OptimizerTensors>& groups) {
   C10_THROW_ERROR(ValueError, "OptimizerStep::run: the groups have no tensors");
 }
 
+/// Backends read tensors where they lie: one of another dtype would be taken for one of theirs.
+void check_dtypes(const OptimizerTensors& group, size_t i) {
+  const at::Tensor &param = group.params[i], &copy = group.copies[i];
+  TORCH_CHECK_VALUE(full_precision(param), "OptimizerStep::run: got a param of ", param.scalar_type(),
+                    ", expected Float or Double (the masters of low-precision weights, which are their copies)");
+  TORCH_CHECK_VALUE(!copy.defined() || half_precision(copy), "OptimizerStep::run: got a copy of ", copy.scalar_type(),
+                    ", expected Half or BFloat16");
+  for (const at::Tensor* other : {&group.grads[i], &group.exp_avg[i], &group.exp_avg_sq[i], &group.ema[i]}) {
+    TORCH_CHECK_VALUE(!other->defined() || other->scalar_type() == param.scalar_type(),
+                      "OptimizerStep::run: with a param of ", param.scalar_type(),
+                      " comes a gradient, moment or average of ", other->scalar_type(), ", expected ",
+                      param.scalar_type());
+  }
+}
+
 void check_groups(const std::vector<OptimizerTensors>& groups) {
   const at::Device device = first_param(groups).device();
   for (const OptimizerTensors& group : groups) {
@@ -196,6 +219,7 @@ void check_groups(const std::vector<OptimizerTensors>& groups) {
                           "OptimizerStep::run: with a param of ", param.sizes(), " on ", device,
                           " comes a gradient, moment, copy or average of ", other->sizes(), " on ", other->device());
       }
+      check_dtypes(group, i);
     }
   }
 }
@@ -229,7 +253,7 @@ bool dense_fp32(const std::vector<OptimizerTensors>& groups, at::DeviceType devi
   };
   const auto fp32_or_none = [&](const at::Tensor& tensor) { return !tensor.defined() || fp32(tensor); };
   const auto half_or_none = [device](const at::Tensor& tensor) {
-    return !tensor.defined() || (dense({tensor}, device) && tensor.element_size() == 2);
+    return !tensor.defined() || (dense({tensor}, device) && half_precision(tensor));
   };
   return std::all_of(groups.begin(), groups.end(), [&](const OptimizerTensors& group) {
     return all(group.params, fp32) && all(group.grads, fp32) && all(group.exp_avg, fp32) &&
@@ -262,16 +286,17 @@ MultiTensor::Backend& MultiTensor::backend_for(const std::vector<at::Tensor>& te
   traits_.clear();
   TORCH_CHECK_VALUE(!tensors.empty(), "MultiTensor: the list of tensors is empty");
   for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK_VALUE(tensor.is_floating_point() && tensor.device() == tensors.front().device(), "MultiTensor: got ",
-                      tensor.scalar_type(), " on ", tensor.device(), ", expected floating point on ",
-                      tensors.front().device(), ", the first tensor's device");
+    TORCH_CHECK_VALUE((half_precision(tensor) || full_precision(tensor)) && tensor.device() == tensors.front().device(),
+                      "MultiTensor: got ", tensor.scalar_type(), " on ", tensor.device(),
+                      ", expected Float, Double, Half or BFloat16 on ", tensors.front().device(),
+                      ", the first tensor's device");
     traits_.push_back(traits_of(tensor));
   }
-  const bool low_or_fp32 =
-      std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.element_size() <= 4; });
+  const bool has_kernel = std::none_of(tensors.begin(), tensors.end(),
+                                       [](const at::Tensor& tensor) { return tensor.scalar_type() == at::kDouble; });
   if (cpu::takes(tensors)) {
     backend_ = cpu::make_list(tensors);
-  } else if (cuda_multi_tensor().list != nullptr && low_or_fp32 && dense(tensors, at::kCUDA)) {
+  } else if (cuda_multi_tensor().list != nullptr && has_kernel && dense(tensors, at::kCUDA)) {
     backend_ = cuda_multi_tensor().list(tensors);
   } else {
     backend_ = std::make_unique<AtenList>();

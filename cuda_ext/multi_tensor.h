@@ -35,7 +35,7 @@ struct TensorTraits {
   bool operator==(const TensorTraits&) const = default;
 };
 
-/// Norms and unscaling of lists of tensors: dense ones of floating types, at least one, on one device. Throws
+/// Norms and unscaling of lists of tensors: dense ones of fp32, fp64, fp16 or bf16, at least one, on one device. Throws
 /// c10::Error otherwise.
 class MultiTensor {
  public:

@@ -254,7 +254,11 @@ TEST_CASE("Lists and steps keep none of their tensors", "[unit][optim]") {
 
 TEST_CASE("Lists and steps refuse what does not belong together", "[unit][optim]") {
   CHECK_THROWS_WITH(ops::MultiTensor().norm({}), testing::Contains("empty"));
-  CHECK_THROWS_WITH(ops::MultiTensor().norm({at::ones({2}, at::kLong)}), testing::Contains("got Long"));
+  for (const auto dtype : {at::kLong, at::kInt, at::kFloat8_e4m3fn}) {
+    CHECK_THROWS_WITH(
+        ops::MultiTensor().norm({at::ones({2}).to(dtype)}),
+        testing::Contains(c10::str("got ", dtype)) && testing::Contains("expected Float, Double, Half or BFloat16"));
+  }
   const auto refused = [](const std::vector<OptimizerTensors>& groups, const char* message) {
     CHECK_THROWS_WITH(
         ops::OptimizerStep(UpdateRule::kLamb).run(groups, std::vector<UpdateOptions>(groups.size(), kLamb), scalars()),
@@ -269,6 +273,20 @@ TEST_CASE("Lists and steps refuse what does not belong together", "[unit][optim]
   group = random_tensors();
   group.exp_avg[2] = at::ones({8}, at::kMeta);
   refused({group}, "with a param of [8] on cpu comes a gradient, moment, copy or average of [8] on meta");
+  group = random_tensors();
+  group.params[0] = at::ones({1}, at::kHalf);
+  refused({group}, "got a param of Half, expected Float or Double");
+  for (const auto dtype : {at::kShort, at::kFloat}) {
+    group = random_tensors();
+    group.copies[3] = at::ones({9}, dtype);
+    refused({group}, "got a copy of ");
+  }
+  for (const auto list :
+       {&OptimizerTensors::grads, &OptimizerTensors::exp_avg, &OptimizerTensors::exp_avg_sq, &OptimizerTensors::ema}) {
+    group = random_tensors();
+    (group.*list)[1] = at::ones({7}, at::kBFloat16);
+    refused({group}, "with a param of Float comes a gradient, moment or average of BFloat16, expected Float");
+  }
   refused({{}}, "no tensors");
   ops::OptimizerStep step(UpdateRule::kLamb);
   CHECK_THROWS_WITH(step.run({random_tensors()}, {}, scalars()), testing::Contains("options for 0 groups, expected 1"));
