@@ -88,6 +88,8 @@ class Device {
   void set_order(Threads threads, Blocks blocks) { threads_ = threads, blocks_ = blocks; }
   [[nodiscard]] int64_t switches() const { return switches_; }
   [[nodiscard]] int64_t launches() const { return launches_; }
+  [[nodiscard]] int64_t vectors() const { return vectors_; }
+  void count_vector(size_t bytes) { vectors_ += bytes >= kVectorBytes ? 1 : 0; }
 
   void run(Grid grid, unsigned block, size_t shared_bytes, void (*thread)(const void*), const void* context);
   void check_ticket(const std::source_location& where);
@@ -115,7 +117,7 @@ class Device {
 
   Threads threads_ = Threads::kAscending;
   Blocks blocks_ = Blocks::kForwards;
-  int64_t switches_ = 0, launches_ = 0;
+  int64_t switches_ = 0, launches_ = 0, vectors_ = 0;
 
   std::vector<std::unique_ptr<Fiber>> fibers_;
   void (*thread_)(const void*) = nullptr;
@@ -456,6 +458,7 @@ void check_access(const void* pointer, size_t bytes, size_t alignment, const std
   if (std::none_of(buffers().begin(), buffers().end(), holds)) {
     device().fail("the vector at " + place(where) + " is outside of every buffer");
   }
+  device().count_vector(bytes);
 }
 void add_buffer(const void* begin, size_t bytes) { buffers()[static_cast<const std::byte*>(begin)] = bytes; }
 void remove_buffer(const void* begin) { buffers().erase(static_cast<const std::byte*>(begin)); }
@@ -473,6 +476,7 @@ void set_order(Threads threads, Blocks blocks) { device().set_order(threads, blo
 int64_t switches() { return device().switches(); }
 
 int64_t launches() { return device().launches(); }
+int64_t vectors() { return device().vectors(); }
 
 void for_each_order(const std::function<void()>& body) {
   const struct Restore {

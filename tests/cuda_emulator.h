@@ -40,6 +40,9 @@ int64_t switches();
 /// Launches so far that the device would have taken.
 int64_t launches();
 
+/// Accesses of 16 bytes or more so far, which the fast kernels alone make: shows that they ran.
+int64_t vectors();
+
 // What DeviceBuffer tells the emulator.
 void add_buffer(const void* begin, size_t bytes);
 void remove_buffer(const void* begin);

@@ -33,8 +33,11 @@ void check_dropout(const DropoutCase& c) {
   run_in_every_order(
       c.every_order,
       [&] {
-        dropout_forward<T>(
-            {.rows = c.rows, .columns = c.columns, .x = x.data() + c.shift, .y = y.data(), .dropout = mask}, nullptr);
+        const int64_t vectors = vectors_of([&] {
+          dropout_forward<T>(
+              {.rows = c.rows, .columns = c.columns, .x = x.data() + c.shift, .y = y.data(), .dropout = mask}, nullptr);
+        });
+        CHECK((vectors > 0) == (c.columns % 8 == 0 && c.shift == 0 && c.rows > 0));
         dropout_kept({.rows = c.rows, .columns = c.columns, .kept = got_kept.data(), .dropout = mask}, nullptr);
       },
       y, got_kept);
@@ -68,7 +71,7 @@ void check_dropout(const DropoutCase& c) {
 
 TEMPLATE_TEST_CASE("Dropout kernels keep what the rule says", "[unit][cuda_emulator]", float, c10::Half,
                    c10::BFloat16) {
-  for (const int64_t columns : {8, 128, 768, 1032, 1, 2, 7, 33, 130}) {
+  for (const int64_t columns : {8, 128, 256, 312, 384, 512, 768, 1024, 1032, 1, 2, 7, 33, 130}) {
     check_dropout<TestType>({.rows = 5, .columns = columns});
   }
   check_dropout<TestType>({.rows = 3, .columns = 24, .p = 0.0});

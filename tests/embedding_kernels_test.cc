@@ -79,29 +79,36 @@ struct EmbeddingRun {
                             .type = type_buffer.data(),
                             .dropout = dropout(key_buffer.data())};
     const bool fused_type = c.type_rows <= kFusedTypeRows;
+    const bool fast = c.columns % 8 == 0 && c.shift == 0 && c.rows > 0, fast_scatter = c.columns % 8 == 0 && c.rows > 0;
     const auto body = [&] {
-      embedding_forward<T, P>({.input = input,
-                               .gamma = gamma_buffer.data(),
-                               .beta = beta_buffer.data(),
-                               .eps = static_cast<float>(kEps),
-                               .y = y_buffer.data(),
-                               .mean = mean_buffer.data(),
-                               .rstd = rstd_buffer.data()},
-                              nullptr);
+      const int64_t forward_vectors = vectors_of([&] {
+        embedding_forward<T, P>({.input = input,
+                                 .gamma = gamma_buffer.data(),
+                                 .beta = beta_buffer.data(),
+                                 .eps = static_cast<float>(kEps),
+                                 .y = y_buffer.data(),
+                                 .mean = mean_buffer.data(),
+                                 .rstd = rstd_buffer.data()},
+                                nullptr);
+      });
+      CHECK((forward_vectors > 0) == fast);
       for (const auto* table : {&dword_buffer, &dposition_buffer, &dtype_buffer}) {
         std::fill_n(table->data(), table->size(), from_float<T>(0.0F));
       }
-      embedding_backward<T, P>({.input = input,
-                                .dy = dy_buffer.data(),
-                                .gamma = gamma_buffer.data(),
-                                .mean = mean_buffer.data(),
-                                .rstd = rstd_buffer.data(),
-                                .dsum = dsum.data(),
-                                .dgamma = dgamma_buffer.data(),
-                                .dbeta = dbeta_buffer.data(),
-                                .dtype = fused_type ? dtype_buffer.data() : nullptr,
-                                .workspace = workspace.data()},
-                               nullptr);
+      const int64_t backward_vectors = vectors_of([&] {
+        embedding_backward<T, P>({.input = input,
+                                  .dy = dy_buffer.data(),
+                                  .gamma = gamma_buffer.data(),
+                                  .mean = mean_buffer.data(),
+                                  .rstd = rstd_buffer.data(),
+                                  .dsum = dsum.data(),
+                                  .dgamma = dgamma_buffer.data(),
+                                  .dbeta = dbeta_buffer.data(),
+                                  .dtype = fused_type ? dtype_buffer.data() : nullptr,
+                                  .workspace = workspace.data()},
+                                 nullptr);
+      });
+      CHECK((backward_vectors > 0) == fast);
       embedding_keys({.rows = c.rows, .ids = input.ids, .table_rows = input.table_rows, .keys = unsorted.data()},
                      nullptr);
       std::iota(order.data(), order.data() + count, int64_t{0});
@@ -109,18 +116,21 @@ struct EmbeddingRun {
         return unsorted[static_cast<size_t>(a)] < unsorted[static_cast<size_t>(b)];
       });
       for (size_t i = 0; i < sorted.size(); ++i) sorted.data()[i] = unsorted[static_cast<size_t>(order[i])];
-      embedding_scatter<T>({.rows = c.rows,
-                            .columns = c.columns,
-                            .count = count,
-                            .table_rows = input.table_rows,
-                            .dsum = dsum.data(),
-                            .keys = sorted.data(),
-                            .order = order.data(),
-                            .dword = dword_buffer.data(),
-                            .dposition = dposition_buffer.data(),
-                            .dtype = fused_type ? nullptr : dtype_buffer.data(),
-                            .workspace = borders.data()},
-                           nullptr);
+      const int64_t scatter_vectors = vectors_of([&] {
+        embedding_scatter<T>({.rows = c.rows,
+                              .columns = c.columns,
+                              .count = count,
+                              .table_rows = input.table_rows,
+                              .dsum = dsum.data(),
+                              .keys = sorted.data(),
+                              .order = order.data(),
+                              .dword = dword_buffer.data(),
+                              .dposition = dposition_buffer.data(),
+                              .dtype = fused_type ? nullptr : dtype_buffer.data(),
+                              .workspace = borders.data()},
+                             nullptr);
+      });
+      CHECK((scatter_vectors > 0) == fast_scatter);
     };
     run_in_every_order(c.every_order, body, y_buffer, mean_buffer, rstd_buffer, dsum, dword_buffer, dposition_buffer,
                        dtype_buffer, dgamma_buffer, dbeta_buffer, borders, workspace, unsorted);

@@ -87,6 +87,14 @@ void run_in_every_order(bool every_order, const Body& body, const Buffers&... bu
   CHECK((buffers.intact() && ...));
 }
 
+/// The accesses of 16 bytes or more that body's kernels make.
+template <class Body>
+int64_t vectors_of(const Body& body) {
+  const int64_t before = emulator::vectors();
+  body();
+  return emulator::vectors() - before;
+}
+
 inline constexpr uint64_t kSeed = 0x1234567890ABCDEF;
 inline constexpr uint32_t kSite = 3077;
 

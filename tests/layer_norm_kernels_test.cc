@@ -90,29 +90,38 @@ void check_layer_norm(const LayerNormCase& c) {
                      .threshold = dropout_threshold(c.p),
                      .scale = static_cast<float>(scale)};
   }
+  const bool fast = c.columns % 8 == 0 && c.shift == 0 && c.rows > 0;
+  // Up to 1024 columns forward reads what it normalises once, from there on for each statistic and for y.
+  const int64_t read = (c.columns <= 1024 ? 1 : 3) * (1 + (c.bias ? 1 : 0) + (c.residual ? 1 : 0));
   run_in_every_order(
       c.every_order,
       [&] {
-        layer_norm_forward<T, P>({.input = input,
-                                  .gamma = gamma.data(),
-                                  .beta = beta.data(),
-                                  .eps = static_cast<float>(kEps),
-                                  .y = got_y.data(),
-                                  .mean = got_mean.data(),
-                                  .rstd = got_rstd.data()},
-                                 nullptr);
-        layer_norm_backward<T, P>({.input = input,
-                                   .dy = dy.data(),
-                                   .gamma = gamma.data(),
-                                   .mean = got_mean.data(),
-                                   .rstd = got_rstd.data(),
-                                   .dx = got_dx.data(),
-                                   .dresidual = c.residual ? got_dresidual.data() : nullptr,
-                                   .dgamma = got_dgamma.data(),
-                                   .dbeta = got_dbeta.data(),
-                                   .dbias = c.bias ? got_dbias.data() : nullptr,
-                                   .workspace = workspace.data()},
-                                  nullptr);
+        const int64_t forward_vectors = vectors_of([&] {
+          layer_norm_forward<T, P>({.input = input,
+                                    .gamma = gamma.data(),
+                                    .beta = beta.data(),
+                                    .eps = static_cast<float>(kEps),
+                                    .y = got_y.data(),
+                                    .mean = got_mean.data(),
+                                    .rstd = got_rstd.data()},
+                                   nullptr);
+        });
+        CHECK(forward_vectors == (fast ? c.rows * c.columns / 8 * (read + 3) : 0));
+        const int64_t backward_vectors = vectors_of([&] {
+          layer_norm_backward<T, P>({.input = input,
+                                     .dy = dy.data(),
+                                     .gamma = gamma.data(),
+                                     .mean = got_mean.data(),
+                                     .rstd = got_rstd.data(),
+                                     .dx = got_dx.data(),
+                                     .dresidual = c.residual ? got_dresidual.data() : nullptr,
+                                     .dgamma = got_dgamma.data(),
+                                     .dbeta = got_dbeta.data(),
+                                     .dbias = c.bias ? got_dbias.data() : nullptr,
+                                     .workspace = workspace.data()},
+                                    nullptr);
+        });
+        CHECK((backward_vectors > 0) == fast);
       },
       got_y, got_mean, got_rstd, got_dx, got_dresidual, got_dgamma, got_dbeta, got_dbias);
 
@@ -121,9 +130,10 @@ void check_layer_norm(const LayerNormCase& c) {
   check_close("rstd", got_rstd.values(), rstd);
   check_close("dx", got_dx.values(), dx);
   if (c.residual) check_close("dresidual", got_dresidual.values(), dresidual);
-  check_close("dgamma", got_dgamma.values(), dgamma);
-  check_close("dbeta", got_dbeta.values(), dbeta);
-  if (c.bias) check_close("dbias", got_dbias.values(), dbias);
+  const double rounding = c.rows > 64 ? 4.0 : 1.0;  // of tolerances: what many rows add up is larger than what remains
+  check_close("dgamma", got_dgamma.values(), dgamma, rounding);
+  check_close("dbeta", got_dbeta.values(), dbeta, rounding);
+  if (c.bias) check_close("dbias", got_dbias.values(), dbias, rounding);
   if (c.p > 0.0 && c.columns > 1) {
     size_t different = 0;  // from the mask of the scalar rule
     for (size_t i = 0; i < size; ++i) {
@@ -175,9 +185,9 @@ void check_layer_norm(const LayerNormCase& c) {
     const double cancelled = largest(rstd);
     check_close("dx", got_dx.values(), cpu_dx, cancelled);
     if (c.residual) check_close("dresidual", got_dresidual.values(), cpu_dresidual, cancelled);
-    check_close("dgamma", got_dgamma.values(), sum(0));
-    check_close("dbeta", got_dbeta.values(), sum(1));
-    if (c.bias) check_close("dbias", got_dbias.values(), sum(2), cancelled);
+    check_close("dgamma", got_dgamma.values(), sum(0), rounding);
+    check_close("dbeta", got_dbeta.values(), sum(1), rounding);
+    if (c.bias) check_close("dbias", got_dbias.values(), sum(2), rounding * cancelled);
     if (c.p > 0.0) bits.check(dropped);
   });
 }
