@@ -5,18 +5,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "cuda_ext/philox.h"
+#include "cuda_ext/math.h"
 
 namespace bert {
-
-/// sin(pi x). On the device sin() needs a stack for the angles that sinpi() takes without.
-BERT_HOST_DEVICE double sine_of_pi(double x) {
-#ifdef __CUDA_ARCH__
-  return sinpi(x);
-#else
-  return std::sin(3.14159265358979323846 * x);
-#endif
-}
 
 /// What follows the warm-up; the formulas stand at LrSchedule.
 enum class LrDecay : int8_t { kPoly, kPolyRebased, kLinear, kCosine, kConstant };

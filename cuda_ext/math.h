@@ -1,5 +1,6 @@
 // Scalar arithmetic of the kernels, for device and host. Activations are stored as float, c10::Half or c10::BFloat16
-// and computed in float. Device intrinsics stand here only, each behind a name that has a host twin.
+// and computed in float. The device's arithmetic instructions stand here only (launch.h has those for memory and
+// threads; tests/layering.cmake looks), each behind a name that has a host twin.
 //
 // Errors of the device's instructions are those that NVIDIA's PTX ISA states for them. What is made of them is written
 // once for both builds, so that the emulator's tests hold the formulas against their definitions in double.
@@ -115,6 +116,15 @@ BERT_HOST_DEVICE float reciprocal_sqrt(float x) {
   return rsqrtf(x);
 #else
   return 1.0F / std::sqrt(x);
+#endif
+}
+
+/// sin(pi x). On the device sin() needs a stack for the angles that sinpi() takes without.
+BERT_HOST_DEVICE double sine_of_pi(double x) {
+#ifdef __CUDA_ARCH__
+  return sinpi(x);
+#else
+  return std::sin(3.14159265358979323846 * x);
 #endif
 }
 

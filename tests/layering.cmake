@@ -1,5 +1,6 @@
 # cmake -P tests/layering.cmake: reads the include lines of every folder and fails on an arrow against the layering (README, "Layout"),
-# on a source file that no CMakeLists.txt names, and on a golden file that no test reads.
+# on a source file that no CMakeLists.txt names, on a device's instruction outside of the headers that hide them, and on a golden file
+# that no test reads.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(ROOT ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
 set(FOLDERS app model optim data cuda_ext tests)
@@ -21,6 +22,9 @@ set(forbidden_model "^(nlohmann/|fstream$|filesystem$|cstdio$)")
 set(forbidden_optim "^(nlohmann/|fstream$|filesystem$|cstdio$)")
 set(forbidden_data "^(nlohmann/|torch/|ATen/|c10/)")
 set(forbidden_cuda_ext "^(nlohmann/|fstream$|filesystem$)")
+# What tells device from host, and the device's instructions, stand in these alone: kernels stay what the emulator runs.
+set(device_words "__CUDA_ARCH__|(^|[^_a-z])asm([ (]|$)|__(shfl|syncthreads|threadfence|f(add|mul|div|maf)_r)|atomic[A-Z]|__(half2|nv_bfloat16)")
+set(device_files "^cuda_ext/(math|launch)\\.h$")
 
 set(errors 0)
 macro(report message)
@@ -60,6 +64,12 @@ foreach(folder ${FOLDERS})
         report("${file}: #include <${header}>: not in ${folder}/")
       endif()
     endforeach()
+    if(folder STREQUAL "cuda_ext" AND file MATCHES "\\.(h|cu|cuh)$" AND NOT file MATCHES "${device_files}")
+      file(STRINGS ${ROOT}/${file} lines REGEX "${device_words}")
+      foreach(line ${lines})
+        report("${file}: ${line}: behind a name of math.h or launch.h, which has a twin for the host")
+      endforeach()
+    endif()
     if(file MATCHES "\\.(cc|cu)$")
       get_filename_component(name ${file} NAME)
       string(FIND "${listed}" "${name}" place)
