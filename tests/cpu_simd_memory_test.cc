@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,7 +16,18 @@
 namespace bert::simd {
 namespace {
 
+/// Memory at a multiple of kStreamAlign, which results that are written past the caches want.
+template <class T>
+struct StreamAligned {
+  using value_type = T;
+  static constexpr std::align_val_t kAlign{kStreamAlign};
+  T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), kAlign)); }
+  void deallocate(T* memory, size_t /*count*/) { ::operator delete(memory, kAlign); }
+  bool operator==(const StreamAligned&) const = default;
+};
+
 using Bytes = std::vector<char>;
+using Results = std::vector<char, StreamAligned<char>>;
 using Floats = std::vector<float>;
 using Integers = std::vector<int64_t>;
 
@@ -47,7 +60,7 @@ Integers integers(int64_t count, int64_t high) {
   return result;
 }
 
-bool finite(const Bytes& bytes, Type type) {
+bool finite(std::span<const char> bytes, Type type) {
   for (size_t i = 0; i < bytes.size(); i += bytes_of(type)) {
     uint32_t bits = 0;
     std::memcpy(&bits, &bytes[i], bytes_of(type));
@@ -67,6 +80,7 @@ bool finite(const Floats& values) {
 struct Case {
   Type type;
   int64_t rows, columns;
+  bool stream;  // results are written past the caches
 
   [[nodiscard]] Bytes matrix() const { return numbers(type, rows * columns); }
   [[nodiscard]] Mask mask(const Integers& keys) const {
@@ -76,11 +90,11 @@ struct Case {
   void bias_gelu(bool tanh) const {
     const Bytes x = matrix(), grad = matrix();
     const Floats bias = floats(columns);
-    Bytes out(x.size(), '\x7F');
+    Results out(x.size(), '\x7F');
     Floats dbias(static_cast<size_t>(columns), NAN);
     const BiasGelu arguments{.type = type,
                              .tanh = tanh,
-                             .stream = false,
+                             .stream = stream,
                              .columns = columns,
                              .x = x.data(),
                              .grad = grad.data(),
@@ -98,9 +112,9 @@ struct Case {
     const Bytes x = matrix(), residual = matrix(), grad = matrix(), table = numbers(type, kTableRows * columns);
     const Floats bias = floats(columns), gamma = floats(columns), beta = floats(columns);
     const Integers keys = integers(rows, rows + 1), ids = integers(rows, kTableRows);
-    Bytes y(x.size(), '\x7F'), dx(x.size(), '\x7F');
+    Results y(x.size(), '\x7F'), dx(x.size(), '\x7F');
     const Type sum_type = input == NormInput::kEmbedding ? Type::kFloat : type;
-    Bytes dresidual(static_cast<size_t>(rows * columns) * bytes_of(sum_type));  // a plain LayerNorm has none
+    Results dresidual(static_cast<size_t>(rows * columns) * bytes_of(sum_type));  // a plain LayerNorm has none
     Floats mean(static_cast<size_t>(rows)), rstd(mean), scratch(static_cast<size_t>(norm_scratch(columns)));
     const int64_t summed = input == NormInput::kEmbedding ? kTableRows : 0;
     Floats partial(static_cast<size_t>((input == NormInput::kResidual ? 3 : 2 + summed) * columns), NAN);
@@ -126,6 +140,7 @@ struct Case {
     arguments.dresidual = dresidual.data();
     arguments.partial = partial.data();
     arguments.summed_rows = summed;
+    arguments.stream = stream;
     arguments.scratch = scratch.data();
     kernels().layer_norm(arguments, 0, rows);
     CHECK((finite(y, type) && finite(mean) && finite(rstd)));
@@ -147,7 +162,7 @@ struct Case {
       for (int64_t t = kind; row % 2 == 0 && kind < 3 && t < rows; t += 3) tokens.push_back(t);
       starts.push_back(static_cast<int64_t>(tokens.size()));
     }
-    Bytes table(static_cast<size_t>(kTableRows * columns) * bytes_of(type), '\x7F');
+    Results table(static_cast<size_t>(kTableRows * columns) * bytes_of(type), '\x7F');
     Floats scratch(static_cast<size_t>(columns));
     const EmbeddingScatter arguments{.type = type,
                                      .columns = columns,
@@ -158,13 +173,14 @@ struct Case {
                                      .starts = starts.data(),
                                      .table = table.data(),
                                      .scratch = scratch.data(),
-                                     .stream = false};
+                                     .stream = stream};
     kernels().embedding_scatter(arguments, 0, kTableRows);
     CHECK(finite(table, type));
-    Bytes parts(table.size(), '\x7F');  // rows and columns in two parts each
+    Results parts(table.size(), '\x7F');  // rows and columns in two parts each
     for (const bool second : {false, true}) {
       EmbeddingScatter part = arguments;
       part.table = parts.data();
+      part.stream = false;  // which takes whole rows
       (second ? part.first_column : part.last_column) = columns / 2;
       Floats narrow(static_cast<size_t>(part.last_column - part.first_column));
       part.scratch = narrow.data();
@@ -196,7 +212,7 @@ struct Case {
   void dropout() const {
     const Bytes x = matrix();
     const Integers keys = integers(rows, rows + 1);
-    Bytes y(x.size(), '\x7F'), again(y);
+    Results y(x.size(), '\x7F'), again(y);
     std::vector<uint8_t> kept(static_cast<size_t>(rows * kept_bytes(columns)));
     Floats scratch(static_cast<size_t>(scratch_columns(columns)));
     Dropout arguments{.type = type,
@@ -205,7 +221,7 @@ struct Case {
                       .y = y.data(),
                       .mask = mask(keys),
                       .scratch = scratch.data(),
-                      .stream = false};
+                      .stream = stream};
     arguments.mask.kept = kept.data();
     kernels().dropout(arguments, 0, rows);
     arguments.mask.drawn = true;
@@ -218,7 +234,7 @@ struct Case {
     const std::vector<int32_t> ends = {0, static_cast<int32_t>(std::min(rows, columns))};
     const Integers keys = integers(ends[1], rows + 1);
     const Bytes scores = matrix(), grad = matrix();
-    Bytes out(scores.size(), '\x7F');
+    Results out(scores.size(), '\x7F');
     Floats logsumexp(static_cast<size_t>(rows)), scratch(static_cast<size_t>(3 * scratch_columns(columns)));
     const MaskedSoftmax arguments{.type = type,
                                   .heads = 1,
@@ -232,7 +248,7 @@ struct Case {
                                   .logsumexp = logsumexp.data(),
                                   .mask = mask(keys),
                                   .scratch = scratch.data(),
-                                  .stream = false};
+                                  .stream = stream};
     kernels().masked_softmax(arguments, 0, rows);
     CHECK(finite(out, type));
     kernels().masked_softmax_backward(arguments, 0, rows);
@@ -274,15 +290,18 @@ TEST_CASE("The CPU's vector loops stay inside their buffers", "[unit]") {
       for (const int64_t columns : {1, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40, 100}) {
         for (const int64_t rows : {1, 3, 4, 5, 9}) {
           INFO(name << " type " << static_cast<int>(type) << " rows " << rows << " columns " << columns);
-          const Case test{type, rows, columns};
-          for (const bool tanh : {true, false}) test.bias_gelu(tanh);
-          for (const auto input : {NormInput::kPlain, NormInput::kResidual, NormInput::kEmbedding})
-            test.layer_norm(input);
-          test.embedding_scatter();
-          test.cross_entropy();
-          test.dropout();
-          test.masked_softmax();
-          test.attention();
+          for (const bool stream : {false, true}) {
+            if (stream && columns * static_cast<int64_t>(bytes_of(type)) % kStreamAlign != 0) continue;
+            const Case test{type, rows, columns, stream};
+            for (const bool tanh : {true, false}) test.bias_gelu(tanh);
+            for (const auto input : {NormInput::kPlain, NormInput::kResidual, NormInput::kEmbedding})
+              test.layer_norm(input);
+            test.embedding_scatter();
+            test.cross_entropy();
+            test.dropout();
+            test.masked_softmax();
+            test.attention();
+          }
         }
       }
     }
