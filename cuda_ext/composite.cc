@@ -290,7 +290,19 @@ Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor
   return logits;
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) { return at::linear(x, weight, bias); }
+void check_linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
+  const auto check = [&](const char* name, const Tensor& parameter) {
+    TORCH_CHECK(parameter.scalar_type() == x.scalar_type(), "linear: ", name, " must be ", x.scalar_type(),
+                ", as x is, got ", parameter.scalar_type(), ". Convert one of them, or use autocast.");
+  };
+  check("weight", weight);
+  if (bias) check("bias", *bias);
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
+  check_linear(x, weight, bias);
+  return at::linear(x, weight, bias);
+}
 
 std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
                                                    std::array<bool, 3> needed) {

@@ -71,6 +71,8 @@ std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& lab
 Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor& labels, const Tensor& logsumexp,
                                 int64_t num_classes);
 
+/// A product's tensors have one dtype (after autocast, which is why ops.h cannot look).
+void check_linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias);
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias);
 std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
                                                    std::array<bool, 3> needed);

@@ -413,7 +413,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_
   arguments.dresidual = dsum.mutable_data_ptr();
   arguments.summed_rows = type.size(0) <= kSummedRows ? type.size(0) : 0;
   const Tensor sums = normalise_backward(arguments, input_ids.size(0), 2 + arguments.summed_rows, upstream, mean, rstd)
-                          .view({-1, arguments.columns});
+                          .view({2 + arguments.summed_rows, arguments.columns});
   const Tensor dtype =
       arguments.summed_rows == 0 ? scatter(dsum, token_type_ids, type) : sums.slice(0, 2).to(type.scalar_type());
   return {scatter(dsum, input_ids, word), scatter(dsum, position_ids, position), dtype, sums[0].to(gamma.scalar_type()),

@@ -54,6 +54,7 @@ Tensor linear_pointwise(const Tensor& x, const Tensor& weight, const OptionalTen
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
+  composite::check_linear(x, weight, bias);
   if (widened(x)) {
     return cpu::linear(x.to(at::kFloat), weight.to(at::kFloat),
                        bias ? OptionalTensor(bias->to(at::kFloat)) : std::nullopt)

@@ -241,8 +241,9 @@ Tensor embedding_layer_norm_dropout(const Tensor& input_ids, const Tensor& posit
 Tensor attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
                  const Dropout& dropout) {
   check("attention", "qkv", qkv, {-1, -1}, qkv);
-  TORCH_CHECK(num_heads > 0 && qkv.size(1) % (3 * num_heads) == 0,
-              "attention: qkv must be [T, 3 * num_heads * D], got ", qkv.sizes(), " for num_heads = ", num_heads);
+  TORCH_CHECK(num_heads > 0 && qkv.size(1) > 0 && qkv.size(1) % (3 * num_heads) == 0,
+              "attention: qkv must be [T, 3 * num_heads * D] with D > 0, got ", qkv.sizes(),
+              " for num_heads = ", num_heads);
   check_integers("attention", "cu_seqlens", cu_seqlens, -1, at::kInt, qkv);
   TORCH_CHECK(cu_seqlens.size(0) > 0 && max_seqlen >= 0,
               "attention: cu_seqlens must be [B + 1] and max_seqlen not negative, got ", cu_seqlens.sizes(), " and ",

@@ -1,4 +1,6 @@
 // The operators of BERT. Every function dispatches by device and dtype, is differentiable, and follows autocast.
+// Parameters may be of another floating dtype than activations, but for those of linear(); the result is of the
+// activations' dtype, each gradient of its input's.
 // T tokens, H hidden, A heads, D head size, V vocabulary, M masked tokens, I intermediate size.
 #pragma once
 
@@ -18,8 +20,8 @@ struct Dropout {
 
 enum class Gelu { kTanh, kErf };
 
-/// y = x weight^T + bias. x [T, K], weight [N, K], bias [N] or undefined. On the CPU the faster of MKL and oneDNN by
-/// shape and dtype.
+/// y = x weight^T + bias. x [T, K], weight [N, K], bias [N] or undefined, of one dtype. On the CPU the faster of MKL and
+/// oneDNN by shape and dtype.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 /// Three projections in one GEMM: [T, H] -> [T, 3H], query | key | value. The three weights are views of one [3H, H]

@@ -28,13 +28,18 @@ struct Result {
   Tensors grads;  // of the inputs that require one
 };
 
-/// Value and gradients of op at copies of `inputs` in `type`; the upstream gradient is the same for every dtype.
-/// Integers are kept.
-inline Result evaluate(const Op& op, const Tensors& inputs, at::ScalarType type) {
+/// Floating-point tensors in `type`; integers are kept.
+inline Tensors in_type(const Tensors& inputs, at::ScalarType type) {
+  Tensors result;
+  for (const Tensor& input : inputs) result.push_back(input.is_floating_point() ? input.to(type) : input);
+  return result;
+}
+
+/// Value and gradients of op at copies of `inputs`; the upstream gradient is the same for every dtype.
+inline Result evaluate(const Op& op, const Tensors& inputs) {
   Tensors leaves, wanted;
   for (const Tensor& input : inputs) {
-    leaves.push_back(input.is_floating_point() ? input.detach().to(type, false, /*copy=*/true).requires_grad_(true)
-                                               : input);
+    leaves.push_back(input.is_floating_point() ? input.detach().clone().requires_grad_(true) : input);
     if (input.is_floating_point()) wanted.push_back(leaves.back());
   }
   const Tensor y = op(leaves);
@@ -42,12 +47,14 @@ inline Result evaluate(const Op& op, const Tensors& inputs, at::ScalarType type)
   return {y.detach(), torch::autograd::grad({y}, wanted, {upstream}, std::nullopt, false, /*allow_unused=*/true)};
 }
 
+inline Result evaluate(const Op& op, const Tensors& inputs, at::ScalarType type) {
+  return evaluate(op, in_type(inputs, type));
+}
+
 /// got in `type` against want in double. Gradients of parameters are sums over rows: their tolerance grows with
 /// `scale`.
 inline void compare(const Op& op, const Op& plain, const Tensors& inputs, at::ScalarType type, double scale = 1.0) {
-  Tensors rounded;
-  for (const Tensor& input : inputs)
-    rounded.push_back(input.is_floating_point() ? input.to(type).to(at::kDouble) : input);
+  const Tensors rounded = in_type(in_type(inputs, type), at::kDouble);
   const Result got = evaluate(op, rounded, type), want = evaluate(plain, rounded, at::kDouble);
   CHECK(got.y.scalar_type() == type);
   CHECK(mismatch(got.y, want.y, scale) == "");
