@@ -4,14 +4,20 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cuda_ext/cpu_capability.h"
 #include "cuda_ext/cpu_simd.h"
+#include "cuda_ext/padded_linear.h"
 #include "tests/allocations.h"
 #include "tests/ops_testing.h"
 
@@ -138,6 +144,27 @@ TEST_CASE("embedding_layer_norm_dropout equals its definition", "[unit]") {
   }
 }
 
+TEST_CASE("dropout equals its definition", "[unit]") {
+  for (const double p : {0.0, 0.2}) {
+    const Op op = [&](const Tensors& in) { return ops::dropout(in[0], drop(p, in[0].size(0))); };
+    const Op plain = [&](const Tensors& in) {
+      return in[0] *
+             scalar_mask(p, keys_of(in[0].size(0)), in[0].size(0) == 0 ? in[0].size(1) : in[0].numel() / in[0].size(0))
+                 .view(in[0].sizes());
+    };
+    for (const auto type : kTypes) {
+      for (const int64_t width : kWidths) {
+        for (const int64_t tokens : {0, 1, 5}) {
+          INFO(type << " width " << width << " tokens " << tokens << " p " << p);
+          compare(op, plain, {randn({tokens, width}, 1)}, type);
+        }
+      }
+      compare(op, plain, {randn({3, 4, 5}, 1)}, type);  // a row is all that belongs to a token
+    }
+    gradcheck(op, {randn({3, 5}, 1)});
+  }
+}
+
 /// Attention one sequence and one head at a time.
 Tensor plain_attention(const Tensor& qkv, const std::vector<int32_t>& lengths, int64_t heads, double p) {
   const int64_t hidden = qkv.size(1) / 3, head_size = hidden / heads;
@@ -222,6 +249,44 @@ TEST_CASE("linear and qkv_linear equal x W^T + b", "[unit]") {
     }
   }
   gradcheck(linear, {randn({3, 4}, 1), randn({2, 4}, 2), randn({2}, 3)});
+  gradcheck(qkv, {randn({3, 4}, 1), randn({4, 4}, 2), randn({4, 4}, 3), randn({4, 4}, 4), randn({4}, 5), randn({4}, 6),
+                  randn({4}, 7)});
+  gradcheck([](const Tensors& in) { return ops::padded_linear(in[0], in[1], in[2], 5); },
+            {randn({3, 4}, 1), randn({2, 4}, 2), randn({2}, 3)});
+}
+
+/// The operators of others that body calls.
+std::set<std::string> calls_of(const std::function<void()>& body) {
+  static std::set<std::string> names;
+  names.clear();
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& call) {
+                                                   names.insert(call.name());
+                                                   return std::unique_ptr<at::ObserverContext>();
+                                                 }).scopes({at::RecordScope::FUNCTION}));
+  body();
+  at::removeCallback(handle);
+  return names;
+}
+
+TEST_CASE("linear goes to the library that Note [GEMM backends of the CPU] names", "[unit]") {
+  if (!at::hasMKLDNN()) BERT_SKIP("LibTorch without oneDNN");
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const int64_t tokens : {15, 16}) {  // 2^18 multiplications from 16 on
+      INFO(type << " " << tokens);
+      const Tensor x = randn({tokens, 128}, 1).to(type).requires_grad_(true),
+                   weight = randn({128, 128}, 2).to(type).requires_grad_(true),
+                   bias = randn({128}, 3).to(type).requires_grad_(true);
+      Tensor y;
+      const auto forward = calls_of([&] { y = ops::linear(x, weight, bias); });
+      const auto backward = calls_of([&] { y.backward(at::ones_like(y)); });
+      const bool large = tokens == 16;
+      const bool fused =
+          large && (type == at::kFloat || (type == at::kBFloat16 && cpu_capability() >= CpuCapability::kAvx512));
+      CHECK(forward.count("mkldnn::_linear_pointwise") == (fused ? 1 : 0));
+      CHECK(forward.count("aten::linear") == (fused ? 0 : 1));
+      CHECK(backward.count("aten::mm") == (large && type == at::kFloat ? 0 : 1));
+    }
+  }
 }
 
 TEST_CASE("qkv_linear copies nothing when the weights are neighbours", "[unit]") {
