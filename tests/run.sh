@@ -105,6 +105,7 @@ done
 if [ -z "$filter$sanitized" ]; then
   mapfile -t built < <(find "$build" -maxdepth 2 -type f \( -name libbert.so -o -name bert -o -name bertrun -o -name 'bert_tests*' \) -perm -u+x)
   check "no program looks for libraries in the current directory" "$root/tests/runpath.sh" "${built[@]}"
+  check "the loops of one instruction set share no code with another's" "$root/tests/shared_code.sh" "$build"
   check "a program outside of the tree trains with the installed library" "$root/tests/package.sh" "$build"
   lane=()  # --slow: every test tagged [cuda], on the CPU in a device's place
   [ -z "$slow" ] || lane=(--tests '*ropout*')
