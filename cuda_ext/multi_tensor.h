@@ -45,8 +45,8 @@ class MultiTensor {
   MultiTensor& operator=(MultiTensor&&) noexcept;
 
   /// The l2 norm of all elements, an fp64 scalar that the next call overwrites. Its order depends on neither
-  /// threads nor instruction set, nor on the model of the GPU. inf or NaN exactly when an element is (CPU, fp32;
-  /// elsewhere also when the square of an element overflows).
+  /// threads nor instruction set (CPU, fp32; other dtypes are ATen's there), nor on the model of the GPU. inf or NaN
+  /// exactly when an element is (CPU, fp32; elsewhere also when the square of an element overflows).
   [[nodiscard]] at::Tensor norm(const std::vector<at::Tensor>& tensors);
   /// The l2 norms of the tensors, fp64 [n], which the next call overwrites.
   [[nodiscard]] at::Tensor norms(const std::vector<at::Tensor>& tensors);
