@@ -45,30 +45,39 @@ TEST_CASE("slurm.sbatch submits paths that hold in the job, and runs the image's
   const std::string script = (tree / "app/slurm.sbatch").string(), job = (tree / "app/slurm_script").string();
   // A path from here, and one from the checkout.
   CHECK(bash("BERT_GRACE=90 BERT_CONFIGS='sub/mine.json configs/own.json'", here, script + " --nodes 2 -- x=1") == 0);
-  CHECK(has("sbatch in " + tree.string() + ": --parsable --job-name=mine --signal=USR1@90 --nodes 2 " + script + " " +
-            (here / "sub/mine.json").string() + " x=1\n"));
-  CHECK(has("--dependency=afterok:1 --kill-on-invalid-dep=yes --nodes 2 " + script + " " +
+  CHECK(has("sbatch in " + tree.string() + ": --parsable --job-name=mine --signal=USR1@90 --nodes 2 " + script +
+            " --job " + (here / "sub/mine.json").string() + " x=1\n"));
+  CHECK(has("--dependency=afterok:1 --kill-on-invalid-dep=yes --nodes 2 " + script + " --job " +
             (tree / "configs/own.json").string() + " x=1\n"));
+  // Given to sbatch it is a job without all of that.
+  for (const std::string& arguments : {std::string(), " " + (here / "sub/mine.json").string()}) {
+    CAPTURE(arguments);
+    CHECK(bash("SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=n1", tree, job + arguments) == kUsage);
+    CHECK(read_file(directory.path("out")).find("app/slurm.sbatch [SBATCH OPTIONS] [-- OVERRIDES...]") !=
+          std::string::npos);
+    CHECK_FALSE(std::filesystem::exists(log));
+  }
   CHECK(bash("BERT_CONFIGS=none.json", here, script) == kInputMissing);
   CHECK(read_file(directory.path("out")).find("cannot read none.json, neither here nor in " + tree.string()) !=
         std::string::npos);
   const std::string slurm = "SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST=n[1-2] ";
   const std::string options = "--nnodes 2 --nproc-per-node auto --save-timeout ";
   const std::string tail = " --rdzv-backend c10d --rdzv-id slurm-7 --rdzv-endpoint 10.0.0.7:20007 bert pretrain ";
-  CHECK(bash(slurm, tree, job + " " + (here / "sub/mine.json").string() + " x=1") == 0);
+  CHECK(bash(slurm, tree, job + " --job " + (here / "sub/mine.json").string() + " x=1") == 0);
   CHECK(has(": --kill-on-bad-exit=0 build/bertrun " + options + "300" + tail + (here / "sub/mine.json").string() +
             " x=1\n"));
   CHECK_FALSE(has("requeue"));
   CHECK(bash(slurm + "SRUN_CODE=75 BERT_GRACE=90 BERT_IMAGE=i.sqsh BERT_MOUNTS=/data:/data", tree,
-             job + " " + (here / "sub/mine.json").string()) == kPreempted);
+             job + " --job " + (here / "sub/mine.json").string()) == kPreempted);
   const std::string own = tree.string() + ":" + tree.string(), sub = (here / "sub").string();
   CHECK(has("--container-image=i.sqsh --container-workdir=" + tree.string() + " --container-mounts=" + own + "," + sub +
             ":" + sub + ",/data:/data bertrun " + options + "90" + tail));
   CHECK(has("scontrol requeue 7\n"));
-  CHECK(bash(slurm + "SRUN_CODE=75 REQUEUE_CODE=1", tree, job + " " + (tree / "configs/own.json").string()) ==
+  CHECK(bash(slurm + "SRUN_CODE=75 REQUEUE_CODE=1", tree, job + " --job " + (tree / "configs/own.json").string()) ==
         kPreempted);
   CHECK(read_file(directory.path("out")).find("Slurm does not requeue it") != std::string::npos);
-  CHECK(bash(slurm + "SRUN_CODE=74 BERT_IMAGE=i.sqsh", tree, job + " " + (tree / "configs/own.json").string()) == kIo);
+  CHECK(bash(slurm + "SRUN_CODE=74 BERT_IMAGE=i.sqsh", tree, job + " --job " + (tree / "configs/own.json").string()) ==
+        kIo);
   CHECK(has("--container-mounts=" + own + " bertrun "));
   CHECK_FALSE(has("requeue"));
 }
