@@ -1,8 +1,10 @@
 // app/slurm.sbatch: what it asks of Slurm, with programs in place of Slurm's; and on a real Slurm
-// (tests/slurm_cluster.sh) two dependent jobs of two nodes, one of them preempted.
+// (tests/slurm_cluster.sh) two dependent jobs of two nodes, one of them preempted. And the image for its containers.
 #include <sys/wait.h>
 
+#include <regex>
 #include <set>
+#include <sstream>
 
 #include "tests/launcher_testing.h"
 
@@ -80,6 +82,33 @@ TEST_CASE("slurm.sbatch submits paths that hold in the job, and runs the image's
         kIo);
   CHECK(has("--container-mounts=" + own + " bertrun "));
   CHECK_FALSE(has("requeue"));
+}
+
+TEST_CASE("app/Dockerfile copies what the build needs, and all of it is there", "[unit]") {
+  const std::filesystem::path source = BERT_SOURCE_DIR;
+  std::set<std::string> copied;
+  std::istringstream dockerfile(read_file(source / "app/Dockerfile"));
+  for (std::string line, word; std::getline(dockerfile, line);) {
+    std::istringstream words(line);
+    if (!(words >> word) || word != "COPY") continue;
+    std::vector<std::string> places;
+    while (words >> word) places.push_back(word);
+    REQUIRE(places.size() >= 2);
+    for (size_t i = 0; i + 1 < places.size(); ++i) copied.insert(places[i]);
+    // One directory keeps its name; several sources, its files, go to the root.
+    CHECK(places.back() == (places.size() == 2 ? places.front() : "./"));
+  }
+  for (const std::string& place : copied) {
+    CAPTURE(place);
+    CHECK(std::filesystem::exists(source / place));
+  }
+  std::set<std::string> needed = {"CMakeLists.txt", "README.md", "app", "configs"};
+  const std::string lists = read_file(source / "CMakeLists.txt");
+  const std::regex directory("add_subdirectory\\((\\w+)");
+  for (std::sregex_iterator each(lists.begin(), lists.end(), directory), end; each != end; ++each)
+    needed.insert((*each)[1]);
+  CHECK(needed.size() >= 9);
+  CHECK(copied == needed);
 }
 
 TEST_CASE("under Slurm phase 1 is requeued when it is preempted, and phase 2 follows", "[slow]") {
