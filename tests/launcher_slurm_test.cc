@@ -1,11 +1,14 @@
 // app/slurm.sbatch: what it asks of Slurm, with programs in place of Slurm's; and on a real Slurm
-// (tests/slurm_cluster.sh) two dependent jobs of two nodes, one of them preempted. And the image for its containers.
+// (tests/slurm_cluster.sh) two dependent jobs of two nodes, one of them preempted, and ranks of srun. And the image for its containers.
 #include <sys/wait.h>
 
 #include <regex>
 #include <set>
 #include <sstream>
 
+#include "app/config.h"
+#include "tests/tiny_pretraining.h"
+// Last: it brings Catch2.
 #include "tests/launcher_testing.h"
 
 using namespace bert;
@@ -111,7 +114,8 @@ TEST_CASE("app/Dockerfile copies what the build needs, and all of it is there", 
   CHECK(copied == needed);
 }
 
-TEST_CASE("under Slurm phase 1 is requeued when it is preempted, and phase 2 follows", "[slow]") {
+TEST_CASE("under Slurm phase 1 is requeued when it is preempted, and phase 2 follows; and srun starts ranks",
+          "[slow]") {
   const TemporaryDirectory directory;
   const std::filesystem::path tree = directory.path("tree"), source = BERT_SOURCE_DIR;
   std::filesystem::create_directories(tree / "app");
@@ -119,6 +123,8 @@ TEST_CASE("under Slurm phase 1 is requeued when it is preempted, and phase 2 fol
   std::filesystem::copy(source / "app/slurm.sbatch", tree / "app/slurm.sbatch");
   std::filesystem::copy(BERTRUN_EXECUTABLE, tree / "build/bertrun");
   for (const char* name : {"a.json", "b.json"}) std::ofstream(tree / name) << "{}";
+  const PretrainConfig config = tiny(directory, "run");
+  std::ofstream(config.run_directory + ".json") << to_json(config);
   // In place of bert: waits in its first run of phase 1 until it is told to save.
   write_script(
       tree / "build/bert",
@@ -131,7 +137,11 @@ TEST_CASE("under Slurm phase 1 is requeued when it is preempted, and phase 2 fol
                "for i in $(seq 300); do [ -e running ] && break; sleep 0.2; done\nsleep 1\ntouch saved\n"
                "scancel --signal=USR1 1\n"  // as Slurm does before the time limit (--signal)
                "for i in $(seq 300); do [ -z \"$(squeue -h -t PD,R,CG,CF,S,RQ)\" ] && break; sleep 0.5; done\n"
-               "scontrol show job | grep -oE 'JobState=[A-Z]+|Restarts=[0-9]+' >states\n");
+               "scontrol show job | grep -oE 'JobState=[A-Z]+|Restarts=[0-9]+' >states\n"
+               // Without bertrun; the nodes' names are no hosts' here.
+               "if [ -x " BERT_EXECUTABLE
+               " ]; then MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=1 srun -N 2 -n 2 " BERT_EXECUTABLE " pretrain " +
+                   config.run_directory + ".json; fi\n");
   const int status =
       std::system(("bash " + (source / "tests/slurm_cluster.sh").string() + " " + directory.path("cluster") + " " +
                    (tree / "go").string() + " >" + directory.path("out") + " 2>&1")
@@ -149,4 +159,6 @@ TEST_CASE("under Slurm phase 1 is requeued when it is preempted, and phase 2 fol
     CHECK(lines.count("pretrain " + (tree / "a.json x=1 ").string() + place) == 2);
     CHECK(lines.count("pretrain " + (tree / "b.json x=1 ").string() + place) == 1);
   }
+  if (std::filesystem::exists(BERT_EXECUTABLE))
+    CHECK(read_file(directory.path("out")).find("2 ranks, ") != std::string::npos);
 }
