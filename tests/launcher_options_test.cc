@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <sstream>
 
 #include "app/exit_codes.h"
 #include "app/launcher/options.h"
@@ -18,11 +19,32 @@ using bert::testing::TemporaryDirectory;
 
 namespace {
 
-LaunchConfig parse(std::vector<std::string> arguments) {
+template <class Reader>
+auto read_with(const Reader& reader, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "bertrun");
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
-  return parse_launch_command(static_cast<int>(argv.size()), argv.data()).value();
+  return reader(static_cast<int>(argv.size()), argv.data()).value();
+}
+
+LaunchConfig parse(const std::vector<std::string>& arguments) { return read_with(parse_launch_command, arguments); }
+
+/// The options that differ from their defaults, as text.
+std::map<std::string, std::string> changed(const LaunchOptions& options) {
+  const auto texts = [](const LaunchOptions& of) {
+    std::map<std::string, std::string> result;
+    LaunchOptions::visit_fields(of, [&](const char* name, const auto& value, const char*) {
+      std::ostringstream text;
+      text << value;
+      result[name] = text.str();
+    });
+    return result;
+  };
+  std::map<std::string, std::string> result = texts(options);
+  for (const auto& [name, value] : texts(LaunchOptions())) {
+    if (result.at(name) == value) result.erase(name);
+  }
+  return result;
 }
 
 class Variable {
@@ -60,38 +82,50 @@ TEST_CASE("bertrun's defaults are torchrun's", "[unit]") {
   CHECK(config.logs.redirects.of(0) == kNoStream);
   CHECK(config.ending_signals == std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT});
   CHECK(config.shutdown_timeout_seconds == 30);
+  CHECK(config.exit_barrier_seconds == 300);
   CHECK_FALSE(config.virtual_local_rank);
 }
 
 TEST_CASE("every option has both spellings and its PET_ variable, and the command line wins", "[unit]") {
-  // A value that each of them takes, where that is not 1.
-  const std::map<std::string, std::string> values = {
-      {"rdzv_backend", "c10d"}, {"start_method", "fork"},   {"numa_binding", "node"}, {"signals_to_handle", "SIGTERM"},
-      {"rdzv_endpoint", "h:1"}, {"rdzv_conf", "timeout=1"}, {"node_rank", "0"}};
-  LaunchOptions options;
-  LaunchOptions::visit_fields(options, [&](const char* name, auto& value, const char*) {
+  const auto given = [](std::vector<std::string> arguments) {
+    arguments.push_back("x");
+    const LaunchCommand read = read_with(read_launch_command, std::move(arguments));
+    CHECK(read.command == std::vector<std::string>{"x"});
+    return changed(read.options);
+  };
+  using Changed = std::map<std::string, std::string>;
+  CHECK(given({}).empty());
+  int options = 0;
+  const LaunchOptions defaults;
+  LaunchOptions::visit_fields(defaults, [&](const char* name, const auto& initial, const char*) {
     CAPTURE(name);
+    ++options;
     const std::string option = name;
     std::string dashed = option, variable = "PET_";
     for (char& c : dashed) c = c == '_' ? '-' : c;
     for (const char c : option) variable += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, bool>) {
-      if (option == "module") return;  // contradicts nothing here, but needs a module's name
-      CHECK_NOTHROW(parse({"--" + option, "x"}));
-      CHECK_NOTHROW(parse({"--" + dashed, "x"}));
-      const Variable on(variable.c_str(), "1");
-      CHECK_NOTHROW(parse({"x"}));
+    if constexpr (std::is_same_v<std::decay_t<decltype(initial)>, bool>) {
+      const Changed want = {{option, "1"}};
+      CHECK(given({"--" + option}) == want);
+      CHECK(given({"--" + dashed}) == want);
+      for (const char* on : {"1", "2"}) {
+        const Variable set(variable.c_str(), on);
+        CHECK(given({}) == want);
+      }
+      const Variable off(variable.c_str(), "0");
+      CHECK(given({}).empty());
       const Variable wrong(variable.c_str(), "yes");
-      CHECK_THROWS_WITH(parse({"x"}), bert::testing::Contains(variable));
+      CHECK_THROWS_WITH(given({}), bert::testing::Contains(variable));
     } else {
-      const auto found = values.find(option);
-      const std::string good = found != values.end() ? found->second : std::string("1");
-      CHECK_NOTHROW(parse({"--" + option, good, "x"}));
-      CHECK_NOTHROW(parse({"--" + dashed + "=" + good, "x"}));
-      const Variable set(variable.c_str(), good.c_str());
-      CHECK_NOTHROW(parse({"x"}));
+      const Changed want = {{option, "7"}};
+      CHECK(given({"--" + option, "7"}) == want);
+      CHECK(given({"--" + dashed + "=7"}) == want);
+      const Variable set(variable.c_str(), "7");
+      CHECK(given({}) == want);
+      CHECK(given({"--" + dashed, "8"}) == Changed{{option, "8"}});
     }
   });
+  CHECK(options == 31);
   const Variable processes("PET_NPROC_PER_NODE", "3"), nodes("PET_NNODES", "2"), standalone("PET_NO_PYTHON", "1");
   CHECK(parse({"x"}).nproc_per_node == 3);
   CHECK(parse({"x"}).rendezvous.max_nodes == 2);
@@ -205,6 +239,10 @@ TEST_CASE("an option that has no effect is accepted with a note", "[unit]") {
       {{"--tee", "1", "--duplicate-stderr-filters", "a"}, "--duplicate-stderr-filters is not used"},
       {{"--log-line-prefix-template", "a"}, "--log-line-prefix-template is not used"},
       {{"--log-dir", "/dev/null", "-r", "3"}, "with --log-dir /dev/null all output goes to the console"},
+      {{"--start-method", "fork"}, "--start-method has no meaning here"},
+      {{"--event-log-handler", "console"}, "--event-log-handler has no meaning here"},
+      {{"--logs-specs", "mine"}, "--logs-specs has no meaning here"},
+      {{"--rdzv-conf", "read_timeout=5"}, "--rdzv-conf read_timeout has no meaning here"},
       // And what has an effect, without.
       {{"--standalone", "--rdzv-backend", "c10d"}, ""},
       {{"--node-rank", "0", "--master-addr", "localhost", "--master-port", "29512", "--rdzv-conf", "timeout=9"}, ""},
@@ -221,10 +259,11 @@ TEST_CASE("an option that has no effect is accepted with a note", "[unit]") {
     if (row.note.empty()) CHECK(launcher.err().empty());
     CHECK(launcher.err().find(row.note) != std::string::npos);
   }
-  const Variable rank("PET_NODE_RANK", "0");
+  const Variable rank("PET_NODE_RANK", "0"), health("TORCHELASTIC_HEALTH_CHECK_PORT", "1234");
   bert::testing::Launcher launcher({"--standalone", "sh", "-c", "exit 0"});
   CHECK(launcher.wait() == 0);
   CHECK(launcher.err().find("--node-rank is not used") != std::string::npos);
+  CHECK(launcher.err().find("TORCHELASTIC_HEALTH_CHECK_PORT has no meaning here") != std::string::npos);
 }
 
 TEST_CASE("the program: python for a .py file or a module, else what is beside bertrun or in PATH", "[unit]") {

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <functional>
+#include <set>
 
 #include "app/command_line.h"
 #include "app/environment.h"
@@ -350,22 +350,19 @@ void set_timeouts(const LaunchOptions& options, LaunchConfig& config) {
     config.shutdown_timeout_seconds = config.save_timeout_seconds = seconds_of("--save-timeout ", options.save_timeout);
 }
 
-/// What was given, on the command line or in a PET_ variable.
-using Given = std::function<bool(const std::string& name)>;
-
 /// Options of the rendezvous that another one overrides, or that only the other kind has.
-void note_unused_rendezvous(const LaunchOptions& options, const Given& given) {
+void note_unused_rendezvous(const LaunchOptions& options, const std::set<std::string>& given) {
   const bool of_c10d = options.standalone || options.rdzv_backend == "c10d";
   for (const char* name : {"rdzv_backend", "rdzv_endpoint", "rdzv_id"}) {
     const bool same = name == std::string("rdzv_backend") && options.rdzv_backend == "c10d";
-    if (options.standalone && given(name) && !same)
+    if (options.standalone && given.contains(name) && !same)
       note("--" + dashed(name) + " is not used: --standalone chooses c10d, a free port of localhost and an id itself");
   }
   for (const char* name : {"node_rank", "master_addr", "master_port"}) {
-    if (of_c10d && given(name)) {
+    if (of_c10d && given.contains(name)) {
       note("--" + dashed(name) + " is not used: it is for --rdzv-backend static; c10d meets at --rdzv-endpoint and " +
            "numbers the machines itself");
-    } else if (!of_c10d && !options.rdzv_endpoint.empty() && given(name) && name != std::string("node_rank")) {
+    } else if (!of_c10d && !options.rdzv_endpoint.empty() && given.contains(name) && name != std::string("node_rank")) {
       note("--" + dashed(name) + " is not used: --rdzv-endpoint comes before it");
     }
   }
@@ -391,7 +388,7 @@ void note_unused_logs(const LaunchOptions& options, const LogConfig& logs) {
     unused("--log-line-prefix-template", "stream");
 }
 
-void print_notes(const LaunchOptions& options, const LaunchConfig& config, const Given& given) {
+void print_notes(const LaunchOptions& options, const LaunchConfig& config, const std::set<std::string>& given) {
   const auto meaningless = [](const std::string& name) { note(name + " has no meaning here"); };
   const LaunchOptions defaults;
   if (options.start_method != defaults.start_method) meaningless("--start-method");
@@ -449,8 +446,9 @@ std::string substitute(const std::string& text, const std::map<std::string, std:
   return result;
 }
 
-std::optional<LaunchConfig> parse_launch_command(int argc, char** argv) {
-  LaunchOptions options;
+std::optional<LaunchCommand> read_launch_command(int argc, char** argv) {
+  LaunchCommand result;
+  LaunchOptions& options = result.options;
   LaunchOptions::visit_fields(options, EnvironmentReader{});
   CLI::App app(
       "Starts the ranks of one program on one or many machines, as torchrun does: its options, its PET_ variables, "
@@ -462,11 +460,21 @@ std::optional<LaunchConfig> parse_launch_command(int argc, char** argv) {
   app.prefix_command();
   LaunchOptions::visit_fields(options, OptionAdder{app});
   if (!parse_command_line(app, argc, argv)) return std::nullopt;
-  std::vector<std::string> command = remaining_arguments(app);
+  std::vector<std::string>& command = result.command = remaining_arguments(app);
   if (!command.empty() && command.front() == "--") command.erase(command.begin());
   if (command.empty()) throw UsageError("no program to run; see bertrun --help");
   if (command.front().starts_with("-")) throw UsageError("unknown option " + command.front() + "; see bertrun --help");
+  LaunchOptions::visit_fields(options, [&](const char* name, const auto&, const char*) {
+    std::string variable;
+    if (app.count("--" + dashed(name)) > 0 || EnvironmentReader::variable(name, variable)) result.given.insert(name);
+  });
+  return result;
+}
 
+std::optional<LaunchConfig> parse_launch_command(int argc, char** argv) {
+  std::optional<LaunchCommand> read = read_launch_command(argc, argv);
+  if (!read) return std::nullopt;
+  const LaunchOptions& options = read->options;
   check_choice("--start-method", options.start_method, {"spawn", "fork", "forkserver"});
   if (!options.numa_binding.empty())
     check_choice("--numa-binding", options.numa_binding, {"node", "socket", "exclusive", "core-complex"});
@@ -484,11 +492,8 @@ std::optional<LaunchConfig> parse_launch_command(int argc, char** argv) {
   config.virtual_local_rank = options.virtual_local_rank;
   set_timeouts(options, config);
   config.file_timer = variable_or("TORCHELASTIC_ENABLE_FILE_TIMER", "") == "1";
-  config.command = command_of(options, std::move(command));
-  print_notes(options, config, [&](const std::string& name) {
-    std::string variable;
-    return app.count("--" + dashed(name)) > 0 || EnvironmentReader::variable(name, variable).has_value();
-  });
+  config.command = command_of(options, std::move(read->command));
+  print_notes(options, config, read->given);
   return config;
 }
 

@@ -124,6 +124,17 @@ struct LaunchConfig {
   std::vector<std::string> command;      // program and arguments as they are executed, before ${local_rank}
 };
 
+/// bertrun's command line before it is given a meaning.
+struct LaunchCommand {
+  LaunchOptions options;
+  std::set<std::string> given;       // options that are on the command line or in a PET_ variable, with underscores
+  std::vector<std::string> command;  // the program and its arguments
+};
+
+/// Reads the command line and the PET_ variables. Returns nothing when --help was asked for and printed. Throws
+/// UsageError.
+std::optional<LaunchCommand> read_launch_command(int argc, char** argv);
+
 /// bertrun's command line and environment. Prints notes about options without a meaning here on stderr. Returns nothing
 /// when --help was asked for and printed. Throws UsageError.
 std::optional<LaunchConfig> parse_launch_command(int argc, char** argv);
