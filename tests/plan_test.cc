@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <vector>
 
 #include "app/json_config.h"
@@ -307,6 +308,46 @@ TEST_CASE("A report of something else than is planned is refused, with what diff
   report["tokens_per_second"] = 4e6 * 128;
   CHECK_THAT(refusal(report), Contains("a step of 0.001 ms is shorter than the update alone, 1.124 ms on --gpu h200"));
   CHECK_THAT(plan.refusal({"--measured", plan.path("absent")}, kInputMissing), Contains("absent: cannot be read"));
+}
+
+TEST_CASE("Two phases on two networks: days follow from steps, time from the network, memory from the formulas",
+          "[unit][plan]") {
+  const Plan plan;
+  const std::string second = plan.path("second.json");
+  std::ofstream(second) << R"({"extends": "c.json", "max_steps": 2000, "micro_batch_size": 2})";
+  const auto phases = [&](const std::string& network) {
+    const CommandResult result =
+        plan.run({second, "--length", "64,128", "--gpus", "4", "--nodes", "4", "--network", network, "--json"});
+    REQUIRE(result.code == kOk);
+    std::vector<nlohmann::json> lines;
+    std::istringstream text(result.out);
+    for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+    REQUIRE(lines.size() == 2);
+    return lines;
+  };
+  const auto fast = phases("NDR"), slow = phases("100GbE");
+  const double bytes = 4.0 * 109811516;  // of gradients; 128 positions
+  // Four ports against one.
+  const double longer = 1e3 * 2 * 3 / 4 * bytes * (1 / port("100GbE").bandwidth - 1 / (4 * port("NDR").bandwidth));
+  double days = 0;
+  for (size_t i = 0; i < 2; ++i) {
+    CAPTURE(i);
+    const PretrainConfig config = load_pretrain_config(i == 0 ? plan.path("c.json") : second, {});
+    const double step_ms = fast[i]["step_ms"];
+    CHECK(fast[i]["steps"] == config.max_steps);
+    CHECK(fast[i]["days"].get<double>() == Approx(static_cast<double>(config.max_steps) * step_ms / 86.4e6));
+    CHECK(fast[i]["sequences_per_second"].get<double>() == Approx(64 * 1e3 / step_ms));
+    const double tokens = i == 0 ? 64 : 128, masked = i == 0 ? 10 : 20;  // 15 %, rounded up
+    CHECK(fast[i]["memory_bytes"] == plan_memory(config, tokens, masked, 16).total());
+    CHECK(slow[i]["communication_ms"].get<double>() - fast[i]["communication_ms"].get<double>() == Approx(longer));
+    CHECK(slow[i]["step_ms"].get<double>() > step_ms);
+    days += fast[i]["days"].get<double>();
+  }
+  const std::string text = plan.run({second, "--length", "64,128", "--gpus", "4", "--nodes", "4"}).out;
+  CHECK_THAT(text, Contains(fmt::format("together         {:.2f} days ({:.1f} hours)", days, 24 * days)));
+  CHECK_THAT(text, !Contains("DOES NOT FIT"));
+  CHECK_THAT(plan.run({"micro_batch_size=8192", "global_batch_size=8192", "--gpu", "a100-40gb"}).out,
+             Contains("DOES NOT FIT: lower micro_batch_size"));
 }
 
 TEST_CASE("bert plan refuses what it cannot plan, and says what is allowed", "[unit][plan]") {
