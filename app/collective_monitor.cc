@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <cstdio>
 #include <deque>
-#include <future>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -16,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "app/answer_within.h"
 #include "app/error_report.h"
 #include "app/exit_codes.h"
 #include "app/torch_errors.h"
@@ -32,6 +32,7 @@ constexpr milliseconds kExaminedBeat{150};
 constexpr milliseconds kLinger{150};    // rank 0 may hold the store: the others read its verdict before it ends
 constexpr milliseconds kPatience{900};  // explain() gives up on the store then
 constexpr milliseconds kPoll{20};       // between two looks for a key
+constexpr milliseconds kLater{1000};    // after a timeout of a wait in the store, which comes first with what it knows
 constexpr size_t kMostPlaces = 8;       // ranks that a message describes
 
 std::string key_of(const std::string& kind, int rank) { return kind + "/" + std::to_string(rank); }
@@ -127,19 +128,17 @@ int64_t seconds_of(Clock::duration time) { return std::chrono::duration_cast<std
 /// Of the ranks whose keys are not there. In a thread of its own, as a store whose holder is stopped never answers.
 Beats missing_beats(const c10::intrusive_ptr<c10d::Store>& store, const std::map<int, std::string>& keys,
                     const Awaited& awaited) {
-  std::packaged_task<Beats()> task([store, keys] {
+  const auto look = [store, keys] {
     Beats beats;
     for (const auto& [rank, key] : keys) {
       const std::string heart = key_of("beat", rank);
       if (!store->check({key})) beats[rank] = store->check({heart}) ? store->get_to_str(heart) : "";
     }
     return beats;
-  });
-  auto answer = task.get_future();
-  std::thread(std::move(task)).detach();
+  };
   std::string reason = "no answer within " + std::to_string(seconds_of(awaited.timeout)) + " s";
   try {
-    if (answer.wait_for(awaited.timeout) == std::future_status::ready) return answer.get();
+    if (auto beats = answer_within<Beats>(awaited.timeout, look)) return *std::move(beats);
   } catch (const c10::Error& error) {
     reason = first_line(error.what());
   }
@@ -160,7 +159,7 @@ struct CollectiveMonitor::State {
         timeout(longest) {}
 
   struct Watched {
-    c10::intrusive_ptr<c10d::Work> work;
+    std::function<bool()> done;
     Clock::time_point deadline;
     std::function<void(const std::string&)> on_timeout;
   };
@@ -189,6 +188,32 @@ struct CollectiveMonitor::State {
     }
     line.phase = phase();
     beats->set(key_of("beat", rank), line.text());
+  }
+
+  /// Whether all ranks are about to issue what `here`, this rank's line, says. Throws PeerError.
+  void compare(const Line& here) {
+    const std::string prefix = "collective/" + std::to_string(here.sequence);
+    store->set(key_of(prefix, rank), here.what);
+    join_through_store(*store, {.name = prefix + "/join",
+                                .rank = rank,
+                                .job_ranks = job_ranks,
+                                .timeout = timeout,
+                                .advice = "they have not issued " + name_of(here) + ", which " + name(rank) +
+                                          " waits in, phase " + phase()});
+    const std::string first = store->get_to_str(key_of(prefix, 0));
+    for (int r = 1; r < size; ++r) {
+      const std::string other = store->get_to_str(key_of(prefix, r));
+      if (other != first) {
+        throw PeerError("collective " + std::to_string(here.sequence) + " differs between ranks: " + name(0) +
+                        " issues " + first + ", " + name(r) + " issues " + other +
+                        ". All ranks must issue the same collectives in the same order");
+      }
+    }
+    if (here.sequence > 1) {  // everybody has read it, having come here
+      const std::string past = "collective/" + std::to_string(here.sequence - 1);
+      store->deleteKey(key_of(past, rank));
+      store->deleteKey(key_of(past + "/join", rank));
+    }
   }
 
   /// Reads what the others say before the collective that this rank has issued last is late.
@@ -268,14 +293,34 @@ struct CollectiveMonitor::State {
     return message_of(head, diagnosis) + ". (" + error + ")";
   }
 
-  /// Works that are done leave; one that is late is taken out and returned.
-  std::optional<Watched> late_work() {
-    const std::lock_guard lock(mutex);
-    while (!watched.empty() && watched.front().work->isCompleted()) watched.pop_front();
-    if (watched.empty() || Clock::now() < watched.front().deadline) return std::nullopt;
-    Watched late = std::move(watched.front());
-    watched.pop_front();
-    return late;
+  /// explain()
+  std::string ask(const std::string& error) {
+    std::unique_lock lock(mutex);
+    question = Question{error, std::nullopt};
+    changed.notify_all();
+    changed.wait_for(lock, kPatience, [&] { return ended || question->answer; });
+    if (question->answer) return *question->answer;
+    return name_of(own) + " failed on " + name(rank) + ": the store does not answer either, so " +
+           store_is_silent(rank) + ". (" + error + ")";
+  }
+
+  /// The thread of watch().
+  static void look_after_works(const std::shared_ptr<State>& state) {
+    try {
+      std::unique_lock lock(state->mutex);
+      while (!state->changed.wait_for(lock, kBeat, [&] { return state->stopping; })) {
+        while (!state->watched.empty()) {
+          const Watched first = state->watched.front();
+          lock.unlock();
+          const bool done = first.done();  // may wait for the device's driver
+          if (!done && Clock::now() >= first.deadline) first.on_timeout(state->ask("timed out"));
+          lock.lock();
+          if (!done && Clock::now() < first.deadline) break;
+          state->watched.pop_front();
+        }
+      }
+    } catch (const std::exception&) {  // the device's error, which the training thread meets too
+    }
   }
 
   static void run(const std::shared_ptr<State>& state) {
@@ -285,7 +330,6 @@ struct CollectiveMonitor::State {
         lock.unlock();
         state->beat();
         state->observe_early();
-        if (const auto late = state->late_work()) late->on_timeout(state->examine("timed out"));
         lock.lock();
         if (state->question && !state->question->answer) {
           const std::string error = state->question->error;
@@ -324,7 +368,7 @@ struct CollectiveMonitor::State {
   std::deque<Watched> watched;
   std::optional<Question> question;
   bool stopping = false, ended = false;
-  std::thread thread;
+  std::thread thread, watcher;
 };
 
 CollectiveMonitor::CollectiveMonitor(const c10::intrusive_ptr<c10d::Store>& store, int rank, std::vector<int> job_ranks,
@@ -340,6 +384,7 @@ CollectiveMonitor::~CollectiveMonitor() {
   state_->changed.notify_all();
   const bool ended = state_->changed.wait_for(lock, kPatience, [&] { return state_->ended; });
   lock.unlock();
+  if (state_->watcher.joinable()) state_->watcher.join();
   ended ? state_->thread.join() : state_->thread.detach();  // it hangs in a store that does not answer
 }
 
@@ -353,45 +398,24 @@ void CollectiveMonitor::begin(const std::string& what) {
 
 void CollectiveMonitor::begin_together(const std::string& what) {
   begin(what);
-  State& state = *state_;
-  const std::string prefix = "collective/" + std::to_string(state.own.sequence);
-  state.store->set(key_of(prefix, state.rank), what);
-  join_through_store(*state.store, {.name = prefix + "/join",
-                                    .rank = state.rank,
-                                    .job_ranks = state.job_ranks,
-                                    .timeout = state.timeout,
-                                    .advice = "they have not issued " + name_of(state.own) + ", which " +
-                                              state.name(state.rank) + " waits in, phase " + phase()});
-  const std::string first = state.store->get_to_str(key_of(prefix, 0));
-  for (int r = 1; r < state.size; ++r) {
-    const std::string other = state.store->get_to_str(key_of(prefix, r));
-    if (other != first) {
-      throw PeerError("collective " + std::to_string(state.own.sequence) + " differs between ranks: " + state.name(0) +
-                      " issues " + first + ", " + state.name(r) + " issues " + other +
-                      ". All ranks must issue the same collectives in the same order");
-    }
+  Line own;
+  {
+    const std::lock_guard lock(state_->mutex);
+    own = state_->own;
   }
-  if (state.own.sequence > 1) {  // everybody has read it, having come here
-    const std::string past = "collective/" + std::to_string(state.own.sequence - 1);
-    state.store->deleteKey(key_of(past, state.rank));
-    state.store->deleteKey(key_of(past + "/join", state.rank));
-  }
+  const auto compared = answer_within<bool>(state_->timeout + kLater, [state = state_, own] {
+    state->compare(own);
+    return true;
+  });
+  if (!compared) throw PeerError(explain("no answer to the comparison that distributed.debug asks for"));
 }
 
-std::string CollectiveMonitor::explain(const std::string& error) {
-  std::unique_lock lock(state_->mutex);
-  state_->question = State::Question{error, std::nullopt};
-  state_->changed.notify_all();
-  state_->changed.wait_for(lock, kPatience, [&] { return state_->ended || state_->question->answer; });
-  if (state_->question->answer) return *state_->question->answer;
-  return name_of(state_->own) + " failed on " + state_->name(state_->rank) + ": the store does not answer either, so " +
-         store_is_silent(state_->rank) + ". (" + error + ")";
-}
+std::string CollectiveMonitor::explain(const std::string& error) { return state_->ask(error); }
 
-void CollectiveMonitor::watch(c10::intrusive_ptr<c10d::Work> work,
-                              std::function<void(const std::string& message)> on_timeout) {
+void CollectiveMonitor::watch(std::function<bool()> done, std::function<void(const std::string& message)> on_timeout) {
   const std::lock_guard lock(state_->mutex);
-  state_->watched.push_back({std::move(work), Clock::now() + state_->timeout, std::move(on_timeout)});
+  state_->watched.push_back({std::move(done), Clock::now() + state_->timeout, std::move(on_timeout)});
+  if (!state_->watcher.joinable()) state_->watcher = std::thread([state = state_] { State::look_after_works(state); });
 }
 
 void join_through_store(c10d::Store& store, const Meeting& meeting) {

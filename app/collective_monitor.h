@@ -8,7 +8,6 @@
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 namespace bert {
@@ -44,9 +43,9 @@ class CollectiveMonitor {
   /// Takes about half a second, never more than one.
   [[nodiscard]] std::string explain(const std::string& error);
 
-  /// For works that nobody waits for on the host (NCCL): when one is not done after the timeout, the thread calls
-  /// `on_timeout` with explain()'s message.
-  void watch(c10::intrusive_ptr<c10d::Work> work, std::function<void(const std::string& message)> on_timeout);
+  /// For works that nobody waits for on the host (NCCL): while one is not done, a thread of its own, which no store can
+  /// hold up, asks `done` a few times a second, and calls `on_timeout` with explain()'s message after the timeout.
+  void watch(std::function<bool()> done, std::function<void(const std::string& message)> on_timeout);
 
  private:
   struct State;

@@ -2,6 +2,9 @@
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
+#ifdef USE_C10D_NCCL
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+#endif
 
 #include <cstdio>
 #include <cstdlib>
@@ -83,6 +86,20 @@ const char* name_of(const c10d::ReduceOp& op) {
 
 std::string root(int64_t rank) { return ", root " + std::to_string(rank); }
 
+#ifdef USE_C10D_NCCL
+/// Whether what is issued goes into a CUDA graph: it does not run now, and its events must not be asked.
+bool is_captured() { return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None; }
+
+/// May be asked while another thread captures a graph.
+bool is_completed(Work& work) {
+  const c10::cuda::CUDAStreamCaptureModeGuard allowed(cudaStreamCaptureModeRelaxed);
+  return work.isCompleted();
+}
+#else
+bool is_captured() { return false; }
+bool is_completed(Work& work) { return work.isCompleted(); }
+#endif
+
 class MonitoredBackend : public c10d::Backend {
  public:
   MonitoredBackend(c10::intrusive_ptr<Backend> backend, std::shared_ptr<CollectiveMonitor> monitor,
@@ -149,7 +166,7 @@ class MonitoredBackend : public c10d::Backend {
     } catch (const c10::DistError& error) {  // others are about the arguments
       throw PeerError(monitor_->explain(first_line(error.what())));
     }
-    if (!options_.works_block) monitor_->watch(work, end_process);
+    if (!options_.works_block && !is_captured()) monitor_->watch([work] { return is_completed(*work); }, end_process);
     return c10::make_intrusive<MonitoredWork>(std::move(work), monitor_);
   }
 

@@ -15,7 +15,7 @@ struct MonitoredBackendOptions {
 
 /// `backend` with every collective counted by `monitor`. What fails throws PeerError: Note [Who is missing]. Where
 /// works do not block the host, one that is late ends the process with 69 after the message is printed and written
-/// (app/error_report.h), since the host may be stuck in a wait for the device.
+/// (app/error_report.h), since the host may be stuck in a wait for the device; but for works that a CUDA graph captures.
 c10::intrusive_ptr<c10d::Backend> make_monitored_backend(c10::intrusive_ptr<c10d::Backend> backend,
                                                          std::shared_ptr<CollectiveMonitor> monitor,
                                                          MonitoredBackendOptions options);

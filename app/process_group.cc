@@ -19,7 +19,6 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
-#include <future>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -28,9 +27,9 @@
 #include <set>
 #include <sstream>
 #include <stdexcept>
-#include <thread>
 #include <utility>
 
+#include "app/answer_within.h"
 #include "app/collective_monitor.h"
 #include "app/config.h"
 #include "app/distributed_environment.h"
@@ -141,26 +140,10 @@ void stop_if_asked() {
     throw Preempted("stopped by a signal before all ranks had come; nothing was done, run again");
 }
 
-/// The result of `work`, which may block for long: in a thread of its own, which is left alone after `timeout` (then
-/// there is no result) or when a signal asks for the end (Preempted).
+/// answer_within() that ends by a signal (Preempted).
 template <class Result>
 std::optional<Result> wait_for(std::function<Result()> work, milliseconds timeout) {
-  constexpr milliseconds kLook(20);
-  auto promise = std::make_shared<std::promise<Result>>();
-  auto result = promise->get_future();
-  std::thread([promise, work = std::move(work)] {
-    try {
-      promise->set_value(work());
-    } catch (...) {
-      promise->set_exception(std::current_exception());
-    }
-  }).detach();
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  while (result.wait_for(kLook) != std::future_status::ready) {
-    stop_if_asked();
-    if (std::chrono::steady_clock::now() > deadline) return std::nullopt;
-  }
-  return result.get();
+  return answer_within<Result>(timeout, std::move(work), stop_if_asked);
 }
 
 constexpr milliseconds kLater(1000);  // after a timeout of its own, which comes first with what it knows

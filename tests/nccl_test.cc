@@ -2,9 +2,15 @@
 // BERT_TEST_DEVICE=cpu both sides are Gloo's.
 #include <ATen/ATen.h>
 #include <torch/cuda.h>
+#ifdef USE_C10D_NCCL
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAGuard.h>
+#endif
 
+#include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <vector>
 
@@ -144,6 +150,35 @@ TEST_CASE("One GPU is a group over NCCL, with Gloo's results", "[cuda][distribut
   const auto store = c10::make_intrusive<c10d::FileStore>(directory.path("store"), 1);
   check_all(make_process_group(store, {}, {.timeout_seconds = 60, .cuda = device.is_cuda()}), device);
 }
+
+#ifdef USE_C10D_NCCL
+TEST_CASE("A captured all_reduce is replayed, and nobody waits for it meanwhile", "[cuda][distributed]") {
+  BERT_DEVICE_OR_SKIP(device);
+  if (!device.is_cuda()) BERT_SKIP("there is no GPU with CUDA to test on");
+  const testing::TemporaryDirectory directory;
+  const auto store = c10::make_intrusive<c10d::FileStore>(directory.path("store"), 1);
+  const ProcessGroupPtr group = make_process_group(store, {}, {.timeout_seconds = 2, .cuda = true});
+  const Tensor tensor = at::ones({4}, device);
+  all_reduce(group, tensor);  // connects
+  at::cuda::CUDAGraph graph;
+  const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
+  {
+    const c10::cuda::CUDAStreamGuard on(stream);
+    stream.synchronize();
+    graph.capture_begin();
+    tensor.mul_(2);
+    all_reduce(group, tensor);
+    std::this_thread::sleep_for(std::chrono::seconds(3));  // longer than a collective may take
+    graph.capture_end();
+    graph.replay();
+    graph.replay();
+    stream.synchronize();
+  }
+  CHECK(tensor.to(at::kCPU).equal(at::full({4}, 4.0F)));
+  all_reduce(group, tensor);
+  CHECK(tensor.to(at::kCPU).equal(at::full({4}, 4.0F)));
+}
+#endif
 
 TEST_CASE("a rank on a GPU of its own", "[.rank]") {
   if (!testing::is_rank()) {

@@ -7,20 +7,24 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "app/collective_monitor.h"
 #include "app/error_report.h"
 #include "app/exit_codes.h"
 #include "app/json_config.h"
@@ -368,6 +372,7 @@ TEST_CASE("a rank that waits for rank 1", "[.rank]") {
   barrier(group);
   const std::string how = variable("HOW");
   if (rank == 1 && how == "stopped") raise(SIGSTOP);
+  if (rank == 0 && how == "debug holder") raise(SIGSTOP);
   if (rank == 1 && how == "dead") _exit(3);
   if (rank == 1 && how == "busy") {
     set_phase("checkpoint");
@@ -403,7 +408,9 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
     std::string how, message;
     int size;
     bool begins = true;  // the message, and what the error file says after the type
+    int missing = 1;
   };
+  const Descriptor reserved = reserve_port("127.0.0.1");
   const std::vector<Expected> cases = {
       {"stopped",
        "rank 1 does not respond (stopped, dead, or cut off): collective 2 (all_reduce of Float [4], sum) failed", 3},
@@ -430,6 +437,10 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
        "collective 2 differs between ranks: rank 0 issues all_reduce of Float [4], sum, rank 1 issues "
        "broadcast of Float [4], root 0",
        2},
+      {"debug holder",
+       "collective 2 (all_reduce of Float [4], sum) failed on rank 1: the store does not answer either, so rank 0 or "
+       "the launcher, which hold it, is stopped, dead, or cut off; check rank 0's log and machine",
+       2, true, 0},
       {"other", ": the ranks do not run the same program or configuration", 2, false},
   };
   for (const Expected& expected : cases) {
@@ -437,19 +448,23 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
     const std::string out = directory.path(expected.how);
     std::vector<pid_t> pids;
     for (int rank = 0; rank < expected.size; ++rank) {
-      pids.push_back(start_rank("a rank that waits for rank 1", rank, expected.size,
-                                {{"INIT", "file://" + out + ".store"},
-                                 {"OUT", out},
-                                 {"HOW", expected.how},
-                                 {"TORCHELASTIC_ERROR_FILE", out + "-error-" + std::to_string(rank)}}));
+      pids.push_back(start_rank(
+          "a rank that waits for rank 1", rank, expected.size,
+          {{"INIT", expected.how == "debug holder" ? "tcp://127.0.0.1:" + std::to_string(port_of(reserved.get()))
+                                                   : "file://" + out + ".store"},
+           {"OUT", out},
+           {"HOW", expected.how},
+           {"TORCHELASTIC_ERROR_FILE", out + "-error-" + std::to_string(rank)}}));
     }
     for (int rank = 0; rank < expected.size; ++rank) {
-      if (rank != 1) CHECK(wait_for(pids[static_cast<size_t>(rank)]) == 0);
+      if (rank != expected.missing) CHECK(wait_for(pids[static_cast<size_t>(rank)]) == 0);
     }
-    if (expected.how == "stopped") kill(pids[1], SIGKILL);
-    wait_for(pids[1]);
+    const bool stopped = expected.how == "stopped" || expected.how == "debug holder";
+    const pid_t missing = pids[static_cast<size_t>(expected.missing)];
+    if (stopped) kill(missing, SIGKILL);
+    wait_for(missing);
     for (int rank = 0; rank < expected.size; ++rank) {
-      if (rank == 1) continue;
+      if (rank == expected.missing) continue;
       const auto report = nlohmann::json::parse(read_file(out + "-" + std::to_string(rank)));
       CHECK(report["code"] == kPeerFailure);
       const auto message = report["message"].get<std::string>();
@@ -458,7 +473,7 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
       } else {
         CHECK_THAT(message, Contains(expected.message));
       }
-      if (expected.how == "stopped") {
+      if (stopped) {
         CHECK(report["seconds"].get<double>() >= 1.9);
         CHECK(report["seconds"].get<double>() < 2 + 1 + 5);  // the promise, and 5 s for a machine that is busy
         WARN("a collective of 2 s with a stopped rank ended after " << report["seconds"] << " s");
@@ -470,6 +485,52 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
       CHECK(file["phase"] == "starting");
       CHECK(file["exit_code"] == kPeerFailure);
     }
+  }
+}
+
+namespace {
+
+/// A store whose holder may stop: then nothing answers, until it goes on.
+class StoppingStore : public c10d::HashStore {
+ public:
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::intrusive_ptr<c10d::Store>::reclaim_copy(this);  // as HashStore does
+  }
+  void set(const std::string& key, const std::vector<uint8_t>& data) override {
+    answer();
+    HashStore::set(key, data);
+  }
+  bool check(const std::vector<std::string>& keys) override {
+    answer();
+    return HashStore::check(keys);
+  }
+  std::mutex holder;  // held while it is stopped
+
+ private:
+  void answer() { const std::lock_guard lock(holder); }
+};
+
+}  // namespace
+
+TEST_CASE("What nobody waits for on the host is told when it is late, also when the store's holder is stopped",
+          "[distributed]") {
+  for (const bool stopped : {false, true}) {
+    CAPTURE(stopped);
+    const auto store = c10::make_intrusive<StoppingStore>();
+    CollectiveMonitor monitor(store, 0, {0}, std::chrono::seconds(2));
+    monitor.begin("all_reduce");
+    std::promise<std::string> told;
+    std::atomic<int> asked = 0;
+    monitor.watch([&] { return ++asked > 2; }, [&](const std::string&) { told.set_value("what is done"); });
+    monitor.watch([] { return false; }, [&](const std::string& message) { told.set_value(message); });
+    std::unique_lock holder(store->holder, std::defer_lock);
+    if (stopped) holder.lock();
+    std::future<std::string> message = told.get_future();
+    REQUIRE(message.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+    CHECK_THAT(message.get(), StartsWith(stopped ? "collective 1 (all_reduce) failed on rank 0: the store does not "
+                                                   "answer either, so the launcher that holds it is stopped, dead"
+                                                 : "collective 1 (all_reduce) failed on rank 0: all ranks are in it"));
+    CHECK(asked == 3);
   }
 }
 
