@@ -55,6 +55,7 @@ TEST_CASE("100 deaths over the phases of a run: the others are gone within a sec
     all.push_back(took);
     CHECK(launcher.wait() == 128 + SIGKILL);
     CHECK(launcher.err().find(fmt::format("rank {} (local rank {}, ", rank, rank)) != std::string::npos);
+    CHECK_THAT(launcher.err(), Contains("(SIGKILL), in phase " + (chief_only ? "checkpoint" : phase)));
   }
   for (auto& [phase, values] : seconds) {
     std::sort(values.begin(), values.end());
@@ -107,6 +108,30 @@ TEST_CASE("error.json says where in training a rank was that was killed", "[dist
     CHECK(json_of(only_file(directory.path("logs"), "1/error.json")) == error);
     std::filesystem::remove_all(directory.path("logs"));
   }
+}
+
+TEST_CASE("A job that bertrun restarts ends with the bytes of one that was not disturbed", "[distributed]") {
+  const TemporaryDirectory directory;
+  setenv("OMP_NUM_THREADS", "1", 1);
+  std::vector<std::string> weights;
+  for (const bool disturbed : {false, true}) {
+    PretrainConfig config = tiny(directory, disturbed ? "disturbed" : "quiet");
+    const std::string file = config.run_directory + ".json";
+    std::ofstream(file) << to_json(config);
+    Launcher launcher(
+        {"--standalone", "--nproc-per-node", "2", "--max-restarts", "1", BERT_EXECUTABLE, "pretrain", file},
+        [&] {
+          // In the tenth of twelve steps, after the checkpoint of the eighth: a restarted rank has four steps to go.
+          if (disturbed) setenv("BERT_FAIL_POINT", "train.step:10@1", 1);
+        },
+        BERTRUN_EXECUTABLE);
+    CHECK(launcher.wait() == kOk);
+    CAPTURE(launcher.err());
+    CHECK((launcher.err().find("restarting all ranks (1 of 1)") != std::string::npos) == disturbed);
+    weights.push_back(read_file(config.run_directory + "/checkpoints/step-00000012/model.safetensors"));
+  }
+  CHECK(!weights[0].empty());
+  CHECK(weights[0] == weights[1]);
 }
 
 TEST_CASE("A rank that is stopped ends the job a second after the timeout at most, and is named", "[slow]") {
