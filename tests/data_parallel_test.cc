@@ -202,6 +202,59 @@ TEST_CASE("Reduction during backward gives the bits of reduction after it", "[op
   }
 }
 
+namespace {
+
+/// Gloo that counts.
+class CountingBackend : public c10d::Backend {
+ public:
+  explicit CountingBackend(c10::intrusive_ptr<Backend> backend)
+      : Backend(backend->getRank(), backend->getSize()), backend_(std::move(backend)) {}
+  const std::string getBackendName() const override { return backend_->getBackendName(); }
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<Tensor>& tensors, const c10d::AllreduceOptions& opts) override {
+    ++reductions;
+    return backend_->allreduce(tensors, opts);
+  }
+  int reductions = 0;
+
+ private:
+  c10::intrusive_ptr<Backend> backend_;
+};
+
+}  // namespace
+
+TEST_CASE("Buckets leave while the last micro-step's backward runs", "[optim][distributed]") {
+  struct Counts {
+    int accumulated = -1, before_last = -1, after_backward = -1, finished = -1;
+  };
+  std::vector<Counts> counts(2);
+  on_ranks(2, [&](int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& gloo) {
+    const auto backend = c10::make_intrusive<CountingBackend>(gloo->getBackend(at::kCPU));
+    const auto group = c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), rank, 2);
+    group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+    group->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO, backend);
+    Chain model;
+    DataParallel parallel(group, model.parameters, {.bucket_bytes = 192});  // a padded parameter
+    Counts& count = counts[static_cast<size_t>(rank)];
+    const Tensor x = at::ones({2, 5}, at::kDouble);
+    parallel.expect_reduction(false);
+    model.loss(x, kAll).backward();
+    count.accumulated = backend->reductions;
+    // Backward comes to the first layer last; its gradient is there, and not yet added to the parameter's.
+    model.parameters[0].tensor.register_hook([&](const Tensor&) { count.before_last = backend->reductions; });
+    parallel.expect_reduction(true);
+    model.loss(x, kAll).backward();
+    count.after_backward = backend->reductions;
+    parallel.finish();
+    count.finished = backend->reductions;
+  });
+  for (const Counts& count : counts) {
+    CHECK(count.accumulated == 0);
+    CHECK(count.before_last == 5);
+    CHECK(count.after_backward == 6);
+    CHECK(count.finished == 6);
+  }
+}
+
 TEST_CASE("A gradient with an owner arrives there", "[optim][distributed]") {
   const std::vector<std::vector<size_t>> used = {kAll, kBackwards, kSome};
   const Reduced want = reduce({}, used, Reduction::kAfterIt);
