@@ -3,8 +3,12 @@
 //   --benchmark_report_aggregates_only
 // `copy` is the fraction of a memory copy's bandwidth that these bytes per parameter reach: lamb 44 and adamw 32, the
 // norm included, 8 more with a moving average; norm 4, unscale 8; ATen's steps 28, without a norm and clipping.
-// */optimizer is make_optimizer()'s, as the trainer calls it; adamw/class is torch::optim::AdamW.
+// */optimizer is make_optimizer()'s, as the trainer calls it; adamw/class is torch::optim::AdamW. A copy's own writes
+// read their lines first, so steps in place reach more than 1: adamw/bound streams the same arrays in the same order
+// with next to no arithmetic; its time over adamw/optimizer's is the share of what memory allows
+// (--benchmark_filter='optim/adamw/(bound|optimizer)/').
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <benchmark/benchmark.h>
 #include <torch/optim/adamw.h>
@@ -104,6 +108,36 @@ void aten_step(UpdateRule rule, const Parameters& p) {
   }
 }
 
+/// What AdamW's step with its norm must move, and next to no arithmetic: the gradients are read, then read again beside
+/// parameters and moments, which are read and written in place.
+void stream(const Parameters& p) {
+  typedef float Floats __attribute__((vector_size(16), aligned(4), may_alias));
+  constexpr int64_t kLane = 4, kLanes = 4, kGrain = 32768;
+  for (const Tensor& grad : p.grads) {
+    at::parallel_for(0, grad.numel() / (kLane * kLanes), kGrain, [&](int64_t begin, int64_t end) {
+      const auto* g = reinterpret_cast<const Floats*>(grad.const_data_ptr<float>());
+      Floats sums[kLanes] = {};
+      for (int64_t i = begin * kLanes; i < end * kLanes; i += kLanes) {
+        for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += g[i + lane];
+      }
+      benchmark::DoNotOptimize(sums);
+    });
+  }
+  for (size_t i = 0; i < p.params.size(); ++i) {
+    at::parallel_for(0, p.params[i].numel(), kGrain, [&](int64_t begin, int64_t end) {
+      const float* __restrict g = p.grads[i].const_data_ptr<float>();
+      float* __restrict param = p.params[i].mutable_data_ptr<float>();
+      float* __restrict m = p.exp_avg[i].mutable_data_ptr<float>();
+      float* __restrict v = p.exp_avg_sq[i].mutable_data_ptr<float>();
+      for (int64_t at = begin; at < end; ++at) {
+        m[at] = 0.5F * (m[at] + g[at]);
+        v[at] = 0.5F * (v[at] + g[at]);
+        param[at] -= 1e-9F * g[at];
+      }
+    });
+  }
+}
+
 void add(const std::string& name, double bytes, const std::function<std::function<void()>(const Parameters&)>& make) {
   benchmark::RegisterBenchmark(
       ("optim/" + name).c_str(),
@@ -137,6 +171,7 @@ void register_optimizer_benchmarks() {
           });
     }
   }
+  add("adamw/bound", 32.0, [](const Parameters& p) { return [&p] { stream(p); }; });
   add("adamw/class", 28.0, [](const Parameters& p) {
     std::vector<Tensor> params;
     for (size_t i = 0; i < p.params.size(); ++i) {
