@@ -129,28 +129,40 @@ void step(UpdateRule rule, const std::vector<ops::OptimizerTensors>& groups, con
   Tensor total = norm(grads);
   if (scalars.inv_scale.defined()) total = total * scalars.inv_scale;
   scalars.grad_norm.copy_(total);
-  scalars.skipped.zero_();
+  const bool skip =
+      !std::isfinite(total.item<double>()) || (scalars.found_inf.defined() && scalars.found_inf.item<float>() != 0.0F);
+  scalars.skipped.fill_(skip ? 1.0 : 0.0);
+  if (skip) return;
   scalars.step.add_(1);
   const Tensor steps = scalars.step.to(at::kDouble), one = at::ones_like(steps);
   for (size_t g = 0; g < groups.size(); ++g) {
     const UpdateOptions& o = options[g];
-    const Tensor lr = scalars.lr.defined() ? scalars.lr : one * o.lr;
+    const Tensor lr = (scalars.lr.defined() ? scalars.lr : one * o.lr) * o.lr_scale;
     const Tensor correction1 = o.bias_correction ? 1.0 - at::pow(o.beta1, steps) : one;
     const Tensor correction2 = o.bias_correction ? 1.0 - at::pow(o.beta2, steps) : one;
-    Tensor multiplier = scalars.inv_scale.defined() ? scalars.inv_scale : one;
-    if (o.max_grad_norm > 0.0) multiplier = multiplier * (o.max_grad_norm / (total + o.clip_eps)).clamp_max_(1.0);
+    const Tensor inv_scale = scalars.inv_scale.defined() ? scalars.inv_scale : one;
+    const auto clipped = [&](const Tensor& gradient_norm) {
+      if (o.max_grad_norm <= 0.0) return inv_scale;
+      return inv_scale * (o.max_grad_norm / (gradient_norm + o.clip_eps)).clamp_max_(1.0);
+    };
+    const Tensor multiplier = clipped(total);
     for (size_t i = 0; i < groups[g].params.size(); ++i) {
       const Tensor &param = groups[g].params[i], &exp_avg = groups[g].exp_avg[i], &exp_avg_sq = groups[g].exp_avg_sq[i];
-      Tensor grad = groups[g].grads[i] * multiplier;
+      Tensor grad = groups[g].grads[i];
+      grad = grad * (o.clip_per_tensor ? clipped(grad.norm() * inv_scale) : multiplier);
       if (!o.decoupled) grad.add_(param, o.weight_decay);
       exp_avg.mul_(o.beta1).add_(grad, o.beta3);
       exp_avg_sq.mul_(o.beta2).addcmul_(grad, grad, 1.0 - o.beta2);
-      Tensor update = exp_avg / correction1 / (exp_avg_sq / correction2).sqrt_().add_(o.eps), rate = lr;
+      const Tensor corrected = exp_avg_sq / correction2;
+      Tensor update = exp_avg / correction1, rate = lr;
+      update.div_(o.eps_inside_sqrt ? corrected.add(o.eps).sqrt_() : corrected.sqrt().add_(o.eps));
       if (o.decoupled) update.add_(param, o.weight_decay);
       if (rule == UpdateRule::kLamb && o.trust_ratio) {
         const Tensor param_norm = param.norm(), update_norm = update.norm();
         const Tensor usable = param_norm.ne(0).logical_and_(update_norm.ne(0));
-        rate = rate * at::where(usable, param_norm / update_norm, at::ones_like(param_norm));
+        Tensor ratio = (param_norm / update_norm).clamp_min_(o.min_trust_ratio);
+        if (o.max_trust_ratio > 0.0) ratio.clamp_max_(o.max_trust_ratio);
+        rate = rate * at::where(usable, ratio, at::ones_like(param_norm));
       }
       param.sub_(update.mul_(rate));
       if (const Tensor& ema = groups[g].ema[i]; ema.defined()) {

@@ -77,8 +77,8 @@ std::tuple<Tensor, Tensor> dropout(const Tensor& x, double p, int64_t seed, int6
 
 std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes);
 
-// What multi_tensor.h does, a tensor after the other. A step is never skipped; of the options, those of the published
-// LAMB and AdamW are read (no lr_scale, bounds of the ratio, eps_inside_sqrt, clip_per_tensor).
+// What multi_tensor.h does, a tensor after the other. Whether a step is skipped is read by the host, as
+// torch.amp.GradScaler does.
 Tensor norm(const std::vector<Tensor>& tensors);
 void unscale_(const std::vector<Tensor>& tensors, const Tensor& inv_scale, const Tensor& found_inf);
 void step(UpdateRule rule, const std::vector<ops::OptimizerTensors>& groups, const std::vector<UpdateOptions>& options,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cuda_ext/multi_tensor_cpu.h"
+#include "cuda_ext/reference_ops.h"
 #include "tests/mismatch.h"
 #include "tests/testing.h"
 
@@ -235,6 +236,50 @@ TEST_CASE("One object serves tensors that move, grow, shrink and change their dt
     moving.run({got, {}}, {options_of(rule), options_of(rule)}, scalars());
     run(rule, want, options_of(rule));
     check_same(got, want);
+  }
+}
+
+TEST_CASE("The plain step that benchmarks time does what every option says", "[unit][optim]") {
+  const auto plain_run = [](UpdateRule rule, const OptimizerTensors& tensors, const UpdateOptions& options,
+                            const StepTensors& step) {
+    const ReferenceOps scope({OpGroup::kOptimizer});
+    ops::OptimizerStep(rule).run({tensors}, {options}, step);
+  };
+  for (const UpdateRule rule : kRules) {
+    const OptimizerTensors usual = random_tensors();
+    run(rule, usual, options_of(rule));
+    const auto check = [&](const char* name, const auto& change, bool lamb_only = false) {
+      if (lamb_only && rule != UpdateRule::kLamb) return;
+      CAPTURE(name);
+      UpdateOptions options = options_of(rule);
+      change(options);
+      const OptimizerTensors ours = random_tensors(), plain = random_tensors();
+      run(rule, ours, options);
+      plain_run(rule, plain, options, scalars());
+      check_close(plain, ours);
+      CHECK_FALSE(same(plain.params, usual.params));  // it matters
+    };
+    check("lr_scale", [](UpdateOptions& o) { o.lr_scale = 0.5; });
+    check("eps_inside_sqrt", [](UpdateOptions& o) { o.eps_inside_sqrt = true, o.eps = 1e-3; });
+    check("clip_per_tensor", [](UpdateOptions& o) { o.clip_per_tensor = true, o.max_grad_norm = 1.0; });
+    check("decoupled", [](UpdateOptions& o) { o.decoupled = false; });
+    check(
+        "min_trust_ratio", [](UpdateOptions& o) { o.min_trust_ratio = 2.0; }, true);
+    check(
+        "max_trust_ratio", [](UpdateOptions& o) { o.max_trust_ratio = 0.1; }, true);
+    for (const bool by_gradient : {true, false}) {
+      const OptimizerTensors tensors = random_tensors();
+      const StepTensors step = scalars();
+      if (by_gradient) {
+        tensors.grads[3][2].fill_(INFINITY);
+      } else {
+        step.found_inf.fill_(1.0);
+      }
+      plain_run(rule, tensors, options_of(rule), step);
+      check_same(tensors, random_tensors());
+      CHECK(step.skipped.item<float>() == 1.0F);
+      CHECK(step.step.item<int64_t>() == 2);
+    }
   }
 }
 
