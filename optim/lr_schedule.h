@@ -11,14 +11,17 @@
 namespace bert {
 
 /// config.type       decay           warm-up ends at            k of the first step
-/// poly              kPoly           warmup_proportion          1      NVIDIA's PyTorch recipe
-/// poly_rebased      kPolyRebased    warmup_proportion          1      without the jump
-/// linear            kLinear         warmup_proportion          1      NVIDIA's fine-tuning
-/// cosine            kCosine         warmup_proportion          1
-/// constant          kConstant       warmup_proportion          1
+/// poly              kPoly           warmup_proportion          1      NVIDIA's PolyWarmUpScheduler (PyTorch, LAMB)
+/// poly_rebased      kPolyRebased    warmup_proportion          1      ours: poly without the jump
+/// linear            kLinear         warmup_proportion          1      NVIDIA's LinearWarmUpScheduler
+/// cosine            kCosine         warmup_proportion          1      Hugging Face's curve; see below
+/// constant          kConstant       warmup_proportion          1      NVIDIA's ConstantWarmUpScheduler
 /// paddle            kLinear         a whole step, rounded down 1      NVIDIA's PaddlePaddle recipe
 /// tensorflow        kPoly           a whole step, rounded down 0      NVIDIA's TensorFlow recipe with LAMB
 /// tensorflow_adam   kLinear         a whole step, rounded down 0      NVIDIA's TensorFlow recipe with Adam
+/// Not there: the schedules of NVIDIA's BertAdam for PyTorch (optimization.py), which count k from 0 and do not round
+/// the warm-up (nearest: linear, a step ahead of theirs, or tensorflow_adam), with a cosine of the share of all steps,
+/// (1 + cos(pi x)) / 2, that drops where warm-up ends; nor CosineWarmUpScheduler, whose cos(pi + x) rises to the end.
 /// Counted from 0, the first step's rate is 0 and the last one's is not: theirs reads the counter before it moves. All
 /// others give exactly 0 at step max_steps (constant: lr); all give 0 after it. A skipped step does not advance k.
 /// lr is the peak, max_steps counts applied steps. Throws c10::Error when a value is out of its range or max_steps < 1.
