@@ -27,7 +27,8 @@ std::vector<at::Tensor> gradients_of(const torch::optim::Optimizer& optimizer) {
   std::vector<at::Tensor> gradients;
   for (const auto& group : optimizer.param_groups()) {
     for (const at::Tensor& parameter : group.params()) {
-      if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+      const at::Tensor& gradient = parameter.grad();
+      if (gradient.defined()) gradients.push_back(gradient.is_sparse() ? gradient._values() : gradient);
     }
   }
   return gradients;
@@ -190,6 +191,7 @@ void GradScaler::step(BertOptimizer& optimizer, const at::Tensor& lr) {
 }
 
 void GradScaler::step(torch::optim::Optimizer& optimizer) {
+  if (auto* ours = dynamic_cast<BertOptimizer*>(&optimizer)) return step(*ours);
   if (!enabled_) {
     optimizer.step();
     return;
@@ -205,20 +207,36 @@ void GradScaler::record(const at::Tensor& found_inf) {
   if (enabled_) recorded_ = recorded_.defined() ? recorded_ + found_inf : found_inf.clone();
 }
 
-void GradScaler::update() {
-  const at::NoGradGuard no_grad;
+at::Tensor GradScaler::count_skips() {
   at::Tensor found_inf = recorded_;
   for (const auto& [optimizer, record] : records_) {
     if (record.found_inf.defined()) found_inf = found_inf.defined() ? found_inf + record.found_inf : record.found_inf;
   }
-  TORCH_CHECK(found_inf.defined() || !enabled_, "GradScaler::update was called without a step before it");
-  if (!found_inf.defined()) return;
+  if (!found_inf.defined()) return found_inf;
   at::sign_out(skipped_, found_inf);
   consecutive_skips_.add_(one_).mul_(skipped_);  // of tensors alone: a number would be made one at every step
+  return found_inf;
+}
+
+void GradScaler::update() {
+  const at::NoGradGuard no_grad;
+  const at::Tensor found_inf = count_skips();
+  TORCH_CHECK(found_inf.defined() || !enabled_, "GradScaler::update was called without a step before it");
+  if (!found_inf.defined()) return;
   if (enabled_) {
     at::_amp_update_scale_(scale_, growth_tracker_, found_inf, config_.growth_factor, config_.backoff_factor,
                            config_.growth_interval);
   }
+  reset();
+}
+
+void GradScaler::update(double new_scale) {
+  constexpr double kLeast = std::numeric_limits<float>::min(), kMost = std::numeric_limits<float>::max();
+  TORCH_CHECK_VALUE(new_scale >= kLeast && new_scale <= kMost, "GradScaler::update: the new scale is ", new_scale,
+                    ", expected ", kLeast, " to ", kMost);
+  const at::NoGradGuard no_grad;
+  count_skips();
+  if (enabled_) scale_.fill_(new_scale);
   reset();
 }
 

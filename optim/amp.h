@@ -36,6 +36,11 @@ void set_matmul_precision(Precision precision);
 /// comes back at its end. Casts of weights are cached within the outermost scope. Forward and loss belong inside,
 /// backward outside: its products have the precision that is set there, so for TF32 in them too call
 /// set_matmul_precision(Precision::kTf32) once.
+///
+/// LayerNorm, softmax and cross entropy of cuda_ext/ops.h compute their statistics and sums in fp32 on every device,
+/// from inputs of any dtype; the first two return the input's dtype, the last fp32. LibTorch's own, as
+/// torch::nn::LayerNorm calls them, differ by device: on CUDA autocast gives layer_norm and softmax fp32, on the CPU
+/// they return what they were given, bf16 or fp16 behind a linear layer, and only cross_entropy_loss gets fp32.
 class AutocastGuard {
  public:
   AutocastGuard(at::DeviceType device_type, Precision precision);
@@ -52,7 +57,8 @@ class AutocastGuard {
   std::string previous_matmul_precision_;  // "" where it was left
 };
 
-/// Dynamic loss scaling: PyTorch's torch.amp.GradScaler, transition by transition, with its defaults in AmpConfig.
+/// Dynamic loss scaling: PyTorch's torch.amp.GradScaler, transition by transition but for Note [Differences from
+/// torch.amp.GradScaler], with its defaults in AmpConfig.
 /// After a step without inf or NaN in the gradients a counter grows; at growth_interval the scale is multiplied by
 /// growth_factor and the counter starts again. After a step with one the step is skipped, the scale is multiplied by
 /// backoff_factor, and the counter starts again. A scale that would grow to inf stays. AmpConfig::dynamic off: the
@@ -68,6 +74,18 @@ class AutocastGuard {
 /// consecutive_skips() counts, and check_progress() throws below AmpConfig::min_scale or from max_consecutive_skips on.
 /// Neither changes the scale, so its values stay PyTorch's. check_progress() reads from the device: call it where the
 /// host waits anyway.
+///
+/// Note [Differences from torch.amp.GradScaler]
+/// - Whether a BertOptimizer's step was skipped is what the optimizer says, after the step: inf that appears in a
+///   gradient after unscale_(), and finite gradients whose norm fp32 cannot hold, skip it and lower the scale.
+///   PyTorch's sees neither.
+/// - A BertOptimizer's step() without unscale_() unscales within the update: fp16 gradients are taken, and .grad stays
+///   scaled. PyTorch's unscales in place before, and refuses fp16.
+/// - Without a scale (not enabled) skips are counted all the same.
+/// - state_dict() has two entries of torch's five. A factor or an interval in a state takes the place of the
+///   configuration's, so a run whose configuration was changed would go on with the old one.
+/// - Factors and interval have no setters: they are configuration. update() takes a number, not a tensor.
+/// - load_state_dict() refuses what is out of range, and bounds the tracker by the interval.
 ///
 ///   scaler.scale(loss).backward();
 ///   scaler.unscale_(optimizer);       // only where gradients are looked at or clipped between backward and step
@@ -90,13 +108,16 @@ class GradScaler {
   void unscale_(torch::optim::Optimizer& optimizer);
 
   /// Steps unless a gradient is inf or NaN. Throws when called twice before update(), or when no parameter of the
-  /// optimizer has a gradient.
+  /// optimizer has a gradient. The second is the first, without a rate, where the optimizer is a BertOptimizer.
   void step(BertOptimizer& optimizer, const at::Tensor& lr = {});
   void step(torch::optim::Optimizer& optimizer);
 
   /// Moves the scale by what the steps since the last update() found. Throws when there was none and the scaler is
   /// enabled.
   void update();
+  /// Sets the scale to `new_scale`, also where it is not dynamic; the tracker stays, and skips are counted. Nothing but
+  /// the counting when not enabled. Throws c10::Error when it is no normal fp32 number above 0.
+  void update(double new_scale);
 
   /// For an optimizer that is no torch::optim::Optimizer: what a step that was done without step() found (found_inf,
   /// fp32 scalar; not 0: it was skipped), for update(). Its gradients are those of scale() times inv_scale().
@@ -135,6 +156,8 @@ class GradScaler {
   };
 
   OptimizerRecord& begin_step(torch::optim::Optimizer& optimizer);
+  /// What the steps since the last update() found, added up, and counted as a skip or none; undefined without a step.
+  at::Tensor count_skips();
   /// The step is over, or forgotten.
   void reset();
 

@@ -16,6 +16,7 @@
 
 #include "optim/adam.h"
 #include "optim/lamb.h"
+#include "tests/optimizer_testing.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -308,6 +309,96 @@ TEST_CASE("The scale falls for a gradient that became inf after unscale_", "[uni
   CHECK(scaler.consecutive_skips().item<float>() == 1.0F);
 }
 
+TEST_CASE("A BertOptimizer behind torch's type is stepped as one", "[unit][optim]") {
+  for (const bool enabled : {true, false}) {
+    for (const auto dtype : {at::kFloat, at::kHalf}) {
+      CAPTURE(enabled, dtype);
+      Tensor p = at::ones({3}, dtype).requires_grad_(), q = at::ones({3}, dtype).requires_grad_();
+      Lamb direct({p}), lamb({q});
+      torch::optim::Optimizer& behind = lamb;
+      GradScaler scaler({.init_scale = 8.0}, at::kCPU, enabled), other({.init_scale = 8.0}, at::kCPU, enabled);
+      for (const float gradient : {2.0F, kInf, kInf}) {
+        const Tensor scaled = at::full({3}, gradient, p.options().requires_grad(false));
+        p.mutable_grad() = scaled.clone();
+        q.mutable_grad() = scaled.clone();
+        scaler.step(direct);
+        other.step(behind);
+        scaler.update();
+        other.update();
+        CHECK(q.equal(p));
+        CHECK(q.grad().equal(scaled));  // it was unscaled within the update
+        CHECK(other.current_scale().equal(scaler.current_scale()));
+      }
+      CHECK_FALSE(q.equal(at::ones({3}, dtype)));
+      CHECK(other.consecutive_skips().item<float>() == 2.0F);
+      CHECK(other.current_scale().item<float>() == (enabled ? 2.0F : 1.0F));
+    }
+  }
+}
+
+TEST_CASE("Finite gradients whose norm fp32 cannot hold skip a BertOptimizer's step, and only that", "[unit][optim]") {
+  Tensor p = at::ones({4}).requires_grad_(), q = at::ones({4}).requires_grad_();
+  Lamb lamb({p});
+  torch::optim::SGD sgd({q}, 1e-30);
+  GradScaler scaler({.init_scale = 1.0, .min_scale = 0.0}, at::kCPU);
+  for (const auto& [gradient, scale] : {std::pair{3e38F, 0.5F}, {1e37F, 0.5F}}) {
+    p.mutable_grad() = at::full({4}, gradient);
+    scaler.unscale_(lamb);
+    scaler.step(lamb);
+    scaler.update();
+    CHECK(lamb.found_inf().item<float>() == (gradient == 3e38F ? 1.0F : 0.0F));
+    CHECK(scaler.current_scale().item<float>() == scale);
+  }
+  q.mutable_grad() = at::full({4}, 3e38F);
+  scaler.update(1.0);
+  scaler.step(sgd);
+  scaler.update();
+  CHECK(scaler.current_scale().item<float>() == 1.0F);
+  CHECK_FALSE(q.equal(at::ones({4})));
+}
+
+TEST_CASE("A scale that is set holds from there on", "[unit][optim]") {
+  GradScaler scaler({.growth_interval = 3}, at::kCPU);
+  for (int step = 0; step < 2; ++step) {
+    scaler.record(scalar(0));
+    scaler.update();
+  }
+  scaler.record(scalar(1));
+  scaler.update(32.0);  // neither lowered nor, one step later, grown: PyTorch's tracker stays
+  CHECK(scaler.current_scale().item<float>() == 32.0F);
+  CHECK(scaler.inv_scale().item<float>() == 1.0F / 32.0F);
+  CHECK(scaler.growth_tracker().item<int>() == 2);
+  CHECK(scaler.consecutive_skips().item<float>() == 1.0F);
+  scaler.record(scalar(0));
+  scaler.update();
+  CHECK(scaler.current_scale().item<float>() == 64.0F);
+  scaler.update(16.0);  // without a step
+  CHECK(scaler.current_scale().item<float>() == 16.0F);
+  for (const double wrong : {0.0, -1.0, 1e300, std::numeric_limits<double>::quiet_NaN()}) {
+    CHECK_THROWS_WITH(scaler.update(wrong), testing::Contains("GradScaler::update: the new scale is "));
+  }
+  CHECK(scaler.current_scale().item<float>() == 16.0F);
+  GradScaler fixed({.dynamic = false}, at::kCPU), off({}, at::kCPU, false);
+  fixed.update(4.0);
+  off.update(4.0);
+  CHECK(fixed.current_scale().item<float>() == 4.0F);
+  CHECK(off.current_scale().item<float>() == 1.0F);
+}
+
+TEST_CASE("A sparse gradient is unscaled and looked at", "[unit][optim]") {
+  for (const float last : {8.0F, kInf}) {
+    Tensor p = at::zeros({3}).requires_grad_();
+    torch::optim::SGD sgd({p}, 1.0);
+    GradScaler scaler({.init_scale = 4.0}, at::kCPU);
+    p.mutable_grad() =
+        at::sparse_coo_tensor(at::ones({1, 2}, at::kLong), at::tensor({4.0F, last}), {3}, at::TensorOptions());
+    scaler.step(sgd);
+    scaler.update();
+    CHECK(p.equal(at::tensor({0.0F, last == kInf ? 0.0F : -3.0F, 0.0F})));
+    CHECK(scaler.current_scale().item<float>() == (last == kInf ? 2.0F : 4.0F));
+  }
+}
+
 TEST_CASE("GradScaler refuses events out of order", "[unit][optim]") {
   Tensor p = at::ones({1}).requires_grad_();
   Lamb optimizer({p});
@@ -332,6 +423,10 @@ TEST_CASE("GradScaler refuses events out of order", "[unit][optim]") {
                     testing::Contains("amp.min_scale is 8, expected at most init_scale 4"));
   CHECK_THROWS_WITH(GradScaler({.max_consecutive_skips = -1}, at::kCPU),
                     testing::Contains("amp.max_consecutive_skips is -1"));
+  const int fields = testing::with_each_nan(AmpConfig(), [](const std::string& name, const AmpConfig& config) {
+    CHECK_THROWS_WITH(GradScaler(config, at::kCPU), testing::Contains("amp." + name + " is nan, expected "));
+  });
+  CHECK(fields == 4);
 }
 
 TEST_CASE("A step for which nothing was checked is refused", "[unit][optim]") {

@@ -2,9 +2,12 @@
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 
+#include <tuple>
 #include <utility>
 
+#include "cuda_ext/ops.h"
 #include "optim/amp.h"
+#include "tests/mismatch.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -59,6 +62,45 @@ TEST_CASE("AutocastGuard sets the precision of fp32 products for tf32 and fp32, 
   CHECK(matmul() == at::Float32MatmulPrecision::HIGH);
   set_matmul_precision(Precision::kFp32);
   CHECK(matmul() == before);
+}
+
+TEST_CASE("Under autocast statistics and sums are fp32, also far from zero", "[unit][optim]") {
+  constexpr int64_t kSize = 256;
+  for (const auto& [precision, dtype, mean] :
+       {std::tuple{Precision::kBf16, at::kBFloat16, 60.0}, {Precision::kFp16, at::kHalf, 500.0}}) {
+    CAPTURE(dtype);
+    at::manual_seed(2);
+    const AutocastGuard autocast(at::kCPU, precision);
+    const Tensor x = (at::randn({kSize, kSize}) + mean).to(dtype), exact = x.to(at::kDouble);
+    const Tensor ones = at::ones({kSize}), zeros = at::zeros({kSize});
+
+    const Tensor normed = ops::layer_norm(x, ones, zeros, 1e-12);
+    CHECK(normed.scalar_type() == dtype);
+    const Tensor centred = exact - exact.mean(1, true);
+    const Tensor want = centred / centred.square().mean(1, true).sqrt();
+    CHECK(testing::mismatch(normed, want) == "");
+    // The twin: with a mean in the low precision.
+    CHECK(testing::mismatch(
+              (exact - exact.mean(1, true).to(dtype).to(at::kDouble)) / centred.square().mean(1, true).sqrt(), want,
+              testing::tolerance(dtype)) != "");
+
+    const Tensor scores = x.view({1, 1, kSize, kSize}), ends = at::tensor({0, static_cast<int>(kSize)}, at::kInt);
+    const Tensor shares = ops::masked_softmax_dropout(scores, ends, 1.0, {});
+    CHECK(shares.scalar_type() == dtype);
+    const Tensor all = at::softmax(exact, 1);
+    CHECK(testing::mismatch(shares.view({kSize, kSize}), all, {1e-6, testing::tolerance(dtype).relative}) == "");
+
+    const Tensor labels = at::arange(kSize, at::kLong);
+    const Tensor loss = ops::cross_entropy(x, labels, kSize);
+    CHECK(loss.scalar_type() == at::kFloat);
+    CHECK(loss.item<double>() ==
+          testing::Approx(-all.log().gather(1, labels.unsqueeze(1)).mean().item<double>()).epsilon(1e-5));
+
+    // What LibTorch's own operators return on the CPU.
+    CHECK(at::layer_norm(x, {kSize}, ones, zeros).scalar_type() == dtype);
+    CHECK(at::softmax(x, 1).scalar_type() == dtype);
+    CHECK(at::cross_entropy_loss(x, labels).scalar_type() == at::kFloat);
+  }
 }
 
 TEST_CASE("Precisions have names, a dtype of the weights, and need a scale or not", "[unit][optim]") {

@@ -4,8 +4,11 @@
 #include <ATen/ATen.h>
 
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "optim/optimizer.h"
@@ -65,6 +68,22 @@ inline bool same_bits(const StateDict& a, const StateDict& b) {
     if (!item.value().equal(b[item.key()])) return false;
   }
   return true;
+}
+
+/// Calls check(name, config) with NaN in one floating-point field of the configuration after another; returns how many
+/// there are.
+template <class Config, class Check>
+int with_each_nan(Config config, const Check& check) {
+  int fields = 0;
+  Config::visit_fields(config, [&](const char* name, auto& value, auto&&...) {
+    if constexpr (std::is_same_v<decltype(value), double&>) {
+      const double before = std::exchange(value, std::numeric_limits<double>::quiet_NaN());
+      check(name, std::as_const(config));
+      value = before;
+      ++fields;
+    }
+  });
+  return fields;
 }
 
 }  // namespace bert::testing
