@@ -20,12 +20,6 @@
 namespace bert {
 namespace {
 
-std::vector<NamedParameter> named_parameters(const torch::nn::Module& module) {
-  std::vector<NamedParameter> result;
-  for (const auto& item : module.named_parameters()) result.push_back({item.key(), item.value()});
-  return result;
-}
-
 std::vector<int> owners_of(const PretrainConfig& config, const std::vector<NamedParameter>& parameters,
                            const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   if (!group || !config.distributed.shard_optimizer_state) return {};

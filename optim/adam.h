@@ -19,7 +19,7 @@ class AdamW : public MomentOptimizer {
  public:
   AdamW(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
       : MomentOptimizer("adamw", groups, config) {}
-  /// One group; the state's names are "0", "1", ...
+  /// One group; the state's names are "0", "1", ...: Note [State of a bare list] in optim/optimizer.h.
   explicit AdamW(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {.lr = 1e-4})
       : AdamW(numbered_group(parameters, config.weight_decay), config) {}
 };
@@ -30,7 +30,7 @@ class Adam : public MomentOptimizer {
  public:
   Adam(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
       : MomentOptimizer("adam", groups, config) {}
-  /// One group; the state's names are "0", "1", ...
+  /// One group; the state's names are "0", "1", ...: Note [State of a bare list] in optim/optimizer.h.
   explicit Adam(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {.lr = 1e-4})
       : Adam(numbered_group(parameters, config.weight_decay), config) {}
 };
@@ -41,7 +41,7 @@ class BertAdam : public MomentOptimizer {
  public:
   BertAdam(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
       : MomentOptimizer("bert_adam", groups, config) {}
-  /// One group; the state's names are "0", "1", ...
+  /// One group; the state's names are "0", "1", ...: Note [State of a bare list] in optim/optimizer.h.
   explicit BertAdam(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {.lr = 1e-4})
       : BertAdam(numbered_group(parameters, config.weight_decay), config) {}
 };

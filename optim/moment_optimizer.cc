@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <unordered_map>
 #include <unordered_set>
@@ -20,6 +21,9 @@ void check_parameters(const std::vector<NamedParameterGroup>& groups) {
   std::unordered_map<const void*, std::string> tensors;
   const torch::Tensor* first = nullptr;
   for (const NamedParameterGroup& group : groups) {
+    TORCH_CHECK_VALUE(group.places.empty() || group.places.size() == group.parameters.size(), "optimizer: a group of ",
+                      group.parameters.size(), " parameters has ", group.places.size(),
+                      " places, expected as many or none");
     for (const auto& [name, tensor] : group.parameters) {
       TORCH_CHECK_VALUE(tensor.defined(), "optimizer: parameter ", name, " is undefined");
       TORCH_CHECK_VALUE(names.insert(name).second, "optimizer: two parameters are named ", name);
@@ -102,11 +106,14 @@ MomentOptimizer::MomentOptimizer(const std::string& type, const std::vector<Name
       update_(rule_),
       ema_decay_(config.ema_decay) {
   const at::NoGradGuard no_grad;
+  size_t parameters = 0;
   for (const NamedParameterGroup& group : groups) {
     std::vector<ParameterState>& states = states_.emplace_back();
     for (const auto& [name, tensor] : group.parameters) {
       ParameterState& state = states.emplace_back();
       state.name = name;
+      state.place = group.places.empty() ? parameters : group.places[states.size() - 1];
+      ++parameters;
       state.param = tensor;
       if (is_low_precision(tensor)) state.master = tensor.detach().to(at::kFloat);
       const torch::Tensor& like = state.master.defined() ? state.master : tensor;
@@ -247,11 +254,13 @@ void MomentOptimizer::load_state_dict(const StateDict& state) {
 }
 
 std::optional<std::string> MomentOptimizer::first_non_finite_gradient() const {
+  std::multimap<size_t, const ParameterState*> in_order;
   for (const auto& states : states_) {
-    for (const ParameterState& state : states) {
-      const torch::Tensor& grad = state.param.grad();
-      if (grad.defined() && !grad.isfinite().all().item<bool>()) return state.name;
-    }
+    for (const ParameterState& state : states) in_order.emplace(state.place, &state);
+  }
+  for (const auto& [place, state] : in_order) {
+    const torch::Tensor& grad = state->param.grad();
+    if (grad.defined() && !grad.isfinite().all().item<bool>()) return state->name;
   }
   return std::nullopt;
 }

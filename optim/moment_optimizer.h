@@ -46,6 +46,7 @@ class MomentOptimizer : public BertOptimizer {
  private:
   struct ParameterState {
     std::string name;
+    size_t place = 0;      // NamedParameterGroup::places
     torch::Tensor param;   // the model's
     torch::Tensor master;  // fp32 where param is fp16 or bf16, else undefined
     torch::Tensor exp_avg, exp_avg_sq;

@@ -11,6 +11,10 @@
 #include "cuda_ext/state_dict.h"
 #include "optim/config.h"
 
+namespace torch::nn {
+class Module;
+}  // namespace torch::nn
+
 namespace bert {
 
 /// One parameter and the name under which its state is saved.
@@ -19,12 +23,18 @@ struct NamedParameter {
   torch::Tensor tensor;
 };
 
+/// The module's parameters under the names that they have in it, in its order; one that stands there several times (a
+/// tied weight) once, under its first name. A parameter without requires_grad is one of them.
+[[nodiscard]] std::vector<NamedParameter> named_parameters(const torch::nn::Module& module);
+
 /// Parameters that share their options; weight_decay takes the place of the configuration's, the rate is multiplied by
-/// lr_scale, in (0, 1].
+/// lr_scale, in (0, 1]. places: where each stood before it was grouped, the order in which messages name parameters;
+/// empty: that of the groups.
 struct NamedParameterGroup {
   std::vector<NamedParameter> parameters;
   double weight_decay = 0.0;
   double lr_scale = 1.0;
+  std::vector<size_t> places = {};
 };
 
 struct WeightAverage {
@@ -49,6 +59,16 @@ struct StepInputs {
 /// A parameter whose .grad is undefined is left out of the step and of the norm, as in PyTorch. A gradient of zeros is
 /// not the same: moments decay and weight decay applies. Where no parameter has one, the step does nothing: grad_norm()
 /// and found_inf() are 0.
+///
+/// Note [State of a bare list]
+/// An optimizer of a list of tensors without names saves their state under their places in it, "0", "1", and so on. A
+/// list in another order, of equal shapes, would take the state of others without a word: where state is saved, give
+/// named_parameters() of the module, through group_parameters() or make_optimizer().
+///
+/// Note [Gradients of low-precision weights]
+/// The .grad of an fp16 or bf16 parameter has its dtype, so micro-steps are added up in it, unless DataParallel (also
+/// of one process: DataParallel(nullptr, parameters)) has put an fp32 buffer in its place. The step converts either to
+/// fp32 and goes on from there.
 class BertOptimizer : public torch::optim::Optimizer {
  public:
   using torch::optim::Optimizer::Optimizer;
@@ -81,7 +101,8 @@ class BertOptimizer : public torch::optim::Optimizer {
   /// state_dict() as one dictionary under "state".
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
-  /// The first parameter with an inf or NaN in its gradient. Synchronises: for the message that ends a run.
+  /// The first parameter, in the order in which they were given to make_optimizer() or group_parameters(), with an inf
+  /// or NaN in its gradient. Synchronises: for the message that ends a run.
   [[nodiscard]] virtual std::optional<std::string> first_non_finite_gradient() const = 0;
 };
 

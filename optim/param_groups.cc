@@ -1,4 +1,5 @@
 #include <c10/util/Exception.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <charconv>
@@ -7,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "optim/optimizer.h"
@@ -41,6 +43,15 @@ int64_t depth_of(const std::string& name, int64_t layers) {
 
 }  // namespace
 
+std::vector<NamedParameter> named_parameters(const torch::nn::Module& module) {
+  std::vector<NamedParameter> result;
+  std::unordered_set<const at::TensorImpl*> seen;
+  for (const auto& item : module.named_parameters()) {
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second) result.push_back({item.key(), item.value()});
+  }
+  return result;
+}
+
 bool decays(const std::string& parameter_name, const std::vector<std::string>& no_decay) {
   return std::none_of(no_decay.begin(), no_decay.end(),
                       [&](const std::string& part) { return parameter_name.find(part) != std::string::npos; });
@@ -53,13 +64,15 @@ std::vector<NamedParameterGroup> group_parameters(const std::vector<NamedParamet
     if (const auto layer = layer_number(parameter.name)) layers = std::max(layers, layer->value + 1);
   }
   std::map<std::pair<bool, double>, NamedParameterGroup, std::greater<>> groups;  // decaying first, then by the rate
-  for (const NamedParameter& parameter : parameters) {
+  for (size_t place = 0; place < parameters.size(); ++place) {
+    const NamedParameter& parameter = parameters[place];
     const bool decaying = decays(parameter.name, config.no_decay);
     const double lr_scale = std::pow(config.layer_lr_decay, depth_of(parameter.name, layers));
     NamedParameterGroup& group = groups[{decaying, lr_scale}];
     group.weight_decay = decaying ? config.weight_decay : 0.0;
     group.lr_scale = lr_scale;
     group.parameters.push_back(parameter);
+    group.places.push_back(place);
   }
   std::vector<NamedParameterGroup> result;
   for (auto& [key, group] : groups) result.push_back(std::move(group));

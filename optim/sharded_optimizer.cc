@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <string>
 #include <torch/csrc/distributed/c10d/comm.hpp>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "cuda_ext/multi_tensor.h"
@@ -19,17 +17,19 @@ namespace {
 constexpr size_t kBroadcastBytes = 25 * 1024 * 1024;  // of one message
 
 /// A rank's part of the groups of all parameters, whose rates follow from all of them (layer_lr_decay).
-std::vector<NamedParameterGroup> owned_by(int rank, const std::vector<NamedParameter>& parameters,
-                                          const std::vector<int>& owners, std::vector<NamedParameterGroup> groups) {
-  std::unordered_set<std::string> owned;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    if (owners[i] == rank) owned.insert(parameters[i].name);
+std::vector<NamedParameterGroup> owned_by(int rank, const std::vector<int>& owners,
+                                          const std::vector<NamedParameterGroup>& groups) {
+  std::vector<NamedParameterGroup> result;
+  for (const NamedParameterGroup& group : groups) {
+    NamedParameterGroup part{.parameters = {}, .weight_decay = group.weight_decay, .lr_scale = group.lr_scale};
+    for (size_t i = 0; i < group.parameters.size(); ++i) {
+      if (owners[group.places[i]] != rank) continue;
+      part.parameters.push_back(group.parameters[i]);
+      part.places.push_back(group.places[i]);
+    }
+    if (!part.parameters.empty()) result.push_back(std::move(part));
   }
-  for (NamedParameterGroup& group : groups) {
-    std::erase_if(group.parameters, [&](const NamedParameter& parameter) { return !owned.contains(parameter.name); });
-  }
-  std::erase_if(groups, [](const NamedParameterGroup& group) { return group.parameters.empty(); });
-  return groups;
+  return result;
 }
 
 /// The parameters' shapes and dtypes without their memory.
@@ -59,18 +59,15 @@ class ShardedOptimizer : public BertOptimizer {
         owners_(owners),
         own_(std::move(own)),
         layout_(make_optimizer(config, without_memory(parameters))) {
-    std::vector<int64_t> places;
-    const std::vector<NamedParameterGroup> groups = group_parameters(parameters, config);
-    std::unordered_map<std::string, int> owner_of;
-    for (size_t i = 0; i < parameters.size(); ++i) owner_of[parameters[i].name] = owners[i];
-    int64_t place = 0;
-    for (const NamedParameterGroup& parameter_group : groups) {
-      for (const NamedParameter& parameter : parameter_group.parameters) {
-        if (owner_of[parameter.name] == rank()) {
-          own_parameters_.push_back(parameter.tensor);
-          places.push_back(place);
+    std::vector<int64_t> figures;
+    int64_t figure = 0;
+    for (const NamedParameterGroup& parameter_group : group_parameters(parameters, config)) {
+      for (const size_t place : parameter_group.places) {
+        if (owners[place] == rank()) {
+          own_parameters_.push_back(parameters[place].tensor);
+          figures.push_back(figure);
         }
-        ++place;
+        ++figure;
       }
     }
     tensors_of_.resize(static_cast<size_t>(group_->getSize()));
@@ -78,8 +75,8 @@ class ShardedOptimizer : public BertOptimizer {
       tensors_of_[static_cast<size_t>(owners[i])].push_back(parameters[i].tensor.detach());
     }
     const auto options = at::TensorOptions().device(parameters.front().tensor.device());
-    places_ = at::tensor(places, at::kLong).to(options.device());
-    figures_ = at::zeros({place + 1}, options.dtype(at::kDouble));
+    own_figures_ = at::tensor(figures, at::kLong).to(options.device());
+    figures_ = at::zeros({figure + 1}, options.dtype(at::kDouble));
     grad_norm_ = at::zeros({}, options.dtype(at::kFloat));
   }
 
@@ -169,7 +166,7 @@ class ShardedOptimizer : public BertOptimizer {
       gradients.push_back(parameter.grad());
     }
     figures_.zero_();
-    figures_.index_copy_(0, places_, norms_.norms(gradients));
+    figures_.index_copy_(0, own_figures_, norms_.norms(gradients));
     if (found_inf.defined()) figures_.select(0, figures_.numel() - 1).copy_(found_inf);
     std::vector<at::Tensor> tensors{figures_};
     group_->allreduce(tensors)->wait();
@@ -207,7 +204,7 @@ class ShardedOptimizer : public BertOptimizer {
   std::vector<std::vector<at::Tensor>> tensors_of_;  // by owner
   std::vector<at::Tensor> own_parameters_;           // in the order of the whole optimizer
   ops::MultiTensor norms_;                           // of their gradients
-  at::Tensor places_;                                // int64: theirs in figures_
+  at::Tensor own_figures_;                           // int64: where theirs are in figures_
   at::Tensor figures_;                               // fp64: norms of all gradients, then the sum of found_inf
   at::Tensor grad_norm_;
 };
@@ -237,8 +234,8 @@ std::unique_ptr<BertOptimizer> make_sharded_optimizer(c10::intrusive_ptr<c10d::P
   for (size_t rank = 0; rank < owned.size(); ++rank) {
     TORCH_CHECK_VALUE(owned[rank] > 0, "sharded optimizer: rank ", rank, " owns no parameter; see assign_owners()");
   }
-  auto own = make_grouped_optimizer(without_global_clipping(config), owned_by(group->getRank(), parameters, owners,
-                                                                              group_parameters(parameters, config)));
+  auto own = make_grouped_optimizer(without_global_clipping(config),
+                                    owned_by(group->getRank(), owners, group_parameters(parameters, config)));
   return std::make_unique<ShardedOptimizer>(std::move(group), config, parameters, owners, std::move(own));
 }
 

@@ -2,6 +2,10 @@
 #include "optim/optimizer.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 
@@ -144,6 +148,130 @@ TEST_CASE("Lamb's first three steps equal the published numbers", "[unit][optim]
     }
     const Tensor with_ratio = at::tensor({0.098038612F, -0.098412413F});  // the bias, whose decay is 0
     CHECK((mismatch(parameters[1].tensor, with_ratio, kClose) == "") == use_nvlamb);
+  }
+}
+
+namespace {
+
+/// LAMB operation by operation as the reference's kernels do it, or AdamW; decay 0.01. In fp64 this is the definition,
+/// in fp32 the reference's own rounding.
+class Definition {
+ public:
+  Definition(std::string type, const std::vector<NamedParameter>& parameters, at::ScalarType dtype)
+      : type_(std::move(type)) {
+    for (const auto& [name, tensor] : parameters) {
+      params.push_back(tensor.detach().to(dtype, /*non_blocking=*/false, /*copy=*/true).requires_grad_());
+      exp_avg.push_back(at::zeros_like(params.back()));
+      exp_avg_sq.push_back(at::zeros_like(params.back()));
+      decay_.push_back(decays(name) ? 0.01 : 0.0);
+    }
+  }
+
+  /// One step with the gradients, which are `scale` times the loss's. kept: what the update is rounded to.
+  void step(const std::vector<Tensor>& grads, double lr, double scale = 1.0, at::ScalarType kept = at::kDouble) {
+    const at::NoGradGuard no_grad;
+    ++steps_;
+    std::vector<Tensor> norms;
+    for (const Tensor& grad : grads) norms.push_back(grad.norm());
+    const auto norm = at::stack(norms).norm().item<double>();
+    const double clip =
+        type_ == "lamb" ? std::max(1.0, norm / scale) : 1.0 / std::min(1.0, 1.0 / (norm / scale + 1e-6));
+    const bool single = params.front().scalar_type() == at::kFloat;
+    const double beta1 = rounded(0.9, single), beta2 = rounded(0.999, single);
+    const double correction1 = rounded(1.0 - rounded(std::pow(beta1, steps_), single), single),
+                 correction2 = rounded(1.0 - rounded(std::pow(beta2, steps_), single), single);
+    for (size_t i = 0; i < params.size(); ++i) {
+      const Tensor g = grads[i] * rounded(1.0 / scale, single) / rounded(clip, single);
+      exp_avg[i].copy_(exp_avg[i] * beta1 + g * rounded(1.0 - beta1, single));
+      exp_avg_sq[i].copy_(exp_avg_sq[i] * beta2 + g * g * rounded(1.0 - beta2, single));
+      Tensor update = exp_avg[i] / correction1 / ((exp_avg_sq[i] / correction2).sqrt() + 1e-6) + params[i] * decay_[i];
+      if (kept == at::kHalf) update = update.to(kept).to(params[i].scalar_type());
+      const bool has_ratio = type_ == "lamb" && decay_[i] != 0.0;
+      params[i].sub_(update *
+                     (has_ratio ? params[i].norm() * lr / update.norm() : at::full_like(params[i].norm(), lr)));
+    }
+  }
+
+  std::vector<Tensor> params, exp_avg, exp_avg_sq;
+
+ private:
+  static double rounded(double x, bool single) { return single ? static_cast<double>(static_cast<float>(x)) : x; }
+
+  std::string type_;
+  std::vector<double> decay_;
+  int steps_ = 0;
+};
+
+double distance(const Tensor& got, const Tensor& want) {
+  return ((got.to(at::kDouble) - want.to(at::kDouble)).norm() / want.to(at::kDouble).norm()).item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("Lamb stays beside the reference's order of operations in fp32", "[unit][optim]") {
+  // Note [LAMB's order of operations]
+  constexpr double kScale = 3000.0, kRate = 6e-3;
+  at::manual_seed(7);
+  const std::vector<NamedParameter> parameters{{"a.weight", (at::randn({257, 65}) * 0.02).requires_grad_()},
+                                               {"b.weight", at::randn({64, 33}).requires_grad_()},
+                                               {"b.bias", (at::randn({129}) * 0.1).requires_grad_()}};
+  const auto optimizer = make_optimizer({}, parameters);
+  Definition reference("lamb", parameters, at::kFloat), halved("lamb", parameters, at::kFloat);
+  const Tensor start = parameters[0].tensor.detach().clone();
+  for (int step = 1; step <= 100; ++step) {
+    std::vector<Tensor> grads;
+    for (const auto& [name, tensor] : parameters) {
+      grads.push_back(at::randn_like(tensor) * (step % 3 == 0 ? 1e-3 : 1.0) * kScale);  // clipped or not
+      tensor.mutable_grad() = grads.back();
+    }
+    optimizer->apply({.lr = scalar(kRate), .inv_scale = scalar(1.0 / kScale), .found_inf = {}});
+    reference.step(grads, kRate, kScale);
+    halved.step(grads, kRate, kScale, at::kHalf);
+    if (step != 1 && step != 10 && step != 100) continue;
+    CAPTURE(step);
+    const StateDict state = optimizer->state_dict();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const std::string& name = parameters[i].name;
+      CAPTURE(name);
+      CHECK(distance(parameters[i].tensor, reference.params[i]) <= 1e-6);
+      CHECK(distance(state["exp_avg." + name], reference.exp_avg[i]) <= 1e-6);
+      CHECK(distance(state["exp_avg_sq." + name], reference.exp_avg_sq[i]) <= 2e-5);
+    }
+    const Tensor way = reference.params[0] - start;
+    CHECK(distance(parameters[0].tensor - start, way) <= 2e-6);
+    CHECK(distance(halved.params[0] - start, way) > 2e-5);  // the twin: another rounding is another way
+  }
+}
+
+TEST_CASE("A weight used twice gets the gradient of both uses, and one update", "[unit][optim]") {
+  // An embedding whose table is the decoder of a classifier, as in BERT.
+  const Tensor ids = at::tensor({3, 1, 4, 1, 5, 9, 2, 6}, at::kLong),
+               labels = at::tensor({1, 4, 1, 5, 9, 2, 6, 5}, at::kLong);
+  const auto loss = [&](const Tensor& table, const Tensor& dense, bool both) {
+    const Tensor hidden = at::tanh(at::matmul(at::embedding(both ? table : table.detach(), ids), dense));
+    return at::cross_entropy_loss(at::matmul(hidden, table.t()), labels);
+  };
+  for (const char* type : {"lamb", "adamw"}) {
+    at::manual_seed(3);
+    const std::vector<NamedParameter> parameters{{"tied.weight", (at::randn({11, 6}) * 0.5).requires_grad_()},
+                                                 {"dense.weight", (at::randn({6, 6}) * 0.5).requires_grad_()}};
+    const auto optimizer = make_optimizer({.type = type, .lr = 1e-2}, parameters);
+    Definition definition(type, parameters, at::kDouble), one_use(type, parameters, at::kDouble);
+    for (int step = 0; step < 8; ++step) {
+      optimizer->zero_grad();
+      loss(parameters[0].tensor, parameters[1].tensor, true).backward();
+      optimizer->step();
+      for (Definition* twin : {&definition, &one_use}) {
+        const auto grads = torch::autograd::grad({loss(twin->params[0], twin->params[1], twin == &definition)},
+                                                 {twin->params[0], twin->params[1]});
+        twin->step(grads, 1e-2);
+      }
+    }
+    CAPTURE(type);
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      CHECK(distance(parameters[i].tensor, definition.params[i]) <= 1e-6);
+      CHECK(distance(parameters[i].tensor, one_use.params[i]) > 1e-3);
+    }
   }
 }
 
@@ -339,12 +467,49 @@ TEST_CASE("Layers share a line of the report, and layer_lr_decay gives each its 
   }
 }
 
+TEST_CASE("Of several gradients that are not finite the first in the order given is named", "[unit][optim]") {
+  const auto parameter = [] { return at::ones({2}).requires_grad_(); };
+  const std::vector<NamedParameter> parameters{{"embeddings.LayerNorm.weight", parameter()},
+                                               {"layer.0.weight", parameter()},
+                                               {"layer.0.bias", parameter()},
+                                               {"layer.1.weight", parameter()}};
+  for (const double layer_lr_decay : {1.0, 0.5}) {  // groups: decaying first; the upper layers first
+    const OptimizerConfig config{.layer_lr_decay = layer_lr_decay};
+    const auto optimizer = make_optimizer(config, parameters);
+    for (size_t first = 0; first < parameters.size(); ++first) {
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        parameters[i].tensor.mutable_grad() = at::full({2}, i < first ? 1.0F : INFINITY);
+      }
+      CHECK(optimizer->first_non_finite_gradient() == parameters[first].name);
+    }
+  }
+  // By hand, in the groups' order.
+  const Lamb lamb({{.parameters = {parameters[3], parameters[2]}}, {.parameters = {parameters[1]}}}, {});
+  CHECK(lamb.first_non_finite_gradient() == "layer.1.weight");
+  CHECK_THROWS_WITH(Lamb({{.parameters = parameters, .places = {0, 1}}}, {}),
+                    testing::Contains("a group of 4 parameters has 2 places, expected as many or none"));
+}
+
+TEST_CASE("A module's parameters have its names, and a tied one is there once", "[unit][optim]") {
+  torch::nn::Sequential net(torch::nn::Linear(3, 3), torch::nn::Tanh(), torch::nn::Linear(3, 3));
+  net->register_parameter("tied", net[0]->as<torch::nn::LinearImpl>()->weight);
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : named_parameters(*net)) {
+    names.push_back(name);
+    CHECK(tensor.is_same(net->named_parameters()[name]));
+  }
+  CHECK(names == std::vector<std::string>{"tied", "0.bias", "2.weight", "2.bias"});
+  CHECK_NOTHROW(make_optimizer({}, named_parameters(*net)));
+}
+
 TEST_CASE("Parameters that would be updated wrongly are refused", "[unit][optim]") {
   const auto parameters = small_parameters();
   CHECK_THROWS_WITH(make_optimizer({}, {parameters[0], {"tied.weight", parameters[0].tensor}}),
                     testing::Contains("a.weight and tied.weight are one tensor"));
   CHECK_THROWS_WITH(make_optimizer({}, {parameters[0], {"view", parameters[0].tensor.detach().requires_grad_()}}),
                     testing::Contains("a.weight and view are one tensor"));
+  CHECK_THROWS_WITH(Lamb({parameters[0].tensor, parameters[1].tensor, parameters[0].tensor}),
+                    testing::Contains("0 and 2 are one tensor and would be updated twice. Give a tied weight once."));
   CHECK_THROWS_WITH(make_optimizer({}, {parameters[0], {"a.weight", parameters[1].tensor}}),
                     testing::Contains("two parameters are named a.weight"));
   CHECK_THROWS_WITH(make_optimizer({}, {{"x", parameters[0].tensor * 2}}), testing::Contains("only leaves"));
@@ -368,20 +533,16 @@ TEST_CASE("A rate out of range that was set later is refused by the step", "[uni
 
 TEST_CASE("Hyper-parameters out of range are refused with value and range", "[unit][optim]") {
   const auto parameters = small_parameters();
-  const double nan = std::numeric_limits<double>::quiet_NaN();
   const auto refused = [&](const OptimizerConfig& config, const char* message) {
     CHECK_THROWS_WITH(make_optimizer(config, parameters), testing::Contains(message));
   };
   refused({.lr = -1e-3}, "optimizer.lr is -0.001, expected 0 to 10");
-  refused({.lr = nan}, "optimizer.lr is nan");
   refused({.beta1 = 1.0}, "optimizer.beta1 is 1,");
   refused({.beta2 = -0.1}, "optimizer.beta2");
   refused({.eps = 0.0}, "optimizer.eps is 0,");
   refused({.weight_decay = -0.01}, "optimizer.weight_decay");
-  refused({.max_grad_norm = nan}, "optimizer.max_grad_norm is nan");
   refused({.type = "sgd"}, "optimizer.type is \"sgd\", expected one of: lamb, adamw, adam, bert_adam");
   refused({.min_trust_ratio = -1.0}, "optimizer.min_trust_ratio is -1,");
-  refused({.max_trust_ratio = nan}, "optimizer.max_trust_ratio is nan");
   refused({.min_trust_ratio = 2.0, .max_trust_ratio = 1.0},
           "optimizer.min_trust_ratio is 2, expected at most max_trust_ratio 1");
   refused(
@@ -393,6 +554,10 @@ TEST_CASE("Hyper-parameters out of range are refused with value and range", "[un
   refused({.layer_lr_decay = 0.0}, "optimizer.layer_lr_decay is 0, expected 0.001 to 1");
   refused({.layer_lr_decay = 1.1}, "optimizer.layer_lr_decay is 1.1, expected 0.001 to 1");
   CHECK_THROWS_WITH(Lamb({{.parameters = parameters, .lr_scale = 0.0}}, {}), testing::Contains("lr_scale is 0"));
+  const int fields = with_each_nan(OptimizerConfig(), [&](const std::string& name, const OptimizerConfig& config) {
+    refused(config, ("optimizer." + name + " is nan, expected ").c_str());
+  });
+  CHECK(fields == 10);
 }
 
 TEST_CASE("Averaged weights are the mean at first, then a moving average, and leave out skipped steps",

@@ -44,7 +44,7 @@ struct Setting {
   OptimizerConfig config;
   at::ScalarType dtype = at::kFloat;
   int steps = 4;
-  int inf_step = -1;      // rank 1's gradient of layer.0.dense.weight is inf there
+  int inf_step = -1;      // rank 1's gradients of layer.0.dense.bias and of what follows are inf there
   double scale = 1024.0;  // of the loss
 };
 
@@ -71,7 +71,9 @@ void take_steps(const Setting& setting, int first, int steps, const std::vector<
       value = (value * 4096.0).round() / 4096.0 * static_cast<double>(parallel.rank() + 1);
       grad.copy_(value * setting.scale);
     }
-    if (step == setting.inf_step && parallel.rank() == 1) parameters[1].tensor.grad().select(0, 0).fill_(INFINITY);
+    if (step == setting.inf_step && parallel.rank() == 1) {
+      for (size_t i = 2; i < parameters.size(); ++i) parameters[i].tensor.grad().select(0, 0).fill_(INFINITY);
+    }
     parallel.finish();
     optimizer.apply({.lr = at::scalar_tensor(2e-3F),
                      .inv_scale = at::scalar_tensor(static_cast<float>(1.0 / setting.scale)),
@@ -162,6 +164,7 @@ TEST_CASE("Sharded optimizer state gives the bits of whole state", "[optim][dist
       CHECK(outcome.grad_norm == whole[0].grad_norm);
       CHECK(outcome.applied_steps == setting.steps - (setting.inf_step >= 0 ? 1 : 0));
       CHECK(outcome.non_finite == whole[0].non_finite);
+      CHECK(outcome.non_finite.value_or("") == (setting.inf_step >= 0 ? "layer.0.dense.bias" : ""));
     }
     CHECK(same(sharded[0].state, whole[0].state));
     CHECK(sharded[1].state.is_empty());

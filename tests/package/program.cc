@@ -8,7 +8,8 @@
 int main() {
   torch::manual_seed(1);
   torch::nn::Sequential net(torch::nn::Linear(1, 64), torch::nn::Tanh(), torch::nn::Linear(64, 1));
-  bert::Lamb optimizer(net->parameters(), {.lr = 0.02, .weight_decay = 0.0, .use_nvlamb = true});
+  const bert::OptimizerConfig config{.lr = 0.02, .weight_decay = 0.0, .use_nvlamb = true};
+  bert::Lamb optimizer(bert::group_parameters(bert::named_parameters(*net), config), config);
   bert::GradScaler scaler({.init_scale = 1048576.0, .growth_interval = 50}, torch::kCPU);
   double first = 0, last = 0;
   for (int step = 0; step < 300; ++step) {
