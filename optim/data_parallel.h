@@ -37,7 +37,8 @@ struct DataParallelOptions {
 /// into it, in fp32 also where the weights are fp16 or bf16. Gradients are zeroed in place and never set to none, so a
 /// parameter that took no part in the loss has a gradient of zeros: its moments decay and weight decay applies. The
 /// reduction is a sum over ranks, divided by their number unless told otherwise; division by accumulation steps belongs
-/// to the loss.
+/// to the loss. Without ranks, DataParallel(nullptr, parameters) is what gives fp16 and bf16 weights fp32 gradients.
+/// What meets within one backward, the uses of a tied weight, autograd has added up in the weights' dtype before.
 ///
 /// Note [Order of the buckets]
 /// Parameters lie in the buffer last first, as backward finishes them, and the buffer is cut into buckets. A bucket is
