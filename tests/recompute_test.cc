@@ -40,7 +40,7 @@ PackedBatch batch_of(const std::vector<int64_t>& lengths, int64_t first_sample) 
 }  // namespace
 
 TEST_CASE("Recomputed layers give the same bits in every precision, with dropout and accumulation", "[unit][model]") {
-  for (const std::string precision : {"fp32", "bf16", "fp16", "bf16-weights"}) {
+  for (const std::string precision : {"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"}) {
     CAPTURE(precision);
     TrainingStep kept(tiny(precision, false), c10::kCPU, nullptr),
         recomputed(tiny(precision, true), c10::kCPU, nullptr);

@@ -132,7 +132,7 @@ const std::vector<std::string_view> kReplaced = {"aten::layer_norm",
 }  // namespace
 
 TEST_CASE("A step reads nothing back from its device", "[unit][training_step]") {
-  for (const std::string precision : {"fp32", "bf16", "fp16", "bf16-weights"}) {
+  for (const std::string precision : {"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"}) {
     for (const std::string optimizer : {"lamb", "adamw"}) {
       CAPTURE(precision, optimizer);
       TrainingStep step(tiny(precision, optimizer, "masked_tokens"), c10::kCPU, nullptr);
