@@ -13,10 +13,13 @@
 #include <benchmark/benchmark.h>
 #include <torch/optim/adamw.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda_ext/multi_tensor.h"
@@ -108,34 +111,46 @@ void aten_step(UpdateRule rule, const Parameters& p) {
   }
 }
 
+/// body(tensor, begin, end) for every chunk of the tensors, which threads take one after another as the step's do.
+template <class Body>
+void for_each_chunk(const std::vector<Tensor>& tensors, const Body& body) {
+  constexpr int64_t kElements = 32768;
+  std::vector<std::pair<size_t, int64_t>> chunks;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    for (int64_t begin = 0; begin < tensors[i].numel(); begin += kElements) chunks.emplace_back(i, begin);
+  }
+  std::atomic<size_t> next{0};
+  at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t, int64_t) {
+    for (size_t c = next++; c < chunks.size(); c = next++) {
+      const auto [i, begin] = chunks[c];
+      body(i, begin, std::min(begin + kElements, tensors[i].numel()));
+    }
+  });
+}
+
 /// What AdamW's step with its norm must move, and next to no arithmetic: the gradients are read, then read again beside
 /// parameters and moments, which are read and written in place.
 void stream(const Parameters& p) {
   typedef float Floats __attribute__((vector_size(16), aligned(4), may_alias));
-  constexpr int64_t kLane = 4, kLanes = 4, kGrain = 32768;
-  for (const Tensor& grad : p.grads) {
-    at::parallel_for(0, grad.numel() / (kLane * kLanes), kGrain, [&](int64_t begin, int64_t end) {
-      const auto* g = reinterpret_cast<const Floats*>(grad.const_data_ptr<float>());
-      Floats sums[kLanes] = {};
-      for (int64_t i = begin * kLanes; i < end * kLanes; i += kLanes) {
-        for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += g[i + lane];
-      }
-      benchmark::DoNotOptimize(sums);
-    });
-  }
-  for (size_t i = 0; i < p.params.size(); ++i) {
-    at::parallel_for(0, p.params[i].numel(), kGrain, [&](int64_t begin, int64_t end) {
-      const float* __restrict g = p.grads[i].const_data_ptr<float>();
-      float* __restrict param = p.params[i].mutable_data_ptr<float>();
-      float* __restrict m = p.exp_avg[i].mutable_data_ptr<float>();
-      float* __restrict v = p.exp_avg_sq[i].mutable_data_ptr<float>();
-      for (int64_t at = begin; at < end; ++at) {
-        m[at] = 0.5F * (m[at] + g[at]);
-        v[at] = 0.5F * (v[at] + g[at]);
-        param[at] -= 1e-9F * g[at];
-      }
-    });
-  }
+  for_each_chunk(p.grads, [&](size_t i, int64_t begin, int64_t end) {
+    const auto* const grad = p.grads[i].const_data_ptr<float>();
+    Floats sums[4] = {};
+    for (int64_t at = begin; at + 16 <= end; at += 16) {
+      for (int64_t lane = 0; lane < 4; ++lane) sums[lane] += reinterpret_cast<const Floats*>(grad + at)[lane];
+    }
+    benchmark::DoNotOptimize(sums);
+  });
+  for_each_chunk(p.grads, [&](size_t i, int64_t begin, int64_t end) {
+    const float* __restrict g = p.grads[i].const_data_ptr<float>();
+    float* __restrict param = p.params[i].mutable_data_ptr<float>();
+    float* __restrict m = p.exp_avg[i].mutable_data_ptr<float>();
+    float* __restrict v = p.exp_avg_sq[i].mutable_data_ptr<float>();
+    for (int64_t at = begin; at < end; ++at) {
+      m[at] = 0.5F * (m[at] + g[at]);
+      v[at] = 0.5F * (v[at] + g[at]);
+      param[at] -= 1e-9F * g[at];
+    }
+  });
 }
 
 void add(const std::string& name, double bytes, const std::function<std::function<void()>(const Parameters&)>& make) {
