@@ -4,13 +4,10 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +16,7 @@
 #include "cuda_ext/cpu_simd.h"
 #include "cuda_ext/padded_linear.h"
 #include "tests/allocations.h"
+#include "tests/op_calls.h"
 #include "tests/ops_testing.h"
 
 namespace bert {
@@ -255,19 +253,6 @@ TEST_CASE("linear and qkv_linear equal x W^T + b", "[unit]") {
             {randn({3, 4}, 1), randn({2, 4}, 2), randn({2}, 3)});
 }
 
-/// The operators of others that body calls.
-std::set<std::string> calls_of(const std::function<void()>& body) {
-  static std::set<std::string> names;
-  names.clear();
-  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& call) {
-                                                   names.insert(call.name());
-                                                   return std::unique_ptr<at::ObserverContext>();
-                                                 }).scopes({at::RecordScope::FUNCTION}));
-  body();
-  at::removeCallback(handle);
-  return names;
-}
-
 TEST_CASE("linear goes to the library that Note [GEMM backends of the CPU] names", "[unit]") {
   if (!at::hasMKLDNN()) BERT_SKIP("LibTorch without oneDNN");
   for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
@@ -277,14 +262,13 @@ TEST_CASE("linear goes to the library that Note [GEMM backends of the CPU] names
                    weight = randn({128, 128}, 2).to(type).requires_grad_(true),
                    bias = randn({128}, 3).to(type).requires_grad_(true);
       Tensor y;
-      const auto forward = calls_of([&] { y = ops::linear(x, weight, bias); });
-      const auto backward = calls_of([&] { y.backward(at::ones_like(y)); });
+      const auto forward = testing::calls_of([&] { y = ops::linear(x, weight, bias); });
+      const auto backward = testing::calls_of([&] { y.backward(at::ones_like(y)); });
       const bool large = tokens == 16;
-      const bool fused =
-          large && (type == at::kFloat || (type == at::kBFloat16 && cpu_capability() >= CpuCapability::kAvx512));
-      CHECK(forward.count("mkldnn::_linear_pointwise") == (fused ? 1 : 0));
-      CHECK(forward.count("aten::linear") == (fused ? 0 : 1));
-      CHECK(backward.count("aten::mm") == (large && type == at::kFloat ? 0 : 1));
+      const bool in_fp32 = type != at::kBFloat16 || cpu_capability() < CpuCapability::kAvx512;
+      CHECK(forward.count("mkldnn::_linear_pointwise") == (large ? 1 : 0));
+      CHECK(forward.count("aten::linear") == (large ? 0 : 1));
+      CHECK(backward.count("aten::mm") == (large && in_fp32 ? 0 : 1));
     }
   }
 }
