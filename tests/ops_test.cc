@@ -229,6 +229,8 @@ TEST_CASE("linear and qkv_linear equal x W^T + b", "[unit]") {
     return at::mm(in[0], at::cat({in[1], in[2], in[3]}).t()) + at::cat({in[4], in[5], in[6]});
   };
   for (const auto type : kTypes) {
+    compare(linear, plain, {randn({600, 128}, 1), randn({1024, 128}, 2), randn({1024}, 3)}, type,
+            32.0);  // sums of up to 1,024 products; large enough for oneDNN
     for (const int64_t tokens : {0, 1, 5, 64}) {
       for (const int64_t in_features : {1, 70, 128}) {
         for (const int64_t out_features : {1, 2, 96}) {
@@ -256,15 +258,15 @@ TEST_CASE("linear and qkv_linear equal x W^T + b", "[unit]") {
 TEST_CASE("linear goes to the library that Note [GEMM backends of the CPU] names", "[unit]") {
   if (!at::hasMKLDNN()) BERT_SKIP("LibTorch without oneDNN");
   for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    for (const int64_t tokens : {15, 16}) {  // 2^18 multiplications from 16 on
+    for (const int64_t tokens : {66, 67}) {  // 70 million multiplications from 67 on
       INFO(type << " " << tokens);
-      const Tensor x = randn({tokens, 128}, 1).to(type).requires_grad_(true),
-                   weight = randn({128, 128}, 2).to(type).requires_grad_(true),
-                   bias = randn({128}, 3).to(type).requires_grad_(true);
+      const Tensor x = randn({tokens, 1024}, 1).to(type).requires_grad_(true),
+                   weight = randn({1024, 1024}, 2).to(type).requires_grad_(true),
+                   bias = randn({1024}, 3).to(type).requires_grad_(true);
       Tensor y;
       const auto forward = testing::calls_of([&] { y = ops::linear(x, weight, bias); });
       const auto backward = testing::calls_of([&] { y.backward(at::ones_like(y)); });
-      const bool large = tokens == 16;
+      const bool large = tokens == 67;
       const bool in_fp32 = type != at::kBFloat16 || cpu_capability() < CpuCapability::kAvx512;
       CHECK(forward.count("mkldnn::_linear_pointwise") == (large ? 1 : 0));
       CHECK(forward.count("aten::linear") == (large ? 0 : 1));
