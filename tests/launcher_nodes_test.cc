@@ -365,9 +365,10 @@ TEST_CASE("on a network a job without a token is refused, with the way to make o
 
 TEST_CASE("a port that is taken is named with its owner", "[unit]") {
   const Place place;
-  const Descriptor taken = listen_on({"127.0.0.1", std::stoll(place.port)});
-  Launcher launcher(node(place, 0, {"--nnodes", "2"}, "exit 0"));
+  Descriptor taken = listen_on({"127.0.0.1", std::stoll(place.port)});
+  Launcher launcher(node(place, 0, {"--nnodes", "2"}, "exit 0"), [&] { taken.reset(); });  // only this process holds it
   CHECK(launcher.wait() == kIo);
+  CAPTURE(launcher.err());
   CHECK(launcher.err().find("by pid " + std::to_string(getpid())) != std::string::npos);
   CHECK(launcher.err().find("its own --node-rank, or all of them --rdzv-backend c10d") != std::string::npos);
 }

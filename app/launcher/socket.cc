@@ -275,8 +275,10 @@ std::string owner_of_port(int64_t port) {
   for (const auto& process : std::filesystem::directory_iterator("/proc", ignored)) {
     const std::string pid = process.path().filename();
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    for (const auto& file : std::filesystem::directory_iterator(process.path() / "fd", ignored)) {
-      if (std::filesystem::read_symlink(file.path(), ignored) != wanted) continue;
+    // Not a loop over the range: its ++ throws where the process ends meanwhile.
+    std::filesystem::directory_iterator file(process.path() / "fd", ignored);
+    for (; file != std::filesystem::directory_iterator(); file.increment(ignored)) {
+      if (std::filesystem::read_symlink(file->path(), ignored) != wanted) continue;
       std::ifstream comm(process.path() / "comm");
       std::string name;
       std::getline(comm, name);
