@@ -12,6 +12,9 @@
 
 namespace bert {
 
+/// How much later than a timeout of its own a wait is given up: that one comes first, with what it knows.
+inline constexpr std::chrono::milliseconds kAfterOwnTimeout{1000};
+
 /// The result of `work`, or what it throws. It runs in a thread of its own, which is left alone after `timeout` (then
 /// there is no result) or when `look`, which is called now and then meanwhile, throws: it must own what it uses.
 template <class Result>

@@ -32,7 +32,6 @@ constexpr milliseconds kExaminedBeat{150};
 constexpr milliseconds kLinger{150};    // rank 0 may hold the store: the others read its verdict before it ends
 constexpr milliseconds kPatience{900};  // explain() gives up on the store then
 constexpr milliseconds kPoll{20};       // between two looks for a key
-constexpr milliseconds kLater{1000};    // after a timeout of a wait in the store, which comes first with what it knows
 constexpr size_t kMostPlaces = 8;       // ranks that a message describes
 
 std::string key_of(const std::string& kind, int rank) { return kind + "/" + std::to_string(rank); }
@@ -403,7 +402,7 @@ void CollectiveMonitor::begin_together(const std::string& what) {
     const std::lock_guard lock(state_->mutex);
     own = state_->own;
   }
-  const auto compared = answer_within<bool>(state_->timeout + kLater, [state = state_, own] {
+  const auto compared = answer_within<bool>(state_->timeout + kAfterOwnTimeout, [state = state_, own] {
     state->compare(own);
     return true;
   });

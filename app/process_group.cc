@@ -146,8 +146,6 @@ std::optional<Result> wait_for(std::function<Result()> work, milliseconds timeou
   return answer_within<Result>(timeout, std::move(work), stop_if_asked);
 }
 
-constexpr milliseconds kLater(1000);  // after a timeout of its own, which comes first with what it knows
-
 /// join_through_store() that ends by a signal, and with c10::Error where the holder of the store is stopped: its answers
 /// then never come.
 void meet(const c10::intrusive_ptr<c10d::Store>& store, const Meeting& meeting) {
@@ -156,7 +154,7 @@ void meet(const c10::intrusive_ptr<c10d::Store>& store, const Meeting& meeting) 
         join_through_store(*store, meeting);
         return true;
       },
-      meeting.timeout + kLater);
+      meeting.timeout + kAfterOwnTimeout);
   TORCH_CHECK(met, "no answer");
 }
 
@@ -210,7 +208,8 @@ c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int siz
                                                        : "and listens on all interfaces");
   }
   auto store = wait_for<c10::intrusive_ptr<c10d::Store>>(
-      [host = place.host, options] { return c10::make_intrusive<c10d::TCPStore>(host, options); }, timeout + kLater);
+      [host = place.host, options] { return c10::make_intrusive<c10d::TCPStore>(host, options); },
+      timeout + kAfterOwnTimeout);
   TORCH_CHECK(store, "no answer");
   return *store;
 }
@@ -300,7 +299,7 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
           }
           return result;
         },
-        kLater);
+        kAfterOwnTimeout);
     others = unconnected.value_or(others);
   } catch (const c10::Error& error) {
     throw PeerError(

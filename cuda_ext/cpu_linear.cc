@@ -53,18 +53,20 @@ Tensor linear_pointwise(const Tensor& x, const Tensor& weight, const OptionalTen
   return op.call(x, weight, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
 }
 
+Tensor product_and_bias(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
+  if (x.scalar_type() == at::kDouble || !one_dnn(x.size(0), weight.size(0), x.size(1)))
+    return at::linear(x, weight, bias);
+  return linear_pointwise(x, weight, bias);
+}
+
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
   composite::check_linear(x, weight, bias);
-  if (widened(x)) {
-    return cpu::linear(x.to(at::kFloat), weight.to(at::kFloat),
-                       bias ? OptionalTensor(bias->to(at::kFloat)) : std::nullopt)
-        .to(x.scalar_type());
-  }
-  if (x.scalar_type() == at::kDouble || !one_dnn(x.size(0), weight.size(0), x.size(1)))
-    return composite::linear(x, weight, bias);
-  return linear_pointwise(x, weight, bias);
+  if (!widened(x)) return product_and_bias(x, weight, bias);
+  return product_and_bias(x.to(at::kFloat), weight.to(at::kFloat),
+                          bias ? OptionalTensor(bias->to(at::kFloat)) : std::nullopt)
+      .to(x.scalar_type());
 }
 
 std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
