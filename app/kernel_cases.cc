@@ -341,16 +341,16 @@ KernelCost bytes_per_parameter(const KernelShape& s, double bytes) {
 
 bool low_precision(const KernelShape& s) { return s.dtype != at::kFloat; }
 
-Tensors gradients(const KernelShape& s) {
+Tensors gradients(const KernelShape& s, at::ScalarType dtype) {
   Tensors result;
-  for (const auto& shape : parameter_shapes(s)) result.push_back(at::randn(shape, at::device(s.device)));
+  for (const auto& shape : parameter_shapes(s)) result.push_back(at::randn(shape, at::device(s.device)).to(dtype));
   return result;
 }
 
 /// All parameters (fp32), all gradients (fp32), all of exp_avg, of exp_avg_sq, and in a low precision the copies, which
 /// are the weights then.
 Tensors optimizer_inputs(const KernelShape& s) {
-  const Tensors params = gradients(s), grads = gradients(s);
+  const Tensors params = gradients(s, at::kFloat), grads = gradients(s, at::kFloat);
   Tensors all = params;
   all.insert(all.end(), grads.begin(), grads.end());
   for (int moment = 0; moment < 2; ++moment) {
@@ -420,23 +420,23 @@ KernelCase adamw(const KernelShape& s) {
   return update("adamw", UpdateRule::kAdamw, s, 16 + 12 + (low_precision(s) ? 2 : 0));
 }
 
-/// An operation of MultiTensor over gradients, and the same by ATen.
+/// An operation of MultiTensor over gradients of the dtype, which moves each `times`, and the same by ATen.
 KernelCase over_list(const std::string& name, const std::function<Tensor(ops::MultiTensor&, const Tensors&)>& operation,
-                     KernelCase::Op aten, const KernelShape& s, double bytes) {
+                     KernelCase::Op aten, const KernelShape& s, double times) {
   const auto op = [=, multi = std::make_shared<ops::MultiTensor>()](const Tensors& in) {
     return operation(*multi, in);
   };
   return {.name = name,
-          .inputs = [s] { return gradients(s); },
+          .inputs = [s] { return gradients(s, s.dtype); },
           .bert = op,
           .aten = std::move(aten),
-          .forward = bytes_per_parameter(s, bytes),
+          .forward = bytes_per_parameter(s, times * count(static_cast<int64_t>(c10::elementSize(s.dtype)))),
           .backward = {}};
 }
 
 KernelCase l2_norm(const KernelShape& s) {
   return over_list(
-      "l2_norm", [](ops::MultiTensor& multi, const Tensors& in) { return multi.norm(in); }, reference::norm, s, 4);
+      "l2_norm", [](ops::MultiTensor& multi, const Tensors& in) { return multi.norm(in); }, reference::norm, s, 1);
 }
 
 KernelCase unscale(const KernelShape& s) {
@@ -451,7 +451,7 @@ KernelCase unscale(const KernelShape& s) {
         reference::unscale_(in, inv_scale, found_inf);
         return found_inf;
       },
-      s, 8);
+      s, 2);
 }
 
 }  // namespace

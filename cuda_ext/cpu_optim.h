@@ -6,6 +6,7 @@
 
 namespace bert {
 
+enum class ElementType : signed char { kFloat, kHalf, kBFloat16 };
 enum class CopyType : signed char { kNone, kHalf, kBFloat16 };
 
 /// A run of elements of one parameter, fp32, its moving average (or nullptr), and the low-precision parameter that
@@ -37,8 +38,9 @@ struct LambNorms {
 };
 
 struct OptimKernels {
-  double (*sum_of_squares)(const float* x, long long n);
-  bool (*scale)(float* x, long long n, float factor);  // in place; false when an element was inf or NaN
+  double (*sum_of_squares)(const void* x, ElementType type, long long n);
+  // In place, rounded to the type; false when an element was inf or NaN.
+  bool (*scale)(void* x, ElementType type, long long n, float factor);
   LambNorms (*lamb_moments)(const OptimChunk& chunk, const OptimScalars& scalars);
   void (*lamb_apply)(const OptimChunk& chunk, const OptimScalars& scalars,
                      float rate);  // rate: lr times the trust ratio

@@ -238,6 +238,11 @@ CudaMultiTensor& cuda_multi_tensor() {
   return instance;
 }
 
+ElementType element_type(const at::Tensor& tensor) {
+  if (tensor.scalar_type() == at::kHalf) return ElementType::kHalf;
+  return tensor.scalar_type() == at::kBFloat16 ? ElementType::kBFloat16 : ElementType::kFloat;
+}
+
 bool dense(const std::vector<at::Tensor>& tensors, at::DeviceType device) {
   return std::all_of(tensors.begin(), tensors.end(), [device](const at::Tensor& tensor) {
     return tensor.device().type() == device && tensor.layout() == at::kStrided && tensor.is_contiguous();
@@ -294,7 +299,7 @@ MultiTensor::Backend& MultiTensor::backend_for(const std::vector<at::Tensor>& te
   }
   const bool has_kernel = std::none_of(tensors.begin(), tensors.end(),
                                        [](const at::Tensor& tensor) { return tensor.scalar_type() == at::kDouble; });
-  if (cpu::takes(tensors)) {
+  if (has_kernel && dense(tensors, at::kCPU)) {
     backend_ = cpu::make_list(tensors);
   } else if (cuda_multi_tensor().list != nullptr && has_kernel && dense(tensors, at::kCUDA)) {
     backend_ = cuda_multi_tensor().list(tensors);

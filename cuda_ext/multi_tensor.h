@@ -1,6 +1,7 @@
 // The optimizer's arithmetic over lists of tensors: norm, unscaling, LAMB, AdamW. All scalars are tensors on the
-// tensors' device, so a step needs no host synchronisation. fp32 on the CPU takes the vector loops of
-// cpu_simd_optim.inc, on CUDA the kernels of multi_tensor_*.cu; anything else takes ATen operators.
+// tensors' device, so a step needs no host synchronisation. Steps in fp32, and lists of fp32, fp16 and bf16, take the
+// vector loops of cpu_simd_optim.inc on the CPU, on CUDA the kernels of multi_tensor_*.cu; anything else takes ATen
+// operators.
 //
 // Note [Tensors that move]
 // Every call is given its tensors, and none is kept afterwards: gradients that are set to none between steps give their
@@ -45,8 +46,8 @@ class MultiTensor {
   MultiTensor& operator=(MultiTensor&&) noexcept;
 
   /// The l2 norm of all elements, an fp64 scalar that the next call overwrites. Its order depends on neither
-  /// threads nor instruction set (CPU, fp32; other dtypes are ATen's there), nor on the model of the GPU. inf or NaN
-  /// exactly when an element is (CPU, fp32; elsewhere also when the square of an element overflows).
+  /// threads nor instruction set (CPU; fp64 is ATen's there), nor on the model of the GPU. inf or NaN exactly when an
+  /// element is (CPU, but for fp64; elsewhere also when the square of an element overflows).
   [[nodiscard]] at::Tensor norm(const std::vector<at::Tensor>& tensors);
   /// The l2 norms of the tensors, fp64 [n], which the next call overwrites.
   [[nodiscard]] at::Tensor norms(const std::vector<at::Tensor>& tensors);

@@ -35,6 +35,9 @@ struct CudaMultiTensor {
 };
 CudaMultiTensor& cuda_multi_tensor();  // multi_tensor_cuda.cc registers itself here when the program starts
 
+/// Of a tensor of fp32, fp16 or bf16.
+ElementType element_type(const at::Tensor& tensor);
+
 /// Whether all tensors are dense and contiguous on a device of this type.
 bool dense(const std::vector<at::Tensor>& tensors, at::DeviceType device);
 /// dense(), and fp32, but for the copies.

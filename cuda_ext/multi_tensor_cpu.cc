@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <thread>
@@ -48,6 +49,7 @@ class CpuList : public MultiTensor::Backend {
     for (size_t i = 0; i < tensors.size(); ++i) {
       append_chunks(static_cast<int64_t>(i), tensors[i].numel(), kChunkElements, chunks_);
     }
+    for (const at::Tensor& tensor : tensors) types_.push_back(element_type(tensor));
     data_.resize(tensors.size());
     sums_.resize(chunks_.size());
     finite_.resize(chunks_.size());
@@ -56,7 +58,8 @@ class CpuList : public MultiTensor::Backend {
   /// The sum of the squares of all elements.
   double sum_of_squares(const std::vector<at::Tensor>& tensors) {
     place(tensors);
-    for_each_task(chunks_.size(), [&](size_t c) { sums_[c] = kernels_.sum_of_squares(at(c), chunks_[c].size); });
+    for_each_task(chunks_.size(),
+                  [&](size_t c) { sums_[c] = kernels_.sum_of_squares(at(c), type(c), chunks_[c].size); });
     double total = 0.0;
     for (const double sum : sums_) total += sum;
     return total;
@@ -86,18 +89,22 @@ class CpuList : public MultiTensor::Backend {
     place(tensors);
     const auto factor = static_cast<float>(number(inv_scale));
     for_each_task(chunks_.size(),
-                  [&](size_t c) { finite_[c] = kernels_.scale(at(c), chunks_[c].size, factor) ? 1 : 0; });
+                  [&](size_t c) { finite_[c] = kernels_.scale(at(c), type(c), chunks_[c].size, factor) ? 1 : 0; });
     if (std::find(finite_.begin(), finite_.end(), 0) != finite_.end()) *found_inf.mutable_data_ptr<float>() = 1.0F;
   }
 
  private:
   void place(const std::vector<at::Tensor>& tensors) {
-    for (size_t i = 0; i < tensors.size(); ++i) data_[i] = tensors[i].mutable_data_ptr<float>();
+    for (size_t i = 0; i < tensors.size(); ++i) data_[i] = static_cast<std::byte*>(tensors[i].mutable_data_ptr());
   }
-  [[nodiscard]] float* at(size_t c) const { return data_[static_cast<size_t>(chunks_[c].tensor)] + chunks_[c].begin; }
+  [[nodiscard]] ElementType type(size_t c) const { return types_[static_cast<size_t>(chunks_[c].tensor)]; }
+  [[nodiscard]] std::byte* at(size_t c) const {
+    return data_[static_cast<size_t>(chunks_[c].tensor)] + chunks_[c].begin * (type(c) == ElementType::kFloat ? 4 : 2);
+  }
 
   const OptimKernels& kernels_;
-  std::vector<float*> data_;
+  std::vector<ElementType> types_;  // by tensor
+  std::vector<std::byte*> data_;    // by tensor
   std::vector<ChunkEntry> chunks_;
   std::vector<double> sums_;     // by chunk
   std::vector<uint8_t> finite_;  // by chunk
@@ -258,12 +265,6 @@ class CpuStep : public OptimizerStep::Backend {
 };
 
 }  // namespace
-
-bool takes(const std::vector<at::Tensor>& tensors) {
-  return dense(tensors, at::kCPU) && std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-           return tensor.scalar_type() == at::kFloat;
-         });
-}
 
 std::unique_ptr<MultiTensor::Backend> make_list(const std::vector<at::Tensor>& tensors, const OptimKernels& kernels) {
   return std::make_unique<CpuList>(tensors, kernels);

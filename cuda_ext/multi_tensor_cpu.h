@@ -1,4 +1,4 @@
-// The CPU side of multi_tensor.h: fp32 lists cut into chunks that threads take one after another, sums added in the
+// The CPU side of multi_tensor.h: lists cut into chunks that threads take one after another, sums added in the
 // order of the chunks.
 #pragma once
 
@@ -11,10 +11,8 @@
 
 namespace bert::ops::cpu {
 
-/// Whether all tensors are fp32, dense, contiguous and on the CPU.
-[[nodiscard]] bool takes(const std::vector<at::Tensor>& tensors);
-
-/// The implementations for tensors that takes() and dense_fp32() accept, and for others of their traits.
+/// The implementations for dense() lists of fp32, fp16 and bf16 and for dense_fp32() groups, and for others of their
+/// traits.
 [[nodiscard]] std::unique_ptr<MultiTensor::Backend> make_list(
     const std::vector<at::Tensor>& tensors, const OptimKernels& kernels = optim_kernels(cpu_capability()));
 [[nodiscard]] std::unique_ptr<OptimizerStep::Backend> make_step(

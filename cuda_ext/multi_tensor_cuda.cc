@@ -123,15 +123,10 @@ class Table {
   static std::vector<ListEntry> entries_of(const std::vector<Tensor>& tensors, std::vector<ListEntry> entries) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       entries[i].data = tensors[i].mutable_data_ptr();
-      entries[i].type = type_of(tensors[i]);
+      entries[i].type = element_type(tensors[i]);
       entries[i].aligned = aligned(tensors[i].const_data_ptr(), tensors[i].element_size());
     }
     return entries;
-  }
-
-  static ElementType type_of(const Tensor& tensor) {
-    if (tensor.scalar_type() == at::kHalf) return ElementType::kHalf;
-    return tensor.scalar_type() == at::kBFloat16 ? ElementType::kBFloat16 : ElementType::kFloat;
   }
 
   Mirror<ListEntry> entries_;

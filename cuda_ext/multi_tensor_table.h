@@ -12,8 +12,6 @@
 
 namespace bert {
 
-enum class ElementType : int8_t { kFloat, kHalf, kBFloat16 };
-
 /// A tensor that is normed or unscaled.
 struct ListEntry {
   void* data = nullptr;

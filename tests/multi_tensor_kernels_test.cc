@@ -142,14 +142,12 @@ TEMPLATE_TEST_CASE("Norms of a list of tensors equal their scalar twin", "[unit]
           [&] { multi_tensor_norm(list.table(), list.workspace(), norm.data(), norms.data(), nullptr); }, norm, norms);
       CHECK(norm[0] == testing::Approx(std::sqrt(total)).epsilon(1e-6));
       for (size_t i = 0; i < sizes.size(); ++i) CHECK(norms[i] == testing::Approx(want[i]).epsilon(1e-6));
-      if constexpr (kElementType<T> == ElementType::kFloat) {  // the CPU's loops take fp32 alone
-        for_each_cpu_twin([&](const CpuTwin& twin) {
-          for (size_t i = 0; i < sizes.size(); ++i) {
-            const double squares = twin.optim.sum_of_squares(values[i].data(), count_of(values[i]));
-            CHECK(norms[i] == testing::Approx(std::sqrt(squares)).epsilon(1e-6));
-          }
-        });
-      }
+      for_each_cpu_twin([&](const CpuTwin& twin) {
+        for (size_t i = 0; i < sizes.size(); ++i) {
+          const double squares = twin.optim.sum_of_squares(values[i].data(), kElementType<T>, count_of(values[i]));
+          CHECK(norms[i] == testing::Approx(std::sqrt(squares)).epsilon(1e-6));
+        }
+      });
     }
   }
 }
@@ -195,16 +193,14 @@ TEMPLATE_TEST_CASE("Unscaling multiplies, and finds inf and NaN", "[unit][cuda_e
         }
       }
       CHECK(tensors.intact());
-      if constexpr (kElementType<T> == ElementType::kFloat) {
-        for_each_cpu_twin([&](const CpuTwin& twin) {
-          for (size_t i = 0; i < values.size(); ++i) {
-            auto scaled = values[i];
-            const bool finite = twin.optim.scale(scaled.data(), count_of(scaled), 0.3F);
-            CHECK(finite == (bad == 0.0F || i != 10));
-            if (finite) CHECK(scaled == got[i]);
-          }
-        });
-      }
+      for_each_cpu_twin([&](const CpuTwin& twin) {
+        for (size_t i = 0; i < values.size(); ++i) {
+          auto scaled = values[i];
+          const bool finite = twin.optim.scale(scaled.data(), kElementType<T>, count_of(scaled), 0.3F);
+          CHECK(finite == (bad == 0.0F || i != 10));
+          if (finite) CHECK(scaled == got[i]);
+        }
+      });
     }
   }
 }
@@ -379,7 +375,7 @@ void check_cpu_twin(const CpuTwin& twin, const Optimizer<C>& optimizer, bool own
   std::vector<double> squares;
   double total = 0.0;
   for (const auto& grad : optimizer.grad_values) {
-    squares.push_back(twin.optim.sum_of_squares(grad.data(), count_of(grad)));
+    squares.push_back(twin.optim.sum_of_squares(grad.data(), ElementType::kFloat, count_of(grad)));
     total += squares.back();
     copies.emplace_back(grad.size());
   }

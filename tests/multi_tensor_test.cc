@@ -131,7 +131,8 @@ TEST_CASE("Every instruction set and number of threads gives the same bits", "[u
     for (const UpdateRule rule : kRules) {
       const OptimizerTensors first = random_tensors(copy_dtype);
       run(rule, first, CpuCapability::kPlain);
-      const double norm = ops::MultiTensor().norm(first.params).item<double>();
+      const std::vector<Tensor> listed = copy_dtype == at::kFloat ? first.params : first.copies;
+      const double norm = ops::MultiTensor().norm(listed).item<double>();
       for (const int count : {1, 2, 3}) {
         at::set_num_threads(count);
         for (const CpuCapability capability : capabilities()) {
@@ -139,8 +140,8 @@ TEST_CASE("Every instruction set and number of threads gives the same bits", "[u
           const OptimizerTensors again = random_tensors(copy_dtype);
           run(rule, again, capability);
           check_same(again, first);
-          const auto list = ops::cpu::make_list(first.params, optim_kernels(capability));
-          CHECK(list->norm(first.params).item<double>() == norm);
+          const auto list = ops::cpu::make_list(listed, optim_kernels(capability));
+          CHECK(list->norm(listed).item<double>() == norm);
         }
       }
       at::set_num_threads(threads);
@@ -194,18 +195,45 @@ TEST_CASE("The vector loops equal ATen in fp64 with the options of the published
   }
 }
 
-TEST_CASE("Lists: the loops equal ATen in fp64, empty tensors included", "[unit][optim]") {
-  std::vector<Tensor> tensors = random_tensors().grads, doubles;
-  tensors.push_back(at::empty({0}));
-  for (const Tensor& tensor : tensors) doubles.push_back(tensor.to(at::kDouble));
-  ops::MultiTensor loops, reference;
-  CHECK(loops.norm(tensors).item<double>() == testing::Approx(reference.norm(doubles).item<double>()).epsilon(1e-12));
-  CHECK(testing::mismatch(loops.norms(tensors), reference.norms(doubles), {0.0, 1e-12}) == "");
-  const Tensor found_inf = at::zeros({});
-  loops.unscale_(tensors, at::scalar_tensor(0.5F), found_inf);
-  reference.unscale_(doubles, at::scalar_tensor(0.5F), found_inf);
-  for (size_t i = 0; i < tensors.size(); ++i) CHECK(tensors[i].to(at::kDouble).equal(doubles[i]));
-  CHECK(found_inf.item<float>() == 0.0F);
+TEST_CASE("Lists: the loops equal ATen in fp64, empty tensors and mixed dtypes included", "[unit][optim]") {
+  for (const auto& dtypes : {std::vector{at::kFloat}, {at::kHalf}, {at::kBFloat16, at::kFloat, at::kHalf}}) {
+    std::vector<Tensor> tensors = random_tensors().grads, doubles;
+    tensors.push_back(at::empty({0}));
+    for (size_t i = 0; i < tensors.size(); ++i) tensors[i] = tensors[i].to(dtypes[i % dtypes.size()]);
+    for (const Tensor& tensor : tensors) doubles.push_back(tensor.to(at::kDouble));
+    ops::MultiTensor loops, reference;
+    CHECK(loops.norm(tensors).item<double>() == testing::Approx(reference.norm(doubles).item<double>()).epsilon(1e-12));
+    CHECK(testing::mismatch(loops.norms(tensors), reference.norms(doubles), {0.0, 1e-12}) == "");
+    const Tensor found_inf = at::zeros({});
+    loops.unscale_(tensors, at::scalar_tensor(0.5F), found_inf);
+    reference.unscale_(doubles, at::scalar_tensor(0.5F), found_inf);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      CHECK(tensors[i].equal(doubles[i].to(tensors[i].scalar_type())));  // half of fp16's smallest is rounded
+    }
+    CHECK(found_inf.item<float>() == 0.0F);
+  }
+}
+
+TEST_CASE("Lists: every number of fp16 and bf16 is normed and unscaled as ATen converts it", "[unit][optim]") {
+  for (const auto dtype : {at::kHalf, at::kBFloat16}) {
+    const Tensor every = at::arange(-32768, 32768, at::kInt).to(at::kShort).view(dtype), wide = every.to(at::kFloat),
+                 finite = wide.isfinite();
+    for (const CpuCapability capability : capabilities()) {
+      const std::vector<Tensor> tensors{every.clone(), every.masked_select(finite).contiguous()};
+      const auto list = ops::cpu::make_list(tensors, optim_kernels(capability));
+      const Tensor norms = list->norms(tensors);
+      CHECK_FALSE(norms[0].isfinite().item<bool>());
+      CHECK(norms[1].item<double>() ==
+            testing::Approx(wide.masked_select(finite).to(at::kDouble).norm().item<double>()).epsilon(1e-12));
+      const Tensor found_inf = at::zeros({});
+      list->unscale_(tensors, at::scalar_tensor(0.3F), found_inf);
+      CHECK(found_inf.item<float>() == 1.0F);
+      const Tensor want = (wide * 0.3F).to(dtype);
+      CHECK(tensors[0].masked_select(finite).view(at::kShort).equal(want.masked_select(finite).view(at::kShort)));
+      CHECK(tensors[0].isnan().equal(wide.isnan()));
+      CHECK(tensors[0].isinf().equal(wide.isinf()));
+    }
+  }
 }
 
 TEST_CASE("One object serves tensors that move, grow, shrink and change their dtype", "[unit][optim]") {
@@ -436,11 +464,13 @@ TEST_CASE("Low-precision copies are rounded as ATen rounds", "[unit][optim]") {
 }
 
 TEST_CASE("The norm sees one inf or NaN anywhere, and large finite values do not overflow", "[unit][optim]") {
-  for (const int64_t position : {0L, 255L, 32768L, 100002L}) {
-    for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-      Tensor tensor = at::zeros({100003});
-      tensor[position].fill_(value);
-      CHECK_FALSE(ops::MultiTensor().norm({tensor}).isfinite().item<bool>());
+  for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (const int64_t position : {0L, 255L, 32768L, 100002L}) {
+      for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+        Tensor tensor = at::zeros({100003}, dtype);
+        tensor[position].fill_(value);
+        CHECK_FALSE(ops::MultiTensor().norm({tensor}).isfinite().item<bool>());
+      }
     }
   }
   CHECK(ops::MultiTensor().norm({at::full({4}, 3e38F)}).item<double>() == testing::Approx(6e38).epsilon(1e-6));
