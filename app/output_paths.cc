@@ -39,6 +39,7 @@ void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<Name
                       "elsewhere",
                       output.name, output.path, manifest.string()));
     }
+    const AtomicFile probe(output.path);  // a directory that cannot be written to is told before the work
     taken.push_back({output.name, target});
   }
 }

@@ -13,8 +13,8 @@ struct NamedPath {
 
 /// Refuses outputs whose writing would destroy something: a file that is one of `inputs` or another output, also under
 /// another name or through links, and a file beside a MANIFEST.json, which is a checkpoint's. Empty paths stand for
-/// options that were not given. Throws UsageError; IoError where the output is no regular file. Call it before the
-/// work.
+/// options that were not given. Throws UsageError; IoError where the output is no regular file, or none can be made
+/// there. Call it before the work.
 void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs);
 
 /// `paths`, all under one name.

@@ -206,5 +206,10 @@ TEST_CASE("bert data fails with what is wrong and leaves nothing half-written", 
   CHECK_THROWS_WITH(data({"verify", files.shard}), Contains("1 of 1 shards") && Contains(files.shard + ": byte"));
 }
 
+  const testing::CommandResult unwritable = testing::run_command(
+      data_command, {"data", "create", "--input", files.text, "--vocab", files.vocab, "--validation-output",
+                     files.directory.path("held.shard"), "--output", "/nonexistent/directory/out"});
+  CHECK(unwritable.code == kIo);
+  CHECK(unwritable.err == "bert data: /nonexistent/directory/out: cannot create: No such file or directory\n");
 }  // namespace
 }  // namespace bert
