@@ -82,6 +82,15 @@ Json manifest_json(const ShardManifest& manifest) {
           {"content_checksum", manifest.content_checksum}};
 }
 
+/// The members that both objects have with the same value.
+Json shared_members(const Json& a, const Json& b) {
+  Json both = Json::object();
+  for (const auto& [key, value] : a.items()) {
+    if (const auto found = b.find(key); found != b.end() && *found == value) both[key] = value;
+  }
+  return both;
+}
+
 // ---- create ----
 
 struct CreateOptions {
@@ -296,8 +305,9 @@ int show(int argc, char** argv) {
 
 int stats(int argc, char** argv) {
   CLI::App app(
-      "Counts of shards as JSON. length_histogram: [shortest, longest, examples] of each bin.\nExample: bert data "
-      "stats train.shard",
+      "Counts of shards as JSON. length_histogram: [shortest, longest, examples] of each bin; parameters: those that "
+      "all shards were made with; content_checksum: of the set, as in a run's state.json; files: each shard's own.\n"
+      "Example: bert data stats train.shard",
       "bert data stats");
   std::string path;
   app.add_option("PATH", path, "shard, or a directory of them")->required();
@@ -319,24 +329,35 @@ int stats(int argc, char** argv) {
   Json bins = Json::array();
   for (int64_t bin = 0; bin < kBins; ++bin)
     bins.push_back({bin * width + 1, (bin + 1) * width, histogram[static_cast<size_t>(bin)]});
-  const ShardManifest& first = shards.shards().front()->manifest();
   const auto share = [](int64_t part, int64_t whole) { return static_cast<double>(part) / static_cast<double>(whole); };
-  Json parameters = Json::object();
-  for (const auto& [key, value] : first.parameters) parameters[key] = value;
+  int64_t padded_tokens = 0, max_seq_length = 0;
+  Json files = Json::array(), common = Json::object();
+  for (const auto& shard : shards.shards()) {
+    const ShardManifest& manifest = shard->manifest();
+    padded_tokens += manifest.rows * manifest.max_seq_length;
+    max_seq_length = std::max(max_seq_length, manifest.max_seq_length);
+    Json file = {{"path", shard->path()}}, parameters = Json::object();
+    file.update(manifest_json(manifest));
+    for (const auto& [key, value] : manifest.parameters) parameters[key] = value;
+    common = files.empty() ? parameters : shared_members(common, parameters);
+    file["parameters"] = parameters;
+    files.push_back(file);
+  }
   const Json result = {{"shards", shards.shards().size()},
                        {"examples", shards.size()},
                        {"tokens", tokens},
                        {"masked_tokens", masked},
                        {"mean_length", share(tokens, shards.size())},
                        {"longest", shards.longest_row()},
-                       {"max_seq_length", first.max_seq_length},
-                       {"real_token_share", share(tokens, shards.size() * first.max_seq_length)},
+                       {"max_seq_length", max_seq_length},
+                       {"real_token_share", share(tokens, padded_tokens)},
                        {"masked_share", share(masked, tokens)},
                        {"random_next_share", share(random_next, shards.size())},
                        {"vocab_size", shards.vocab_size()},
                        {"vocabulary_checksum", shards.vocabulary_checksum()},
                        {"content_checksum", shards.content_checksum()},
-                       {"parameters", parameters},
+                       {"parameters", common},
+                       {"files", files},
                        {"length_histogram", bins}};
   print_line(result);
   return kOk;

@@ -161,6 +161,26 @@ TEST_CASE("bert data verify and stats show how far they are", "[unit][data_comma
   CHECK_THAT(testing::on_terminal([&] { data({"stats", files.shard}); }), Contains("\rcounting: 50 % "));
 }
 
+TEST_CASE("bert data stats counts shards of several lengths together, and names each", "[unit][data_commands]") {
+  const Files files;
+  const auto create = [&](const std::string& name, const std::string& length) {
+    return json::parse(data({"create", "--input", files.text, "--vocab", files.vocab, "--output",
+                             files.directory.path(name), "--max-seq-length", length}));
+  };
+  const json a = create("a.shard", "12"), b = create("b.shard", "40");
+  const json stats = json::parse(data({"stats", files.directory.path()}));
+  const auto padded = 12 * a["examples"].get<int64_t>() + 40 * b["examples"].get<int64_t>();
+  CHECK(stats["max_seq_length"] == 40);
+  CHECK(stats["real_token_share"] == stats["tokens"].get<double>() / static_cast<double>(padded));
+  CHECK_FALSE(stats["parameters"].contains("max_seq_length"));
+  CHECK(stats["parameters"]["documents"] == "60");
+  REQUIRE(stats["files"].size() == 2);
+  CHECK(stats["files"][0]["path"] == files.directory.path("a.shard"));
+  CHECK(stats["files"][0]["content_checksum"] == a["content_checksum"]);
+  CHECK(stats["files"][1]["examples"] == b["examples"]);
+  CHECK(stats["files"][1]["parameters"]["max_seq_length"] == "40");
+}
+
 TEST_CASE("bert data split keeps documents apart", "[unit][data_commands]") {
   const testing::CommandResult result =
       testing::run_command(data_command, {"data", "split"}, "It rained. It\npoured.\n\nNext day.\n");
@@ -186,6 +206,11 @@ TEST_CASE("bert data fails with what is wrong and leaves nothing half-written", 
   CHECK_THROWS_AS(create("/nonexistent/a", files.vocab, files.shard), InputMissing);
   CHECK_THROWS_AS(create(files.text, "/nonexistent/v", files.shard), InputMissing);
   CHECK_THROWS_AS(create(files.text, files.vocab, "/nonexistent/directory/out"), IoError);
+  const testing::CommandResult unwritable = testing::run_command(
+      data_command, {"data", "create", "--input", files.text, "--vocab", files.vocab, "--validation-output",
+                     files.directory.path("held.shard"), "--output", "/nonexistent/directory/out"});
+  CHECK(unwritable.code == kIo);
+  CHECK(unwritable.err == "bert data: /nonexistent/directory/out: cannot create: No such file or directory\n");
   CHECK_THROWS_AS(create(files.text, files.vocab, files.text), UsageError);
   std::ofstream(files.directory.path("blank")) << "\n\n";
   CHECK_THROWS_AS(create(files.directory.path("blank"), files.vocab, files.shard), DataError);
@@ -206,10 +231,5 @@ TEST_CASE("bert data fails with what is wrong and leaves nothing half-written", 
   CHECK_THROWS_WITH(data({"verify", files.shard}), Contains("1 of 1 shards") && Contains(files.shard + ": byte"));
 }
 
-  const testing::CommandResult unwritable = testing::run_command(
-      data_command, {"data", "create", "--input", files.text, "--vocab", files.vocab, "--validation-output",
-                     files.directory.path("held.shard"), "--output", "/nonexistent/directory/out"});
-  CHECK(unwritable.code == kIo);
-  CHECK(unwritable.err == "bert data: /nonexistent/directory/out: cannot create: No such file or directory\n");
 }  // namespace
 }  // namespace bert
