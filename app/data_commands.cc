@@ -147,8 +147,8 @@ int create(int argc, char** argv) {
       "bert data create");
   app.footer(
       "Text and examples are held in memory: about 24 bytes for a byte of text at --dupe-factor 10. Make several "
-      "shards "
-      "of a larger corpus, in one directory; data.train takes it.");
+      "shards of a larger corpus, in one directory; data.train takes it. A SentencePiece model has rules of its own: "
+      "--do-lower-case, --match-special-tokens and --max-input-chars-per-word do not apply to it.");
   CreateOptions options;
   app.add_option("--input", options.input, "text files, UTF-8")->required();
   app.add_option("--vocab", options.vocab, "vocab.txt, or a SentencePiece model *.model")->required();

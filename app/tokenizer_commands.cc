@@ -182,7 +182,8 @@ int tokenize_command(int argc, char** argv) {
       ->check(number_in<int64_t>(1, 10000))
       ->capture_default_str();
   app.footer(
-      "Invalid UTF-8 is dropped and counted on standard error.\n\n"
+      "Invalid UTF-8 is dropped and counted on standard error. A SentencePiece model has rules of its own: --cased, "
+      "--match-special-tokens and --max-input-chars-per-word do not apply to it.\n\n"
       "Example: echo 'Hello, world!' | bert tokenize --vocab vocab.txt --format tokens");
   if (!parse_command_line(app, argc, argv)) return kOk;
   config.do_lower_case = !cased;
