@@ -2,11 +2,14 @@
 
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -38,6 +41,8 @@ class Report {
     line("BAD", what, detail + " -> " + remedy);
     ++problems_;
   }
+  /// One that another process has told.
+  void add_problem() { ++problems_; }
   [[nodiscard]] int problems() const { return problems_; }
 
  private:
@@ -99,11 +104,13 @@ void check_driver(Report& report) {
   }
 }
 
+constexpr const char* kInstallAgain = "run app/setup.sh again; it installs LibTorch and rebuilds";
+
 void check_libtorch(Report& report) {
   std::string error;
   const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, error));
   if (command == nullptr) {
-    report.bad("LibTorch", error, "run app/setup.sh again; it installs LibTorch and rebuilds");
+    report.bad("LibTorch", error, kInstallAgain);
     return;
   }
   std::fflush(stdout);
@@ -111,6 +118,36 @@ void check_libtorch(Report& report) {
   char* arguments[] = {name, nullptr};
   if (command(1, arguments) != 0)
     report.bad("LibTorch", "loads, but a small computation fails", "run app/setup.sh again");
+}
+
+/// check_libtorch in a process of its own: a library that is cut off kills the process that loads it.
+void check_libtorch_apart(Report& report) {
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child < 0) {
+    check_libtorch(report);
+    return;
+  }
+  if (child == 0) {
+    _exit(guarded("bert doctor", [] {
+      Report own;
+      check_libtorch(own);
+      flush_standard_output();
+      return own.problems() == 0 ? kOk : kInputMissing;
+    }));
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFSIGNALED(status)) {
+    report.bad("LibTorch", std::string("kills the process that loads it: ") + strsignal(WTERMSIG(status)),
+               kInstallAgain);
+  } else if (WEXITSTATUS(status) == kInputMissing) {
+    report.add_problem();
+  } else if (WEXITSTATUS(status) != kOk) {
+    report.bad("LibTorch", "ends the process that loads it, with code " + std::to_string(WEXITSTATUS(status)),
+               kInstallAgain);
+  }
 }
 
 }  // namespace
@@ -145,7 +182,7 @@ int doctor_command(int argc, char** argv) {
   } else {
     report.bad("checksum", "XXH3-128 self-test failed", "reinstall libxxhash; do not trust checkpoints written here");
   }
-  check_libtorch(report);
+  check_libtorch_apart(report);
   flush_standard_output();
   return report.problems() == 0 ? kOk : kInputMissing;
 }

@@ -1,7 +1,9 @@
 // bert: git-style verbs. This executable holds those that need no LibTorch; the others live in libbert.so beside it.
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "app/checkpoint_commands.h"
@@ -16,6 +18,7 @@
 #include "app/tokenizer_commands.h"
 #include "app/torch_library.h"
 #include "app/torch_symbol.h"
+#include "data/error.h"
 
 namespace bert {
 namespace {
@@ -69,6 +72,13 @@ void print_help(FILE* stream) {
       "saved, run again; 77 refused; 78 bad configuration; 128+n killed by signal n.\n");
 }
 
+/// MKL, which LibTorch loads, ends a process that has no current directory, and names a file of its own as the cause.
+void check_current_directory() {
+  std::error_code error;
+  static_cast<void>(std::filesystem::current_path(error));
+  if (error) throw IoError("the current directory is gone (" + error.message() + "): change to one that is there");
+}
+
 int run(int argc, char** argv) {
   if (argc < 2) {
     print_help(stderr);
@@ -81,10 +91,13 @@ int run(int argc, char** argv) {
       return kOk;
     });
   }
-  if (name == "--version") return guarded("bert", [&] { return version_command(argc - 1, argv + 1); });
+  const auto in_directory = [&](int (*verb)(int, char**)) {
+    check_current_directory();
+    return verb(argc - 1, argv + 1);
+  };
+  if (name == "--version") return guarded("bert", [&] { return in_directory(version_command); });
   for (const Verb& verb : kVerbs) {
-    if (name != verb.name) continue;
-    return guarded("bert " + name, [&] { return verb.run(argc - 1, argv + 1); });
+    if (name == verb.name) return guarded("bert " + name, [&] { return in_directory(verb.run); });
   }
   std::vector<std::string> known;
   for (const Verb& verb : kVerbs) known.emplace_back(verb.name);

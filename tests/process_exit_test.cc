@@ -1,4 +1,5 @@
-// How the programs end, as a shell sees it: a full standard output, too little memory.
+// How the programs end, as a shell sees it: a full standard output, a library that kills, a directory that is gone, too
+// little memory.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -6,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -121,6 +123,37 @@ TEST_CASE("A program that cannot find itself says so", "[unit][process]") {
   if (ending.code == 126) BERT_SKIP("hiding /proc needs root");
   CHECK(ending.code == kIo);
   CHECK_THAT(ending.said, Contains("bert pretrain: ") && Contains("/proc/self/exe"));
+}
+
+TEST_CASE("bert doctor outlives a library that kills what loads it", "[unit][process]") {
+  const TemporaryDirectory directory;
+  tiny(directory, "run");
+  const std::string program = directory.path("bert"), report = directory.path("report");
+  std::filesystem::copy_file(BERT_EXECUTABLE, program);
+  const auto library = std::filesystem::path(BERT_EXECUTABLE).parent_path() / "libbert.so";
+  std::filesystem::copy_file(library, directory.path("libbert.so"));
+  std::filesystem::resize_file(directory.path("libbert.so"), 1 << 20);  // as a full disk leaves it
+  std::ofstream(report).close();
+  const Ending ending =
+      run(directory, {"doctor"}, report.c_str(), [&] { execl(program.c_str(), program.c_str(), "doctor", nullptr); });
+  CHECK(ending.code == kInputMissing);
+  CHECK_THAT(read_file(report), Contains("ok    checksum") && Contains("BAD   LibTorch") && Contains("Bus error") &&
+                                    Contains("run app/setup.sh again"));
+}
+
+TEST_CASE("A directory that is gone is told before LibTorch is loaded", "[unit][process]") {
+  const TemporaryDirectory directory;
+  tiny(directory, "run");
+  const std::string gone = directory.path("gone");
+  for (const char* verb : {"doctor", "version", "pretrain"}) {
+    const Ending ending = run(directory, {verb}, "/dev/null", [&] {
+      std::filesystem::create_directory(gone);
+      std::filesystem::current_path(gone);
+      std::filesystem::remove(gone);
+    });
+    CHECK(ending.code == kIo);
+    CHECK_THAT(ending.said, Contains("the current directory is gone"));
+  }
 }
 
 TEST_CASE("Too little memory ends with 71 and a sentence", "[unit][process]") {
