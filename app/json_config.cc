@@ -66,9 +66,8 @@ class Binder {
         }
       } else if (const auto leaf = leaves_.find(pointer); leaf != leaves_.end()) {
         report_.places[pointer] = place;
-        const std::string wrong =
-            std::visit([&](auto* target) { return set(*target, *leaf->second, member.value); }, leaf->second->value);
-        if (!wrong.empty()) report_.add(place, pointer, wrong);
+        std::visit([&](auto* target) { bind_leaf(*target, *leaf->second, member.value, pointer); },
+                   leaf->second->value);
       } else {
         report_.add(member.place, pointer, unknown(member.key, prefix));
       }
@@ -76,6 +75,25 @@ class Binder {
   }
 
  private:
+  template <class T>
+  void bind_leaf(T& target, const ConfigField& field, const JsonNode& node, const std::string& pointer) {
+    if (const std::string wrong = set(target, field, node); !wrong.empty()) report_.add(node.place, pointer, wrong);
+  }
+  void bind_leaf(std::vector<std::string>& target, const ConfigField& field, const JsonNode& node,
+                 const std::string& pointer) {
+    const size_t problems = report_.problems.size();
+    std::vector<std::string> values;
+    if (node.kind == JsonNode::Kind::kArray) {
+      values.resize(node.items.size());
+      for (size_t i = 0; i < values.size(); ++i)
+        bind_leaf(values[i], field, node.items[i], fmt::format("{}/{}", pointer, i));
+    } else if (!set(values.emplace_back(), field, node).empty()) {  // one string stands for a list of one
+      report_.add(node.place, pointer, "want a list of strings, got " + node.got());
+    }
+    if (report_.problems.size() > problems) report_.bad.insert(pointer);
+    target = std::move(values);
+  }
+
   std::string unknown(const std::string& key, const std::string& prefix) const {
     std::vector<std::string> siblings;
     std::string elsewhere;
@@ -136,21 +154,6 @@ class Binder {
     }
     if (node.text.find('\0') != std::string::npos) return "want a string without NUL characters";
     target = field.is_path ? absolute(node.text, node) : node.text;
-    return "";
-  }
-  static std::string set(std::vector<std::string>& target, const ConfigField& field, const JsonNode& node) {
-    std::vector<std::string> values(std::max<size_t>(1, node.items.size()));
-    if (node.kind != JsonNode::Kind::kArray) {  // one string stands for a list of one
-      if (std::string wrong = set(values[0], field, node); !wrong.empty())
-        return "want a list of strings, got " + node.got();
-    } else {
-      values.resize(node.items.size());
-      for (size_t i = 0; i < values.size(); ++i) {
-        if (std::string wrong = set(values[i], field, node.items[i]); !wrong.empty())
-          return fmt::format("item {}: {}", i, wrong);
-      }
-    }
-    target = std::move(values);
     return "";
   }
 

@@ -30,8 +30,7 @@ class TokenPositions {
   /// Moves to the next token and past it.
   void next() {
     skip(" \t\r\n,:");
-    token_line_ = line_;
-    token_column_ = static_cast<int64_t>(offset_ - line_start_) + 1;
+    mark();
     token_start_ = offset_;
     const char first = peek();
     if (first == '"') {
@@ -53,8 +52,12 @@ class TokenPositions {
       advance();
       skip(kWhiteSpace);
     }
-    token_line_ = line_;
-    token_column_ = static_cast<int64_t>(offset_ - line_start_) + 1;
+    mark();
+  }
+  /// Moves to where the text ends.
+  void to_end() {
+    while (offset_ < text_.size()) advance();
+    mark();
   }
 
   /// After next(): what stands at that token where more follows it directly, as in 010, whose 0 is a number to the
@@ -70,6 +73,10 @@ class TokenPositions {
   [[nodiscard]] int64_t column() const { return token_column_; }
 
  private:
+  void mark() {
+    token_line_ = line_;
+    token_column_ = static_cast<int64_t>(offset_ - line_start_) + 1;
+  }
   [[nodiscard]] char peek(size_t ahead = 0) const {
     return offset_ + ahead < text_.size() ? text_[offset_ + ahead] : '\0';
   }
@@ -344,6 +351,15 @@ JsonNode parse_json(const std::string& text, const std::shared_ptr<const JsonSou
   empty.place = {source, 1, 1};
   if (static_cast<int64_t>(text.size()) > kMaxJsonBytes) {
     problems.list.push_back({source->name, "", "larger than 16 MB; this is not a configuration"});
+    problems.incomplete = true;
+    return empty;
+  }
+  // The parser takes a NUL for the end of the text, and would pass over what is behind it.
+  if (const size_t nul = text.find('\0'); nul != std::string::npos) {
+    TokenPositions positions(std::string_view(text).substr(0, nul));
+    positions.to_end();
+    problems.list.push_back({JsonPlace{source, positions.line(), positions.column()}.str(), "",
+                             "a NUL character, which no JSON has: the file is damaged, or is none"});
     problems.incomplete = true;
     return empty;
   }
