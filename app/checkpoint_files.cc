@@ -192,12 +192,12 @@ std::vector<CheckpointEntry> list_checkpoints(const std::string& run_directory) 
 Manifest read_manifest(const std::string& directory) {
   const std::string path = directory + "/" + kManifestFile;
   std::error_code unknown;
-  if (!fs::is_directory(directory, unknown)) throw InputMissing(directory + ": no such checkpoint directory");
-  if (!fs::exists(path, unknown) && !fs::is_symlink(path, unknown)) {
-    throw InputMissing(
-        fmt::format("{}: is no checkpoint: it has no {}; name a run directory or one of its checkpoints/", directory,
-                    kManifestFile));
-  }
+  const auto missing = [&](const std::string& what) {
+    return InputMissing(fmt::format("{}: {}; name a run directory or one of its checkpoints/", directory, what));
+  };
+  if (!fs::is_directory(directory, unknown)) throw missing("no such checkpoint directory");
+  if (!fs::exists(path, unknown) && !fs::is_symlink(path, unknown))
+    throw missing(fmt::format("is no checkpoint: it has no {}", kManifestFile));
   check_regular(path);
   const std::string text = read_file(path, kMaxManifestBytes);
   const size_t newline = text.size() < 2 ? std::string::npos : text.rfind('\n', text.size() - 2);

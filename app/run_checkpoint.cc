@@ -1,5 +1,6 @@
 #include "app/run_checkpoint.h"
 
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -51,6 +52,12 @@ void resume(const RunParts& run, const std::string& directory, bool allow_config
     for (const std::string& difference : differences) message += "\n  " + difference;
     throw ConfigError(message + "\nuse another run_directory, or --allow-config-change");
   }
+  if (before.seed != run.config.seed) {
+    throw ConfigError(fmt::format(
+        "seed: was {} in {}, now {}; the order of the examples follows from it, so that not even --allow-config-change "
+        "changes it: use another run_directory, with {} as initial_checkpoint to start from these weights",
+        before.seed, directory, run.config.seed, run.config.run_directory));
+  }
   fit_checkpoint(directory, state, run.config, {"/model/", "/precision", "/optimizer/"}, [&] {
     load_state_dict(*run.step.model, checkpoint.model);
     run.step.optimizer->load_state_dict(checkpoint.optimizer);
@@ -100,7 +107,7 @@ void start_from_initial_checkpoint(const RunParts& run) {
       directory = find_initial_checkpoint(run);
       return open_checkpoint(directory);
     } catch (const InputMissing& error) {
-      throw InputMissing(std::string("initial_checkpoint: ") + error.what() + "; name a run directory or a checkpoint");
+      throw InputMissing(std::string("initial_checkpoint: ") + error.what());
     }
   }();
   if (checkpoint.state.vocabulary != run.tokenizer.vocabulary().tokens()) {

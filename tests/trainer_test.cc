@@ -323,6 +323,7 @@ TEST_CASE("micro_batch_size may change on resume, the seed may not", "[unit][tra
   config.stop_at_step = 8;
   config.seed = 7;
   CHECK_THROWS_AS(pretrain(config, false), ConfigError);
+  CHECK_THROWS_AS(pretrain(config, true), ConfigError);
 }
 
 TEST_CASE("A signal saves a checkpoint and ends with 75; the run then goes on to the same bytes", "[unit][trainer]") {
