@@ -28,10 +28,16 @@ const Words kBeforeNumbers = {"no",   "nos", "vol",  "vols", "fig", "figs", "p",
                               "chap", "sec", "sect", "art",  "op",  "eq",   "jan", "feb", "mar",
                               "apr",  "jun", "jul",  "aug",  "sep", "sept", "oct", "nov", "dec"};
 
-constexpr std::array<std::string_view, 9> kClosers = {"\"", "'", ")", "]", "}", "\u2019", "\u201d", "\u00bb", "\u203a"};
+constexpr std::array<std::string_view, 12> kClosers = {"\"",     "'",      ")",      "]",      "}",      "\u2019",
+                                                       "\u201d", "\u00bb", "\u203a", "\u300d", "\u300f", "\uff09"};
 constexpr std::array<std::string_view, 15> kOpeners = {
     "\"", "'", "(", "[", "{", "\u2018", "\u201c", "\u00ab", "\u2039", "\u00bf", "\u00a1", "-", "\u2013", "\u2014", "_"};
-constexpr std::array<std::string_view, 3> kWideTerminators = {"\u3002", "\uff01", "\uff1f"};
+/// Of Armenian, Arabic and Urdu, the Indic scripts (danda), Burmese, Ethiopic, Khmer, Chinese and Japanese: from
+/// Unicode's Sentence_Terminal, those that stand nowhere but at an end.
+constexpr std::array<std::string_view, 13> kTerminators = {"\u0589", "\u061f", "\u06d4", "\u0964", "\u0965",
+                                                           "\u104b", "\u1362", "\u1367", "\u17d4", "\u3002",
+                                                           "\uff01", "\uff1f", "\uff61"};
+constexpr std::array<std::string_view, 3> kSigns = {".", "!", "?"};
 constexpr std::string_view kEllipsis = "\u2026";
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -85,8 +91,8 @@ size_t sentence_end(std::string_view text, size_t begin) {
   for (size_t i = begin; i < text.size(); ++i) {
     const char c = text[i];
     if (c != '.' && c != '!' && c != '?' && static_cast<signed char>(c) >= 0) continue;
-    if (const size_t wide = match(text, i, kWideTerminators))
-      return skip(text, skip(text, i + wide, kWideTerminators), kClosers);
+    if (const size_t terminator = match(text, i, kTerminators))
+      return skip(text, skip(text, skip(text, i + terminator, kTerminators), kSigns), kClosers);
     size_t after = i;
     while (after < text.size()) {
       if (text[after] == '.' || text[after] == '!' || text[after] == '?') {

@@ -10,10 +10,11 @@ namespace bert {
 
 // Note [Sentences]
 // A sentence ends after . ! ? or an ellipsis, with the quotes and brackets that close there, when white space follows
-// and what comes next does not begin in lower case; after 。！？ it ends without white space. A full stop does not end
-// it after a title or another abbreviation (Mr. vs. e.g.), an initial (J. Smith, U.S. Army), "No. 5" and its like
-// before a number, or the number of a list's item. The rules are for English and do little harm in other languages that
-// use these signs; they use no model, so the same text gives the same sentences everywhere.
+// and what comes next does not begin in lower case; after 。！？, a danda (।), ؟ ۔ and the like it ends without white
+// space. A full stop does not end it after a title or another abbreviation (Mr. vs. e.g.), an initial (J. Smith, U.S.
+// Army), "No. 5" and its like before a number, or the number of a list's item. The rules are for English and do little
+// harm in other languages that use these signs; they use no model, so the same text gives the same sentences
+// everywhere.
 
 /// The sentences of one paragraph, their white space made single spaces. Linear in the length.
 std::vector<std::string> split_sentences(std::string_view paragraph);
