@@ -1,8 +1,16 @@
 #include "app/stop_signals.h"
 
+#include <poll.h>
+#include <sys/eventfd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <ctime>
+#include <string>
+
+#include "data/error.h"
 
 namespace bert {
 namespace {
@@ -32,20 +40,31 @@ void handle(int number) {
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals() : end_(eventfd(0, EFD_CLOEXEC)) {
+  if (!end_) throw IoError(std::string("eventfd: ") + std::strerror(errno));
   first_ns = 0;
+  const sigset_t held = signal_set(kSignals);
+  pthread_sigmask(SIG_BLOCK, &held, &mask_before_);
   struct sigaction action {};
   action.sa_handler = handle;
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
-  const sigset_t held = signal_set(kSignals);
-  sigset_t before;
-  pthread_sigmask(SIG_UNBLOCK, &held, &before);
-  held_ = sigismember(&before, SIGTERM) == 1;
+  listener_ = std::thread([held, end = end_.get()] {
+    pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
+    pollfd ended{end, POLLIN, 0};
+    while (poll(&ended, 1, -1) < 0) continue;  // a signal has been handled
+  });
 }
 
 StopSignals::~StopSignals() {
-  if (held_) return;
+  if (sigismember(&mask_before_, SIGTERM) == 1) {
+    end_.release();
+    listener_.detach();
+    return;
+  }
+  eventfd_write(end_.get(), 1);
+  listener_.join();
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
 void StopSignals::hold() {

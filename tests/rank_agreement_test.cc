@@ -61,7 +61,7 @@ TEST_CASE("a rank that compares its data", "[.rank]") {
   if (variable("SLOW") == variable("RANK")) std::this_thread::sleep_for(std::chrono::milliseconds(5000));
   if (variable("HANGS") == variable("RANK")) std::this_thread::sleep_for(std::chrono::hours(1));
   const StopSignals signals;
-  if (variable("SIGNALLED") == variable("RANK")) raise(SIGTERM);
+  if (variable("SIGNALLED") == variable("RANK")) kill(getpid(), SIGTERM);
   const auto compare = [&] {
     expect_same_data(group, {{"train", {.content_checksum = "7", .examples = 3}}}, kTimeout);
   };

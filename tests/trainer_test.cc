@@ -43,6 +43,13 @@ std::string file_of(const PretrainConfig& config, int64_t step, const std::strin
   return read_file(checkpoint_directory(config.run_directory, step) + "/" + name);
 }
 
+/// Of a process or a thread: its directory in /proc.
+bool blocks_sigterm(const std::string& directory) {
+  const std::string status = read_file(directory + "/status");
+  const size_t mask = status.find("SigBlk:");
+  return (std::stoull(status.substr(mask + 7), nullptr, 16) >> (SIGTERM - 1) & 1) != 0;
+}
+
 }  // namespace
 
 TEST_CASE("A run learns, evaluates and says so in its files", "[unit][trainer]") {
@@ -343,6 +350,11 @@ TEST_CASE("A signal saves a checkpoint and ends with 75; the run then goes on to
     const auto before = logged();
     const pid_t pid = start(stopped);
     for (int i = 0; i < 2000 && logged() <= before; ++i) usleep(5000);
+    std::vector<std::string> listeners;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+      if (!blocks_sigterm(task.path())) listeners.push_back(task.path().filename());
+    }
+    CHECK((listeners.size() == 1 && listeners.front() != std::to_string(pid)));  // Note [Who takes a signal]
     kill(pid, signal);
     REQUIRE(result_of(pid) == kPreempted);
     const auto checkpoints = list_checkpoints(stopped.run_directory);
@@ -360,12 +372,7 @@ TEST_CASE("A signal that arrives before LibTorch is loaded ends with 75", "[unit
   PretrainConfig config = tiny(directory, "run");
   config.max_steps = 600;
   const pid_t pid = start(config);
-  const auto holds_sigterm = [&] {
-    const std::string status = read_file("/proc/" + std::to_string(pid) + "/status");
-    const size_t mask = status.find("SigBlk:");
-    return (std::stoull(status.substr(mask + 7), nullptr, 16) >> (SIGTERM - 1) & 1) != 0;
-  };
-  for (int i = 0; i < 20000 && !holds_sigterm(); ++i) usleep(500);
+  for (int i = 0; i < 20000 && !blocks_sigterm("/proc/" + std::to_string(pid)); ++i) usleep(500);
   kill(pid, SIGTERM);
   // As often as others may pass it on, for less than the two seconds of one wish, also while the process takes itself down.
   int status = 0;
