@@ -85,6 +85,9 @@ std::vector<int64_t> parameter_sizes(const BertConfig& config);
 /// Their sum.
 int64_t parameter_count(const BertConfig& config);
 
+/// Throws ConfigError when there are more ranks than micro-batches in a global batch.
+void check_micro_batches(const PretrainConfig& config, int64_t ranks);
+
 /// Throws ConfigError when a sharded optimizer has more ranks than parameters.
 void check_sharding(int64_t parameters, int64_t ranks);
 

@@ -221,10 +221,10 @@ double assumed_micro_step(const PretrainConfig& config, const Sequence& sequence
 
 Phase plan_phase(const std::string& path, const PretrainConfig& config, const PlanOptions& options,
                  const Cluster& cluster, size_t index) {
-  const int64_t micro_batches = config.global_batch_size / config.micro_batch_size;
-  if (micro_batches < cluster.gpus()) {
-    throw ConfigError(fmt::format("{}: global_batch_size {}: has {} micro-batches of {}, too few for {} GPUs", path,
-                                  config.global_batch_size, micro_batches, config.micro_batch_size, cluster.gpus()));
+  try {
+    check_micro_batches(config, cluster.gpus());
+  } catch (const ConfigError& error) {
+    throw ConfigError(path + ": " + error.what());
   }
   const Sequence sequence = find_sequence(config, options, index);
   const std::optional<Measurement> measured = find_measurement(config, options, sequence, index);

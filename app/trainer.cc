@@ -17,6 +17,7 @@
 #include "app/evaluation.h"
 #include "app/exit_codes.h"
 #include "app/fail_point.h"
+#include "app/plan.h"
 #include "app/process_group.h"
 #include "app/rank_agreement.h"
 #include "app/run_checkpoint.h"
@@ -37,13 +38,7 @@ namespace {
 
 DataLoaderConfig loader_config(const PretrainConfig& config, const DistributedEnvironment& environment,
                                bool pin_memory) {
-  const int64_t micro_batches = config.global_batch_size / config.micro_batch_size;
-  if (micro_batches < environment.world_size) {
-    throw ConfigError("global_batch_size " + std::to_string(config.global_batch_size) + ": has " +
-                      std::to_string(micro_batches) + " micro-batches of micro_batch_size " +
-                      std::to_string(config.micro_batch_size) + " for " + std::to_string(environment.world_size) +
-                      " ranks; expected at least one for each");
-  }
+  check_micro_batches(config, environment.world_size);
   DataLoaderConfig loader;
   loader.micro_batch_size = config.micro_batch_size;
   loader.global_batch_size = config.global_batch_size;

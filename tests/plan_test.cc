@@ -352,8 +352,15 @@ TEST_CASE("Two phases on two networks: days follow from steps, time from the net
 
 TEST_CASE("bert plan refuses what it cannot plan, and says what is allowed", "[unit][plan]") {
   const Plan plan;
-  CHECK_THAT(plan.refusal({"--gpus", "17"}, kBadConfiguration),
-             Contains("global_batch_size 64: has 16 micro-batches of 4, too few for 17 GPUs"));
+  CHECK_THAT(
+      plan.refusal({"--gpus", "17"}, kBadConfiguration),
+      Contains("global_batch_size 64: has 16 micro-batches of micro_batch_size 4 for 17 ranks; expected at least "
+               "one for each: set micro_batch_size=2"));
+  CHECK_THAT(plan.refusal({"--gpus", "2", "micro_batch_size=64"}, kBadConfiguration),
+             Contains("has 1 micro-batch of micro_batch_size 64 for 2 ranks; expected at least one for each: set "
+                      "micro_batch_size=32"));
+  CHECK_THAT(plan.refusal({"--gpus", "65"}, kBadConfiguration),
+             Contains("use at most 64 ranks, or a larger global_batch_size"));
   CHECK_THAT(plan.refusal({"--gpu", "abacus"}, kUsage),
              Contains("--gpu abacus: expected one of h200, h100, a100, a100-40gb, v100"));
   CHECK_THAT(plan.refusal({"--network", "string"}, kUsage), Contains("--network string: expected one of NDR, HDR"));

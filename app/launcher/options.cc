@@ -453,7 +453,8 @@ std::optional<LaunchCommand> read_launch_command(int argc, char** argv) {
   CLI::App app(
       "Starts the ranks of one program on one or many machines, as torchrun does: its options, its PET_ variables, "
       "and\n"
-      "its environment for the ranks. Example: bertrun --nproc-per-node 2 bert pretrain configs/quickstart.json\n"
+      "its environment for the ranks.\n"
+      "Example: bertrun --nproc-per-node 2 bert pretrain configs/quickstart.json micro_batch_size=8\n"
       "A program name without a slash is looked for beside bertrun, then in PATH; a .py file runs under python3.",
       "bertrun");
   app.formatter(std::make_shared<ShortHelp>());
