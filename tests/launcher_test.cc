@@ -415,6 +415,15 @@ TEST_CASE("lines of several ranks on one console are whole, and a line without a
   for (int rank = 0; rank < 4; ++rank) {
     for (int i = 1; i <= 8; ++i) CHECK(lines.contains(fmt::format("rank {} line {}", rank, i)));
   }
+  // Also long ones; one that is too long to be held back comes in pieces, with one prefix.
+  Launcher longs(shell({"--nproc-per-node", "2", "-t", "1"}, "head -c 500000 /dev/zero | tr '\\0' $RANK; echo"));
+  CHECK(longs.wait() == 0);
+  const std::string first = "[default0]:" + std::string(500'000, '0') + "\n",
+                    second = "[default1]:" + std::string(500'000, '1') + "\n";
+  CHECK((longs.out() == first + second || longs.out() == second + first));
+  Launcher longer(shell({"-t", "1"}, "head -c 3000000 /dev/zero | tr '\\0' x; echo"));
+  CHECK(longer.wait() == 0);
+  CHECK((longer.out() == "[default0]:" + std::string(3'000'000, 'x') + "\n"));
   Launcher prompt(shell({"--nproc-per-node", "2"}, "printf 'name? '; sleep 60"));
   CHECK(eventually([&] { return prompt.out() == "name? name? "; }));
 }

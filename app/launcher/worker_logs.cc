@@ -22,7 +22,7 @@
 namespace bert {
 namespace {
 
-constexpr size_t kLongestLine = 64 << 10;   // bytes that are held back for the end of their line
+constexpr size_t kLongestLine = 1 << 20;    // bytes that are held back for the end of their line
 constexpr size_t kMostWaiting = 256 << 10;  // bytes for a console, before no more is read
 constexpr double kFinish_seconds = 0.01;    // between two looks at a slow console, when the ranks are gone
 
@@ -173,12 +173,14 @@ void WorkerLogs::take_lines(Tail& tail, bool to_end) {
       if (!to_end && tail.pending.size() - done < kLongestLine) break;
       end = tail.pending.size() - 1;
     }
-    const std::string line = tail.prefix + tail.pending.substr(done, end + 1 - done);
+    const std::string prefix = tail.in_line ? "" : tail.prefix;
+    const std::string line = prefix + tail.pending.substr(done, end + 1 - done);
     console_of(tail).waiting += line;
     const bool copied = std::any_of(tail.filters.begin(), tail.filters.end(), [&](const std::string& needle) {
-      return line.find(needle, tail.prefix.size()) != std::string::npos;
+      return line.find(needle, prefix.size()) != std::string::npos;
     });
     if (copied) filtered += line;
+    tail.in_line = tail.pending[end] != '\n';
     done = end + 1;
   }
   tail.pending.erase(0, done);

@@ -58,6 +58,7 @@ class WorkerLogs {
     Descriptor file;
     std::string pending;         // read, without the end of its line
     bool was_left = false;       // `pending` was there at the last tick
+    bool in_line = false;        // what was passed on last was a piece of a line
     std::optional<size_t> left;  // bytes to be read still, once the rank is gone
   };
   /// stdout or stderr of this process, with whole lines that it has not taken yet.
