@@ -179,7 +179,6 @@ Descriptor listen_on_address(const Place& place) {
 
 /// Once in a job, from rank 0. bertrun lets nobody join who does not know the job's token; other launchers ask nothing.
 void warn_of_open_store(const Place& place, const std::string& listens) {
-  if (!variable_or(kRankStateVariable, "").empty()) return;
   std::fprintf(stderr,
                "bert: warning: the store of the ranks at %s has no authentication, %s: whoever reaches it can disturb "
                "this job; bertrun's asks for a token\n",
@@ -195,14 +194,19 @@ c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int siz
   }
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(place.port);
-  const bool launcher_serves = variable_or("TORCHELASTIC_USE_AGENT_STORE", "") == "True";
+  DistributedEnvironment launcher;
+  read_master(launcher);
+  // Elsewhere, as tcp:// may say, a launcher serves nothing; torch's ranks would wait there in vain.
+  const bool of_launcher = place.host == launcher.master_addr && place.port == launcher.master_port;
+  const bool launcher_serves = of_launcher && variable_or("TORCHELASTIC_USE_AGENT_STORE", "") == "True";
   options.isServer = rank == 0 && !launcher_serves;
   options.timeout = timeout;
   options.waitWorkers = false;
   if (options.isServer) {
     if (Descriptor listener = listen_on_address(place)) options.masterListenFd = listener.release();  // the store's now
   }
-  if (rank == 0) {
+  const bool of_bertrun = of_launcher && !variable_or(kRankStateVariable, "").empty();
+  if (rank == 0 && !of_bertrun) {
     warn_of_open_store(place, launcher_serves          ? "and is the launcher's"
                               : options.masterListenFd ? "and listens on that address alone"
                                                        : "and listens on all interfaces");

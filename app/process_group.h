@@ -25,7 +25,7 @@ struct ProcessGroupOptions {
 };
 
 /// The group of all ranks; nullptr for one process. Returns when every rank has its connections. Rank 0 holds the store
-/// of env:// and tcp://, unless the launcher does (TORCHELASTIC_USE_AGENT_STORE): on the address that is named where
+/// of env:// and tcp://, unless the launcher does (TORCHELASTIC_USE_AGENT_STORE, at MASTER_ADDR and MASTER_PORT): on the address that is named where
 /// that is one of its machine's, or localhost; for another name on all interfaces. Where the launcher is not bertrun,
 /// which asks for the job's token, rank 0 warns on stderr that anybody may join. A file of file:// must not be left over
 /// from an earlier job. Throws ConfigError on options that do not fit together and on a GLOO_SOCKET_IFNAME that this

@@ -120,6 +120,10 @@ TEST_CASE("Collectives over three processes, wherever they meet", "[distributed]
   CHECK(run_ranks(name, 3, {{"INIT", "env://"}, {"MASTER_PORT", port}}) == codes(3));
   CHECK(run_ranks(name, 3, {{"INIT", "tcp://127.0.0.1:" + port + "?world_size=3"}}) == codes(3));
   if (has_ipv6()) CHECK(run_ranks(name, 3, {{"INIT", "tcp://[::1]:" + port}}) == codes(3));
+  // A launcher that serves a store serves it at its own address.
+  const Environment under_launcher = {
+      {"INIT", "tcp://127.0.0.1:" + port}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"MASTER_PORT", "1"}};
+  CHECK(run_ranks(name, 3, under_launcher) == codes(3));
 }
 
 TEST_CASE("a rank that keeps what it is told", "[.rank]") {
