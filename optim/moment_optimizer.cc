@@ -122,7 +122,8 @@ MomentOptimizer::MomentOptimizer(const std::string& type, const std::vector<Name
       if (config.ema_decay > 0.0) state.ema = like.detach().clone();
     }
   }
-  const auto options = states_.front().front().exp_avg.options();
+  const auto group = std::find_if(states_.begin(), states_.end(), [](const auto& states) { return !states.empty(); });
+  const auto options = group->front().exp_avg.options();
   step_ = at::zeros({}, options.dtype(at::kLong));
   grad_norm_ = at::zeros({}, options.dtype(at::kFloat));
   found_inf_ = at::zeros({}, options.dtype(at::kFloat));

@@ -379,6 +379,18 @@ TEST_CASE("BertAdam clips each tensor by its own norm", "[unit][optim]") {
   CHECK(optimizer->grad_norm().item<double>() == testing::Approx(std::sqrt(100.25)).epsilon(1e-6));
 }
 
+TEST_CASE("Groups without parameters change nothing", "[unit][optim]") {
+  std::vector<NamedParameter> alone = small_parameters(), among = small_parameters();
+  Lamb optimizer({{.parameters = alone}}, {});
+  Lamb with_empty({{.parameters = {}, .weight_decay = 0.01}, {.parameters = among}, {}}, {});
+  set_small_gradients(alone);
+  set_small_gradients(among);
+  optimizer.step();
+  with_empty.step();
+  CHECK(same_bits(optimizer.state_dict(), with_empty.state_dict()));
+  CHECK(alone[0].tensor.equal(among[0].tensor));
+}
+
 TEST_CASE("step() takes each group's learning rate and calls the closure", "[unit][optim]") {
   std::vector<NamedParameter> parameters = small_parameters();
   Lamb optimizer(group_parameters(parameters, {}), {});
