@@ -16,6 +16,10 @@ bool is_low_precision(const torch::Tensor& tensor) {
   return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
 }
 
+bool is_full_precision(const torch::Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
+}
+
 void check_parameters(const std::vector<NamedParameterGroup>& groups) {
   std::unordered_set<std::string> names;
   std::unordered_map<const void*, std::string> tensors;
@@ -34,8 +38,8 @@ void check_parameters(const std::vector<NamedParameterGroup>& groups) {
                         " are one tensor and would be updated twice. Give a tied weight once.");
       TORCH_CHECK_VALUE(tensor.is_leaf(), "optimizer: ", name,
                         " is computed from other tensors; only leaves can be optimized");
-      TORCH_CHECK_VALUE(tensor.is_floating_point(), "optimizer: ", name, " is ", tensor.scalar_type(),
-                        ", expected floating point");
+      TORCH_CHECK_VALUE(is_full_precision(tensor) || is_low_precision(tensor), "optimizer: ", name, " is ",
+                        tensor.scalar_type(), ", expected Float, Double, Half or BFloat16");
       TORCH_CHECK_VALUE(tensor.layout() == at::kStrided && tensor.is_contiguous(), "optimizer: ", name,
                         " is not contiguous: sizes ", tensor.sizes(), ", strides ", tensor.strides(),
                         ". Make the parameter of tensor.contiguous().");
@@ -194,6 +198,11 @@ std::vector<ops::OptimizerTensors> MomentOptimizer::collect() {
                         " is sparse; dense gradients are needed");
       const bool low_precision = state.master.defined();
       const torch::Tensor& param = low_precision ? state.master : state.param;
+      TORCH_CHECK_VALUE(
+          low_precision ? is_low_precision(state.param) : state.param.scalar_type() == state.exp_avg.scalar_type(),
+          "optimizer: ", state.name, " is ", state.param.scalar_type(), " by now, and its state was made for ",
+          low_precision ? "Half or BFloat16" : c10::toString(state.exp_avg.scalar_type()),
+          ". Convert the model before the optimizer is made.");
       groups[g].params.push_back(param);
       groups[g].copies.push_back(low_precision ? state.param : torch::Tensor());
       if (grad.scalar_type() == param.scalar_type()) {

@@ -529,6 +529,22 @@ TEST_CASE("Parameters that would be updated wrongly are refused", "[unit][optim]
   CHECK_THROWS_WITH(
       make_optimizer({}, {{"turned", at::ones({2, 3}).t().requires_grad_()}}),
       testing::Contains("turned is not contiguous: sizes [3, 2], strides [1, 3]. Make the parameter of "));
+  CHECK_THROWS_WITH(make_optimizer({}, {{"narrow", at::ones({2}).to(at::kFloat8_e5m2)}}),
+                    testing::Contains("narrow is Float8_e5m2, expected Float, Double, Half or BFloat16"));
+}
+
+TEST_CASE("A parameter whose dtype changed is refused by the step with what to do", "[unit][optim]") {
+  for (const auto& [before, after, message] :
+       {std::tuple{at::kFloat, at::kBFloat16, "0.weight is BFloat16 by now, and its state was made for Float. Convert"},
+        {at::kFloat, at::kDouble, "0.weight is Double by now, and its state was made for Float. Convert"},
+        {at::kHalf, at::kFloat, "0.weight is Float by now, and its state was made for Half or BFloat16. Convert"}}) {
+    torch::nn::Sequential net(torch::nn::Linear(3, 2));
+    net->to(before);
+    const auto optimizer = make_optimizer({}, named_parameters(*net));
+    net->to(after);
+    for (const Tensor& parameter : net->parameters()) parameter.mutable_grad() = at::ones_like(parameter);
+    CHECK_THROWS_WITH(optimizer->step(), testing::Contains(message));
+  }
 }
 
 TEST_CASE("A rate out of range that was set later is refused by the step", "[unit][optim]") {
