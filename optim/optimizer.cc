@@ -32,7 +32,9 @@ void BertOptimizer::save(torch::serialize::OutputArchive& archive) const {
 
 void BertOptimizer::load(torch::serialize::InputArchive& archive) {
   c10::IValue value;
-  archive.read("state", value);
+  TORCH_CHECK_VALUE(
+      archive.try_read("state", value) && value.isGenericDict(),
+      "optimizer: the archive has no dictionary \"state\"; it was not written by save() of a BertOptimizer");
   StateDict state;
   for (const auto& item : value.toGenericDict()) state.insert(item.key().toStringRef(), item.value().toTensor());
   load_state_dict(state);

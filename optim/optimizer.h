@@ -98,7 +98,7 @@ class BertOptimizer : public torch::optim::Optimizer {
   [[nodiscard]] virtual std::vector<WeightAverage> averages() const = 0;
   /// What state_dict() takes of this process's memory.
   [[nodiscard]] virtual int64_t state_bytes() const;
-  /// state_dict() as one dictionary under "state".
+  /// state_dict() as one dictionary under "state". load() throws c10::Error for any other archive.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
   /// The first parameter, in the order in which they were given to make_optimizer() or group_parameters(), with an inf

@@ -1,6 +1,7 @@
 // What the optimizers keep: saving, loading whole and in part, from phase to phase, and how much memory it takes.
 #include "optim/optimizer_state.h"
 
+#include <torch/optim/adam.h>
 #include <torch/serialize.h>
 
 #include <sstream>
@@ -60,6 +61,20 @@ TEST_CASE("Optimizer state survives saving and loading bit for bit", "[unit][opt
       for (size_t i = 0; i < straight.size(); ++i) CHECK(straight[i].tensor.equal(resumed[i].tensor));
     }
   }
+}
+
+TEST_CASE("An archive of something else is refused", "[unit][optim]") {
+  const std::vector<NamedParameter> parameters = small_parameters();
+  const auto optimizer = make_optimizer({}, parameters);
+  const StateDict before = copy_of(optimizer->state_dict());
+  std::stringstream adam, tensor;
+  torch::save(torch::optim::Adam({parameters[0].tensor}), adam);
+  torch::save(parameters[0].tensor, tensor);
+  for (std::stringstream* archive : {&adam, &tensor}) {
+    CHECK_THROWS_WITH(torch::load(*optimizer, *archive),
+                      Contains("optimizer: the archive has no dictionary \"state\""));
+  }
+  CHECK(same_bits(optimizer->state_dict(), before));
 }
 
 TEST_CASE("A state that does not fit is refused with the list, and nothing is loaded", "[unit][optim]") {
