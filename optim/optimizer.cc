@@ -55,6 +55,7 @@ AveragedWeights::~AveragedWeights() {
 
 std::unique_ptr<BertOptimizer> make_optimizer(const OptimizerConfig& config,
                                               const std::vector<NamedParameter>& parameters) {
+  validate(config);  // before what its groups say of it
   return make_grouped_optimizer(config, group_parameters(parameters, config));
 }
 

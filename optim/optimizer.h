@@ -123,9 +123,9 @@ class AveragedWeights {
 [[nodiscard]] bool decays(const std::string& parameter_name,
                           const std::vector<std::string>& no_decay = OptimizerConfig().no_decay);
 
-/// One group for each combination of decaying or not (see decays()) and of rate, decaying ones first, each in the order
-/// of `parameters`. With L the number of layers ("...layer.<i>..." in the name), lr_scale is layer_lr_decay to the
-/// power of 0 for what is above the layers (pooler, heads), L - i for layer i, and L + 1 for embeddings.
+/// One group for each combination of decaying or not (decays()) and of rate, decaying ones first, each in the order of
+/// `parameters`. With L layers ("...layer.<i>..." in a name), lr_scale is layer_lr_decay to the power of 0 above them
+/// (pooler, heads), L - i for layer i, L + 1 for embeddings. Throws c10::Error for a layer_lr_decay without layers.
 [[nodiscard]] std::vector<NamedParameterGroup> group_parameters(const std::vector<NamedParameter>& parameters,
                                                                 const OptimizerConfig& config);
 

@@ -63,6 +63,9 @@ std::vector<NamedParameterGroup> group_parameters(const std::vector<NamedParamet
   for (const NamedParameter& parameter : parameters) {
     if (const auto layer = layer_number(parameter.name)) layers = std::max(layers, layer->value + 1);
   }
+  TORCH_CHECK_VALUE(layers > 0 || config.layer_lr_decay == 1.0 || parameters.empty(), "optimizer.layer_lr_decay is ",
+                    config.layer_lr_decay, ", and no parameter has \"layer.<number>.\" in its name; the first is ",
+                    parameters.front().name, ". Leave it at 1, or name the layers so.");
   std::map<std::pair<bool, double>, NamedParameterGroup, std::greater<>> groups;  // decaying first, then by the rate
   for (size_t place = 0; place < parameters.size(); ++place) {
     const NamedParameter& parameter = parameters[place];

@@ -477,6 +477,14 @@ TEST_CASE("Layers share a line of the report, and layer_lr_decay gives each its 
     INFO(parameters[i].name);
     CHECK(mismatch(parameters[i].tensor, at::full({2}, 1.0 - want[i]), {0.0, 1e-5}) == "");
   }
+
+  for (NamedParameter& parameter : parameters) {  // as torch::nn::TransformerEncoder names them
+    if (const size_t at = parameter.name.find("layer."); at != std::string::npos) parameter.name.insert(at + 5, "s");
+  }
+  CHECK_THROWS_WITH(group_parameters(parameters, config),
+                    testing::Contains("optimizer.layer_lr_decay is 0.5, and no parameter has \"layer.<number>.\"") &&
+                        testing::Contains("the first is bert.embeddings.word_embeddings.weight. Leave it at 1, or"));
+  CHECK_NOTHROW(group_parameters(parameters, {}));
 }
 
 TEST_CASE("Of several gradients that are not finite the first in the order given is named", "[unit][optim]") {
