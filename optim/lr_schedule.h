@@ -23,7 +23,7 @@ namespace bert {
 /// the warm-up (nearest: linear, a step ahead of theirs, or tensorflow_adam), with a cosine of the share of all steps,
 /// (1 + cos(pi x)) / 2, that drops where warm-up ends; nor CosineWarmUpScheduler, whose cos(pi + x) rises to the end.
 /// Counted from 0, the first step's rate is 0 and the last one's is not: theirs reads the counter before it moves. All
-/// others give exactly 0 at step max_steps (constant: lr); all give 0 after it. A skipped step does not advance k.
+/// others give exactly 0 at step max_steps, and all 0 after it (constant: lr). A skipped step does not advance k.
 /// lr is the peak, max_steps counts applied steps. Throws c10::Error when a value is out of its range or max_steps < 1.
 /// Source: NVIDIA DeepLearningExamples, LanguageModeling/BERT.
 [[nodiscard]] LrSchedule make_schedule(const ScheduleConfig& config, double lr, int64_t max_steps);

@@ -56,9 +56,9 @@ struct StepInputs {
 /// afterwards.
 ///
 /// Note [Parameters without a gradient]
-/// A parameter whose .grad is undefined is left out of the step and of the norm, as in PyTorch. A gradient of zeros is
-/// not the same: moments decay and weight decay applies. Where no parameter has one, the step does nothing: grad_norm()
-/// and found_inf() are 0.
+/// A parameter whose .grad is undefined is left out of the step and of the norm, as in PyTorch (but bias correction
+/// counts the optimizer's steps, as NVIDIA's FusedLAMB does). A gradient of zeros is not the same: moments decay and
+/// weight decay applies. Where no parameter has one, the step does nothing: grad_norm() and found_inf() are 0.
 ///
 /// Note [State of a bare list]
 /// An optimizer of a list of tensors without names saves their state under their places in it, "0", "1", and so on. A
