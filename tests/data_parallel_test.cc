@@ -86,7 +86,12 @@ TEST_CASE("Gradients are views into one buffer and accumulate there", "[unit][op
   parallel.zero_gradients();
   CHECK(model.parameters[0].tensor.grad().count_nonzero().item<int64_t>() == 0);
   CHECK_THROWS_WITH(parallel.finish(), testing::Contains("expect_reduction(true)"));
-  model.parameters[1].tensor.mutable_grad() = Tensor();
+  const auto optimizer = make_optimizer({}, model.parameters);
+  model.loss(data.x, data.y).backward();
+  optimizer->zero_grad(/*set_to_none=*/false);
+  CHECK(parallel.buffers()[0].count_nonzero().item<int64_t>() == 0);
+  CHECK_NOTHROW(parallel.zero_gradients());
+  optimizer->zero_grad();
   CHECK_THROWS_WITH(parallel.zero_gradients(), testing::Contains("dense.bias is no longer a view"));
 }
 
