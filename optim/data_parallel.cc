@@ -9,8 +9,10 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <unordered_map>
 #include <utility>
 
 namespace bert {
@@ -45,7 +47,7 @@ struct DataParallel::Hook : public torch::autograd::PostAccumulateGradHook {
 
 DataParallel::DataParallel(c10::intrusive_ptr<c10d::ProcessGroup> group, const std::vector<NamedParameter>& parameters,
                            DataParallelOptions options)
-    : group_(std::move(group)), options_(std::move(options)) {
+    : group_(std::move(group)), options_(std::move(options)), parameters_(parameters) {
   TORCH_CHECK_VALUE(!parameters.empty(), "DataParallel: no parameters were given");
   TORCH_CHECK_VALUE(options_.bucket_bytes > 0, "DataParallel: bucket_bytes is ", options_.bucket_bytes,
                     ", expected more than 0");
@@ -53,10 +55,19 @@ DataParallel::DataParallel(c10::intrusive_ptr<c10d::ProcessGroup> group, const s
                     "DataParallel: ", options_.owners.size(), " owners for ", parameters.size(), " parameters");
   const at::NoGradGuard no_grad;
   const at::Device device = parameters.front().tensor.device();
-  for (const NamedParameter& parameter : parameters) {
-    TORCH_CHECK_VALUE(parameter.tensor.device() == device, "DataParallel: ", parameter.name, " is on ",
-                      parameter.tensor.device(), ", ", parameters.front().name, " on ", device);
+  std::unordered_map<const at::TensorImpl*, std::string> names;
+  for (const auto& [name, tensor] : parameters) {
+    TORCH_CHECK_VALUE(tensor.device() == device, "DataParallel: ", name, " is on ", tensor.device(), ", ",
+                      parameters.front().name, " on ", device);
+    const auto [seen, is_new] = names.emplace(tensor.unsafeGetTensorImpl(), name);
+    TORCH_CHECK_VALUE(is_new, "DataParallel: ", seen->second, " and ", name,
+                      " are one tensor, which has one gradient. Give a tied weight once.");
+    if (tensor.requires_grad()) continue;
+    frozen_.push_back({name, tensor});
+    tensor.mutable_grad().reset();
   }
+  TORCH_CHECK_VALUE(frozen_.size() < parameters.size(), "DataParallel: all ", parameters.size(),
+                    " parameters are frozen (no requires_grad); expected one to train");
   for (const int owner : options_.owners) {
     TORCH_CHECK_VALUE(owner >= 0 && owner < world_size(), "DataParallel: an owner is rank ", owner, " of ",
                       world_size());
@@ -66,6 +77,7 @@ DataParallel::DataParallel(c10::intrusive_ptr<c10d::ProcessGroup> group, const s
     std::vector<int> roots;
     int64_t total = 0;
     for (size_t i = parameters.size(); i-- > 0;) {
+      if (!parameters[i].tensor.requires_grad()) continue;
       if ((parameters[i].tensor.scalar_type() == at::kDouble) != (dtype == at::kDouble)) continue;
       own.push_back(parameters[i]);
       roots.push_back(options_.owners.empty() ? kAllRanks : options_.owners[i]);
@@ -135,16 +147,16 @@ int64_t DataParallel::add_run(const at::Tensor& buffer, int64_t begin, std::span
 void DataParallel::broadcast_parameters() {
   if (!group_) return;
   std::vector<at::Tensor> tensors;
-  for (const Entry& entry : entries_) tensors.push_back(entry.parameter.tensor.detach());
+  for (const NamedParameter& parameter : parameters_) tensors.push_back(parameter.tensor.detach());
   c10d::broadcast_coalesced(group_, tensors, static_cast<size_t>(options_.bucket_bytes), /*rank=*/0);
 }
 
 std::optional<std::string> DataParallel::first_difference() const {
   if (!group_) return std::nullopt;
   const at::Device device = buffers_.front().device();
-  const at::Tensor own = at::empty({static_cast<int64_t>(entries_.size())}, at::kLong);
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    const at::Tensor bits = entries_[i].parameter.tensor.detach().to(at::kCPU).contiguous();
+  const at::Tensor own = at::empty({static_cast<int64_t>(parameters_.size())}, at::kLong);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor bits = parameters_[i].tensor.detach().to(at::kCPU).contiguous();
     const std::string_view bytes(static_cast<const char*>(bits.const_data_ptr()), bits.nbytes());
     own.mutable_data_ptr<int64_t>()[i] = static_cast<int64_t>(std::hash<std::string_view>()(bytes));
   }
@@ -154,7 +166,7 @@ std::optional<std::string> DataParallel::first_difference() const {
   group_->allgather(outputs, inputs)->wait();
   std::vector<at::Tensor> hashes;
   for (const at::Tensor& output : outputs[0]) hashes.push_back(output.to(at::kCPU));
-  for (size_t i = entries_.size(); i-- > 0;) {  // in the order that the parameters were given in
+  for (size_t i = 0; i < parameters_.size(); ++i) {
     std::string ranks;
     for (size_t rank = 1; rank < hashes.size(); ++rank) {
       if (hashes[rank].const_data_ptr<int64_t>()[i] != hashes[0].const_data_ptr<int64_t>()[i]) {
@@ -162,7 +174,7 @@ std::optional<std::string> DataParallel::first_difference() const {
       }
     }
     if (!ranks.empty()) {
-      return entries_[i].parameter.name + " differs from rank 0's on rank" +
+      return parameters_[i].name + " differs from rank 0's on rank" +
              (ranks.find(',') == std::string::npos ? " " : "s ") + ranks;
     }
   }
@@ -246,6 +258,10 @@ void DataParallel::zero_gradients() {
 }
 
 void DataParallel::check_views() const {
+  for (const auto& [name, tensor] : frozen_) {
+    TORCH_CHECK(!tensor.grad().defined(), "DataParallel: ", name,
+                " has a gradient, and was frozen when this was made. Make a DataParallel when it is no longer.");
+  }
   for (const Entry& entry : entries_) {
     const at::Tensor& grad = entry.parameter.tensor.grad();
     TORCH_CHECK(grad.defined() && grad.data_ptr() == entry.grad.data_ptr(), "DataParallel: the gradient of ",

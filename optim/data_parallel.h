@@ -35,10 +35,11 @@ struct DataParallelOptions {
 ///
 /// Every .grad is a view into one flat buffer (fp32; fp64 for fp64 parameters), from construction on: autograd adds
 /// into it, in fp32 also where the weights are fp16 or bf16. Gradients are zeroed in place and never set to none, so a
-/// parameter that took no part in the loss has a gradient of zeros: its moments decay and weight decay applies. The
-/// reduction is a sum over ranks, divided by their number unless told otherwise; division by accumulation steps belongs
-/// to the loss. Without ranks, DataParallel(nullptr, parameters) is what gives fp16 and bf16 weights fp32 gradients.
-/// What meets within one backward, the uses of a tied weight, autograd has added up in the weights' dtype before.
+/// parameter that took no part in the loss has a gradient of zeros: its moments decay and weight decay applies. One
+/// that is frozen (no requires_grad) gets none, and stays as it is. The reduction is a sum over ranks, divided by their
+/// number unless told otherwise; division by accumulation steps belongs to the loss. Without ranks,
+/// DataParallel(nullptr, parameters) is what gives fp16 and bf16 weights fp32 gradients. What meets within one
+/// backward, the uses of a tied weight, autograd has added up in the weights' dtype before.
 ///
 /// Note [Order of the buckets]
 /// Parameters lie in the buffer last first, as backward finishes them, and the buffer is cut into buckets. A bucket is
@@ -58,7 +59,8 @@ class DataParallel {
  public:
   /// `group` null: one process. `parameters` on one device, of one dtype per bucket as they come; every rank gives the
   /// same list. The parameters' post-accumulate-grad hooks are this object's as long as it lives. Throws c10::Error
-  /// when there are none, when their devices differ, or when an option is out of range.
+  /// when there are none or all are frozen, when their devices differ, when one stands there twice, or when an option
+  /// is out of range.
   DataParallel(c10::intrusive_ptr<c10d::ProcessGroup> group, const std::vector<NamedParameter>& parameters,
                DataParallelOptions options = {});
   ~DataParallel();
@@ -76,8 +78,8 @@ class DataParallel {
   void expect_reduction(bool last_micro_step);
 
   /// Replaces the gradients by their mean, or sum, over ranks, on every rank (or on each gradient's owner) the same
-  /// bits. Throws c10::Error when expect_reduction(true) was not called since the last finish(), or when a .grad was
-  /// replaced (optimizer.zero_grad() sets it to none: use zero_gradients()).
+  /// bits. Throws c10::Error when expect_reduction(true) was not called since the last finish(), when a .grad was
+  /// replaced (optimizer.zero_grad() sets it to none: use zero_gradients()), or when a frozen parameter has got one.
   void finish();
 
   /// All gradients to zero, one memset per dtype.
@@ -119,7 +121,8 @@ class DataParallel {
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   DataParallelOptions options_;
-  std::vector<Entry> entries_;  // in the order of the buffers
+  std::vector<NamedParameter> parameters_, frozen_;  // all; those without requires_grad
+  std::vector<Entry> entries_;                       // of the others, in the order of the buffers
   std::vector<at::Tensor> buffers_;
   std::vector<Bucket> buckets_;  // in the order of reduction
   size_t next_bucket_ = 0;       // to be launched

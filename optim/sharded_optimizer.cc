@@ -225,6 +225,10 @@ std::unique_ptr<BertOptimizer> make_sharded_optimizer(c10::intrusive_ptr<c10d::P
                                                       const std::vector<int>& owners) {
   TORCH_CHECK_VALUE(owners.size() == parameters.size(), "sharded optimizer: ", owners.size(), " owners for ",
                     parameters.size(), " parameters");
+  for (const auto& [name, tensor] : parameters) {
+    TORCH_CHECK_VALUE(tensor.requires_grad(), "sharded optimizer: ", name,
+                      " is frozen (no requires_grad) and gets no gradient; leave it out");
+  }
   std::vector<int64_t> owned(static_cast<size_t>(group->getSize()));
   for (const int owner : owners) {
     TORCH_CHECK_VALUE(owner >= 0 && owner < group->getSize(), "sharded optimizer: owner ", owner, ", expected 0 to ",

@@ -29,7 +29,7 @@ namespace bert {
 /// of ranks is made of; the others get nothing), averages() and first_non_finite_gradient(). load_state_dict() takes
 /// the whole state and keeps this rank's part. param_groups() are those of this rank's parameters, of whose options a
 /// step takes over the rate; every owned parameter needs a gradient, which DataParallel sees to. Throws c10::Error as
-/// make_optimizer does, and for owners that are no ranks or leave one without parameters.
+/// make_optimizer does, for a frozen parameter, and for owners that are no ranks or leave one without parameters.
 /// Source: Rajbhandari et al. 2020, arXiv:1910.02054, P_os; torch's ZeroRedundancyOptimizer shards whole tensors too.
 [[nodiscard]] std::unique_ptr<BertOptimizer> make_sharded_optimizer(c10::intrusive_ptr<c10d::ProcessGroup> group,
                                                                     const OptimizerConfig& config,

@@ -95,6 +95,28 @@ TEST_CASE("Gradients are views into one buffer and accumulate there", "[unit][op
   CHECK_THROWS_WITH(parallel.zero_gradients(), testing::Contains("dense.bias is no longer a view"));
 }
 
+TEST_CASE("A frozen parameter gets no gradient and stays as it is", "[unit][optim]") {
+  const Data data(at::kFloat);
+  Model model(at::kFloat);
+  const Tensor frozen = at::ones({5});
+  frozen.mutable_grad() = at::ones({5});
+  model.parameters.push_back({"embeddings.weight", frozen});
+  DataParallel parallel(nullptr, model.parameters);
+  CHECK_FALSE(frozen.grad().defined());
+  const auto optimizer = make_optimizer({.type = "adamw", .lr = 0.1}, model.parameters);
+  parallel.expect_reduction(true);
+  model.loss(data.x, data.y).backward();
+  parallel.finish();
+  optimizer->step();
+  CHECK(frozen.equal(at::ones({5})));
+  CHECK(model.parameters[0].tensor.grad().count_nonzero().item<int64_t>() > 0);
+
+  frozen.requires_grad_();
+  frozen.sum().backward();
+  parallel.expect_reduction(true);
+  CHECK_THROWS_WITH(parallel.finish(), testing::Contains("embeddings.weight has a gradient, and was frozen when"));
+}
+
 TEST_CASE("1024 micro-steps in low-precision weights accumulate in fp32", "[unit][optim]") {
   for (const auto& [dtype, uses_error] : {std::pair{at::kBFloat16, 2e-4}, {at::kHalf, 2.5e-5}}) {
     CAPTURE(dtype);
@@ -350,6 +372,10 @@ TEST_CASE("A parameter in two backwards of the last micro-step is refused once i
 TEST_CASE("Options of data parallel that cannot be are refused", "[unit][optim]") {
   const Chain model;
   CHECK_THROWS_WITH(DataParallel(nullptr, {}), testing::Contains("no parameters"));
+  CHECK_THROWS_WITH(DataParallel(nullptr, {{"a", at::ones({2})}, {"b", at::ones({2})}}),
+                    testing::Contains("all 2 parameters are frozen (no requires_grad); expected one to train"));
+  CHECK_THROWS_WITH(DataParallel(nullptr, {model.parameters[0], {"tied", model.parameters[0].tensor}}),
+                    testing::Contains("layer.0 and tied are one tensor"));
   CHECK_THROWS_WITH(DataParallel(nullptr, model.parameters, {.bucket_bytes = 0}),
                     testing::Contains("bucket_bytes is 0"));
   CHECK_THROWS_WITH(DataParallel(nullptr, model.parameters, {.owners = {0}}),

@@ -231,7 +231,8 @@ TEST_CASE("step() of sharded state takes each group's rate as it is now", "[opti
   }()));
 }
 
-TEST_CASE("Owners that are no ranks, or leave one without parameters, are refused", "[optim][distributed]") {
+TEST_CASE("Owners that are no ranks or leave one without parameters, and frozen parameters, are refused",
+          "[optim][distributed]") {
   on_ranks(2, [&](int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
     if (rank != 0) return;  // assertions are for one thread
     const std::vector<NamedParameter> parameters = make_parameters(at::kFloat);
@@ -239,6 +240,9 @@ TEST_CASE("Owners that are no ranks, or leave one without parameters, are refuse
                       testing::Contains("owner 2, expected 0 to 1"));
     CHECK_THROWS_WITH(make_sharded_optimizer(group, {}, parameters, {0, 0, 0, 0, 0, 0}),
                       testing::Contains("rank 1 owns no parameter"));
+    parameters[2].tensor.requires_grad_(false);
+    CHECK_THROWS_WITH(make_sharded_optimizer(group, {}, parameters, assign_owners(parameters, 2)),
+                      testing::Contains("layer.0.dense.bias is frozen (no requires_grad) and gets no gradient; leave"));
   });
 }
 
