@@ -1,8 +1,9 @@
 // Derivatives of the operators: each forward is called below autograd, keeps what its backward operator needs, and that
-// is an operator of its own. First derivatives only.
+// is an operator of its own, without a derivative.
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/library.h>
 
 #include "cuda_ext/dispatch.h"
@@ -41,6 +42,16 @@ struct Forward {
   at::AutoDispatchBelowADInplaceOrView guard;
 };
 
+/// Gradients under create_graph: an error where they are differentiated again, which would give zeros without a word.
+variable_list without_derivative(variable_list gradients) {
+  for (Tensor& gradient : gradients) {
+    if (gradient.defined()) gradient = gradient.detach().requires_grad_();
+  }
+  torch::autograd::DelayedError error("bert::ops: the operators have first derivatives only, not those of gradients",
+                                      static_cast<int64_t>(gradients.size()));
+  return error.apply(std::move(gradients));
+}
+
 /// An operator of which the first output alone has a gradient. Op::gradients gets it, contiguous, with the saved
 /// variables; where it is undefined, those of the inputs are too.
 template <class Op>
@@ -48,7 +59,11 @@ struct Differentiable : Function<Op> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     constexpr size_t kMostInputs = 16;  // LibTorch cuts off what is undefined behind the operator's own
     if (!grads[0].defined()) return variable_list(kMostInputs);
-    return Op::gradients(ctx, grads[0].contiguous(), ctx->get_saved_variables());
+    const auto gradients = [&] {
+      const at::NoGradGuard no_grad;
+      return Op::gradients(ctx, grads[0].contiguous(), ctx->get_saved_variables());
+    };
+    return at::GradMode::is_enabled() ? without_derivative(gradients()) : gradients();
   }
 };
 

@@ -1,6 +1,6 @@
-// The operators of BERT. Every function dispatches by device and dtype, is differentiable, and follows autocast.
-// Parameters may be of another floating dtype than activations, but for those of linear(); the result is of the
-// activations' dtype, each gradient of its input's.
+// The operators of BERT. Every function checks its arguments (torch.ops.bert does not), dispatches by device and dtype,
+// is differentiable once, and follows autocast. Parameters may be of another floating dtype than activations, but for
+// those of linear(); the result is of the activations' dtype, each gradient of its input's.
 // T tokens, H hidden, A heads, D head size, V vocabulary, M masked tokens, I intermediate size.
 #pragma once
 
@@ -70,9 +70,9 @@ at::Tensor masked_softmax_dropout(const at::Tensor& scores, const at::Tensor& cu
 at::Tensor dropout(const at::Tensor& x, const Dropout& dropout);
 
 /// Mean over M of -log softmax(logits[:, :num_classes])[label], fp32 scalar; 0 when M = 0. logits [M, N >=
-/// num_classes], labels [M] int64 in [0, num_classes). Columns from num_classes on are padding: they take no part and
-/// their gradient is 0. A label outside of the range throws on the CPU; on other devices nobody looks at the labels,
-/// and the loss and the gradient of its row are NaN.
+/// num_classes], labels [M] int64 in [0, num_classes): another throws on the CPU; elsewhere nobody looks, and the loss
+/// and the gradient of its row are NaN. Columns from num_classes on are padding: they take no part, with gradient 0.
+/// Backward writes the gradient over logits that nobody else holds; a second one through the same graph then throws.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, int64_t num_classes);
 
 }  // namespace bert::ops

@@ -1,5 +1,5 @@
 // What the operators do in backward with outputs that nobody differentiates: they neither ask for zeros in their place
-// nor compute anything of them.
+// nor compute anything of them. And with gradients that somebody does.
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -100,6 +100,21 @@ TEST_CASE("An operator whose result has no gradient gives none", "[unit]") {
     INFO(test.name);
     const Tensor x = at::rand(test.shape).requires_grad_(true), y = Blocked::apply(test.op(x)).sum();
     CHECK_FALSE(torch::autograd::grad({y}, {x}, {}, std::nullopt, false, /*allow_unused=*/true).front().defined());
+  }
+}
+
+TEST_CASE("A derivative of an operator's gradients is refused", "[unit]") {
+  std::vector<Case> all = cases();
+  all.push_back({"bias_gelu", {6, 8}, [](const Tensor& x) { return ops::bias_gelu(x, x[0], ops::Gelu::kTanh); }});
+  all.push_back({"linear", {6, 8}, [](const Tensor& x) { return ops::linear(x, x, x.select(1, 0).contiguous()); }});
+  for (const Case& test : all) {
+    INFO(test.name);
+    const Tensor x = at::rand(test.shape).requires_grad_(true), y = test.op(x);
+    const Tensor once = torch::autograd::grad({y}, {x}, {at::rand_like(y)}, /*retain_graph=*/true).front();
+    const Tensor gradient =
+        torch::autograd::grad({y}, {x}, {at::rand_like(y)}, std::nullopt, /*create_graph=*/true).front();
+    CHECK(gradient.sizes() == once.sizes());
+    CHECK_THROWS_WITH(gradient.square().sum().backward(), testing::Contains("first derivatives only"));
   }
 }
 
