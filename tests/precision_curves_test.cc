@@ -119,11 +119,13 @@ TEST_CASE("500 steps of a small BERT on real text reach the same loss in every p
                   .num_hidden_layers = 2,
                   .num_attention_heads = 2,
                   .intermediate_size = 512,
+                  .hidden_dropout_prob = 0.0,
+                  .attention_probs_dropout_prob = 0.0,
                   .max_position_embeddings = 64,
                   .initializer_range = 0.1};
   config.data.train = {shard};
   config.optimizer.type = "adamw";
-  config.optimizer.lr = 2e-3;
+  config.optimizer.lr = 1e-3;
   config.schedule = {.type = "linear", .warmup_proportion = 0.1};
   const auto shards = std::make_shared<const PretrainingShards>(config.data.train);
   const UnigramModel unigram(*shards);
