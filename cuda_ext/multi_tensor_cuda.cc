@@ -123,7 +123,7 @@ class Table {
   static std::vector<ListEntry> entries_of(const std::vector<Tensor>& tensors, std::vector<ListEntry> entries) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       entries[i].data = tensors[i].mutable_data_ptr();
-      entries[i].type = element_type(tensors[i]);
+      entries[i].type = ops::element_type(tensors[i]);
       entries[i].aligned = aligned(tensors[i].const_data_ptr(), tensors[i].element_size());
     }
     return entries;
