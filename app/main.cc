@@ -1,9 +1,7 @@
 // bert: git-style verbs. This executable holds those that need no LibTorch; the others live in libbert.so beside it.
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "app/checkpoint_commands.h"
@@ -18,7 +16,6 @@
 #include "app/tokenizer_commands.h"
 #include "app/torch_library.h"
 #include "app/torch_symbol.h"
-#include "data/error.h"
 
 namespace bert {
 namespace {
@@ -70,13 +67,6 @@ void print_help(FILE* stream) {
       "Exit codes: 0 ok; 1 slower than --fail-below; 2 usage; 65 bad data; 66 input missing, or something that doctor\n"
       "calls BAD; 69 peer failure; 70 internal; 71 out of memory; 74 I/O or disk full; 75 preempted with a checkpoint\n"
       "saved, run again; 77 refused; 78 bad configuration; 128+n killed by signal n.\n");
-}
-
-/// MKL, which LibTorch loads, ends a process that has no current directory, and names a file of its own as the cause.
-void check_current_directory() {
-  std::error_code error;
-  static_cast<void>(std::filesystem::current_path(error));
-  if (error) throw IoError("the current directory is gone (" + error.message() + "): change to one that is there");
 }
 
 int run(int argc, char** argv) {

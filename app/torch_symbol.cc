@@ -4,6 +4,9 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
+
+#include "data/error.h"
 
 namespace bert {
 namespace {
@@ -31,6 +34,12 @@ void* torch_library_symbol(const char* name, std::string& error) {
   void* const symbol = library != nullptr ? dlsym(library, name) : nullptr;
   if (symbol == nullptr) error = dlerror();
   return symbol;
+}
+
+void check_current_directory() {
+  std::error_code error;
+  static_cast<void>(std::filesystem::current_path(error));
+  if (error) throw IoError("the current directory is gone (" + error.message() + "): change to one that is there");
 }
 
 }  // namespace bert
