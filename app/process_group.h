@@ -25,12 +25,13 @@ struct ProcessGroupOptions {
 };
 
 /// The group of all ranks; nullptr for one process. Returns when every rank has its connections. Rank 0 holds the store
-/// of env:// and tcp://, unless the launcher does (TORCHELASTIC_USE_AGENT_STORE, at MASTER_ADDR and MASTER_PORT): on the address that is named where
-/// that is one of its machine's, or localhost; for another name on all interfaces. Where the launcher is not bertrun,
-/// which asks for the job's token, rank 0 warns on stderr that anybody may join. A file of file:// must not be left over
-/// from an earlier job. Throws ConfigError on options that do not fit together and on a GLOO_SOCKET_IFNAME that this
-/// machine does not have, PeerError after the timeout with the ranks that did not come, and what to check; Preempted
-/// when a StopSignals hears a signal meanwhile. Collectives that fail throw PeerError: app/monitored_backend.h.
+/// of env:// and tcp://, unless the launcher does (TORCHELASTIC_USE_AGENT_STORE, at MASTER_ADDR and MASTER_PORT): on
+/// the address that is named where that is one of its machine's, or localhost; for another name on all interfaces.
+/// Where the launcher is not bertrun, which asks for the job's token, rank 0 warns on stderr that anybody may join. A
+/// file of file:// must not be left over from an earlier job. Throws ConfigError on options that do not fit together
+/// and on a GLOO_SOCKET_IFNAME that this machine does not have, PeerError after the timeout with the ranks that did not
+/// come, and what to check; Preempted when a StopSignals hears a signal meanwhile. Collectives that fail throw
+/// PeerError: app/monitored_backend.h.
 ProcessGroupPtr init_process_group(const ProcessGroupOptions& options);
 
 /// A process's place in a group.

@@ -19,13 +19,13 @@ namespace {
 // Note [GEMM backends of the CPU]
 // LibTorch sends fp32 products to MKL, whose fp32 kernels stop at AVX2 on AMD. oneDNN's reach 430 GFLOP/s where MKL's
 // reach 195 (two Zen 5 threads, T = 128 .. 4096, BERT-base's layers, forward and both backward products; at T = 128 MKL
-// falls to 94). Products below kSmall multiplications stay with LibTorch: oneDNN makes and keeps code for each shape, and
-// packed tokens bring another T in every step, so that the quick start's 600 steps took 26 s and 1.4 GB with it, 18 s and
-// 0.26 GB without. The smallest products of BERT-base at T = 128 lie above. bf16 products go to oneDNN by LibTorch's own
-// choice, but its addmm first copies the bias into every row of the result, which linear_pointwise does not (8 % of the
-// product at T = 4096, H = 768, I = 3072). What oneDNN has no fast products for, fp16 and, before AVX-512, bf16, LibTorch
-// gives to loops of one thread; converted to fp32 and back it is six times as fast forward and 14 backward (T = 1024,
-// H = 128), and rounds once.
+// falls to 94). Products below kSmall multiplications stay with LibTorch: oneDNN makes and keeps code for each shape,
+// and packed tokens bring another T in every step, so that the quick start's 600 steps took 26 s and 1.4 GB with it, 18
+// s and 0.26 GB without. The smallest products of BERT-base at T = 128 lie above. bf16 products go to oneDNN by
+// LibTorch's own choice, but its addmm first copies the bias into every row of the result, which linear_pointwise does
+// not (8 % of the product at T = 4096, H = 768, I = 3072). What oneDNN has no fast products for, fp16 and, before
+// AVX-512, bf16, LibTorch gives to loops of one thread; converted to fp32 and back it is six times as fast forward and
+// 14 backward (T = 1024, H = 128), and rounds once.
 constexpr int64_t kSmall = 70'000'000;
 
 bool one_dnn(int64_t rows, int64_t columns, int64_t depth) {
