@@ -11,7 +11,11 @@ fail() { echo "package: $*" >&2; exit 1; }
 cmake --install "$build" --prefix "$here/first" >"$here/log" || { cat "$here/log"; exit 1; }
 mv "$here/first" "$here/moved"
 cp -r "$source" "$here/program"
-cmake -S "$here/program" -B "$here/program/build" -G Ninja -DCMAKE_PREFIX_PATH="$here/moved" -DCMAKE_BUILD_TYPE=Debug
+launcher=
+! command -v ccache >/dev/null ||
+  launcher="env;CCACHE_BASEDIR=$here;CCACHE_NOHASHDIR=1;CCACHE_SLOPPINESS=include_file_mtime,include_file_ctime;ccache"
+cmake -S "$here/program" -B "$here/program/build" -G Ninja -DCMAKE_PREFIX_PATH="$here/moved" -DCMAKE_BUILD_TYPE=Debug \
+  -DCMAKE_CXX_COMPILER_LAUNCHER="$launcher"
 cmake --build "$here/program/build"
 "$here/program/build/program"
 

@@ -64,7 +64,7 @@ if [ -z "$filter$sanitized" ]; then
   fi
 fi
 
-# The binaries run side by side: most wait for a process, a file or the other core now and then. A test case that asserts
+# The binaries and the scripts run side by side: most wait for a process, a file or the other core now and then. A test case that asserts
 # nothing fails; the hidden ones are what a rank does, which others start. Without spinning: bert sets the same for itself
 # (app/torch_symbol.cc).
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
@@ -76,7 +76,25 @@ for binary in "${binaries[@]}"; do
     echo $code >"$results/$binary.code"
   ) &
 done
+if [ -z "$filter$sanitized" ]; then
+  (
+    passed=0 failed=0
+    mapfile -t built < <(find "$build" -maxdepth 2 -type f \( -name libbert.so -o -name bert -o -name bertrun -o -name 'bert_tests*' \) -perm -u+x)
+    check "no program looks for libraries in the current directory" "$root/tests/runpath.sh" "${built[@]}"
+    check "the loops of one instruction set share no code with another's" "$root/tests/shared_code.sh" "$build"
+    check "a program outside of the tree trains with the installed library" "$root/tests/package.sh" "$build"
+    lane=()  # --slow: every test tagged [cuda], on the CPU in a device's place
+    [ -z "$slow" ] || lane=(--tests '*ropout*')
+    check "the GPU lane runs in emulation and reports what breaks" "$root/tests/gpu.sh" selftest "$build" "${lane[@]}"
+    echo "$passed $failed" >"$results/scripts.counts"
+  ) >"$results/scripts" 2>&1 &
+fi
 wait
+if [ -e "$results/scripts" ]; then
+  cat "$results/scripts"
+  read -r more wrong <"$results/scripts.counts"
+  passed=$((passed + more)) failed=$((failed + wrong))
+fi
 asserted=0
 for binary in "${binaries[@]}"; do
   log=$results/$binary code=$(cat "$results/$binary.code")
@@ -103,15 +121,6 @@ for binary in "${binaries[@]}"; do
   fi
   passed=$((passed + cases - wrong)) failed=$((failed + wrong))
 done
-if [ -z "$filter$sanitized" ]; then
-  mapfile -t built < <(find "$build" -maxdepth 2 -type f \( -name libbert.so -o -name bert -o -name bertrun -o -name 'bert_tests*' \) -perm -u+x)
-  check "no program looks for libraries in the current directory" "$root/tests/runpath.sh" "${built[@]}"
-  check "the loops of one instruction set share no code with another's" "$root/tests/shared_code.sh" "$build"
-  check "a program outside of the tree trains with the installed library" "$root/tests/package.sh" "$build"
-  lane=()  # --slow: every test tagged [cuda], on the CPU in a device's place
-  [ -z "$slow" ] || lane=(--tests '*ropout*')
-  check "the GPU lane runs in emulation and reports what breaks" "$root/tests/gpu.sh" selftest "$build" "${lane[@]}"
-fi
 if [ $asserted -eq 0 ]; then
   echo "no test ran${filter:+ for $filter}"
   failed=$((failed + 1))
