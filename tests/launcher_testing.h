@@ -10,6 +10,7 @@
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -34,6 +35,7 @@ class Launcher {
       const std::string& executable = "") {
     arguments.insert(arguments.begin(), "bertrun");
     for (const char* name : {"stdout", "stderr"}) std::ofstream(directory_.path(name)).flush();
+    std::cout.flush();  // what Catch2 has written so far is not bertrun's
     pid_ = fork();
     if (pid_ != 0) return;
     first();
