@@ -202,8 +202,10 @@ TEST_CASE("Lists: the loops equal ATen in fp64, empty tensors and mixed dtypes i
     for (size_t i = 0; i < tensors.size(); ++i) tensors[i] = tensors[i].to(dtypes[i % dtypes.size()]);
     for (const Tensor& tensor : tensors) doubles.push_back(tensor.to(at::kDouble));
     ops::MultiTensor loops, reference;
-    CHECK(loops.norm(tensors).item<double>() == testing::Approx(reference.norm(doubles).item<double>()).epsilon(1e-12));
-    CHECK(testing::mismatch(loops.norms(tensors), reference.norms(doubles), {0.0, 1e-12}) == "");
+    const double tolerance = dtypes[0] == at::kBFloat16 ? 1e-7 : 1e-12;  // the squares of bf16 are summed in fp32
+    CHECK(loops.norm(tensors).item<double>() ==
+          testing::Approx(reference.norm(doubles).item<double>()).epsilon(tolerance));
+    CHECK(testing::mismatch(loops.norms(tensors), reference.norms(doubles), {0.0, tolerance}) == "");
     const Tensor found_inf = at::zeros({});
     loops.unscale_(tensors, at::scalar_tensor(0.5F), found_inf);
     reference.unscale_(doubles, at::scalar_tensor(0.5F), found_inf);
@@ -211,6 +213,26 @@ TEST_CASE("Lists: the loops equal ATen in fp64, empty tensors and mixed dtypes i
       CHECK(tensors[i].equal(doubles[i].to(tensors[i].scalar_type())));  // half of fp16's smallest is rounded
     }
     CHECK(found_inf.item<float>() == 0.0F);
+  }
+}
+
+TEST_CASE("Lists: norms of bf16 are right at any magnitude, and the same bits with every instruction set",
+          "[unit][optim]") {
+  const Tensor random = at::rand({5000}) + 0.5;
+  for (const double magnitude : {1e-38, 1e-30, 1e-20, 1e-12, 1.0, 1e18, 1e20, 1e37}) {
+    const Tensor tensor = (random * magnitude).to(at::kBFloat16), mixed = tensor.clone();
+    mixed.slice(0, 0, 2048) = 0;
+    mixed[2050] = magnitude * magnitude < 1e37 ? magnitude * magnitude : 1.0;
+    for (const Tensor& x : {tensor, mixed}) {
+      const Tensor want = x.to(at::kDouble).norm();
+      Tensor first;
+      for (const CpuCapability capability : capabilities()) {
+        const Tensor got = ops::cpu::make_list({x}, optim_kernels(capability))->norm({x}).clone();
+        CHECK(got.item<double>() == testing::Approx(want.item<double>()).epsilon(1e-7));
+        if (!first.defined()) first = got;
+        CHECK(got.equal(first));
+      }
+    }
   }
 }
 
