@@ -31,7 +31,7 @@ struct PretrainDataConfig {
     visit("max_eval_examples", self.max_eval_examples, "held-out examples that one evaluation reads; 0 = all", 0,
           int64_t{1} << 40);
     visit("log_sample_ids", self.log_sample_ids,
-          "each rank writes the examples of its steps to samples-rank-<n>.jsonl in run_directory");
+          "each rank writes the examples of its steps to run_directory/samples-rank-00000.jsonl, 00001 and so on");
   }
 };
 

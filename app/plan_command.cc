@@ -325,6 +325,7 @@ int plan_command(int argc, char** argv) {
   app.add_option("--length", options.lengths,
                  "tokens of a sequence, one number for each CONFIG; by default what data.train holds")
       ->delimiter(',')
+      ->allow_extra_args(false)  // what follows are configurations and overrides
       ->check(number_in<int64_t>(1, 65536));
   app.add_option("--mfu", options.mfu,
                  "share of the GPU's peak that forward and backward reach, where nothing was measured (NVIDIA's: 0.45)")
@@ -334,11 +335,13 @@ int plan_command(int argc, char** argv) {
   CLI::Option* rate = app.add_option("--sequences-per-second", options.sequences_per_second,
                                      "that `bert benchmark step` gave on one GPU, one number for each CONFIG")
                           ->delimiter(',')
+                          ->allow_extra_args(false)
                           ->check(number_in(kSlowest, kFastest));
   app.add_option("--measured", options.measured,
                  "output of `bert benchmark step --json` on one GPU, of the same model, precision and "
                  "length; a file for each CONFIG")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->excludes(rate);
   app.add_flag("--json", options.json, "a line of JSON for each CONFIG");
   if (!parse_command_line(app, argc, argv)) return kOk;

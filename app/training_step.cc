@@ -1,5 +1,6 @@
 #include "app/training_step.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
 
@@ -195,7 +196,9 @@ c10::Device select_device(const std::string& name, int64_t local_rank) {
     throw ConfigError("device cuda: no usable CUDA device; `bert doctor` says what is there");
   if (name == "cpu" || !available) return c10::Device(c10::kCPU);
   const auto devices = static_cast<int64_t>(torch::cuda::device_count());
-  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % devices));
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % devices));
+  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+  return device;
 }
 
 double measure_gemm(c10::Device device, c10::ScalarType dtype) {

@@ -118,7 +118,8 @@ class TrainingStep {
   double steps_ = 0;             // in loss_sum_
 };
 
-/// "auto" is CUDA where there is a device. Throws ConfigError when "cuda" is asked for and there is none.
+/// "auto" is CUDA where there is a device, which becomes this thread's current one: what names none would go to the
+/// first. Throws ConfigError when "cuda" is asked for and there is none.
 c10::Device select_device(const std::string& name, int64_t local_rank);
 
 /// FLOP/s of a square matrix product: what MFU is a share of. Measures it now.

@@ -64,7 +64,7 @@ class ShardedOptimizer : public BertOptimizer {
     for (const NamedParameterGroup& parameter_group : group_parameters(parameters, config)) {
       for (const size_t place : parameter_group.places) {
         if (owners[place] == rank()) {
-          own_parameters_.push_back(parameters[place].tensor);
+          own_parameters_.push_back(parameters[place]);
           figures.push_back(figure);
         }
         ++figure;
@@ -160,9 +160,9 @@ class ShardedOptimizer : public BertOptimizer {
   /// each rank adds its own to zeros, so every rank has every bit.
   void gather_norms(const at::Tensor& found_inf) {
     std::vector<at::Tensor> gradients;
-    for (const at::Tensor& parameter : own_parameters_) {
-      TORCH_CHECK(parameter.grad().defined(),
-                  "sharded optimizer: a parameter has no gradient; DataParallel gives zeros");
+    for (const auto& [name, parameter] : own_parameters_) {
+      TORCH_CHECK(parameter.grad().defined(), "sharded optimizer: ", name,
+                  " has no gradient; DataParallel gives zeros to what a step does not use");
       gradients.push_back(parameter.grad());
     }
     figures_.zero_();
@@ -202,7 +202,7 @@ class ShardedOptimizer : public BertOptimizer {
   std::vector<int> owners_;
   std::unique_ptr<BertOptimizer> own_, layout_;      // of this rank's parameters; of all, without memory
   std::vector<std::vector<at::Tensor>> tensors_of_;  // by owner
-  std::vector<at::Tensor> own_parameters_;           // in the order of the whole optimizer
+  std::vector<NamedParameter> own_parameters_;       // in the order of the whole optimizer
   ops::MultiTensor norms_;                           // of their gradients
   at::Tensor own_figures_;                           // int64: where theirs are in figures_
   at::Tensor figures_;                               // fp64: norms of all gradients, then the sum of found_inf

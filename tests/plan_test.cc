@@ -204,6 +204,11 @@ TEST_CASE("Communication is what the note says, by hand", "[unit][plan]") {
   CHECK(time.exposed == Approx(reduced - 2e-3 + 0.08 * 2e-3 + gathered));
 }
 
+TEST_CASE("What follows --length is not its", "[unit][plan]") {
+  const Plan plan;
+  CHECK(plan.json({"--length", "64", "precision=bf16"}) == plan.json({"precision=bf16", "--length", "64"}));
+}
+
 TEST_CASE("Half of the published multi-node rows predict the other half", "[unit][plan]") {
   constexpr int64_t kAll = 1 << 20, kFew = 4;
   const std::vector<double> errors = errors_on_held_out_rows(1, kAll, /*print=*/true);
