@@ -1,5 +1,5 @@
-# Compiles one kernel file for one architecture and writes what nvcc says of registers, shared memory and spills:
-#   cmake -DRESOURCES=FILE -DCOMMAND=nvcc;... [-DDISASSEMBLE=cuobjdump;-sass;OBJECT -DSASS=FILE] -P cuda_compile.cmake
+# Compiles one kernel file for one architecture and writes, under a title, what nvcc says of registers, shared memory and spills:
+#   cmake -DTITLE=TEXT -DRESOURCES=FILE -DCOMMAND=nvcc;... [-DDISASSEMBLE=cuobjdump;-sass;OBJECT -DSASS=FILE] -P cuda_compile.cmake
 # and, given a disassembler, the device's instructions.
 execute_process(COMMAND ${COMMAND} RESULT_VARIABLE code OUTPUT_VARIABLE said ERROR_VARIABLE said)
 if(NOT code EQUAL 0)
@@ -12,4 +12,4 @@ if(DISASSEMBLE)
     message(FATAL_ERROR "${DISASSEMBLE}: ${error}")
   endif()
 endif()
-file(WRITE ${RESOURCES} "${said}")
+file(WRITE ${RESOURCES} "${TITLE}\n${said}")
