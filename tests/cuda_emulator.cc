@@ -50,8 +50,8 @@ class Stack {
 
 enum class State { kReady, kAtBarrier, kAtShuffle, kDone };
 
-/// Where a thread goes on. swapcontext alone would do, but it calls the kernel for the signal mask in every switch, and under
-/// AddressSanitizer clears what is known of the whole stack: half of the tests' time, and three quarters.
+/// Where a thread goes on. swapcontext alone would do, but it calls the kernel for the signal mask in every switch, and
+/// under AddressSanitizer clears what is known of the whole stack: half of the tests' time, and three quarters.
 struct Context {
   void* place[5];  // __builtin_setjmp's
   const void* bottom = nullptr;
