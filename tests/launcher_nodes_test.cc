@@ -214,12 +214,15 @@ TEST_CASE("ranks that are to save go on without the host, and say what their nod
 
 TEST_CASE("a rank's 75 counts though the host is gone before it answers", "[unit][distributed]") {
   const Place place;
-  Launcher first(node(place, 0, {"--nnodes", "2"}, "touch " + place.path("up") + "; exec sleep 60"));
+  const std::string up = "touch " + place.path("up") + "$RANK; ";
+  Launcher first(node(place, 0, {"--nnodes", "2"}, up + "exec sleep 60"));
   Launcher second(node(place, 1, {"--nnodes", "2", "--nproc-per-node", "2", "--log-dir", place.path("logs")},
-                       "until [ -e " + place.path("go") +
+                       up + "until [ -e " + place.path("go") +
                            " ]; do sleep 0.01; done; test $LOCAL_RANK = 0 && exit 75; "
                            "trap '' TERM; sleep 1.5; exit 75"));
-  REQUIRE(eventually([&] { return std::filesystem::exists(place.path("up")); }));
+  for (const char* rank : {"0", "1", "2"}) {
+    REQUIRE(eventually([&] { return std::filesystem::exists(place.path("up") + rank); }));
+  }
   first.signal(SIGSTOP);
   std::ofstream(place.path("go")).flush();
   // Written before the host is told, in one go.
