@@ -51,7 +51,7 @@ class Stack {
 enum class State { kReady, kAtBarrier, kAtShuffle, kDone };
 
 /// Where a thread goes on. swapcontext alone would do, but it calls the kernel for the signal mask in every switch, and
-/// under AddressSanitizer clears what is known of the whole stack: half of the tests' time, and three quarters.
+/// under AddressSanitizer clears what is known of the whole stack: 20 to 70 % of a test's time, and 25 to 50 %.
 struct Context {
   void* place[5];  // __builtin_setjmp's
   const void* bottom = nullptr;
