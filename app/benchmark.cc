@@ -5,11 +5,13 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/ablation.h"
@@ -26,6 +28,7 @@
 #include "app/step_benchmark.h"
 #include "app/threads.h"
 #include "app/training_step.h"
+#include "cuda_ext/compat.h"
 #include "data/error.h"
 #include "data/files.h"
 
@@ -102,7 +105,7 @@ void add_config_name(Json& report, const BenchmarkOptions& options) {
 Json header(const std::string& mode, const BenchmarkOptions& options, c10::Device device,
             const std::string& precision) {
   Json report = {{"benchmark", mode},
-                 {"machine", machine_name(device.is_cuda())},
+                 {"machine", device.is_cuda() ? compat::device_name(device) : processor_name()},
                  {"device", device.str()},
                  {"precision", precision}};
   add_config_name(report, options);
@@ -161,7 +164,7 @@ Json run_data(const BenchmarkOptions& options) {
   const PretrainConfig config = load_pretrain_config(options.config, options.overrides);
   const auto shards = open_shards(config, "train", *load_tokenizer(config));
   Json report = {{"benchmark", "data"},
-                 {"machine", machine_name(false)},
+                 {"machine", processor_name()},
                  {"data", shards->content_checksum()},
                  {"batch", config.micro_batch_size},
                  {"global_batch", config.global_batch_size},
@@ -230,6 +233,10 @@ KernelBenchmarkOptions kernel_options(const BenchmarkOptions& options, c10::Devi
 }
 
 void print_kernel(const Json& row) {
+  if (row.contains("error")) {
+    fmt::print("{:<34}{}\n", row["name"].get<std::string>(), row["error"].get<std::string>());
+    return;
+  }
   const auto number = [&](const char* key) { return row.value(key, 0.0); };
   const std::string speed = row.contains("bytes")
                                 ? fmt::format("{:>10.1f} MB {:>8.1f} GB/s {:>6.1f} % of copy", 1e-6 * number("bytes"),
@@ -241,7 +248,8 @@ void print_kernel(const Json& row) {
   std::fflush(stdout);
 }
 
-Json run_kernels(const BenchmarkOptions& options) {
+/// `failure`: of an operator that has no times in the report.
+Json run_kernels(const BenchmarkOptions& options, std::exception_ptr& failure) {
   const c10::Device device = select_device(options.device, 0);
   const std::string precision = !options.precision.empty() ? options.precision : device.is_cuda() ? "bf16" : "fp32";
   const KernelBenchmarkOptions kernels = kernel_options(options, device, precision);
@@ -255,7 +263,9 @@ Json run_kernels(const BenchmarkOptions& options) {
   report["length"] = shape.length;
   fmt::print("{}, {}, T = {}, H = {}\n", report["machine"].get<std::string>(), precision, shape.tokens, shape.hidden);
   expect_comparable(options, report);
-  report["kernels"] = benchmark_kernels(kernels, print_kernel);
+  KernelTable table = benchmark_kernels(kernels, print_kernel);
+  report["kernels"] = std::move(table.rows);
+  failure = table.failure;
   return report;
 }
 
@@ -489,7 +499,8 @@ int benchmark_command(int argc, char** argv) {
   const std::string mode = app.get_subcommands().front()->get_name();
   if (mode == "precisions") options.steps = precision_steps;
   if (mode == "data") options.steps = data_steps;
-  Json report = mode == "kernels"         ? run_kernels(options)
+  std::exception_ptr failure;
+  Json report = mode == "kernels"         ? run_kernels(options, failure)
                 : mode == "data"          ? run_data(options)
                 : mode == "ablation"      ? run_ablation(options)
                 : mode == "precisions"    ? run_precisions(options)
@@ -498,6 +509,7 @@ int benchmark_command(int argc, char** argv) {
   if (mode == "communication" && distributed_environment().rank != 0) return kOk;
   const bool fast_enough = options.compare.empty() || compare(options, report);
   if (options.json) fmt::print("{}\n", report.dump());
+  if (failure) std::rethrow_exception(failure);
   return fast_enough ? kOk : kSlower;
 }
 

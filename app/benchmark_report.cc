@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <fstream>
 
 #include "app/bounded_json.h"
@@ -67,16 +66,8 @@ nlohmann::ordered_json percentiles(const std::vector<double>& seconds) {
           {"ms_p99", 1e3 * quantiles.at(0.99)}};
 }
 
-std::string machine_name(bool gpu) {
-  std::string name;
-  if (!gpu) {
-    name = field_of("/proc/cpuinfo", "model name");
-  } else {
-    std::error_code error;  // no such directory: the driver does not say
-    for (const auto& card : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
-      if (name.empty()) name = field_of(card.path() / "information", "Model");
-    }
-  }
+std::string processor_name() {
+  const std::string name = field_of("/proc/cpuinfo", "model name");
   return name.empty() ? "unknown" : name;
 }
 

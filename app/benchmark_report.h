@@ -21,8 +21,8 @@ class Quantiles {
 /// ms_median, ms_p10, ms_p90 and ms_p99 of times in seconds, of which there is one at least.
 nlohmann::ordered_json percentiles(const std::vector<double>& seconds);
 
-/// The processor's name, or the GPU's as its driver states it.
-std::string machine_name(bool gpu);
+/// "unknown" where the system does not say.
+std::string processor_name();
 
 /// A time of both reports. ratio = old / new: above 1 is faster than before.
 struct ComparedFigure {

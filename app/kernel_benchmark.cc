@@ -13,6 +13,7 @@
 
 #include "app/benchmark_report.h"
 #include "app/exit_codes.h"
+#include "app/torch_errors.h"
 #include "cuda_ext/ops.h"
 
 namespace bert {
@@ -221,23 +222,29 @@ void run_case(const KernelCase& test, const KernelBenchmarkOptions& options, con
 
 }  // namespace
 
-Json benchmark_kernels(const KernelBenchmarkOptions& options, const std::function<void(const Json&)>& done) {
+KernelTable benchmark_kernels(const KernelBenchmarkOptions& options, const std::function<void(const Json&)>& done) {
   const c10::OptionalDeviceGuard guard(options.shape.device.is_cpu() ? std::nullopt
                                                                      : std::optional(options.shape.device));
   const Runway runway(options.shape.device);
-  Json rows = Json::array();
+  KernelTable table{.rows = Json::array(), .failure = nullptr};
+  const auto add = [&](const Json& result) {
+    table.rows.push_back(result);
+    done(result);
+  };
   std::string names;
   for (const KernelCase& test : kernel_cases(options.shape)) {
     names += (names.empty() ? "" : ", ") + test.name;
     if (test.name.find(options.filter) == std::string::npos) continue;
-    run_case(test, options, runway, [&](const Json& result) {
-      rows.push_back(result);
-      done(result);
-    });
+    try {
+      run_case(test, options, runway, add);
+    } catch (const c10::Error& error) {
+      if (!table.failure) table.failure = std::current_exception();
+      add({{"name", test.name}, {"error", first_line(error.what_without_backtrace())}});
+    }
   }
-  if (rows.empty())
+  if (table.rows.empty())
     throw UsageError("--filter " + options.filter + ": no operator's name contains it; there are " + names);
-  return rows;
+  return table;
 }
 
 }  // namespace bert

@@ -2,6 +2,7 @@
 // plain ATen expression in turns with them.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -19,10 +20,16 @@ struct KernelBenchmarkOptions {
 
 /// A row for every pass of every case: name, pass (forward, backward, update), ms_median, spread (90th to 10th
 /// percentile, as a share of the median), bytes, gb_per_second, copy_fraction or flops, tflops, gemm_fraction,
-/// aten_ms_median, ratio (> 1: faster than the ATen expression). `done` sees each row as soon as it is there. A round
-/// runs both implementations and the copy or the product, so that what else the machine does meets all of them.
-/// Throws UsageError when no name contains the filter.
-nlohmann::ordered_json benchmark_kernels(const KernelBenchmarkOptions& options,
-                                         const std::function<void(const nlohmann::ordered_json&)>& done);
+/// aten_ms_median, ratio (> 1: faster than the ATen expression). A case that fails has one row, name and error, and the
+/// others are timed all the same.
+struct KernelTable {
+  nlohmann::ordered_json rows;
+  std::exception_ptr failure;  // of the first case that failed
+};
+
+/// `done` sees each row as soon as it is there. A round runs both implementations and the copy or the product, so that
+/// what else the machine does meets all of them. Throws UsageError when no name contains the filter.
+KernelTable benchmark_kernels(const KernelBenchmarkOptions& options,
+                              const std::function<void(const nlohmann::ordered_json&)>& done);
 
 }  // namespace bert

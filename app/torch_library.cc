@@ -16,6 +16,7 @@
 #include "app/predict.h"
 #include "app/torch_errors.h"
 #include "app/trainer.h"
+#include "cuda_ext/compat.h"
 
 namespace bert {
 namespace {
@@ -34,10 +35,12 @@ int check_libtorch() {
               TORCH_VERSION, torch::get_num_threads());
   for (c10::DeviceIndex i = 0;
        torch::cuda::is_available() && i < static_cast<c10::DeviceIndex>(torch::cuda::device_count()); ++i) {
-    const torch::Tensor on_device = torch::ones({64, 64}, torch::Device(torch::kCUDA, i));
+    const torch::Device device(torch::kCUDA, i);
+    const torch::Tensor on_device = torch::ones({64, 64}, device);
     const bool device_right = torch::mm(on_device, on_device).eq(64).all().item<bool>();
     right = right && device_right;
-    std::printf("%-5s %-12s CUDA device %d computes\n", device_right ? "ok" : "BAD", "GPU", static_cast<int>(i));
+    std::printf("%-5s %-12s CUDA device %d, %s, computes\n", device_right ? "ok" : "BAD", "GPU", static_cast<int>(i),
+                compat::device_name(device).c_str());
   }
   return right ? kOk : kInternal;
 }

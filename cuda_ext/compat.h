@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <string>
 
 #ifdef USE_CUDA
 #include <ATen/cuda/CUDAContextLight.h>
@@ -49,6 +50,14 @@ inline int compute_capability([[maybe_unused]] c10::Device device) {
   }
 #endif
   return 0;
+}
+
+/// A CUDA device's name, "NVIDIA H200"; "" for the CPU.
+inline std::string device_name([[maybe_unused]] c10::Device device) {
+#ifdef USE_CUDA
+  if (device.is_cuda()) return at::cuda::getDeviceProperties(device.index())->name;
+#endif
+  return "";
 }
 
 }  // namespace bert::compat

@@ -285,6 +285,21 @@ TEST_CASE("bert benchmark kernels: a row for every pass, and JSON on the last li
   CHECK(run_benchmark("kernels --device cpu --tokens 100").status == kUsage);
 }
 
+TEST_CASE("An operator that fails leaves the others their times", "[unit][benchmark]") {
+  KernelShape shape = kSmall;
+  shape.heads = shape.hidden - 1;  // no attention has such heads
+  size_t seen = 0;
+  const KernelTable table = benchmark_kernels({.shape = shape, .filter = "", .seconds = 0.001}, [&](const auto& row) {
+    CHECK(row.contains("error") == (row["name"].template get<std::string>().rfind("attention", 0) == 0));
+    CHECK(row.contains("error") != row.contains("ms_median"));
+    ++seen;
+  });
+  CHECK(table.rows.size() == seen);
+  CHECK(table.rows.back()["name"] == "adamw");
+  REQUIRE(table.failure);
+  CHECK_THROWS_AS(std::rethrow_exception(table.failure), c10::Error);
+}
+
 TEST_CASE("Bytes and FLOPs of the cases", "[unit][benchmark]") {
   const KernelShape shape{.tokens = 100,
                           .hidden = 10,

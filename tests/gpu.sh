@@ -154,7 +154,10 @@ part_doctor() {
   limited 150 "$tree/bin/bert" version || return $?  # reads an image of several GB from a cold disk
   limited 60 "$tree/bin/bert" doctor >"$work/doctor.log" 2>&1 || { cat "$work/doctor.log"; note="bert doctor found a problem"; return 1; }
   cat "$work/doctor.log"
-  [ -n "$emulate" ] || grep -q 'CUDA device 0 computes' "$work/doctor.log" || { note="bert doctor sees no CUDA device"; return 1; }
+  [ -n "$emulate" ] || grep -q 'ok .*CUDA device 0' "$work/doctor.log" || { note="bert doctor sees no CUDA device"; return 1; }
+  local name
+  name=$(sed -nE 's/.*CUDA device 0, (.*), computes$/\1/p' "$work/doctor.log")
+  [ -z "$name" ] || device_name=$name  # also where there is no nvidia-smi
 }
 
 # Each test in a process of its own: a CUDA error spoils the rest of its process.
