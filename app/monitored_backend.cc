@@ -3,11 +3,14 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #ifdef USE_C10D_NCCL
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <c10/cuda/CUDAGuard.h>
 #endif
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <utility>
 
 #include "app/error_report.h"
@@ -90,14 +93,20 @@ std::string root(int64_t rank) { return ", root " + std::to_string(rank); }
 /// Whether what is issued goes into a CUDA graph: it does not run now, and its events must not be asked.
 bool is_captured() { return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None; }
 
-/// May be asked while another thread captures a graph.
-bool is_completed(Work& work) {
-  const c10::cuda::CUDAStreamCaptureModeGuard allowed(cudaStreamCaptureModeRelaxed);
-  return work.isCompleted();
+/// Whether the work is done. May be asked by any thread, also while another captures a graph. A thread's device is the
+/// first unless it sets one, and what it asks would make a context there: of every rank, on one GPU.
+std::function<bool()> completion_of(WorkPtr work) {
+  return [work = std::move(work), device = c10::cuda::current_device()] {
+    const c10::cuda::CUDAGuard on(device);
+    const c10::cuda::CUDAStreamCaptureModeGuard allowed(cudaStreamCaptureModeRelaxed);
+    return work->isCompleted();
+  };
 }
 #else
 bool is_captured() { return false; }
-bool is_completed(Work& work) { return work.isCompleted(); }
+std::function<bool()> completion_of(WorkPtr work) {
+  return [work = std::move(work)] { return work->isCompleted(); };
+}
 #endif
 
 class MonitoredBackend : public c10d::Backend {
@@ -166,7 +175,7 @@ class MonitoredBackend : public c10d::Backend {
     } catch (const c10::DistError& error) {  // others are about the arguments
       throw PeerError(monitor_->explain(first_line(error.what())));
     }
-    if (!options_.works_block && !is_captured()) monitor_->watch([work] { return is_completed(*work); }, end_process);
+    if (!options_.works_block && !is_captured()) monitor_->watch(completion_of(work), end_process);
     return c10::make_intrusive<MonitoredWork>(std::move(work), monitor_);
   }
 
