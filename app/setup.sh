@@ -65,8 +65,8 @@ grep -qw avx2 /proc/cpuinfo || die $missing "bert needs a processor with AVX2; t
 
 if [ $cuda = auto ]; then
   cuda=OFF
-  if [ -r /proc/driver/nvidia/version ]; then
-    driver=$(sed -nE '1s/.* ([0-9]+)\.[0-9.]+ .*/\1/p' /proc/driver/nvidia/version)
+  if [ -r /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ]; then  # some sandboxes have the second alone
+    driver=$(sed -nE '1s/.* ([0-9]+)\.[0-9.]+ .*/\1/p' /proc/driver/nvidia/version 2>/dev/null || true)
     if [ "${driver:-580}" -ge 580 ]; then
       cuda=ON
     else
