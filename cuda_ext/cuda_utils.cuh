@@ -12,6 +12,7 @@
 
 #include "cuda_ext/launch.h"
 #include "cuda_ext/math.h"
+#include "cuda_ext/philox.h"
 
 // X(T) for the dtypes of activations; X(T, P) for those of activations and parameters: launchers.h.
 #define BERT_FOR_TYPES(X) X(float) X(c10::Half) X(c10::BFloat16)

@@ -10,10 +10,15 @@
 #include <c10/util/Half.h>
 
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 
-#include "cuda_ext/philox.h"
+#ifdef __CUDACC__
+#define BERT_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define BERT_HOST_DEVICE inline
+#endif
 
 namespace bert {
 
@@ -68,6 +73,19 @@ BERT_HOST_DEVICE uint32_t pack_pair(float low, float high) {
   return word;
 #else
   return bits_of(from_float<T>(low)) | bits_of(from_float<T>(high)) << 16;
+#endif
+}
+
+/// a b in two words. On the device one instruction by name: of the product of words that were xored, the compiler makes
+/// one of 64 bits, with an addition of zeros behind it.
+BERT_HOST_DEVICE void wide_product(uint32_t a, uint32_t b, uint32_t& low, uint32_t& high) {
+#ifdef __CUDA_ARCH__
+  asm("{\n\t.reg .u64 product;\n\tmul.wide.u32 product, %2, %3;\n\tmov.b64 {%0, %1}, product;\n\t}"
+      : "=r"(low), "=r"(high)
+      : "r"(a), "r"(b));
+#else
+  const uint64_t product = static_cast<uint64_t>(a) * b;
+  low = static_cast<uint32_t>(product), high = static_cast<uint32_t>(product >> 32);
 #endif
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cuda_ext/cpu_optim.h"
-#include "cuda_ext/philox.h"
+#include "cuda_ext/math.h"
 
 namespace bert {
 

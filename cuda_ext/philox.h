@@ -5,11 +5,7 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define BERT_HOST_DEVICE __host__ __device__ __forceinline__
-#else
-#define BERT_HOST_DEVICE inline
-#endif
+#include "cuda_ext/math.h"
 
 namespace bert {
 
@@ -27,14 +23,16 @@ struct Philox4 {
 
 BERT_HOST_DEVICE Philox4 philox4x32_10(uint32_t key0, uint32_t key1, uint32_t c0, uint32_t c1, uint32_t c2,
                                        uint32_t c3) {
-  constexpr uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
+  constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
   constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
   for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = kMultiplier0 * c0, p1 = kMultiplier1 * c2;
-    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ key0;
-    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ key1;
-    c1 = static_cast<uint32_t>(p1);
-    c3 = static_cast<uint32_t>(p0);
+    uint32_t low0 = 0, high0 = 0, low1 = 0, high1 = 0;
+    wide_product(kMultiplier0, c0, low0, high0);
+    wide_product(kMultiplier1, c2, low1, high1);
+    c0 = high1 ^ c1 ^ key0;
+    c2 = high0 ^ c3 ^ key1;
+    c1 = low1;
+    c3 = low0;
     key0 += kWeyl0;
     key1 += kWeyl1;
   }

@@ -9,13 +9,14 @@
 // gridDim.y goes over sequences and heads, so that only blocks divide, not rows.
 //
 // Bytes per score with 2-byte activations: forward 4 (read, write), backward 6 (read scores and dy, write dscores).
-// With dropout the random numbers cost about 40 instructions per score, more than the rest.
+// With dropout the random numbers cost about 11 instructions per score, of some 50.
 //
 // Versions
 // 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
 // 2. A vector is held as it came, in words: SASS (cuobjdump, sm_90) of forward's rows of four vectors has all four loads
 //    before the first use, where each waited for the one ahead. (ptxas still moves backward's loads of the second vector
 //    and on to where they are used.) Compiled and emulated only.
+// 3. One instruction for a product of Philox's (math.h), which had two. Compiled and emulated only.
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures).
 //   masked_softmax_group_forward_kernel 128 0.25
