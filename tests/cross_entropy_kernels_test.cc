@@ -159,7 +159,7 @@ TEMPLATE_TEST_CASE("Cross entropy kernels equal their scalar twin", "[unit][cuda
 }
 
 TEST_CASE("Cross entropy adds up more losses than a block has threads", "[unit][cuda_emulator]") {
-  check_cross_entropy<float>({.rows = 520, .columns = 3, .num_classes = 3, .every_order = false});  // of 512
+  check_cross_entropy<float>({.rows = 1032, .columns = 3, .num_classes = 3, .every_order = false});  // of 1024
 }
 
 TEST_CASE("Cross entropy of no rows is 0", "[unit][cuda_emulator]") {
