@@ -60,6 +60,7 @@ __device__ __forceinline__ void block_sum(V (&values)[K], SharedPointer<V> scrat
   for (int k = 0; k < K; ++k) values[k] = V{};
 #pragma unroll
   for (int warp = 0; warp < kMostWarps; ++warp) {
+    if (warp % 4 == 0 && warp >= warps) break;  // one branch for four warps that are not there
     if (warp >= warps) continue;
 #pragma unroll
     for (int k = 0; k < K; ++k) values[k] += scratch[warp * K + k];

@@ -14,6 +14,13 @@
 // allow, in whole blocks of a processor (there were 16 warps for every dtype, and at H = 768 a third of a block too
 // many on each). Compiled and emulated only.
 // 4. Loads in flight, as layer_norm.cuh says of SASS. Compiled and emulated only.
+// 5. Fewer instructions: a product of Philox's is one (math.h), a row's mask is drawn in one go, which computes the
+//    keys and the first rounds once, a residual that is not there is added as 0 rather than branched around, backward
+//    loads without conditions and adds up no more warps than there are, and forward has kernels of its own for BERT's
+//    sizes and for plain layer norm. SASS (cuobjdump, sm_90), bf16 with fp32 parameters, H = 1024, instructions per
+//    element, before and now: forward 46.7, 30.0 (plain 10.8), backward's loop 66.3, 57.9. At 85 % of an H200's 4.8 TB/s
+//    its processors have 43 for forward, at 75 % 82 for backward. Expected of a copy's bandwidth: forward 91 % (80 %
+//    before, by its instructions), plain 92 %, backward 85 % (80 % before). Compiled and emulated only.
 #include "cuda_ext/layer_norm.cuh"
 
 namespace bert::kernels {
@@ -75,14 +82,8 @@ struct ResidualRows {
 #pragma unroll
       for (int i = 0; i < N; ++i) z[i] += vector[i];
     }
-    if (dropout.keys != nullptr) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) z[i] *= mask_factor(dropout, kept, i);
-    }
-    if (residual != nullptr) {
-#pragma unroll
-      for (int i = 0; i < N; ++i) z[i] += parts.residual[i];
-    }
+    for (int i = 0; i < N; ++i) z[i] = z[i] * mask_factor(dropout, kept, i) + parts.residual[i];
   }
 
   template <int N>
@@ -99,6 +100,20 @@ struct ResidualRows {
     store_floats(dx + place.start + column, dz);
   }
 };
+
+template <class T, class P>
+bool is_plain(const LayerNormInput<T, P>& input) {
+  return input.bias == nullptr && input.residual == nullptr && input.dropout.keys == nullptr;
+}
+
+template <class T, class P, bool kPlain>
+void forward(const LayerNormForward<T, P>& a, Stream stream) {
+  using Rows = ResidualRows<T, P, kPlain>;
+  const LayerNormInput<T, P>& input = a.input;
+  normalise<Rows>(
+      {.rows = Rows(input), .gamma = a.gamma, .beta = a.beta, .eps = a.eps, .y = a.y, .mean = a.mean, .rstd = a.rstd},
+      all_aligned(input.x, input.bias, input.residual), stream);
+}
 
 template <class T, class P, bool kPlain>
 void backward(const LayerNormBackward<T, P>& a, Stream stream) {
@@ -129,23 +144,13 @@ int64_t layer_norm_backward_workspace(int64_t rows, int64_t columns, bool plain)
 
 template <class T, class P>
 void layer_norm_forward(const LayerNormForward<T, P>& a, Stream stream) {
-  const LayerNormInput<T, P>& input = a.input;
-  normalise<ResidualRows<T, P>>({.rows = ResidualRows<T, P>(input),
-                                 .gamma = a.gamma,
-                                 .beta = a.beta,
-                                 .eps = a.eps,
-                                 .y = a.y,
-                                 .mean = a.mean,
-                                 .rstd = a.rstd},
-                                all_aligned(input.x, input.bias, input.residual), stream);
+  is_plain(a.input) ? forward<T, P, true>(a, stream) : forward<T, P, false>(a, stream);
 }
 
 template <class T, class P>
 void layer_norm_backward(const LayerNormBackward<T, P>& a, Stream stream) {
   if (a.input.columns == 0) return;
-  const LayerNormInput<T, P>& input = a.input;
-  const bool plain = input.bias == nullptr && input.residual == nullptr && input.dropout.keys == nullptr;
-  plain ? backward<T, P, true>(a, stream) : backward<T, P, false>(a, stream);
+  is_plain(a.input) ? backward<T, P, true>(a, stream) : backward<T, P, false>(a, stream);
 }
 
 #define BERT_INSTANTIATE(T, P)                                             \

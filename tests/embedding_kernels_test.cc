@@ -302,7 +302,7 @@ TEMPLATE_TEST_CASE("Embedding kernels equal their scalar twin", "[unit][cuda_emu
   using T = typename TestType::first_type;
   using P = typename TestType::second_type;
   // Vectors in registers, one to four passes, with and without a tail.
-  for (const int64_t columns : {8, 128, 256, 312, 384, 512, 768, 1024}) {
+  for (const int64_t columns : {8, 128, 256, 312, 384, 512, 776, 768, 1024}) {
     check_embedding<T, P>({.rows = 5, .columns = columns});
   }
   check_embedding<T, P>({.rows = 4, .columns = 264, .p = 0.0});
