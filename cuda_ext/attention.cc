@@ -183,6 +183,17 @@ Tensor efficient_backward(const Packed& a, const Tensor& grad, const Tensor& out
   return a.joined(dquery.as_strided({a.tokens, 3, a.heads, a.choice.head_size}, {3 * row, row, a.choice.head_size, 1}));
 }
 
+/// Whether logsumexp is as the chosen kernels' forward gives it. LibTorch's backwards read it as far as that one reaches.
+bool is_of_forward(const Packed& a, const Tensor& logsumexp) {
+  if (a.choice.backend == AttentionBackend::kComposite) return true;  // not read
+  if (logsumexp.scalar_type() != at::kFloat || logsumexp.device() != a.query.device()) return false;
+  if (a.choice.backend == AttentionBackend::kFlash) {
+    return logsumexp.sizes() == at::IntArrayRef({a.heads, a.tokens}) && logsumexp.is_contiguous();
+  }
+  return logsumexp.dim() > kFlashLogsumexpDim && logsumexp.size(0) == a.sequences && logsumexp.size(1) == a.heads &&
+         logsumexp.size(2) >= a.max_seqlen;
+}
+
 }  // namespace
 
 AttentionPlatform attention_platform(c10::Device device) {
@@ -235,11 +246,13 @@ Tensor attention_backward(const AttentionPlatform& platform, const Tensor& grad,
   AttentionPlatform at_forward = platform;
   at_forward.deterministic = logsumexp.dim() == kFlashLogsumexpDim;
   const Packed a(at_forward, qkv, cu_seqlens, max_seqlen, num_heads, p);
-  TORCH_CHECK((a.choice.backend == AttentionBackend::kFlash) == (logsumexp.dim() == kFlashLogsumexpDim) ||
-                  a.choice.backend == AttentionBackend::kComposite,
-              "attention_backward: forward's logsumexp has sizes ", logsumexp.sizes(),
-              ", which are not those of the kernels that are chosen now. Hand on forward's own outputs, with the same "
-              "qkv, cu_seqlens, max_seqlen and p, on the same device.");
+  constexpr auto kRemedy =
+      " Hand on forward's own outputs, with the same qkv, cu_seqlens, max_seqlen and p, on the same device.";
+  TORCH_CHECK(is_of_forward(a, logsumexp), "attention_backward: forward's logsumexp has sizes ", logsumexp.sizes(), " ",
+              logsumexp.scalar_type(), " on ", logsumexp.device(),
+              ", which are not those of the kernels that are chosen now.", kRemedy);
+  TORCH_CHECK(a.choice.backend == AttentionBackend::kComposite || p == 0.0 || rng_state.numel() == 2,
+              "attention_backward: rng_state must be [2], got ", rng_state.sizes(), ".", kRemedy);
   switch (a.choice.backend) {
     case AttentionBackend::kCudnn:
       return cudnn_backward(a, grad, out, logsumexp, rng_state, p);

@@ -361,10 +361,26 @@ TEST_CASE("Attention's backward on CUDA takes the kernels that forward took, wha
 
 TEST_CASE("Attention's backward on CUDA refuses what other kernels' forward gave", "[unit]") {
   const Tensor cu = at::tensor({0, 2, 5}, at::kInt), qkv = at::randn({5, 48}).to(at::kHalf);
-  const auto [out, logsumexp, rng_state] = cuda::attention(kHopper, qkv, cu, 3, 2, 0.0, 1, 16, std::nullopt);
-  CHECK_THROWS_WITH(cuda::attention_backward(kHopper, out, qkv, out, logsumexp.unsqueeze(0), rng_state, cu, 3, 2, 0.0,
-                                             1, 16, std::nullopt),
-                    testing::Contains("forward's logsumexp has sizes [1, 2, 5]"));
+  const auto [out, logsumexp, rng_state] = cuda::attention(kHopper, qkv, cu, 3, 2, 0.5, 1, 16, std::nullopt);
+  const auto backward = [&, &result = out](const Tensor& of, const Tensor& sums, const Tensor& state) {
+    return cuda::attention_backward(kHopper, result.to(of.scalar_type()), of, result.to(of.scalar_type()), sums, state,
+                                    cu, 3, 2, 0.5, 1, 16, std::nullopt);
+  };
+  const auto refused = [](const char* said) { return testing::Contains(c10::str("attention_backward: ", said)); };
+  CHECK_THROWS_WITH(backward(qkv, logsumexp.unsqueeze(0), rng_state),
+                    refused("forward's logsumexp has sizes [1, 2, 5]"));
+  CHECK_THROWS_WITH(backward(qkv, logsumexp.narrow(1, 0, 4), rng_state),
+                    refused("forward's logsumexp has sizes [2, 4]"));
+  CHECK_THROWS_WITH(backward(qkv, logsumexp.t().contiguous().t(), rng_state), refused("forward's logsumexp"));
+  CHECK_THROWS_WITH(backward(qkv, logsumexp.to(at::kHalf), rng_state),
+                    refused("forward's logsumexp has sizes [2, 5] Half"));
+  CHECK_THROWS_WITH(backward(qkv, logsumexp.to(at::kMeta), rng_state),
+                    refused("forward's logsumexp has sizes [2, 5] Float on meta"));
+  CHECK_THROWS_WITH(backward(qkv, logsumexp, rng_state.narrow(0, 0, 1)), refused("rng_state must be [2], got [1]"));
+  const Tensor wide = qkv.to(at::kFloat);
+  CHECK_THROWS_WITH(backward(wide, logsumexp, rng_state), refused("forward's logsumexp has sizes [2, 5]"));
+  CHECK_THROWS_WITH(backward(wide, at::zeros({2, 2, 2}), rng_state),
+                    refused("forward's logsumexp has sizes [2, 2, 2]"));
 }
 
 TEST_CASE("Attention on CUDA composes what LibTorch's kernels do not take", "[unit]") {
