@@ -5,6 +5,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+#include "cuda_ext/checks.h"
 #include "cuda_ext/dispatch.h"
 
 namespace bert {
@@ -44,6 +45,7 @@ struct Autocast {
       const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& gamma, const Tensor& beta, double eps,
       double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
     const Autocast cast;
+    checks::bias_dropout_residual_layer_norm(x, bias, residual, gamma, beta, eps, p, seed, site, keys);
     return dispatch::bias_dropout_residual_layer_norm(x, bias, residual.to(x.scalar_type()), gamma, beta, eps, p, seed,
                                                       site, keys);
   }

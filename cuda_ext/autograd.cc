@@ -6,6 +6,9 @@
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/library.h>
 
+#include <type_traits>
+
+#include "cuda_ext/checks.h"
 #include "cuda_ext/dispatch.h"
 
 namespace bert {
@@ -273,6 +276,17 @@ struct CrossEntropy : Differentiable<CrossEntropy> {
   }
 };
 
+/// Op::apply, which fails on an undefined tensor before it calls forward: the operator's check says which it is.
+template <class Op, auto check, class... Arguments>
+auto apply(const Arguments&... arguments) {
+  const auto undefined = []<class Argument>(const Argument& argument) {
+    if constexpr (std::is_same_v<Argument, Tensor>) return !argument.defined();
+    return false;
+  };
+  if ((undefined(arguments) || ...)) check(arguments...);
+  return Op::apply(arguments...);
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor> quadruple(const variable_list& list) {
   return {list[0], list[1], list[2], list[3]};
 }
@@ -280,47 +294,53 @@ std::tuple<Tensor, Tensor, Tensor> triple(const variable_list& list) { return {l
 std::tuple<Tensor, Tensor> pair(const variable_list& list) { return {list[0], list[1]}; }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
-  return Linear::apply(x, weight, bias);
+  return apply<Linear, checks::linear>(x, weight, bias);
 }
 Tensor qkv_linear(const Tensor& x, const Tensor& query_weight, const Tensor& key_weight, const Tensor& value_weight,
                   const Tensor& query_bias, const Tensor& key_bias, const Tensor& value_bias) {
+  checks::qkv_linear(x, query_weight, key_weight, value_weight, query_bias, key_bias, value_bias);
   return QkvLinear::apply(x, query_weight, key_weight, value_weight, query_bias, key_bias, value_bias);
 }
 Tensor padded_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t columns) {
+  checks::padded_linear(x, weight, bias, columns);
   return PaddedLinear::apply(x, weight, bias, columns);
 }
-Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh) { return BiasGelu::apply(x, bias, tanh); }
+Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh) {
+  return apply<BiasGelu, checks::bias_gelu>(x, bias, tanh);
+}
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
-  return triple(LayerNorm::apply(x, gamma, beta, eps));
+  return triple(apply<LayerNorm, checks::layer_norm>(x, gamma, beta, eps));
 }
 std::tuple<Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_norm(const Tensor& x, const Tensor& bias,
                                                                             const Tensor& residual, const Tensor& gamma,
                                                                             const Tensor& beta, double eps, double p,
                                                                             int64_t seed, int64_t site,
                                                                             const OptionalTensor& keys) {
-  return quadruple(BiasDropoutResidualLayerNorm::apply(x, bias, residual, gamma, beta, eps, p, seed, site, keys));
+  return quadruple(apply<BiasDropoutResidualLayerNorm, checks::bias_dropout_residual_layer_norm>(
+      x, bias, residual, gamma, beta, eps, p, seed, site, keys));
 }
 std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout(
     const Tensor& input_ids, const Tensor& position_ids, const Tensor& token_type_ids, const Tensor& word,
     const Tensor& position, const Tensor& type, const Tensor& gamma, const Tensor& beta, double eps, double p,
     int64_t seed, int64_t site, const OptionalTensor& keys) {
-  return quadruple(EmbeddingLayerNormDropout::apply(input_ids, position_ids, token_type_ids, word, position, type,
-                                                    gamma, beta, eps, p, seed, site, keys));
+  return quadruple(apply<EmbeddingLayerNormDropout, checks::embedding_layer_norm_dropout>(
+      input_ids, position_ids, token_type_ids, word, position, type, gamma, beta, eps, p, seed, site, keys));
 }
 std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
                                              int64_t num_heads, double p, int64_t seed, int64_t site,
                                              const OptionalTensor& keys) {
-  return triple(Attention::apply(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys));
+  return triple(apply<Attention, checks::attention>(qkv, cu_seqlens, max_seqlen, num_heads, p, seed, site, keys));
 }
 std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
                                                   double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
-  return pair(MaskedSoftmaxDropout::apply(scores, cu_seqlens, scale, p, seed, site, keys));
+  return pair(
+      apply<MaskedSoftmaxDropout, checks::masked_softmax_dropout>(scores, cu_seqlens, scale, p, seed, site, keys));
 }
 std::tuple<Tensor, Tensor> dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
-  return pair(DropoutFunction::apply(x, p, seed, site, keys));
+  return pair(apply<DropoutFunction, checks::dropout>(x, p, seed, site, keys));
 }
 std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {
-  return pair(CrossEntropy::apply(logits, labels, num_classes));
+  return pair(apply<CrossEntropy, checks::cross_entropy>(logits, labels, num_classes));
 }
 
 }  // namespace

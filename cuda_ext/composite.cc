@@ -2,10 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "cuda_ext/checks.h"
 #include "cuda_ext/dispatch.h"
 #include "cuda_ext/philox.h"
 
@@ -13,9 +15,6 @@ namespace bert::composite {
 namespace {
 
 constexpr int64_t kLow32 = 0xFFFFFFFF;
-
-/// The dtype in which sums and statistics are kept.
-at::ScalarType accumulation_type(const Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
 /// 0 where dropped, 1 / (1 - p) where kept.
 Tensor dropout_scale(const Tensor& keys, int64_t seed, int64_t site, int64_t columns, double p, at::ScalarType dtype) {
@@ -95,7 +94,7 @@ Tensor embedding_sum(const Tensor& input_ids, const Tensor& position_ids, const 
 struct PaddedAttention {
   PaddedAttention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads)
       : sequences(cu_seqlens.size(0) - 1),
-        slots((max_seqlen + kSlotMultiple - 1) / kSlotMultiple * kSlotMultiple),
+        slots((std::min(max_seqlen, qkv.size(0)) + kSlotMultiple - 1) / kSlotMultiple * kSlotMultiple),
         heads(num_heads),
         head_size(qkv.size(1) / 3 / num_heads),
         scale(1.0 / std::sqrt(static_cast<double>(head_size))),
@@ -119,6 +118,8 @@ struct PaddedAttention {
 };
 
 }  // namespace
+
+at::ScalarType accumulation_type(const Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
 Tensor dropout_mask(const Tensor& keys, int64_t seed, int64_t site, int64_t columns, double p) {
   const int64_t tokens = keys.size(0), blocks = (columns + 3) / 4;
@@ -290,17 +291,8 @@ Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor
   return logits;
 }
 
-void check_linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
-  const auto check = [&](const char* name, const Tensor& parameter) {
-    TORCH_CHECK(parameter.scalar_type() == x.scalar_type(), "linear: ", name, " must be ", x.scalar_type(),
-                ", as x is, got ", parameter.scalar_type(), ". Convert one of them, or use autocast.");
-  };
-  check("weight", weight);
-  if (bias) check("bias", *bias);
-}
-
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
-  check_linear(x, weight, bias);
+  checks::linear_dtypes(x, weight, bias);
   return at::linear(x, weight, bias);
 }
 

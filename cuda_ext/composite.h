@@ -15,6 +15,9 @@ namespace bert::composite {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
+/// The dtype in which sums and statistics are kept.
+at::ScalarType accumulation_type(const Tensor& x);
+
 /// Which elements are kept, [T, columns] bool.
 Tensor dropout_mask(const Tensor& keys, int64_t seed, int64_t site, int64_t columns, double p);
 
@@ -71,8 +74,6 @@ std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& lab
 Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor& labels, const Tensor& logsumexp,
                                 int64_t num_classes);
 
-/// A product's tensors have one dtype (after autocast, which is why ops.h cannot look).
-void check_linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias);
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias);
 std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
                                                    std::array<bool, 3> needed);

@@ -81,7 +81,6 @@ Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& o
                                          seed, site, keys);
   }
   const int64_t hidden = qkv.size(1) / 3, head_size = hidden / num_heads;
-  const Tensor upstream = grad.contiguous();
   Tensor dqkv = at::empty_like(qkv);
   simd::Attention arguments{};
   arguments.type = type_of(qkv);
@@ -90,7 +89,7 @@ Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& o
   arguments.qkv = qkv.const_data_ptr();
   arguments.out = const_cast<void*>(out.const_data_ptr());  // read only in backward
   arguments.logsumexp = const_cast<float*>(logsumexp.const_data_ptr<float>());
-  arguments.grad = upstream.const_data_ptr();
+  arguments.grad = grad.const_data_ptr();
   arguments.dqkv = dqkv.mutable_data_ptr();
   arguments.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_size)));
   arguments.mask = mask_of(p, seed, site, keys);

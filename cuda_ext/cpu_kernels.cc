@@ -56,7 +56,7 @@ float* scratch(int64_t floats) {
 namespace {
 
 /// Parameters are small: their kernels take fp32.
-Tensor as_float(const Tensor& parameter) { return parameter.to(at::kFloat).contiguous(); }
+Tensor as_float(const Tensor& parameter) { return parameter.to(at::kFloat); }
 
 constexpr int64_t kPiece = 64;  // rows that are summed before the sums are added
 
@@ -133,7 +133,7 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh) {
 std::tuple<Tensor, Tensor> bias_gelu_backward(const Tensor& grad, const Tensor& x, const Tensor& bias, bool tanh) {
   if (!has_kernel(x) || grad.scalar_type() != x.scalar_type())
     return composite::bias_gelu_backward(grad, x, bias, tanh);
-  const Tensor b = as_float(bias), g = grad.contiguous();
+  const Tensor b = as_float(bias);
   Tensor dx = at::empty_like(x);
   const bool stream = streams(dx);
   Partials partials(x.size(0), x.size(1), x);
@@ -143,7 +143,7 @@ std::tuple<Tensor, Tensor> bias_gelu_backward(const Tensor& grad, const Tensor& 
                                    .stream = stream,
                                    .columns = x.size(1),
                                    .x = x.const_data_ptr(),
-                                   .grad = g.const_data_ptr(),
+                                   .grad = grad.const_data_ptr(),
                                    .bias = b.const_data_ptr<float>(),
                                    .out = dx.mutable_data_ptr(),
                                    .dbias = partials.piece(piece)};
@@ -200,10 +200,9 @@ void normalise(simd::LayerNorm arguments, int64_t rows, const Tensor& beta, doub
 /// Returns dgamma | dbeta | dbias, [sums * columns].
 Tensor normalise_backward(simd::LayerNorm arguments, int64_t rows, int64_t sums, const Tensor& grad, const Tensor& mean,
                           const Tensor& rstd) {
-  const Tensor mean_copy = mean.contiguous(), rstd_copy = rstd.contiguous();
   arguments.grad = grad.const_data_ptr();
-  arguments.mean = const_cast<float*>(mean_copy.const_data_ptr<float>());  // read only in backward
-  arguments.rstd = const_cast<float*>(rstd_copy.const_data_ptr<float>());
+  arguments.mean = const_cast<float*>(mean.const_data_ptr<float>());  // read only in backward
+  arguments.rstd = const_cast<float*>(rstd.const_data_ptr<float>());
   Partials partials(rows, sums * arguments.columns, grad);
   for_pieces(rows, arguments.columns * 16, [&](int64_t piece, int64_t begin, int64_t end) {
     simd::LayerNorm mine = arguments;
@@ -228,12 +227,12 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const
                                                        const Tensor& rstd, const Tensor& gamma) {
   if (!has_kernel(x) || grad.scalar_type() != x.scalar_type())
     return composite::layer_norm_backward(grad, x, mean, rstd, gamma);
-  const Tensor g = as_float(gamma), upstream = grad.contiguous();
+  const Tensor g = as_float(gamma);
   Tensor dx = at::empty_like(x);
   simd::LayerNorm arguments = plain_arguments(x, g);
   arguments.dx = dx.mutable_data_ptr();
   arguments.stream = streams(dx);
-  const auto sums = normalise_backward(arguments, x.size(0), 2, upstream, mean, rstd).to(gamma.scalar_type()).chunk(2);
+  const auto sums = normalise_backward(arguments, x.size(0), 2, grad, mean, rstd).to(gamma.scalar_type()).chunk(2);
   return {dx, sums[0], sums[1]};
 }
 
@@ -263,14 +262,14 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> bias_dropout_residual_layer_n
     return composite::bias_dropout_residual_layer_norm_backward(grad, x, bias, residual, mean, rstd, gamma, p, seed,
                                                                 site, keys, kept);
   }
-  const Tensor c = as_float(bias), g = as_float(gamma), upstream = grad.contiguous();
+  const Tensor c = as_float(bias), g = as_float(gamma);
   Tensor dx = at::empty_like(x), dresidual = at::empty_like(x);
   simd::LayerNorm arguments = residual_arguments(x, c, residual, g);
   arguments.mask = kept_mask(mask_of(p, seed, site, keys), kept);
   arguments.dx = dx.mutable_data_ptr();
   arguments.stream = streams(dx);
   arguments.dresidual = dresidual.mutable_data_ptr();
-  const auto sums = normalise_backward(arguments, x.size(0), 3, upstream, mean, rstd).chunk(3);
+  const auto sums = normalise_backward(arguments, x.size(0), 3, grad, mean, rstd).chunk(3);
   return {dx, sums[2].to(bias.scalar_type()), dresidual, sums[0].to(gamma.scalar_type()),
           sums[1].to(gamma.scalar_type())};
 }
@@ -406,13 +405,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_
                                                             position, type, mean, rstd, gamma, p, seed, site, keys,
                                                             kept);
   }
-  const Tensor g = as_float(gamma), upstream = grad.contiguous();
+  const Tensor g = as_float(gamma);
   Tensor dsum = at::empty(grad.sizes(), grad.options().dtype(at::kFloat));
   auto arguments = embedding_arguments(input_ids, position_ids, token_type_ids, word, position, type, g);
   arguments.mask = kept_mask(mask_of(p, seed, site, keys), kept);
   arguments.dresidual = dsum.mutable_data_ptr();
   arguments.summed_rows = type.size(0) <= kSummedRows ? type.size(0) : 0;
-  const Tensor sums = normalise_backward(arguments, input_ids.size(0), 2 + arguments.summed_rows, upstream, mean, rstd)
+  const Tensor sums = normalise_backward(arguments, input_ids.size(0), 2 + arguments.summed_rows, grad, mean, rstd)
                           .view({2 + arguments.summed_rows, arguments.columns});
   const Tensor dtype =
       arguments.summed_rows == 0 ? scatter(dsum, token_type_ids, type) : sums.slice(0, 2).to(type.scalar_type());

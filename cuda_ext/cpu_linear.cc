@@ -3,7 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include "cuda_ext/composite.h"
+#include "cuda_ext/checks.h"
 #include "cuda_ext/cpu_capability.h"
 #include "cuda_ext/cpu_kernels.h"
 
@@ -62,7 +62,7 @@ Tensor product_and_bias(const Tensor& x, const Tensor& weight, const OptionalTen
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
-  composite::check_linear(x, weight, bias);
+  checks::linear_dtypes(x, weight, bias);
   if (!widened(x)) return product_and_bias(x, weight, bias);
   return product_and_bias(x.to(at::kFloat), weight.to(at::kFloat),
                           bias ? OptionalTensor(bias->to(at::kFloat)) : std::nullopt)

@@ -48,9 +48,9 @@ std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Te
   if (!has_kernel(scores)) {
     return composite::masked_softmax_dropout(scores, cu_seqlens, scale, p, seed, site, keys);
   }
-  const Tensor x = scores.contiguous();
-  Tensor y = at::empty_like(x), logsumexp = at::empty(x.sizes().slice(0, 3), x.options().dtype(at::kFloat));
-  simd::MaskedSoftmax arguments = arguments_of(x, cu_seqlens, scale, p, seed, site, keys);
+  Tensor y = at::empty_like(scores);
+  Tensor logsumexp = at::empty(scores.sizes().slice(0, 3), scores.options().dtype(at::kFloat));
+  simd::MaskedSoftmax arguments = arguments_of(scores, cu_seqlens, scale, p, seed, site, keys);
   arguments.out = y.mutable_data_ptr();
   arguments.stream = streams(y);
   arguments.logsumexp = logsumexp.mutable_data_ptr<float>();
@@ -64,14 +64,13 @@ Tensor masked_softmax_dropout_backward(const Tensor& grad, const Tensor& scores,
   if (!has_kernel(scores) || grad.scalar_type() != scores.scalar_type()) {
     return composite::masked_softmax_dropout_backward(grad, scores, logsumexp, cu_seqlens, scale, p, seed, site, keys);
   }
-  const Tensor x = scores.contiguous(), dy = grad.contiguous(), lse = logsumexp.contiguous();
-  Tensor dscores = at::empty_like(x);
-  simd::MaskedSoftmax arguments = arguments_of(x, cu_seqlens, scale, p, seed, site, keys);
-  arguments.grad = dy.const_data_ptr();
+  Tensor dscores = at::empty_like(scores);
+  simd::MaskedSoftmax arguments = arguments_of(scores, cu_seqlens, scale, p, seed, site, keys);
+  arguments.grad = grad.const_data_ptr();
   arguments.out = dscores.mutable_data_ptr();
   arguments.stream = streams(dscores);
-  arguments.logsumexp = const_cast<float*>(lse.const_data_ptr<float>());  // read only in backward
-  for_rows(arguments, lse.numel(), simd::kernels().masked_softmax_backward);
+  arguments.logsumexp = const_cast<float*>(logsumexp.const_data_ptr<float>());  // read only in backward
+  for_rows(arguments, logsumexp.numel(), simd::kernels().masked_softmax_backward);
   return dscores;
 }
 

@@ -64,13 +64,13 @@ kernels::MaskedSoftmaxInput<T> input(const Tensor& scores, const Tensor& cu_seql
 std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
                                                   double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
   const c10::cuda::CUDAGuard guard(scores.device());
-  const Tensor x = scores.contiguous(), y = at::empty_like(x), logsumexp = floats(x, x.sizes().slice(0, 3));
-  const bool done = with_type(x, [&](auto type) {
+  const Tensor y = at::empty_like(scores), logsumexp = floats(scores, scores.sizes().slice(0, 3));
+  const bool done = with_type(scores, [&](auto type) {
     using T = typename decltype(type)::type;
-    kernels::masked_softmax_forward<T>({.input = input<T>(x, cu_seqlens, scale, dropout_mask(p, seed, site, keys)),
+    kernels::masked_softmax_forward<T>({.input = input<T>(scores, cu_seqlens, scale, dropout_mask(p, seed, site, keys)),
                                         .y = out<T>(y),
                                         .logsumexp = out<float>(logsumexp)},
-                                       stream_of(x));
+                                       stream_of(scores));
   });
   if (!done) return composite::masked_softmax_dropout(scores, cu_seqlens, scale, p, seed, site, keys);
   return {y, logsumexp};
@@ -80,17 +80,16 @@ Tensor masked_softmax_dropout_backward(const Tensor& grad, const Tensor& scores,
                                        const Tensor& cu_seqlens, double scale, double p, int64_t seed, int64_t site,
                                        const OptionalTensor& keys) {
   const c10::cuda::CUDAGuard guard(scores.device());
-  const Tensor x = scores.contiguous(), dy = grad.contiguous();
-  Tensor dscores = at::empty_like(x);
-  const bool done =
-      same_type(x, {&dy}) && with_type(x, [&](auto type) {
-        using T = typename decltype(type)::type;
-        kernels::masked_softmax_backward<T>({.input = input<T>(x, cu_seqlens, scale, dropout_mask(p, seed, site, keys)),
-                                             .dy = in<T>(dy),
-                                             .logsumexp = in<float>(logsumexp),
-                                             .dscores = out<T>(dscores)},
-                                            stream_of(x));
-      });
+  Tensor dscores = at::empty_like(scores);
+  const bool done = same_type(scores, {&grad}) && with_type(scores, [&](auto type) {
+                      using T = typename decltype(type)::type;
+                      kernels::masked_softmax_backward<T>(
+                          {.input = input<T>(scores, cu_seqlens, scale, dropout_mask(p, seed, site, keys)),
+                           .dy = in<T>(grad),
+                           .logsumexp = in<float>(logsumexp),
+                           .dscores = out<T>(dscores)},
+                          stream_of(scores));
+                    });
   if (done) return dscores;
   return composite::masked_softmax_dropout_backward(grad, scores, logsumexp, cu_seqlens, scale, p, seed, site, keys);
 }

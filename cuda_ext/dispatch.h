@@ -4,6 +4,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include "cuda_ext/checks.h"
 #include "cuda_ext/composite.h"
 #include "cuda_ext/reference_ops.h"
 
@@ -15,20 +16,29 @@ c10::TypedOperatorHandle<Signature> find(Signature*, const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
-// A function object `name` that looks the operator up once and calls it.
-#define BERT_DISPATCH(name)                                                \
-  inline constexpr auto name = [](auto&&... arguments) -> decltype(auto) { \
-    static const auto handle = find(&composite::name, "bert::" #name);     \
-    return handle.call(std::forward<decltype(arguments)>(arguments)...);   \
+// name_handle(): the operator, looked up once.
+#define BERT_HANDLE(name)                                              \
+  inline const auto& name##_handle() {                                 \
+    static const auto handle = find(&composite::name, "bert::" #name); \
+    return handle;                                                     \
+  }
+
+// A function object `name` that calls it.
+#define BERT_DISPATCH(name)                                                       \
+  BERT_HANDLE(name)                                                               \
+  inline constexpr auto name = [](auto&&... arguments) -> decltype(auto) {        \
+    return name##_handle().call(std::forward<decltype(arguments)>(arguments)...); \
   }
 
 // The same for what ops.h calls: in the scope of a ReferenceOps that names the group, the plain expression.
-#define BERT_OPERATOR(name, group)                                         \
-  inline constexpr auto name = [](auto&&... arguments) -> decltype(auto) { \
-    static const auto handle = find(&composite::name, "bert::" #name);     \
-    if (reference::replaces(OpGroup::group)) [[unlikely]]                  \
-      return reference::name(arguments...);                                \
-    return handle.call(std::forward<decltype(arguments)>(arguments)...);   \
+#define BERT_OPERATOR(name, group)                                                \
+  BERT_HANDLE(name)                                                               \
+  inline constexpr auto name = [](auto&&... arguments) -> decltype(auto) {        \
+    if (reference::replaces(OpGroup::group)) [[unlikely]] {                       \
+      checks::name(arguments...);                                                 \
+      return reference::name(arguments...);                                       \
+    }                                                                             \
+    return name##_handle().call(std::forward<decltype(arguments)>(arguments)...); \
   }
 
 BERT_OPERATOR(linear, kLinear);
@@ -55,5 +65,6 @@ BERT_DISPATCH(cross_entropy_backward_);
 
 #undef BERT_DISPATCH
 #undef BERT_OPERATOR
+#undef BERT_HANDLE
 
 }  // namespace bert::dispatch

@@ -1,5 +1,5 @@
-// The operators of BERT. Every function checks its arguments (torch.ops.bert does not), dispatches by device and dtype,
-// is differentiable once, and follows autocast. Parameters may be of another floating dtype than activations, but for
+// The operators of BERT. Every one checks its arguments, here as in torch.ops.bert, dispatches by device and dtype, is
+// differentiable once, and follows autocast. Parameters may be of another floating dtype than activations, but for
 // those of linear(); the result is of the activations' dtype, each gradient of its input's.
 // T tokens, H hidden, A heads, D head size, V vocabulary, M masked tokens, I intermediate size.
 #pragma once

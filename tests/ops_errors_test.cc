@@ -116,9 +116,6 @@ TEST_CASE("Attention refuses lengths that are not those of its tokens, in every 
   }
 }
 
-/// The same values with other strides.
-Tensor spread(const Tensor& tensor) { return at::stack({tensor, tensor}, tensor.dim()).select(tensor.dim(), 0); }
-
 TEST_CASE("Every operator names the argument that is undefined, of another rank, dtype or device, or not contiguous",
           "[unit]") {
   struct Fault {

@@ -35,6 +35,9 @@ inline Tensors in_type(const Tensors& inputs, at::ScalarType type) {
   return result;
 }
 
+/// The same values with other strides.
+inline Tensor spread(const Tensor& tensor) { return at::stack({tensor, tensor}, tensor.dim()).select(tensor.dim(), 0); }
+
 /// Value and gradients of op at copies of `inputs`; the upstream gradient is the same for every dtype.
 inline Result evaluate(const Op& op, const Tensors& inputs) {
   Tensors leaves, wanted;
