@@ -32,6 +32,13 @@ bool one_dnn(int64_t rows, int64_t columns, int64_t depth) {
   return at::globalContext().userEnabledMkldnn() && at::hasMKLDNN() && rows * columns * depth >= kSmall && columns > 1;
 }
 
+/// mkldnn_matmul refuses fp32 as well where oneDNN has no products of bf16, so before AVX-512; MKL is as fast there.
+bool takes_matmul() {
+  static const bool takes =
+      c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_is_mkldnn_bf16_supported", "").typed<bool()>().call();
+  return takes;
+}
+
 /// Whether products are computed in fp32: oneDNN has fast ones of bf16 from AVX-512 on.
 bool widened(const Tensor& x) {
   return x.scalar_type() == at::kHalf ||
@@ -39,7 +46,8 @@ bool widened(const Tensor& x) {
 }
 
 Tensor product(const Tensor& a, const Tensor& b) {
-  if (a.scalar_type() != at::kFloat || !one_dnn(a.size(0), b.size(1), a.size(1))) return at::mm(a, b);
+  if (a.scalar_type() != at::kFloat || !one_dnn(a.size(0), b.size(1), a.size(1)) || !takes_matmul())
+    return at::mm(a, b);
   Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
   at::native::mkldnn_matmul(a, b, result, 0.0F, 1.0F);
   return result;
