@@ -20,7 +20,8 @@
 #   --minutes N     the whole run's limit; default 8.7
 #   selftest        packs BUILD, runs it in emulation, breaks it, and checks what both runs report: the test of this script
 #
-# Exit codes of run: 0 every part passed or could not be measured here; 1 a part failed; 2 usage; 66 something is missing.
+# Exit codes of run: 0 every part passed or could not be measured here; 1 a part failed; 2 usage; 66 something is missing. pack ends with
+# 77 rather than replace a directory that holds other things than a packed tree.
 #
 # Example: tests/gpu.sh pack build-gpu/lane && tests/gpu.sh run build-gpu/lane --output /tmp/gpu
 set -euo pipefail
@@ -49,16 +50,21 @@ missing_from() {
 
 pack() {
   local into=$1 build=$2 text=$3 peer=$4 program library missing
+  local programs=(bert bertrun libbert.so tests/bert_tests tests/bert_tests_cuda)
+  # What is there is replaced: nothing, or an earlier tree.
+  [ -z "$(ls -A "$into" 2>/dev/null)" ] || { [ -e "$into/commit" ] && [ -d "$into/bin" ]; } ||
+    die 77 "$into holds other things than a packed tree; name a new directory"
   if [ -z "$build" ]; then
     build=$root/build-gpu
     "$root/app/setup.sh" --cuda --build "$build" -DCMAKE_CUDA_ARCHITECTURES=90-real bert bertrun bert_tests bert_tests_cuda
   fi
+  for program in "${programs[@]}"; do
+    [ -e "$build/$program" ] || die 66 "$build has no $program; build it with app/setup.sh --cuda --build $build $(basename "$program")"
+  done
   rm -rf "$into"
   mkdir -p "$into/bin" "$into/lib" "$into/fallback" "$into/configs" "$into/data"
-  for program in bert bertrun libbert.so tests/bert_tests tests/bert_tests_cuda; do
-    [ -e "$build/$program" ] || die 66 "$build has no $program; build it with app/setup.sh --cuda --build $build $(basename $program)"
-    cp "$build/$program" "$into/bin/"
-  done
+  git -C "$root" describe --always --dirty >"$into/commit" 2>/dev/null || echo unknown >"$into/commit"
+  for program in "${programs[@]}"; do cp "$build/$program" "$into/bin/"; done
   strip --strip-unneeded "$into"/bin/*
   for library in $(libraries_of "$into"/bin/*); do cp -L "$library" "$into/lib/"; done
   for library in $(runtime_of "$into"/bin/*); do cp -L "$library" "$into/fallback/"; done
@@ -68,7 +74,6 @@ pack() {
   [ -z "$peer" ] || cp "$peer" "$into/peer.py"
   cp "$root"/configs/bert-base.json "$root"/configs/bert-large.json "$into/configs/"
   cp "$script" "$into/gpu.sh"
-  git -C "$root" describe --always --dirty >"$into/commit" 2>/dev/null || echo unknown >"$into/commit"
 
   # Text to examples, here, with the packed program.
   local bert="$into/bin/bert"
@@ -91,6 +96,7 @@ pack() {
   bytes=$(du -sb "$into" | cut -f 1)
   [ "$bytes" -le $max_bytes ] || die 1 "$into has $bytes bytes, and the lane's limit is $max_bytes"
   echo "gpu: $into: $((bytes / 1024)) KiB, $(find "$into/bin" "$into/lib" -type f | wc -l) files; run it there with ./gpu.sh run . --output OUT"
+  [[ $(readelf -d "$into/bin/libbert.so") == *libtorch_cuda* ]] || echo "gpu: $build is without CUDA: the tree runs with --emulate only"
 }
 
 # ---- run: helpers ----
@@ -347,9 +353,20 @@ selftest() {
   local build=$1 torch
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
+  [ -e "$build/libbert.so" ] || die 66 "$build has no libbert.so; name a build directory"
   torch=$(ldd "$build/libbert.so" | awk '/libtorch_cpu.so/ {print $3}')
   torch=$(cd "$(dirname "$torch")/.." && pwd)
   echo 'import json; print(json.dumps({"tokens_per_second": 1.0}))' >"$work/peer.py"
+  # Somebody's files are not replaced, nor a tree by a build that is not there.
+  mkdir -p "$work/own/bin"
+  kept() {  # kept CODE BUILD FILE
+    local code=0
+    touch "$work/own/$3"
+    "$script" pack "$work/own" --build "$2" || code=$?
+    [ $code -eq "$1" ] && [ -e "$work/own/$3" ] || die 1 "pack over $3 ended with $code, not $1, or removed it"
+  }
+  kept 77 "$build" file
+  kept 66 "$work" commit
   "$script" pack "$work/tree" --build "$build" --peer "$work/peer.py"
   mv "$work/tree" "$work/moved"  # relocatable
   lane() {  # lane NAME FLAG...
