@@ -4,7 +4,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "cuda_ext/checks.h"
-#include "cuda_ext/cpu_capability.h"
 #include "cuda_ext/cpu_kernels.h"
 
 // Exported by libtorch_cpu since 1.12; its header is not among the installed ones. result = beta result + alpha a b,
@@ -32,21 +31,22 @@ bool one_dnn(int64_t rows, int64_t columns, int64_t depth) {
   return at::globalContext().userEnabledMkldnn() && at::hasMKLDNN() && rows * columns * depth >= kSmall && columns > 1;
 }
 
-/// mkldnn_matmul refuses fp32 as well where oneDNN has no products of bf16, so before AVX-512; MKL is as fast there.
-bool takes_matmul() {
-  static const bool takes =
+/// Whether oneDNN has fast products of bf16: from AVX-512 on, and as ONEDNN_MAX_CPU_ISA allows.
+bool one_dnn_has_bf16() {
+  static const bool has =
+      at::hasMKLDNN() &&
       c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_is_mkldnn_bf16_supported", "").typed<bool()>().call();
-  return takes;
+  return has;
 }
 
-/// Whether products are computed in fp32: oneDNN has fast ones of bf16 from AVX-512 on.
+/// Whether products are computed in fp32.
 bool widened(const Tensor& x) {
-  return x.scalar_type() == at::kHalf ||
-         (x.scalar_type() == at::kBFloat16 && cpu_capability() < CpuCapability::kAvx512);
+  return x.scalar_type() == at::kHalf || (x.scalar_type() == at::kBFloat16 && !one_dnn_has_bf16());
 }
 
 Tensor product(const Tensor& a, const Tensor& b) {
-  if (a.scalar_type() != at::kFloat || !one_dnn(a.size(0), b.size(1), a.size(1)) || !takes_matmul())
+  // Without bf16, mkldnn_matmul refuses fp32 too; MKL's AVX2 is as fast there.
+  if (a.scalar_type() != at::kFloat || !one_dnn(a.size(0), b.size(1), a.size(1)) || !one_dnn_has_bf16())
     return at::mm(a, b);
   Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
   at::native::mkldnn_matmul(a, b, result, 0.0F, 1.0F);
