@@ -46,10 +46,13 @@ Tensor masked(const Tensor& x, double p, int64_t seed, int64_t site, const Optio
   return p == 0.0 ? x : x * dropout_scale(*keys, seed, site, x.size(1), p, x.scalar_type());
 }
 
-/// The token of each slot of padded sequences, [B, S]; any token where a sequence has none.
-Tensor tokens_of_slots(const Tensor& cu_seqlens, int64_t slots, int64_t tokens) {
-  const Tensor cu = cu_seqlens.to(at::kLong);
-  return (cu.narrow(0, 0, cu.size(0) - 1).unsqueeze(1) + at::arange(slots, cu.options())).clamp_max_(tokens - 1);
+/// The token of each slot of padded sequences, [B, S]; the sequence's last where it has no more, so that what is not
+/// finite stays in its sequence, and any token in a sequence without.
+Tensor tokens_of_slots(const Tensor& cu_seqlens, int64_t slots) {
+  const Tensor cu = cu_seqlens.to(at::kLong).unsqueeze(1);
+  const int64_t sequences = cu.size(0) - 1;
+  return at::minimum(cu.narrow(0, 0, sequences) + at::arange(slots, cu.options()), cu.narrow(0, 1, sequences) - 1)
+      .clamp_min_(0);
 }
 
 /// Which scores are between two tokens of a sequence, [B, 1, S, S2].
@@ -64,7 +67,7 @@ Tensor real_scores(const Tensor& scores, const Tensor& cu_seqlens) {
 Tensor probability_mask(const Tensor& scores, const Tensor& cu_seqlens, double p, int64_t seed, int64_t site,
                         const OptionalTensor& keys, at::ScalarType dtype) {
   if (p == 0.0 || keys->size(0) == 0) return at::ones({1}, scores.options().dtype(dtype));
-  const Tensor rows = tokens_of_slots(cu_seqlens, scores.size(2), keys->size(0));
+  const Tensor rows = tokens_of_slots(cu_seqlens, scores.size(2));
   const Tensor query_keys = keys->index_select(0, rows.flatten());
   std::vector<Tensor> heads;
   for (int64_t head = 0; head < scores.size(1); ++head) {
@@ -98,7 +101,7 @@ struct PaddedAttention {
         heads(num_heads),
         head_size(qkv.size(1) / 3 / num_heads),
         scale(1.0 / std::sqrt(static_cast<double>(head_size))),
-        rows(tokens_of_slots(cu_seqlens, slots, qkv.size(0)).flatten()) {
+        rows(tokens_of_slots(cu_seqlens, slots).flatten()) {
     const Tensor cu = cu_seqlens.to(at::kLong), token = at::arange(qkv.size(0), cu.options());
     const Tensor sequence = at::searchsorted(cu, token, /*out_int32=*/false, /*right=*/true) - 1;
     slot = sequence * slots + token - cu.index_select(0, sequence);
@@ -268,7 +271,7 @@ Tensor masked_softmax_dropout_backward(const Tensor& grad, const Tensor& scores,
   const Tensor kept =
       at::where(real, grad.to(type) * probability_mask(scores, cu_seqlens, p, seed, site, keys, type), zero);
   const Tensor delta = (probabilities * kept).sum(3, /*keepdim=*/true);
-  return (probabilities * (kept - delta) * scale).to(scores.scalar_type());
+  return (probabilities * at::where(real, kept - delta, zero) * scale).to(scores.scalar_type());
 }
 
 std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {

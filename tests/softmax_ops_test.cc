@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cuda_ext/composite.h"
+#include "cuda_ext/dispatch.h"
 #include "cuda_ext/ops.h"
 #include "tests/ops_testing.h"
 
@@ -90,6 +91,31 @@ TEST_CASE("masked_softmax_dropout does not see its padding, and lets NaN through
     CHECK(at::equal(scores.grad()[0].to(at::kDouble), at::zeros({1, 3, 4}, at::kDouble)));
     CHECK(std::isnan(y[1][0][0][0].item<double>()));
     CHECK(y[1][0].flatten().narrow(0, 1, 11).abs().sum().item<double>() == 0.0);
+    // The gradient of a real score may be NaN, that of padding is 0.
+    CHECK(scores.grad()[1].flatten().narrow(0, 1, 11).abs().sum().item<double>() == 0.0);
+  }
+}
+
+TEST_CASE("Attention keeps NaN in the sequence that has it", "[unit]") {
+  const Tensor cu = ends_of({3, 9, 4, 0}), keys = keys_of(16);
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const double p : {0.0, 0.25}) {
+      const Tensor qkv = randn({16, 3 * 2 * 8}, 1).to(type), grad = randn({16, 2 * 8}, 2).to(type);
+      qkv.narrow(0, 3, 9).fill_(NAN);
+      for (const bool composed : {false, true}) {
+        INFO(type << " p " << p << " composed " << composed);
+        const auto [out, logsumexp, rng_state] = composed ? composite::attention(qkv, cu, 9, 2, p, 7, 0, keys)
+                                                          : dispatch::attention(qkv, cu, 9, 2, p, 7, 0, keys);
+        const Tensor dqkv =
+            composed ? composite::attention_backward(grad, qkv, out, logsumexp, rng_state, cu, 9, 2, p, 7, 0, keys)
+                     : dispatch::attention_backward(grad, qkv, out, logsumexp, rng_state, cu, 9, 2, p, 7, 0, keys);
+        for (const Tensor& result : {out, dqkv}) {
+          CHECK(result.narrow(0, 3, 9).isnan().any().item<bool>());
+          CHECK(result.narrow(0, 0, 3).isfinite().all().item<bool>());
+          CHECK(result.narrow(0, 12, 4).isfinite().all().item<bool>());
+        }
+      }
+    }
   }
 }
 
