@@ -10,6 +10,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -97,6 +98,7 @@ struct CreateOptions {
   std::vector<std::string> input;
   std::string vocab, output, validation_output, format = "shard";
   double validation_share = 0.05;
+  std::optional<double> validation_masked_lm_prob;  // none: as the others
   int64_t num_threads = usable_processors();
   bool split_sentences = false;
   PretrainingDataConfig examples;
@@ -163,6 +165,10 @@ int create(int argc, char** argv) {
       ->check(number_in(0.0001, 0.9))
       ->capture_default_str()
       ->needs(validation);
+  app.add_option("--validation-masked-lm-prob", options.validation_masked_lm_prob,
+                 "share of their tokens that is masked; default: --masked-lm-prob")
+      ->check(number_in(0.0, 1.0))
+      ->needs(validation);
   app.add_option("--num-threads", options.num_threads, "threads that tokenize; the result does not depend on it")
       ->check(number_in<int64_t>(1, kMaxThreads))
       ->capture_default_str();
@@ -197,6 +203,7 @@ int create(int argc, char** argv) {
         hold_out(corpus.documents, options.validation_share, static_cast<uint64_t>(options.examples.random_seed));
     PretrainingDataConfig once = options.examples;
     once.dupe_factor = 1;
+    once.masked_lm_prob = options.validation_masked_lm_prob.value_or(once.masked_lm_prob);
     validation_summary = write_shard(options.validation_output, held_out, *tokenizer, options, once, percentage);
     validation_summary["documents"] = held_out.size();
     validation_summary["output"] = options.validation_output;

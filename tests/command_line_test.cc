@@ -104,7 +104,8 @@ TEST_CASE("A range takes its ends and no NaN", "[unit]") {
   CHECK(underflow.code == kUsage);
   CHECK_THAT(underflow.err,
              Contains("--masked-lm-prob: want a number from 0 to 1, got 1e-400, which does not fit a double"));
-  for (const std::string option : {"--masked-lm-prob", "--short-seq-prob", "--validation-share"}) {
+  for (const std::string option :
+       {"--masked-lm-prob", "--short-seq-prob", "--validation-share", "--validation-masked-lm-prob"}) {
     std::vector<std::string> arguments = create;
     arguments.insert(arguments.end(), {"--validation-output", "d", option, "nan"});
     const CommandResult result = run_command(data_command, arguments);

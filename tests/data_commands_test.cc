@@ -19,6 +19,7 @@ namespace bert {
 namespace {
 
 using nlohmann::json;
+using testing::Approx;
 using testing::Contains;
 using testing::TemporaryDirectory;
 
@@ -54,9 +55,10 @@ struct Files {
 TEST_CASE("bert data create writes a shard and says what it did", "[unit][data_commands]") {
   const Files files;
   const std::string held = files.directory.path("held.shard");
-  const json summary = json::parse(
-      data({"create", "--input", files.text, "--vocab", files.vocab, "--output", files.shard, "--max-seq-length", "24",
-            "--dupe-factor", "3", "--validation-output", held, "--validation-share", "0.1"}));
+  const json summary =
+      json::parse(data({"create", "--input", files.text, "--vocab", files.vocab, "--output", files.shard,
+                        "--max-seq-length", "24", "--dupe-factor", "3", "--validation-output", held,
+                        "--validation-share", "0.1", "--masked-lm-prob", "0.4", "--validation-masked-lm-prob", "0.1"}));
   CHECK(summary["documents"] == 60);
   CHECK(summary["sentences"] == 240);
   CHECK(summary["tokens"] == 60 * (4 + 5 + 5 + 4));
@@ -76,6 +78,8 @@ TEST_CASE("bert data create writes a shard and says what it did", "[unit][data_c
   const json stats = json::parse(data({"stats", files.shard}));
   CHECK(stats["examples"] == train.size());
   CHECK(stats["parameters"]["dupe_factor"] == "3");
+  CHECK(stats["masked_share"].get<double>() == Approx(0.4).margin(0.05));
+  CHECK(json::parse(data({"stats", held}))["masked_share"].get<double>() == Approx(0.1).margin(0.05));
   int64_t in_histogram = 0;
   for (const auto& bin : stats["length_histogram"]) in_histogram += bin[2].get<int64_t>();
   CHECK(in_histogram == train.size());
