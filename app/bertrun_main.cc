@@ -1,7 +1,7 @@
 // bertrun: a launcher with torchrun's contract. Its design is at the top of app/launcher/launcher.h.
-#include "app/exit_codes.h"
 #include "app/launcher/launcher.h"
-#include "app/standard_streams.h"
+#include "app/system/exit_codes.h"
+#include "app/system/standard_streams.h"
 
 int main(int argc, char** argv) {
   bert::occupy_standard_streams();

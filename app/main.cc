@@ -4,18 +4,18 @@
 #include <string>
 #include <vector>
 
-#include "app/checkpoint_commands.h"
-#include "app/command_line.h"
-#include "app/config_commands.h"
-#include "app/data_commands.h"
-#include "app/doctor.h"
-#include "app/exit_codes.h"
-#include "app/plan_command.h"
-#include "app/standard_streams.h"
-#include "app/stop_signals.h"
-#include "app/tokenizer_commands.h"
-#include "app/torch_library.h"
-#include "app/torch_symbol.h"
+#include "app/cli/command_line.h"
+#include "app/system/exit_codes.h"
+#include "app/system/libbert.h"
+#include "app/system/standard_streams.h"
+#include "app/system/stop_signals.h"
+#include "app/verbs/checkpoint.h"
+#include "app/verbs/config.h"
+#include "app/verbs/data.h"
+#include "app/verbs/doctor.h"
+#include "app/verbs/plan.h"
+#include "app/verbs/torch_verbs.h"
+#include "app/verbs/vocab.h"
 
 namespace bert {
 namespace {

@@ -122,10 +122,10 @@ wheels_are_there() {  # wheels_are_there DIRECTORY GROUP...: needs no Python
   shift
   while read -r group file _; do
     [[ " $* " != *" $group "* ]] || [ -e "$directory/installed/$file" ] || return 1
-  done < <(sed -n '/^WHEELS/,/^"""/p' "$root/app/wheels.py" | grep '\.whl ')
+  done < <(sed -n '/^WHEELS/,/^"""/p' "$root/app/setup/wheels.py" | grep '\.whl ')
 }
 
-torch_version() {  # torch_version DIRECTORY: of the LibTorch there, as app/libtorch.cmake reads it
+torch_version() {  # torch_version DIRECTORY: of the LibTorch there, as app/setup/libtorch.cmake reads it
   local header=$1/include/torch/headeronly/version.h
   [ -f "$header" ] || header=$1/include/torch/csrc/api/include/torch/version.h  # 2.8 and before
   sed -nE 's/^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p' "$header" 2>/dev/null | paste -sd . || true
@@ -282,9 +282,9 @@ install_packages() {
 fetch() {  # fetch ACTION DIRECTORY WHAT GROUP...
   local action=$1 directory=$2 what=$3 bytes
   shift 3
-  bytes=$(python3 "$root/app/wheels.py" size "$directory" "$@") || return $internal
+  bytes=$(python3 "$root/app/setup/wheels.py" size "$directory" "$@") || return $internal
   say "$what: $((bytes / 1000000)) MB to download into $cache"
-  python3 "$root/app/wheels.py" "$action" "$directory" "$@"
+  python3 "$root/app/setup/wheels.py" "$action" "$directory" "$@"
 }
 
 survey

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "cuda_ext/math.h"
+#include "cuda_ext/scalar/math.h"
 
 namespace bert {
 

@@ -1,6 +1,6 @@
 // The optimizer's arithmetic over lists of tensors: norm, unscaling, LAMB, AdamW. All scalars are tensors on the
 // tensors' device, so a step needs no host synchronisation. Steps in fp32, and lists of fp32, fp16 and bf16, take the
-// vector loops of cpu_simd_optim.inc on the CPU, on CUDA the kernels of multi_tensor_*.cu; anything else takes ATen
+// vector loops of cuda_ext/simd/optim.inc on the CPU, on CUDA the kernels of multi_tensor_*.cu; anything else takes ATen
 // operators.
 //
 // Note [Tensors that move]
@@ -16,7 +16,7 @@
 #include <memory>
 #include <vector>
 
-#include "cuda_ext/multi_tensor_table.h"
+#include "cuda_ext/scalar/optimizer.h"
 
 namespace bert::ops {
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-#include "cuda_ext/config_checks.h"
+#include "cuda_ext/field_checks.h"
 
 namespace bert {
 

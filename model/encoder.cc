@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "cuda_ext/philox.h"
+#include "cuda_ext/scalar/philox.h"
 #include "model/bert.h"
 #include "model/recompute.h"
 

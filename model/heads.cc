@@ -3,7 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "cuda_ext/padded_linear.h"
-#include "cuda_ext/philox.h"
+#include "cuda_ext/scalar/philox.h"
 #include "model/bert.h"
 
 namespace bert {

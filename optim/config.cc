@@ -2,7 +2,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "cuda_ext/config_checks.h"
+#include "cuda_ext/field_checks.h"
 
 namespace bert {
 namespace {

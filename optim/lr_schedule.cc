@@ -5,7 +5,7 @@
 #include <array>
 #include <string_view>
 
-#include "cuda_ext/multi_tensor_backend.h"
+#include "cuda_ext/multi_tensor/backend.h"
 
 namespace bert {
 namespace {

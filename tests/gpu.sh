@@ -70,7 +70,7 @@ pack() {
   for library in $(runtime_of "$into"/bin/*); do cp -L "$library" "$into/fallback/"; done
   missing=$(missing_from "$into")
   [ -z "$missing" ] || die 1 "$into lacks libraries that its programs need: $missing"
-  "$root/tests/runpath.sh" "$into"/bin/* || die 1 "build $build again"
+  "$root/tests/scripts/runpath.sh" "$into"/bin/* || die 1 "build $build again"
   [ -z "$peer" ] || cp "$peer" "$into/peer.py"
   cp "$root"/configs/bert-base.json "$root"/configs/bert-large.json "$into/configs/"
   cp "$script" "$into/gpu.sh"

@@ -52,8 +52,8 @@ check() {
 }
 
 if [ -z "$filter$sanitized" ]; then
-  check "layering" cmake -P "$root/tests/layering.cmake"
-  check "set-up and the quick start refuse what they cannot use" "$root/tests/setup_test.sh"
+  check "layering" cmake -P "$root/tests/scripts/layering.cmake"
+  check "set-up and the quick start refuse what they cannot use" "$root/tests/scripts/setup_test.sh"
   if grep -q '^build cuda_compile:' "$build/build.ninja"; then  # before the binaries: one reads what it wrote
     kernels=cuda_compile
     [ -n "$slow" ] || kernels=cuda_compile_all
@@ -66,7 +66,7 @@ fi
 
 # The binaries and the scripts run side by side: most wait for a process, a file or the other core now and then. A test case that asserts
 # nothing fails; the hidden ones are what a rank does, which others start. Without spinning: bert sets the same for itself
-# (app/torch_symbol.cc).
+# (app/system/libbert.cc).
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
 mapfile -t binaries <"$build/test_binaries.txt"
 for binary in "${binaries[@]}"; do
@@ -80,9 +80,9 @@ if [ -z "$filter$sanitized" ]; then
   (
     passed=0 failed=0
     mapfile -t built < <(find "$build" -maxdepth 2 -type f \( -name libbert.so -o -name bert -o -name bertrun -o -name 'bert_tests*' \) -perm -u+x)
-    check "no program looks for libraries in the current directory" "$root/tests/runpath.sh" "${built[@]}"
-    check "the loops of one instruction set share no code with another's" "$root/tests/shared_code.sh" "$build"
-    check "a program outside of the tree trains with the installed library" "$root/tests/package.sh" "$build"
+    check "no program looks for libraries in the current directory" "$root/tests/scripts/runpath.sh" "${built[@]}"
+    check "the loops of one instruction set share no code with another's" "$root/tests/scripts/shared_code.sh" "$build"
+    check "a program outside of the tree trains with the installed library" "$root/tests/package/package.sh" "$build"
     lane=()  # --slow: every test tagged [cuda], on the CPU in a device's place
     [ -z "$slow" ] || lane=(--tests '*ropout*')
     check "the GPU lane runs in emulation and reports what breaks" "$root/tests/gpu.sh" selftest "$build" "${lane[@]}"

@@ -13,20 +13,20 @@
 #include <optional>
 #include <vector>
 
-#include "app/exit_codes.h"
-#include "app/launcher/console.h"
-#include "app/launcher/event_loop.h"
-#include "app/launcher/failure.h"
-#include "app/launcher/file_timer.h"
-#include "app/launcher/job_link.h"
-#include "app/launcher/job_token.h"
-#include "app/launcher/process_guard.h"
-#include "app/launcher/processors.h"
-#include "app/launcher/verdict.h"
-#include "app/launcher/worker_group.h"
-#include "app/launcher/worker_logs.h"
-#include "app/rank_state.h"
-#include "data/error.h"
+#include "app/launcher/job/job_link.h"
+#include "app/launcher/job/verdict.h"
+#include "app/launcher/ranks/failure.h"
+#include "app/launcher/ranks/file_timer.h"
+#include "app/launcher/ranks/process_guard.h"
+#include "app/launcher/ranks/worker_group.h"
+#include "app/launcher/ranks/worker_logs.h"
+#include "app/launcher/settings/job_token.h"
+#include "app/net/event_loop.h"
+#include "app/system/console.h"
+#include "app/system/exit_codes.h"
+#include "app/system/processors.h"
+#include "app/system/rank_state.h"
+#include "data/io/error.h"
 
 namespace bert {
 namespace {

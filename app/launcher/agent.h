@@ -1,7 +1,7 @@
 // One node's part of a job: starts the ranks that the rendezvous gives it, watches them, stops them, reports.
 #pragma once
 
-#include "app/launcher/options.h"
+#include "app/launcher/settings/options.h"
 
 namespace bert {
 

@@ -1,8 +1,8 @@
 #include "app/launcher/launcher.h"
 
-#include "app/exit_codes.h"
 #include "app/launcher/agent.h"
-#include "app/launcher/options.h"
+#include "app/launcher/settings/options.h"
+#include "app/system/exit_codes.h"
 
 namespace bert {
 

@@ -54,7 +54,7 @@
 // gives 128 + n or what ranks say that were to save, on all nodes, and 75 before any has started; SIGKILL in
 // --signals-to-handle is an error; --monitor-interval is about logs alone, since a rank's end is seen at once, and at
 // least 1 ms; a newcomer does not restart a node that is done; each rank has the variables BERTRUN_JOB, BERTRUN_STATE
-// (app/rank_state.h) and, in a job of several nodes, BERTRUN_LOCAL_ADDRESS (app/network_interfaces.h); in a program's
+// (app/system/rank_state.h) and, in a job of several nodes, BERTRUN_LOCAL_ADDRESS (app/net/network_interfaces.h); in a program's
 // arguments only ${local_rank} is replaced, a shell's $$ stays; of `bertrun script.py -- a` the program gets the --,
 // which torchrun drops.
 #pragma once

@@ -1,7 +1,7 @@
 """Writes tokenizer.json: what Google's BERT tokenization gives for fuzz text, and for every code point between letters.
 
 Run with Python 3.11 (Unicode 14.0): python3 tests/golden/tokenizer.py > tests/golden/tokenizer.json
-With a vocabulary it writes the ids of the lines on standard input instead, one line each; tests/tokenizer_commands_test.cc has their sha256sum:
+With a vocabulary it writes the ids of the lines on standard input instead, one line each; tests/verbs/tokenizer_commands_test.cc has their sha256sum:
   cat blns.txt NormalizationTest.txt text/novels/* | python3 tests/golden/tokenizer.py uncased bert-base-uncased-vocab.txt | sha256sum
   cat blns.txt NormalizationTest.txt text/novels/* | python3 tests/golden/tokenizer.py cased bert-base-cased-vocab.txt | sha256sum
 The algorithm is written from the description of tokenization.py in google-research/bert, rule by rule, so that a twin can break one rule.

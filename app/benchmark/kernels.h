@@ -1,0 +1,35 @@
+// Times the operators of kernel_cases.h: bytes and FLOPs against a copy and a product measured in the same run, and the
+// plain ATen expression in turns with them.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "app/benchmark/kernel_cases.h"
+
+namespace bert {
+
+struct KernelBenchmarkOptions {
+  KernelShape shape;
+  std::string filter;    // names that contain it; empty: all
+  double seconds = 0.5;  // of timed rounds for each case, at least kMinRounds
+  static constexpr int kMinRounds = 5, kMaxRounds = 100;
+};
+
+/// A row for every pass of every case: name, pass (forward, backward, update), ms_median, spread (90th to 10th
+/// percentile, as a share of the median), bytes, gb_per_second, copy_fraction or flops, tflops, gemm_fraction,
+/// aten_ms_median, ratio (> 1: faster than the ATen expression). A case that fails has one row, name and error, and the
+/// others are timed all the same.
+struct KernelTable {
+  nlohmann::ordered_json rows;
+  std::exception_ptr failure;  // of the first case that failed
+};
+
+/// `done` sees each row as soon as it is there. A round runs both implementations and the copy or the product, so that
+/// what else the machine does meets all of them. Throws UsageError when no name contains the filter.
+KernelTable benchmark_kernels(const KernelBenchmarkOptions& options,
+                              const std::function<void(const nlohmann::ordered_json&)>& done);
+
+}  // namespace bert

@@ -1,0 +1,80 @@
+#include "app/benchmark/step.h"
+
+#include <torch/types.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "app/benchmark/random_batch.h"
+#include "app/benchmark/report.h"
+#include "app/report/metrics.h"
+#include "app/train/training_step.h"
+#include "model/bert.h"
+#include "optim/amp.h"
+
+namespace bert {
+namespace {
+
+/// What is timed, on a batch that is on the device.
+using Step = std::function<void(const PackedBatch&)>;
+
+Step training(const PretrainConfig& config, c10::Device device) {
+  const auto step = std::make_shared<TrainingStep>(config, device, nullptr);
+  return [step](const PackedBatch& batch) { step->run({&batch, 1}); };
+}
+
+/// The encoder and pooler that a program of inference has: free to choose kernels whose results do not repeat.
+Step inference(const PretrainConfig& config, c10::Device device) {
+  const Precision precision = parse_precision(config.precision);
+  set_matmul_precision(precision);
+  BertModel model(config.model);
+  init_weights(*model, config.model, static_cast<uint64_t>(config.seed));
+  model->to(device, weights_dtype(precision));
+  model->eval();
+  return [model, device, precision](const PackedBatch& batch) mutable {
+    const torch::InferenceMode inference;
+    const AutocastGuard autocast(device.type(), precision);
+    model->forward(batch);
+  };
+}
+
+}  // namespace
+
+nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options) {
+  const c10::Device device = select_device(options.config.device, 0);
+  const Step step = options.training ? training(options.config, device) : inference(options.config, device);
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(0);
+  const FlopCounter flops(options.config.model);
+  std::vector<double> seconds;
+  double total_flops = 0;
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < options.warmup + options.steps; ++i) {
+    const std::vector<int64_t> lengths = lengths_in_turn(options.lengths, i * options.batch, options.batch);
+    const PackedBatch batch = to_device(
+        random_batch(
+            {.lengths = lengths, .vocab_size = options.config.model.vocab_size, .first_sample = i * options.batch},
+            generator),
+        device);
+    synchronize(device);
+    const auto start = std::chrono::steady_clock::now();
+    step(batch);
+    synchronize(device);
+    if (i < options.warmup) continue;
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    tokens += batch.num_tokens();
+    for (const int64_t length : lengths) total_flops += flops.forward_of_sequence(length) * (options.training ? 3 : 1);
+    if (options.training) total_flops += 3 * flops.forward_of_heads(batch.num_masked(), options.batch);
+  }
+  double total = 0;
+  for (const double s : seconds) total += s;
+  nlohmann::ordered_json report = {
+      {"sequences_per_second", static_cast<double>(options.batch * options.steps) / total},
+      {"tokens_per_second", static_cast<double>(tokens) / total},
+      {"tflops", 1e-12 * total_flops / total},
+      {"mfu", total_flops / total / measure_gemm(device, compute_dtype(parse_precision(options.config.precision)))}};
+  report.update(percentiles(seconds));
+  return report;
+}
+
+}  // namespace bert

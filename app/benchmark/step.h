@@ -1,0 +1,23 @@
+// Times training steps or inference on made-up batches.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "app/config/pretrain_config.h"
+
+namespace bert {
+
+struct StepBenchmarkOptions {
+  PretrainConfig config;         // model, optimizer, precision and device
+  std::vector<int64_t> lengths;  // of the sequences, in turn
+  int64_t batch = 8, steps = 10, warmup = 3;
+  bool training = true;  // or the encoder and pooler alone, without gradients
+};
+
+/// sequences_per_second, tokens_per_second, tflops, mfu (of a square product measured in the same run), ms_median and
+/// other percentiles of a step.
+nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options);
+
+}  // namespace bert

@@ -1,0 +1,406 @@
+#include "app/checkpoint/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+
+#include "app/parse/bounded_json.h"
+#include "app/system/fail_point.h"
+#include "data/io/error.h"
+#include "data/io/io_errors.h"
+
+namespace bert {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kStepPrefix = "step-";
+constexpr const char* kTemporaryPrefix = "tmp-";
+constexpr const char* kDamagedSuffix = ".damaged";
+constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
+// Room that a manifest is given on the disk: for what it says of files, with the rest of each file's last block, and of
+// a tensor, whose name has fewer than 100 letters.
+constexpr int64_t kManifestBytes = 32 << 10, kManifestBytesOfTensor = 160;
+
+[[noreturn]] void throw_system(const std::string& path, const char* action, int error) {
+  throw IoError(fmt::format("{}: cannot {}: {}", path, action, std::strerror(error)));
+}
+
+std::string checkpoints_directory(const std::string& run_directory) { return run_directory + "/checkpoints"; }
+
+std::string name_of(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
+
+/// The step of a name like "step-00000100" or "step-100", nothing for other names.
+std::optional<int64_t> step_of(const std::string& name) {
+  if (name.rfind(kStepPrefix, 0) != 0) return std::nullopt;
+  int64_t step = 0;
+  const char* begin = name.data() + std::strlen(kStepPrefix);
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(begin, end, step);
+  if (error != std::errc() || stop != end || step < 0) return std::nullopt;
+  return step;
+}
+
+std::string last_line(const std::string& before) {
+  return fmt::format("\"checksum\": \"{}\"}}\n", checksum(before.data(), before.size()));
+}
+
+std::string write_manifest(const Manifest& manifest) {
+  json files = json::object();
+  for (const auto& [name, entry] : manifest) {
+    files[name] = {{"bytes", entry.bytes}, {"xxh3_128", entry.checksum}};
+    if (!entry.tensors.empty()) files[name]["tensors"] = entry.tensors;
+  }
+  // The checksum stands on the last line, and it all is one JSON object still.
+  const std::string before = fmt::format("{{\"format_version\": {},\n\"files\": {},\n", kFormatVersion, files.dump(1));
+  return before + last_line(before);
+}
+
+/// Which tensor of a damaged file is damaged, as far as it can be told.
+std::string damaged_part(const std::string& path, const ManifestEntry& entry) {
+  if (entry.tensors.empty()) return "its checksum is not the manifest's";
+  try {
+    const SafetensorsFile file(path);
+    for (const TensorInfo& tensor : file.tensors()) {
+      const auto listed = entry.tensors.find(tensor.name);
+      if (listed == entry.tensors.end()) return "tensor " + tensor.name + " is not in the manifest";
+      const std::string_view data = file.data(tensor);
+      if (checksum(data.data(), data.size()) != listed->second)
+        return "the checksum of tensor " + tensor.name + " is not the manifest's";
+    }
+    return "the checksum of its header is not the manifest's";
+  } catch (const DataError& error) {
+    return error.what();
+  }
+}
+
+/// Throws DataError for a directory, a pipe, a device or a link to itself: it is damage, and opening it could wait.
+void check_regular(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) throw InputMissing(path + ": no such file");
+  if (status.type() != fs::file_type::regular) throw DataError(path + ": damaged: is not a regular file");
+}
+
+/// `read` is told of every piece of the file.
+void verify_file(const std::string& path, const ManifestEntry& entry, const std::function<void(int64_t bytes)>& read) {
+  constexpr int64_t kPieceBytes = 16 << 20;  // 0.1 s on a disk of 160 MB/s
+  check_regular(path);
+  const MappedFile file(path);
+  if (file.size() != entry.bytes) {
+    throw DataError(fmt::format("{}: damaged: {} bytes, the manifest says {}", path, file.size(), entry.bytes));
+  }
+  Checksum sum;
+  for (int64_t begin = 0; begin < file.size(); begin += kPieceBytes) {
+    const int64_t bytes = std::min(kPieceBytes, file.size() - begin);
+    sum.update(file.data() + begin, static_cast<size_t>(bytes));
+    read(bytes);
+  }
+  if (sum.hexadecimal() != entry.checksum) {
+    throw DataError(fmt::format("{}: damaged: {}", path, damaged_part(path, entry)));
+  }
+}
+
+/// A checkpoint that was renamed, or whose state is another's, would go on at a step that it never reached.
+void verify_step(const std::string& directory) {
+  const std::optional<int64_t> named = step_of((fs::path(directory) / "").parent_path().filename().string());
+  if (!named) return;
+  const std::string path = directory + "/" + kStateFile;
+  const int64_t step = integer_member(parse_bounded_json(read_file(path), path), "step", path);
+  if (step == *named) return;
+  throw DataError(fmt::format("{}: damaged: is of step {}, and its directory is named after step {}; rename that to {}",
+                              path, step, *named, name_of(step)));
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  if (rename(from.c_str(), to.c_str()) != 0) throw_system(from, ("rename to " + to).c_str(), errno);
+}
+
+void remove_tree(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw IoError(fmt::format("{}: cannot remove: {}", path, error.message()));
+}
+
+/// A directory goes under a temporary name before it is removed, so that none is ever found half-removed.
+void remove_checkpoint(const std::string& directory) {
+  const fs::path path(directory);
+  const std::string doomed = (path.parent_path() / (kTemporaryPrefix + path.filename().string() + "-removed")).string();
+  remove_tree(doomed);
+  rename_path(directory, doomed);
+  remove_tree(doomed);
+}
+
+/// Points RUN/latest to a step's checkpoint where it does not already.
+void link_latest(const std::string& run_directory, int64_t step) {
+  const std::string target = fs::path(checkpoint_directory("", step)).relative_path().string(),
+                    latest = run_directory + "/latest", temporary = latest + ".tmp";
+  std::error_code absent;
+  if (fs::read_symlink(latest, absent) == target) return;
+  unlink(temporary.c_str());
+  if (symlink(target.c_str(), temporary.c_str()) != 0) throw_system(temporary, "create", errno);
+  rename_path(temporary, latest);
+  sync_path(run_directory);
+}
+
+/// Renames a damaged checkpoint out of the way and returns its new name.
+std::string set_aside(const std::string& directory) {
+  std::string aside = directory + kDamagedSuffix;
+  for (int count = 2; fs::exists(aside); ++count) aside = fmt::format("{}{}-{}", directory, kDamagedSuffix, count);
+  rename_path(directory, aside);
+  return aside;
+}
+
+/// What a directory holds; nothing where it is absent. Throws IoError when it cannot be read: checkpoints that cannot be
+/// seen are not gone.
+std::vector<fs::path> entries_of(const std::string& directory) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  fs::directory_iterator item(directory, error);
+  for (; !error && item != fs::directory_iterator(); item.increment(error)) entries.push_back(item->path());
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) {
+    throw IoError(fmt::format("{}: cannot read this directory: {}", directory, error.message()));
+  }
+  return entries;
+}
+
+}  // namespace
+
+std::string checkpoint_directory(const std::string& run_directory, int64_t step) {
+  return checkpoints_directory(run_directory) + "/" + name_of(step);
+}
+
+std::vector<CheckpointEntry> list_checkpoints(const std::string& run_directory) {
+  std::vector<CheckpointEntry> found;
+  for (const fs::path& entry : entries_of(checkpoints_directory(run_directory))) {
+    const std::string name = entry.filename().string();
+    if (const auto step = step_of(name); step && name == name_of(*step)) found.push_back({*step, entry.string()});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.step < b.step; });
+  return found;
+}
+
+Manifest read_manifest(const std::string& directory) {
+  const std::string path = directory + "/" + kManifestFile;
+  std::error_code unknown;
+  const auto missing = [&](const std::string& what) {
+    return InputMissing(fmt::format("{}: {}; name a run directory or one of its checkpoints/", directory, what));
+  };
+  if (!fs::is_directory(directory, unknown)) throw missing("no such checkpoint directory");
+  if (!fs::exists(path, unknown) && !fs::is_symlink(path, unknown))
+    throw missing(fmt::format("is no checkpoint: it has no {}", kManifestFile));
+  check_regular(path);
+  const std::string text = read_file(path, kMaxManifestBytes);
+  const size_t newline = text.size() < 2 ? std::string::npos : text.rfind('\n', text.size() - 2);
+  const std::string before = text.substr(0, newline == std::string::npos ? 0 : newline + 1);
+  if (before.empty() || text.substr(before.size()) != last_line(before)) {
+    throw DataError(path + ": damaged: its last line is not the checksum of what precedes it");
+  }
+  const json document = parse_bounded_json(text, path);
+  if (const int64_t version = integer_member(document, "format_version", path); version != kFormatVersion) {
+    throw DataError(fmt::format("{}: format version {}, this program knows {}", path, version, kFormatVersion));
+  }
+  Manifest manifest;
+  for (const auto& [name, file] : member(document, "files", json::value_t::object, path).items()) {
+    if (name.empty() || name.find('/') != std::string::npos || name.front() == '.')
+      throw DataError(path + ": not a file name: " + name);
+    if (!file.is_object()) throw DataError(path + ": " + name + ": want an object {...}");
+    ManifestEntry& entry = manifest[name];
+    entry.bytes = integer_member(file, "bytes", path);
+    entry.checksum = string_member(file, "xxh3_128", path);
+    if (!file.contains("tensors")) continue;
+    const json& tensors = member(file, "tensors", json::value_t::object, path);
+    for (const auto& item : tensors.items())
+      entry.tensors[item.key()] = string_member(tensors, item.key().c_str(), path);
+  }
+  for (const char* required : {kModelFile, kStateFile}) {
+    if (manifest.count(required) == 0) throw DataError(path + ": does not list " + required);
+  }
+  return manifest;
+}
+
+Manifest verify_checkpoint(const std::string& directory, const std::function<void(double share)>& progress) {
+  Manifest manifest = read_manifest(directory);
+  int64_t done = 0, all = 0;
+  for (const auto& [name, entry] : manifest) all += entry.bytes;
+  const auto read = [&](int64_t bytes) {
+    done += bytes;
+    if (progress) progress(static_cast<double>(done) / static_cast<double>(all));
+  };
+  for (const auto& item : fs::directory_iterator(directory)) {
+    const std::string name = item.path().filename().string();
+    if (name != kManifestFile && manifest.count(name) == 0) {
+      throw DataError(item.path().string() +
+                      ": the manifest does not list this file; remove it if it does not belong to the checkpoint");
+    }
+  }
+  for (const auto& [name, entry] : manifest) verify_file(directory + "/" + name, entry, read);
+  verify_step(directory);
+  return manifest;
+}
+
+VerifiedCheckpoint find_valid_checkpoint(const std::string& given,
+                                         const std::function<void(const std::string& message)>& note,
+                                         const std::function<void(double share)>& progress) {
+  std::string path = given;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const std::string latest = path + "/latest";
+  std::error_code unknown;
+  const bool linked = fs::is_symlink(latest, unknown), there = fs::exists(latest, unknown);
+  const bool is_run = linked || there || fs::is_directory(checkpoints_directory(path), unknown);
+  if (!is_run || fs::exists(path + "/" + kManifestFile, unknown)) return {path, verify_checkpoint(path, progress)};
+
+  std::string tried, why;
+  const auto valid = [&](const std::string& directory) -> std::optional<VerifiedCheckpoint> {
+    tried = directory;
+    try {
+      return VerifiedCheckpoint{directory, verify_checkpoint(directory, progress)};
+    } catch (const DataError& error) {
+      if (why.empty()) why = error.what();
+    } catch (const InputMissing& error) {
+      if (why.empty()) why = error.what();
+    }
+    return std::nullopt;
+  };
+  if (there) {
+    // As the link has it, which is the same on every machine.
+    const std::string directory = linked ? (fs::path(path) / fs::read_symlink(latest)).string() : latest;
+    if (auto found = valid(directory)) return *std::move(found);
+  } else {
+    why = latest + (linked ? ": points to nothing" : ": is not there");
+  }
+  const std::string of_latest = tried;
+  const std::vector<CheckpointEntry> entries = list_checkpoints(path);
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (fs::equivalent(entry->directory, of_latest, unknown)) continue;
+    if (auto found = valid(entry->directory)) {
+      note(fmt::format("{}; using {}", why, found->directory));
+      return *std::move(found);
+    }
+  }
+  if (tried.empty()) throw InputMissing(path + ": the run has no checkpoint yet");
+  throw DataError(fmt::format("{}: has no valid checkpoint: {}", path, why));
+}
+
+std::optional<CheckpointEntry> newest_valid_checkpoint(const std::string& run_directory,
+                                                       const std::function<void(const std::string& message)>& report) {
+  std::error_code unknown;
+  const std::string directory = checkpoints_directory(run_directory);
+  if (fs::exists(directory, unknown) && !fs::is_directory(directory, unknown)) {
+    throw IoError(directory +
+                  ": is a file, and the run keeps its checkpoints in a directory of this name; move it away");
+  }
+  for (const fs::path& entry : entries_of(directory)) {
+    const std::string name = entry.filename().string();
+    if (name.rfind(kTemporaryPrefix, 0) == 0) remove_tree(entry.string());
+    const std::optional<int64_t> step = step_of(name);
+    if (step && name != name_of(*step)) {
+      report(fmt::format("{}: is left alone: the checkpoint of step {} is named {}", entry.string(), *step,
+                         name_of(*step)));
+    }
+  }
+
+  std::vector<CheckpointEntry> entries = list_checkpoints(run_directory);
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    std::string why;
+    try {
+      verify_checkpoint(entry->directory);
+      link_latest(run_directory, entry->step);
+      return *entry;
+    } catch (const DataError& error) {
+      why = error.what();
+    } catch (const InputMissing& error) {
+      why = error.what();
+    }
+    report(fmt::format("damaged checkpoint set aside as {}: {}", set_aside(entry->directory), why));
+  }
+  return std::nullopt;
+}
+
+void finish_checkpoint(const std::string& run_directory, int64_t step, int64_t keep) {
+  fail_point("checkpoint.latest");
+  link_latest(run_directory, step);
+  fail_point("checkpoint.prune");
+  const std::vector<CheckpointEntry> entries = list_checkpoints(run_directory);
+  for (int64_t i = 0; i + keep < static_cast<int64_t>(entries.size()); ++i) {
+    if (const CheckpointEntry& old = entries[static_cast<size_t>(i)]; old.step != step)
+      remove_checkpoint(old.directory);
+  }
+}
+
+CheckpointWriter::CheckpointWriter(std::string directory, const CheckpointSize& size)
+    : directory_(std::move(directory)) {
+  while (directory_.size() > 1 && directory_.back() == '/') directory_.pop_back();
+  const fs::path path = fs::absolute(directory_);
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  if (error) throw IoError(fmt::format("{}: cannot create: {}", path.parent_path().string(), error.message()));
+
+  check_free_space(directory_, size.bytes + kManifestBytes + size.tensors * kManifestBytesOfTensor, "a checkpoint");
+  temporary_ =
+      (path.parent_path() / fmt::format("{}{}-{}", kTemporaryPrefix, path.filename().string(), getpid())).string();
+  remove_tree(temporary_);
+  fs::create_directory(temporary_, error);
+  if (error) throw IoError(fmt::format("{}: cannot create: {}", temporary_, error.message()));
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (temporary_.empty()) return;
+  std::error_code ignored;
+  fs::remove_all(temporary_, ignored);
+}
+
+void CheckpointWriter::add_tensors(const std::string& file, const std::vector<TensorSource>& tensors) {
+  AtomicFile out(temporary_ + "/" + file);
+  Checksum sum;
+  ManifestEntry& entry = manifest_[file];
+  entry.tensors = write_safetensors(
+      [&](const void* data, size_t bytes) {
+        out.write(data, bytes);
+        sum.update(data, bytes);
+        fail_point("checkpoint.write");
+      },
+      tensors);
+  entry.bytes = out.size();
+  entry.checksum = sum.hexadecimal();
+  fail_point("checkpoint.fsync");
+  out.commit();
+}
+
+void CheckpointWriter::add_text(const std::string& file, const std::string& text) {
+  AtomicFile out(temporary_ + "/" + file);
+  out.write(text);
+  manifest_[file] = {out.size(), checksum(text.data(), text.size()), {}};
+  fail_point("checkpoint.fsync");
+  out.commit();
+}
+
+void CheckpointWriter::publish() {
+  fail_point("checkpoint.manifest");
+  AtomicFile manifest(temporary_ + "/" + kManifestFile);
+  manifest.write(write_manifest(manifest_));
+  manifest.commit();  // with an fsync of the directory, the last of its files
+  fail_point("checkpoint.rename");
+  if (rename(temporary_.c_str(), directory_.c_str()) != 0) {
+    if (errno != ENOTEMPTY && errno != EEXIST) throw_system(temporary_, ("rename to " + directory_).c_str(), errno);
+    // One is there: the two change places at once, then the old one, now under the temporary name, goes.
+    if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, directory_.c_str(), RENAME_EXCHANGE) != 0) {
+      throw_system(temporary_, ("exchange with " + directory_).c_str(), errno);
+    }
+    remove_tree(temporary_);
+  }
+  temporary_.clear();
+  fail_point("checkpoint.renamed");
+  sync_path(fs::absolute(directory_).parent_path().string());
+}
+
+}  // namespace bert

@@ -1,0 +1,34 @@
+#include "app/checkpoint/fit.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "app/system/torch_errors.h"
+
+namespace bert {
+
+void fit_checkpoint(const std::string& what, const CheckpointState& state, const PretrainConfig& config,
+                    const std::vector<std::string>& prefixes, const std::function<void()>& load) {
+  try {
+    load();
+  } catch (const c10::Error& error) {
+    if (is_out_of_memory(error)) throw;
+    std::string message = what + " does not fit this configuration:";
+    if (!state.config.empty()) {
+      for (const ConfigDifference& d : compare(parse_pretrain_config(state.config, what), config)) {
+        const bool shapes = std::any_of(prefixes.begin(), prefixes.end(),
+                                        [&](const std::string& prefix) { return d.pointer.starts_with(prefix); });
+        if (shapes) message += "\n  " + d.pointer + ": was " + d.before + ", now " + d.after;
+      }
+    }
+    constexpr int kLines = 4;  // of an error that may name every tensor
+    std::istringstream lines(error.what_without_backtrace());
+    std::string line;
+    for (int i = 0; i < kLines && std::getline(lines, line); ++i) message += "\n  " + line;
+    throw ConfigError(message);
+  }
+}
+
+}  // namespace bert

@@ -1,0 +1,107 @@
+#include "app/cli/command_line.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <utility>
+
+#include "app/parse/nearest_word.h"
+
+namespace bert {
+namespace {
+
+// Note [Arguments in brackets]
+// To CLI11 a value of a list that begins with [ and ends with ] is itself a list: "[MASK] is [MASK]" would become
+// "MASK] is [MASK", and [a,b] two values. So every argument that ends in a bracket, or in the guard itself, gets the
+// guard at its end before CLI11 sees it, and every option, and remaining_arguments(), takes one off again.
+constexpr char kGuard = '\x1f';  // ASCII's unit separator
+
+std::string guarded_argument(std::string argument) {
+  if (argument.ends_with(']') || argument.ends_with(kGuard)) argument += kGuard;
+  return argument;
+}
+
+void take_guard_off(std::string& value) {
+  if (value.ends_with(kGuard)) value.pop_back();
+}
+
+/// Also refuses a value that is empty, but for a launcher's: torchrun takes those.
+void take_values_as_they_are(CLI::App& app) {
+  const bool may_be_empty = app.get_prefix_command();
+  const auto take_value = [may_be_empty](std::string& value) {
+    take_guard_off(value);
+    return std::string(value.empty() && !may_be_empty ? "the value is empty" : "");
+  };
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() > 0) option->transform(CLI::Validator(take_value, ""));
+  }
+  for (CLI::App* verb : app.get_subcommands(nullptr)) take_values_as_they_are(*verb);
+}
+
+void check_subcommand(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> known;
+  for (const CLI::App* verb : app.get_subcommands(nullptr)) known.push_back(verb->get_name());
+  const std::string word = argc > 1 ? argv[1] : "";
+  if (known.empty() || word.starts_with('-') || std::find(known.begin(), known.end(), word) != known.end()) return;
+  throw UsageError(unknown_word("action", word, known, app.get_name()));
+}
+
+}  // namespace
+
+bool parse_command_line(CLI::App& app, int argc, char** argv) {
+  check_subcommand(app, argc, argv);
+  take_values_as_they_are(app);
+  std::vector<std::string> arguments;  // the last one first, as CLI11 wants them
+  for (int i = argc - 1; i > 0; --i) arguments.push_back(guarded_argument(argv[i]));
+  try {
+    app.parse(std::move(arguments));
+    return true;
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return false;
+  } catch (const CLI::ParseError& error) {
+    std::string message = error.what();
+    message.erase(std::remove(message.begin(), message.end(), kGuard), message.end());
+    throw UsageError(message + "; see " + app.get_name() + " --help");
+  }
+}
+
+std::vector<std::string> remaining_arguments(const CLI::App& app) {
+  std::vector<std::string> arguments = app.remaining();
+  for (std::string& argument : arguments) take_guard_off(argument);
+  return arguments;
+}
+
+std::string unknown_word(const std::string& what, const std::string& word, const std::vector<std::string>& known,
+                         const std::string& program) {
+  std::string text = word.empty() ? "no " + what + " is named" : "no " + what + " '" + word + "'";
+  const std::string near = nearest_word(word, known);
+  if (!near.empty()) return text + "; did you mean '" + near + "'? See " + program + " --help";
+  text += "; it is one of";
+  for (const std::string& name : known) text += (name == known.front() ? " " : ", ") + name;
+  return text + "; see " + program + " --help";
+}
+
+std::function<void(const std::string& message)> say_in(std::string program) {
+  return
+      [program = std::move(program)](const std::string& message) { fmt::print(stderr, "{}: {}\n", program, message); };
+}
+
+int run_action(const ActionVerb& verb, int argc, char** argv) {
+  const std::string name = argc > 1 ? argv[1] : "";
+  if (name == "--help" || name == "-h") {
+    fmt::print("Usage: {} ACTION ... (each has --help with an example)\n", verb.program);
+    for (const Action& action : verb.actions) fmt::print("  {:8} {}\n", action.name, action.help);
+    fmt::print("Example: {}\n", verb.example);
+    return kOk;
+  }
+  std::vector<std::string> known;
+  for (const Action& action : verb.actions) {
+    if (action.name == name) return action.run(argc - 1, argv + 1);
+    known.emplace_back(action.name);
+  }
+  throw UsageError(unknown_word("action", name, known, verb.program));
+}
+
+}  // namespace bert

@@ -1,0 +1,306 @@
+#include "app/config/fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "app/config/fields_impl.h"
+#include "app/parse/bounded_json.h"
+#include "app/parse/json_tree.h"
+#include "app/parse/nearest_word.h"
+
+namespace bert {
+namespace {
+
+std::string join(const std::vector<ConfigProblem>& problems) {
+  std::string text;
+  for (const ConfigProblem& problem : problems) {
+    if (!text.empty()) text += '\n';
+    text += problem.where;
+    if (!problem.pointer.empty()) text += ": " + problem.pointer;
+    text += ": " + problem.message;
+  }
+  return text;
+}
+
+std::string quoted_list(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+std::string last_part(const std::string& pointer) { return pointer.substr(pointer.rfind('/') + 1); }
+
+/// /optimizer/lr as it is written on a command line: optimizer.lr.
+std::string dotted(const std::string& pointer) {
+  std::string text = pointer.substr(1);
+  std::replace(text.begin(), text.end(), '/', '.');
+  return text;
+}
+
+std::string shown(double value) { return fmt::format("{}", value); }
+
+/// Sets the fields from a tree; what does not fit goes into the report.
+class Binder {
+ public:
+  Binder(const ConfigFields& fields, ConfigReport::Impl& report) : report_(report) {
+    for (const ConfigField& field : fields.leaves) leaves_[field.pointer] = &field;
+    for (const auto& [pointer, help] : fields.objects) objects_.insert(pointer);
+  }
+
+  void bind(const JsonNode& object, const std::string& prefix) {
+    for (const JsonMember& member : object.members) {
+      const std::string pointer = prefix + "/" + pointer_part(member.key);
+      const JsonPlace& place = member.value.place;
+      if (objects_.count(pointer) != 0) {
+        report_.places[pointer] = place;
+        if (member.value.kind != JsonNode::Kind::kObject) {
+          report_.add(place, pointer, "want an object {...}, got " + member.value.got());
+        } else {
+          bind(member.value, pointer);
+        }
+      } else if (const auto leaf = leaves_.find(pointer); leaf != leaves_.end()) {
+        report_.places[pointer] = place;
+        std::visit([&](auto* target) { bind_leaf(*target, *leaf->second, member.value, pointer); },
+                   leaf->second->value);
+      } else {
+        report_.add(member.place, pointer, unknown(member.key, prefix));
+      }
+    }
+  }
+
+ private:
+  template <class T>
+  void bind_leaf(T& target, const ConfigField& field, const JsonNode& node, const std::string& pointer) {
+    if (const std::string wrong = set(target, field, node); !wrong.empty()) report_.add(node.place, pointer, wrong);
+  }
+  void bind_leaf(std::vector<std::string>& target, const ConfigField& field, const JsonNode& node,
+                 const std::string& pointer) {
+    const size_t problems = report_.problems.size();
+    std::vector<std::string> values;
+    if (node.kind == JsonNode::Kind::kArray) {
+      values.resize(node.items.size());
+      for (size_t i = 0; i < values.size(); ++i)
+        bind_leaf(values[i], field, node.items[i], fmt::format("{}/{}", pointer, i));
+    } else if (!set(values.emplace_back(), field, node).empty()) {  // one string stands for a list of one
+      report_.add(node.place, pointer, "want a list of strings, got " + node.got());
+    }
+    if (report_.problems.size() > problems) report_.bad.insert(pointer);
+    target = std::move(values);
+  }
+
+  std::string unknown(const std::string& key, const std::string& prefix) const {
+    std::vector<std::string> siblings;
+    std::string elsewhere;
+    const auto consider = [&](const std::string& pointer) {
+      if (pointer.substr(0, pointer.rfind('/')) == prefix) siblings.push_back(last_part(pointer));
+      if (last_part(pointer) == key) elsewhere = dotted(pointer);
+    };
+    for (const auto& [pointer, field] : leaves_) consider(pointer);
+    for (const std::string& pointer : objects_) consider(pointer);
+    std::sort(siblings.begin(), siblings.end());
+    if (const std::string near = nearest_word(key, siblings); !near.empty())
+      return "unknown key; did you mean \"" + near + "\"?";
+    if (!elsewhere.empty()) return "unknown key; did you mean " + elsewhere + "?";
+    return "unknown key; known here: " + quoted_list(siblings);
+  }
+
+  static std::string set(bool& target, const ConfigField&, const JsonNode& node) {
+    if (node.kind != JsonNode::Kind::kBoolean) return "want true or false, got " + node.got();
+    target = node.integer != 0;
+    return "";
+  }
+  static std::string set(int64_t& target, const ConfigField& field, const JsonNode& node) {
+    const std::string want = field.integer_high == INT64_MAX
+                                 ? fmt::format("want an integer of at least {}", field.integer_low)
+                                 : fmt::format("want an integer in [{}, {}]", field.integer_low, field.integer_high);
+    if (node.kind == JsonNode::Kind::kInteger && !node.fits)
+      return want + ", got " + node.got() + ", which does not fit 64 bits";
+    if (node.kind != JsonNode::Kind::kInteger || node.integer < field.integer_low ||
+        node.integer > field.integer_high) {
+      return want + ", got " + node.got();
+    }
+    target = node.integer;
+    return "";
+  }
+  static std::string set(double& target, const ConfigField& field, const JsonNode& node) {
+    const std::string want =
+        field.ranged ? "want a number in [" + shown(field.low) + ", " + shown(field.high) + "]" : "want a number";
+    const bool number = node.kind == JsonNode::Kind::kInteger || node.kind == JsonNode::Kind::kNumber;
+    if (!number || !std::isfinite(node.number)) return want + ", got " + node.got();
+    if (node.kind == JsonNode::Kind::kNumber && !node.fits)
+      return want + ", got " + node.got() + ", which does not fit a double";
+    if (field.ranged && (node.number < field.low || node.number > field.high)) return want + ", got " + node.got();
+    target = node.number;
+    return "";
+  }
+  static std::string set(std::string& target, const ConfigField& field, const JsonNode& node) {
+    const bool word =
+        node.place.source->words && node.kind != JsonNode::Kind::kArray && node.kind != JsonNode::Kind::kObject;
+    if (node.kind != JsonNode::Kind::kString && !word) {
+      return (field.allowed.empty() ? "want a string" : "want one of " + quoted_list(field.allowed)) + ", got " +
+             node.got();
+    }
+    if (!field.allowed.empty() &&
+        std::find(field.allowed.begin(), field.allowed.end(), node.text) == field.allowed.end()) {
+      const std::string near = nearest_word(node.text, field.allowed);
+      return "want one of " + quoted_list(field.allowed) + ", got " + node.got() +
+             (near.empty() ? "" : "; did you mean \"" + near + "\"?");
+    }
+    if (node.text.find('\0') != std::string::npos) return "want a string without NUL characters";
+    target = field.is_path ? absolute(node.text, node) : node.text;
+    return "";
+  }
+
+  static std::string absolute(const std::string& path, const JsonNode& node) {
+    const std::filesystem::path& directory = node.place.source->directory;
+    if (path.empty() || directory.empty()) return path;
+    return without_dots(directory / path).string();
+  }
+
+  std::map<std::string, const ConfigField*> leaves_;
+  std::set<std::string> objects_;
+  ConfigReport::Impl& report_;
+};
+
+nlohmann::json value_of(const ConfigField& field) {
+  return std::visit([](const auto* value) { return nlohmann::json(*value); }, field.value);
+}
+
+nlohmann::json tree_of(const ConfigFields& fields) {
+  nlohmann::json tree = nlohmann::json::object();
+  for (const auto& [pointer, help] : fields.objects)
+    tree[nlohmann::json::json_pointer(pointer)] = nlohmann::json::object();
+  for (const ConfigField& field : fields.leaves) tree[nlohmann::json::json_pointer(field.pointer)] = value_of(field);
+  return tree;
+}
+
+struct SchemaOf {
+  const ConfigField& field;
+  nlohmann::json operator()(const bool*) const { return {{"type", "boolean"}}; }
+  nlohmann::json operator()(const int64_t*) const {
+    nlohmann::json schema = {{"type", "integer"}};
+    if (field.ranged) schema["minimum"] = field.integer_low;
+    if (field.ranged && field.integer_high != INT64_MAX) schema["maximum"] = field.integer_high;
+    return schema;
+  }
+  nlohmann::json operator()(const double*) const {
+    nlohmann::json schema = {{"type", "number"}};
+    if (field.ranged) schema.update({{"minimum", field.low}, {"maximum", field.high}});
+    return schema;
+  }
+  nlohmann::json operator()(const std::string*) const {
+    nlohmann::json schema = {{"type", "string"}};
+    if (!field.allowed.empty()) schema["enum"] = field.allowed;
+    return schema;
+  }
+  nlohmann::json operator()(const std::vector<std::string>*) const {
+    return {{"type", {"array", "string"}}, {"items", {{"type", "string"}}}};
+  }
+};
+
+}  // namespace
+
+ConfigError::ConfigError(const std::string& message) : std::runtime_error(message), problems{{"", "", message}} {}
+ConfigError::ConfigError(std::vector<ConfigProblem> found)
+    : std::runtime_error(join(found)), problems(std::move(found)) {}
+
+ConfigReport::ConfigReport() : impl_(std::make_unique<Impl>()) {}
+ConfigReport::~ConfigReport() = default;
+
+void ConfigReport::Impl::add(const JsonPlace& place, const std::string& pointer, const std::string& message) {
+  problems.push_back({place.str(), pointer, message});
+  order.push_back({place.source ? place.source->name : "", place.line, place.column});
+  bad.insert(pointer);
+}
+
+void ConfigReport::Impl::take(JsonProblems found) {
+  incomplete = incomplete || found.incomplete;
+  for (ConfigProblem& problem : found.list) {
+    bad.insert(problem.pointer);
+    order.emplace_back("", 0, 0);
+    problems.push_back(std::move(problem));
+  }
+}
+
+void ConfigReport::add(const std::string& pointer, const std::string& message, const std::vector<std::string>& unless) {
+  if (impl_->incomplete || !clean(pointer) ||
+      !std::all_of(unless.begin(), unless.end(), [&](const std::string& other) { return clean(other); }))
+    return;
+  // Where the value stands, or, when it is a default, that of another which it does not fit.
+  std::vector<std::string> related = unless;
+  related.insert(related.begin(), pointer);
+  const auto given = std::find_if(related.begin(), related.end(),
+                                  [&](const std::string& each) { return impl_->places.contains(each); });
+  impl_->add(given == related.end() ? impl_->root : impl_->places.at(*given), pointer, message);
+}
+
+bool ConfigReport::clean(const std::string& pointer) const { return impl_->bad.count(pointer) == 0; }
+
+void ConfigReport::throw_if_any() const {
+  if (impl_->problems.empty()) return;
+  std::vector<size_t> sorted(impl_->problems.size());
+  std::iota(sorted.begin(), sorted.end(), 0);
+  std::stable_sort(sorted.begin(), sorted.end(), [&](size_t a, size_t b) { return impl_->order[a] < impl_->order[b]; });
+  std::vector<ConfigProblem> problems;
+  problems.reserve(sorted.size());
+  for (const size_t i : sorted) problems.push_back(impl_->problems[i]);
+  throw ConfigError(std::move(problems));
+}
+
+void bind_config(const ConfigFields& fields, const JsonNode& tree, ConfigReport& report) {
+  report.impl().root = tree.place;
+  Binder(fields, report.impl()).bind(tree, "");
+}
+
+std::string write_config(const ConfigFields& fields) {
+  return tree_of(fields).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string config_schema(const ConfigFields& fields, const std::string& title) {
+  using nlohmann::json;
+  const auto object = [](const std::string& help) {
+    return json{
+        {"type", "object"}, {"description", help}, {"additionalProperties", false}, {"properties", json::object()}};
+  };
+  json schema = object(title);
+  schema["$schema"] = "https://json-schema.org/draft/2020-12/schema";
+  schema["title"] = title;
+  schema["properties"]["extends"] = {{"type", "string"},
+                                     {"description", "a configuration that this one builds on, relative to this file"}};
+  const auto at =
+      [&](const std::string& pointer) -> json& {  // "/optimizer/lr" is at properties.optimizer.properties.lr
+    json* here = &schema;
+    for (size_t begin = 1; begin <= pointer.size();) {
+      const size_t end = std::min(pointer.find('/', begin), pointer.size());
+      here = &(*here)["properties"][pointer.substr(begin, end - begin)];
+      begin = end + 1;
+    }
+    return *here;
+  };
+  for (const auto& [pointer, help] : fields.objects) at(pointer) = object(help);
+  for (const ConfigField& field : fields.leaves) {
+    json leaf = std::visit(SchemaOf{field}, field.value);
+    leaf["description"] = field.help;
+    leaf["default"] = value_of(field);
+    at(field.pointer) = leaf;
+  }
+  return schema.dump(2) + "\n";
+}
+
+std::vector<ConfigDifference> compare_configs(const ConfigFields& before, const ConfigFields& after) {
+  std::vector<ConfigDifference> differences;
+  for (size_t i = 0; i < before.leaves.size(); ++i) {
+    // As they are written: what is no UTF-8 in a path is not in the file.
+    const std::string a = as_text(value_of(before.leaves[i])), b = as_text(value_of(after.leaves[i]));
+    if (a != b) differences.push_back({before.leaves[i].pointer, a, b});
+  }
+  return differences;
+}
+
+}  // namespace bert

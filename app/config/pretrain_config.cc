@@ -1,0 +1,114 @@
+#include "app/config/pretrain_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/system/sha256.h"
+
+namespace bert {
+namespace {
+
+/// What relates two fields of the struct at `pointer`.
+template <class Config>
+void check_relations(const std::string& pointer, const Config& config, ConfigReport& report) {
+  const std::string object = pointer.substr(1);
+  Config::check_relations(config, [&](const char* field, const auto& value, const char* want, const char* other,
+                                      const auto& other_value) {
+    report.add(pointer + "/" + field, fmt::format("want {} {}.{} {}, got {}", want, object, other, other_value, value),
+               {pointer + "/" + other});
+  });
+}
+
+/// What no single field's range can say.
+void check(const PretrainConfig& config, ConfigReport& report) {
+  const auto required = [&](const char* pointer, bool empty, const char* example) {
+    if (empty) report.add(pointer, fmt::format("required, but not given; for example {}", example));
+  };
+  required("/run_directory", config.run_directory.empty(), "\"runs/first\"");
+  required("/data/train", config.data.train.empty(), "[\"train.shard\"]");
+  required("/data/vocab_file", config.data.vocab_file.empty(), "\"vocab.txt\"");
+  const auto filled = [&](const char* pointer, const std::vector<std::string>& words, const char* want) {
+    if (std::find(words.begin(), words.end(), "") == words.end()) return;
+    report.add(pointer, fmt::format("want {}, got an empty one", want));
+  };
+  filled("/data/train", config.data.train, "names of files");
+  filled("/data/validation", config.data.validation, "names of files");
+  filled("/optimizer/no_decay", config.optimizer.no_decay, "parts of parameters' names");
+
+  check_relations("/model", config.model, report);
+  check_relations("/optimizer", config.optimizer, report);
+  check_relations("/schedule", config.schedule, report);
+  check_relations("/amp", config.amp, report);
+  if (config.global_batch_size % config.micro_batch_size != 0) {
+    report.add("/micro_batch_size",
+               fmt::format("want a divisor of global_batch_size {}, got {}", config.global_batch_size,
+                           config.micro_batch_size),
+               {"/global_batch_size"});
+  }
+  if (config.stop_at_step > config.max_steps) {
+    report.add("/stop_at_step", fmt::format("want at most max_steps {}, got {}", config.max_steps, config.stop_at_step),
+               {"/max_steps"});
+  }
+  if (config.evaluate_every > 0 && config.data.validation.empty()) {
+    report.add("/evaluate_every",
+               fmt::format("want data.validation to evaluate on, or 0 here, got {}", config.evaluate_every),
+               {"/data/validation"});
+  }
+  if (config.initial_optimizer_state && config.initial_checkpoint.empty()) {
+    report.add("/initial_optimizer_state", "want an initial_checkpoint that has it, or false here",
+               {"/initial_checkpoint"});
+  }
+  if (config.distributed.backend == "nccl" && config.device == "cpu") {
+    report.add("/distributed/backend", "nccl needs GPUs, but device is cpu; use auto or gloo", {"/device"});
+  }
+}
+
+/// For reading only; fields_of serves writers too.
+ConfigFields fields(const PretrainConfig& config) { return fields_of(const_cast<PretrainConfig&>(config)); }
+
+}  // namespace
+
+PretrainConfig load_pretrain_config(const std::string& path, const std::vector<std::string>& overrides) {
+  PretrainConfig config;
+  ConfigReport report;
+  read_config(fields_of(config), path, overrides, report);
+  check(config, report);
+  report.throw_if_any();
+  return config;
+}
+
+PretrainConfig parse_pretrain_config(const std::string& text, const std::string& name) {
+  PretrainConfig config;
+  ConfigReport report;
+  read_config_text(fields_of(config), text, name, report);
+  check(config, report);
+  report.throw_if_any();
+  return config;
+}
+
+std::string to_json(const PretrainConfig& config) { return write_config(fields(config)); }
+
+std::string config_sha256(const PretrainConfig& config) { return sha256(to_json(config)); }
+
+std::string pretrain_config_schema() { return config_schema(fields({}), "bert pre-training configuration"); }
+
+std::vector<ConfigDifference> compare(const PretrainConfig& before, const PretrainConfig& after) {
+  return compare_configs(fields(before), fields(after));
+}
+
+std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, const PretrainConfig& after) {
+  std::vector<ConfigDifference> differences = compare(before, after);
+  std::erase_if(differences, [](const ConfigDifference& difference) {
+    static const char* const kMayChange[] = {"/run_directory",          "/stop_at_step",       "/checkpoint_every",
+                                             "/evaluate_every",         "/log_every",          "/device",
+                                             "/keep_checkpoints",       "/micro_batch_size",   "/num_threads",
+                                             "/gradient_checkpointing", "/data/log_sample_ids"};
+    return difference.pointer.rfind("/distributed/", 0) == 0 ||
+           std::any_of(std::begin(kMayChange), std::end(kMayChange),
+                       [&](const char* key) { return difference.pointer == key; });
+  });
+  return differences;
+}
+
+}  // namespace bert

@@ -1,0 +1,146 @@
+// The configuration of a pre-training run: what may stand in CONFIG.json, how it is found, and what may change when a
+// run goes on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "app/config/fields.h"
+#include "app/system/threads.h"
+#include "data/config.h"
+#include "model/config.h"
+#include "optim/config.h"
+
+namespace bert {
+
+struct PretrainDataConfig {
+  std::vector<std::string> train;
+  std::vector<std::string> validation;
+  std::string vocab_file;
+  TokenizerConfig tokenizer;  // its fields stand among these, as Google's flags do
+  int64_t max_eval_examples = 10000;
+  bool log_sample_ids = false;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit("train", self.train, "shards to train on: files or directories", kPath);
+    visit("validation", self.validation, "shards held out for evaluation", kPath);
+    visit("vocab_file", self.vocab_file, "vocab.txt or SentencePiece *.model that the shards were made with", kPath);
+    TokenizerConfig::visit_fields(self.tokenizer, visit);
+    visit("max_eval_examples", self.max_eval_examples, "held-out examples that one evaluation reads; 0 = all", 0,
+          int64_t{1} << 40);
+    visit("log_sample_ids", self.log_sample_ids,
+          "each rank writes the examples of its steps to run_directory/samples-rank-00000.jsonl, 00001 and so on");
+  }
+};
+
+struct DistributedConfig {
+  std::string backend = "auto";
+  std::string init_method = "env://";
+  int64_t timeout_seconds = 600;  // torch.distributed's default for NCCL
+  int64_t bucket_mb = 25;         // as in torch's DistributedDataParallel
+  std::string compression = "none";
+  bool shard_optimizer_state = false;
+  bool debug = false;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit("backend", self.backend, "auto is nccl on GPUs and gloo on CPUs", OneOf{"auto", "gloo", "nccl"});
+    visit("init_method", self.init_method,
+          "where ranks meet: env:// (MASTER_ADDR, MASTER_PORT), tcp://HOST:PORT or file:///PATH");
+    visit("timeout_seconds", self.timeout_seconds, "a collective that takes longer ends the run", 1, 86400);
+    visit("bucket_mb", self.bucket_mb, "gradients are reduced in parts of this many MiB, during backward", 1, 4096);
+    visit("compression", self.compression, "gradients are sent as they are, or rounded to fp16 or bf16",
+          OneOf{"none", "fp16", "bf16"});
+    visit("shard_optimizer_state", self.shard_optimizer_state,
+          "each rank keeps moments, masters and averages of its share of the tensors only (ZeRO 1)");
+    visit("debug", self.debug, "check before every collective that all ranks issue the same one; slow");
+  }
+};
+
+/// Everything a pre-training run is made of. Steps are optimizer steps; 0 in an `*_every` key is never.
+struct PretrainConfig {
+  std::string run_directory;
+  int64_t seed = 42;
+  std::string device = "auto";
+  std::string precision = "fp32";
+  int64_t max_steps = 1000000;
+  int64_t stop_at_step = 0;
+  int64_t micro_batch_size = 8;
+  int64_t global_batch_size = 256;
+  int64_t checkpoint_every = 1000;
+  int64_t evaluate_every = 0;
+  int64_t log_every = 10;
+  int64_t keep_checkpoints = 3;
+  std::string initial_checkpoint;
+  bool initial_optimizer_state = false;
+  int64_t num_threads = 0;
+  bool gradient_checkpointing = false;
+  BertConfig model;
+  PretrainDataConfig data;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  AmpConfig amp;
+  DistributedConfig distributed;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    constexpr int64_t kSteps = int64_t{1} << 40;
+    visit("run_directory", self.run_directory, "where the run keeps its checkpoints and metrics", kPath);
+    visit("seed", self.seed, "of initialisation, order of the data and dropout", 0, INT64_MAX);
+    visit("device", self.device, "auto is cuda where there is a GPU", OneOf{"auto", "cpu", "cuda"});
+    visit("precision", self.precision, "autocast to bf16 or fp16, or weights in them with fp32 masters",
+          OneOf{"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"});
+    visit("max_steps", self.max_steps, "applied optimizer steps; the length of the schedule", 1, kSteps);
+    visit("stop_at_step", self.stop_at_step, "end the run early, after this step; 0 = at max_steps", 0, kSteps);
+    visit("micro_batch_size", self.micro_batch_size, "sequences of one forward and backward on one device", 1, 1 << 20);
+    visit("global_batch_size", self.global_batch_size, "sequences of one optimizer step, over all devices", 1, 1 << 24);
+    visit("checkpoint_every", self.checkpoint_every, "steps between checkpoints; the final one is always written", 0,
+          kSteps);
+    visit("evaluate_every", self.evaluate_every, "steps between evaluations on data.validation", 0, kSteps);
+    visit("log_every", self.log_every, "steps between lines of metrics.jsonl; 0 = one at the end", 0, kSteps);
+    visit("keep_checkpoints", self.keep_checkpoints, "newest checkpoints that are kept", 1, 1 << 20);
+    visit("initial_checkpoint", self.initial_checkpoint,
+          "checkpoint directory whose weights the run starts from; empty = random", kPath);
+    visit("initial_optimizer_state", self.initial_optimizer_state,
+          "take the moments of initial_checkpoint too (phase 1 to phase 2); step and schedule start at 0");
+    visit("num_threads", self.num_threads, "CPU threads; 0 = all that this process may use", 0, kMaxThreads);
+    visit(
+        "gradient_checkpointing", self.gradient_checkpointing,
+        "compute each layer's activations again in backward instead of keeping them (NVIDIA: checkpoint_activations): "
+        "less memory, the same gradients");
+    visit("model", self.model, "the network");
+    visit("data", self.data, "what it reads");
+    visit("optimizer", self.optimizer, "how weights change");
+    visit("schedule", self.schedule, "learning rate over max_steps");
+    visit("amp", self.amp, "loss scaling with fp16");
+    visit("distributed", self.distributed, "between processes");
+  }
+};
+
+/// Reads CONFIG.json with what it extends, then BERT_CONFIG_A__B=value variables, then overrides "a.b=value"; the later
+/// wins. Paths come out absolute. Throws ConfigError with every problem at once, InputMissing when `path` is not there.
+PretrainConfig load_pretrain_config(const std::string& path, const std::vector<std::string>& overrides = {});
+
+/// A configuration that to_json wrote; `name` stands in messages. Neither environment nor `extends` apply. Throws
+/// ConfigError.
+PretrainConfig parse_pretrain_config(const std::string& text, const std::string& name);
+
+/// All fields, keys sorted, two spaces of indentation, final newline. Equal configurations give equal bytes.
+std::string to_json(const PretrainConfig& config);
+
+/// SHA-256 of to_json(config), 64 hexadecimal digits.
+std::string config_sha256(const PretrainConfig& config);
+
+/// JSON Schema (draft 2020-12) with ranges, defaults and descriptions.
+std::string pretrain_config_schema();
+
+/// Every field in which the two differ, by JSON pointer.
+std::vector<ConfigDifference> compare(const PretrainConfig& before, const PretrainConfig& after);
+
+/// The differences that a resumed run must not have: all but run_directory, stop_at_step, *_every, keep_checkpoints,
+/// device, micro_batch_size, num_threads, gradient_checkpointing, data.log_sample_ids and distributed.
+std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, const PretrainConfig& after);
+
+}  // namespace bert

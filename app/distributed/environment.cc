@@ -1,0 +1,114 @@
+#include "app/distributed/environment.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "app/config/pretrain_config.h"
+#include "app/system/environment.h"
+
+namespace bert {
+namespace {
+
+constexpr int64_t kMostRanks = 1 << 20, kHighestPort = 65535;
+constexpr int64_t kDefaultPort = 29500;                           // torchrun's
+constexpr int64_t kLowestSlurmPort = 20000, kSlurmPorts = 10000;  // below the ephemeral ports, from 32768 on Linux
+constexpr int64_t kBetweenSteps = 1009;  // prime: jobs and steps are numbered from next to next
+
+bool is_set(const char* name) { return std::getenv(name) != nullptr; }
+
+int64_t integer_variable(const char* name, int64_t fallback, int64_t lowest, int64_t highest) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return fallback;
+  int64_t value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [rest, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || rest != end || value < lowest || value > highest) {
+    throw ConfigError(std::string(name) + "=" + text + ": expected an integer from " + std::to_string(lowest) + " to " +
+                      std::to_string(highest) + "; the launcher sets it");
+  }
+  return value;
+}
+
+struct Variables {
+  const char *rank, *world_size, *local_rank;
+};
+
+DistributedEnvironment read(const Variables& names) {
+  DistributedEnvironment result;
+  result.world_size = integer_variable(names.world_size, 1, 1, kMostRanks);
+  result.rank = integer_variable(names.rank, 0, 0, result.world_size - 1);
+  result.local_rank = integer_variable(names.local_rank, 0, 0, result.world_size - 1);
+  result.several_machines = integer_variable("LOCAL_WORLD_SIZE", result.world_size, 1, kMostRanks) < result.world_size;
+  result.source = std::string(names.rank) + " and " + names.world_size;
+  read_master(result);
+  return result;
+}
+
+DistributedEnvironment read_open_mpi() {
+  DistributedEnvironment result = read({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"});
+  const int64_t here = integer_variable("OMPI_COMM_WORLD_LOCAL_SIZE", result.world_size, 1, kMostRanks);
+  result.several_machines = here < result.world_size;
+  if (result.several_machines && !is_set("MASTER_ADDR")) {
+    throw ConfigError(
+        "Open MPI has started ranks on several machines and MASTER_ADDR is unset: give all ranks the "
+        "address of rank 0's machine, mpirun -x MASTER_ADDR=HOST");
+  }
+  return result;
+}
+
+DistributedEnvironment read_slurm() {
+  DistributedEnvironment result = read({"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"});
+  result.several_machines = integer_variable("SLURM_STEP_NUM_NODES", 1, 1, kMostRanks) > 1;
+  const char* nodes = is_set("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
+  if (!is_set("MASTER_ADDR") && is_set(nodes)) result.master_addr = first_slurm_host(std::getenv(nodes));
+  if (!is_set("MASTER_PORT")) {
+    const int64_t job = integer_variable("SLURM_JOB_ID", 0, 0, INT64_MAX) % kSlurmPorts;
+    const int64_t step = integer_variable("SLURM_STEP_ID", 0, 0, INT64_MAX) % kSlurmPorts;
+    result.master_port = kLowestSlurmPort + (job + kBetweenSteps * step) % kSlurmPorts;
+  }
+  return result;
+}
+
+}  // namespace
+
+DistributedEnvironment distributed_environment() {
+  if (is_set("RANK")) return read({"RANK", "WORLD_SIZE", "LOCAL_RANK"});
+  if (integer_variable("WORLD_SIZE", 1, 1, kMostRanks) > 1) {
+    throw ConfigError(std::string("WORLD_SIZE=") + std::getenv("WORLD_SIZE") +
+                      " without RANK: start ranks with bertrun or torchrun");
+  }
+  if (is_set("OMPI_COMM_WORLD_RANK")) return read_open_mpi();
+  if (is_set("SLURM_PROCID") && is_set("SLURM_STEP_NUM_TASKS")) return read_slurm();
+  DistributedEnvironment alone;
+  read_master(alone);
+  return alone;
+}
+
+void read_master(DistributedEnvironment& environment) {
+  environment.master_addr = variable_or("MASTER_ADDR", "127.0.0.1");
+  environment.master_port = integer_variable("MASTER_PORT", kDefaultPort, 1, kHighestPort);
+}
+
+std::string first_slurm_host(const std::string& node_list) {
+  std::string host;
+  for (size_t i = 0; i < node_list.size() && node_list[i] != ','; ++i) {
+    if (node_list[i] != '[') {
+      host += node_list[i];
+      continue;
+    }
+    const size_t close = node_list.find(']', i), first_end = node_list.find_first_of("-,]", i);
+    if (close == std::string::npos) {
+      host.clear();
+      break;
+    }
+    host += node_list.substr(i + 1, first_end - i - 1);
+    i = close;
+  }
+  if (host.empty() || host.find_first_of("[] ") != std::string::npos) {
+    throw ConfigError("the node list \"" + node_list + "\" names no host; set MASTER_ADDR");
+  }
+  return host;
+}
+
+}  // namespace bert

@@ -1,0 +1,195 @@
+#include "app/distributed/monitored_backend.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+#ifdef USE_C10D_NCCL
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <c10/cuda/CUDAGuard.h>
+#endif
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <utility>
+
+#include "app/system/error_report.h"
+#include "app/system/exit_codes.h"
+#include "app/system/torch_errors.h"
+
+namespace bert {
+namespace {
+
+using c10d::Work;
+using Tensors = std::vector<at::Tensor>;
+using WorkPtr = c10::intrusive_ptr<Work>;
+
+void end_process(const std::string& message) {
+  write_error_file("PeerError", message, kPeerFailure);
+  std::fprintf(stderr, "bert: %s\n", message.c_str());
+  std::fflush(stderr);
+  std::_Exit(kPeerFailure);
+}
+
+/// A work whose failures are explained.
+class MonitoredWork : public Work {
+ public:
+  MonitoredWork(WorkPtr work, std::shared_ptr<CollectiveMonitor> monitor)
+      : Work(-1, work->retrieveOpType()), work_(std::move(work)), monitor_(std::move(monitor)) {}
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    try {
+      return work_->wait(timeout);
+    } catch (const PeerError&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw PeerError(monitor_->explain(first_line(error.what())));
+    }
+  }
+  bool isCompleted() override { return work_->isCompleted(); }
+  bool isSuccess() const override { return work_->isSuccess(); }
+  std::exception_ptr exception() const override { return work_->exception(); }
+  int sourceRank() const override { return work_->sourceRank(); }
+  Tensors result() override { return work_->result(); }
+  void synchronize() override { work_->synchronize(); }
+  void abort() override { work_->abort(); }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return work_->getFuture(); }
+  float getDuration() const override { return work_->getDuration(); }
+  uint64_t getSequencenumber() const override { return work_->getSequencenumber(); }
+
+ private:
+  WorkPtr work_;
+  std::shared_ptr<CollectiveMonitor> monitor_;
+};
+
+std::string describe(const char* kind, const at::Tensor& tensor, const std::string& detail = "") {
+  return c10::str(kind, " of ", tensor.scalar_type(), " ", tensor.sizes(), detail);
+}
+
+std::string describe(const char* kind, const Tensors& tensors, const std::string& detail = "") {
+  return tensors.empty() ? std::string(kind) + detail : describe(kind, tensors.front(), detail);
+}
+
+const char* name_of(const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+      return ", sum";
+    case c10d::ReduceOp::AVG:
+      return ", mean";
+    case c10d::ReduceOp::PRODUCT:
+      return ", product";
+    case c10d::ReduceOp::MIN:
+      return ", minimum";
+    case c10d::ReduceOp::MAX:
+      return ", maximum";
+    default:
+      return "";
+  }
+}
+
+std::string root(int64_t rank) { return ", root " + std::to_string(rank); }
+
+#ifdef USE_C10D_NCCL
+/// Whether what is issued goes into a CUDA graph: it does not run now, and its events must not be asked.
+bool is_captured() { return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None; }
+
+/// Whether the work is done. May be asked by any thread, also while another captures a graph. A thread's device is the
+/// first unless it sets one, and what it asks would make a context there: of every rank, on one GPU.
+std::function<bool()> completion_of(WorkPtr work) {
+  return [work = std::move(work), device = c10::cuda::current_device()] {
+    const c10::cuda::CUDAGuard on(device);
+    const c10::cuda::CUDAStreamCaptureModeGuard allowed(cudaStreamCaptureModeRelaxed);
+    return work->isCompleted();
+  };
+}
+#else
+bool is_captured() { return false; }
+std::function<bool()> completion_of(WorkPtr work) {
+  return [work = std::move(work)] { return work->isCompleted(); };
+}
+#endif
+
+class MonitoredBackend : public c10d::Backend {
+ public:
+  MonitoredBackend(c10::intrusive_ptr<Backend> backend, std::shared_ptr<CollectiveMonitor> monitor,
+                   MonitoredBackendOptions options)
+      : Backend(backend->getRank(), backend->getSize()),
+        backend_(std::move(backend)),
+        monitor_(std::move(monitor)),
+        options_(options) {}
+
+  const std::string getBackendName() const override { return backend_->getBackendName(); }
+  bool supportsCoalescing() const override { return false; }
+  void setSequenceNumberForGroup() override { backend_->setSequenceNumberForGroup(); }
+  uint64_t getSequenceNumberForGroup() override { return backend_->getSequenceNumberForGroup(); }
+  void abort() override { backend_->abort(); }
+  void shutdown() override { backend_->shutdown(); }
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
+    return issue(describe("broadcast", tensors, root(opts.rootRank)),
+                 [&] { return backend_->broadcast(tensors, opts); });
+  }
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
+    return issue(describe("all_reduce", tensors, name_of(opts.reduceOp)),
+                 [&] { return backend_->allreduce(tensors, opts); });
+  }
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override {
+    return issue(describe("reduce", tensors, name_of(opts.reduceOp) + root(opts.rootRank)),
+                 [&] { return backend_->reduce(tensors, opts); });
+  }
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
+    return issue(describe("all_gather", inputs), [&] { return backend_->allgather(outputs, inputs, opts); });
+  }
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override {
+    return issue(describe("all_gather_into_tensor", input),
+                 [&] { return backend_->_allgather_base(output, input, opts); });
+  }
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override {
+    return issue(describe("gather", inputs, root(opts.rootRank)),
+                 [&] { return backend_->gather(outputs, inputs, opts); });
+  }
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) override {
+    return issue(describe("scatter", outputs, root(opts.rootRank)),
+                 [&] { return backend_->scatter(outputs, inputs, opts); });
+  }
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& opts) override {
+    return issue(describe("reduce_scatter", outputs, name_of(opts.reduceOp)),
+                 [&] { return backend_->reduce_scatter(outputs, inputs, opts); });
+  }
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override {
+    return issue(describe("reduce_scatter_tensor", output, name_of(opts.reduceOp)),
+                 [&] { return backend_->_reduce_scatter_base(output, input, opts); });
+  }
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override {
+    return issue("barrier", [&] { return backend_->barrier(opts); });
+  }
+
+ private:
+  template <class Issue>
+  WorkPtr issue(const std::string& what, const Issue& issue_it) {
+    WorkPtr work;
+    try {
+      options_.debug ? monitor_->begin_together(what) : monitor_->begin(what);
+      work = issue_it();
+    } catch (const c10::DistError& error) {  // others are about the arguments
+      throw PeerError(monitor_->explain(first_line(error.what())));
+    }
+    if (!options_.works_block && !is_captured()) monitor_->watch(completion_of(work), end_process);
+    return c10::make_intrusive<MonitoredWork>(std::move(work), monitor_);
+  }
+
+  c10::intrusive_ptr<Backend> backend_;
+  std::shared_ptr<CollectiveMonitor> monitor_;
+  MonitoredBackendOptions options_;
+};
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Backend> make_monitored_backend(c10::intrusive_ptr<c10d::Backend> backend,
+                                                         std::shared_ptr<CollectiveMonitor> monitor,
+                                                         MonitoredBackendOptions options) {
+  return c10::make_intrusive<MonitoredBackend>(std::move(backend), std::move(monitor), options);
+}
+
+}  // namespace bert

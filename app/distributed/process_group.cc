@@ -1,0 +1,536 @@
+#include "app/distributed/process_group.h"
+
+#include <ATen/ATen.h>
+
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#ifdef USE_C10D_NCCL
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+
+#include "app/config/pretrain_config.h"
+#include "app/distributed/answer_within.h"
+#include "app/distributed/collective_monitor.h"
+#include "app/distributed/environment.h"
+#include "app/distributed/monitored_backend.h"
+#include "app/net/network_interfaces.h"
+#include "app/net/socket.h"
+#include "app/system/environment.h"
+#include "app/system/error_report.h"
+#include "app/system/exit_codes.h"
+#include "app/system/rank_state.h"
+#include "app/system/stop_signals.h"
+#include "app/system/torch_errors.h"
+#include "data/io/error.h"
+
+namespace bert {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// The ranks of a group, by their numbers in the job, and which of them this process is.
+struct Members {
+  int rank = 0;
+  std::vector<int> job_ranks;
+
+  [[nodiscard]] int size() const { return static_cast<int>(job_ranks.size()); }
+  [[nodiscard]] int job_rank(int of) const { return job_ranks.at(static_cast<size_t>(of)); }
+};
+
+/// How Gloo's sockets are to be reached.
+struct Network {
+  bool several_machines = false;
+  std::string address;  // of this machine, where it is known
+};
+
+/// What is known of a group beside what it knows itself.
+struct Family {
+  c10::weak_intrusive_ptr<c10d::ProcessGroup> group;  // keeps its address from being used again
+  std::vector<int> job_ranks;
+  Network network;
+  c10::weak_intrusive_ptr<c10d::Store> store{
+      c10::intrusive_ptr<c10d::Store>()};  // the group's; LibTorch 2.8 does not tell it
+  int children = 0;                        // that new_group has made of it: all its ranks make the same
+};
+
+std::vector<int> numbers_below(int end) {
+  std::vector<int> result(static_cast<size_t>(end));
+  std::iota(result.begin(), result.end(), 0);
+  return result;
+}
+
+Family& family_of(const ProcessGroupPtr& group) {
+  static std::map<const c10d::ProcessGroup*, Family> families;
+  return families
+      .try_emplace(group.get(),
+                   Family{c10::weak_intrusive_ptr<c10d::ProcessGroup>(group), numbers_below(group->getSize()), {}})
+      .first->second;
+}
+
+struct Place {
+  std::string file;  // of file://; else
+  std::string host;
+  int64_t port = 0;
+
+  [[nodiscard]] std::string text() const { return file.empty() ? host + ":" + std::to_string(port) : file; }
+};
+
+/// Takes "?rank=0&world_size=2" off the end of an init_method, as torch reads it, into what is not set yet.
+std::string take_query(const std::string& method, int64_t& rank, int64_t& world_size) {
+  const size_t mark = method.find('?');
+  if (mark == std::string::npos) return method;
+  std::istringstream fields(method.substr(mark + 1));
+  for (std::string field; std::getline(fields, field, '&');) {
+    const size_t equals = field.find('=');
+    const std::string name = field.substr(0, equals);
+    int64_t value = -1;
+    const char* end = field.data() + field.size();
+    if (equals != std::string::npos) std::from_chars(field.data() + equals + 1, end, value);
+    if ((name != "rank" && name != "world_size") || value < 0) {
+      throw ConfigError("distributed.init_method \"" + method + "\": expected rank=N and world_size=N after the ?");
+    }
+    int64_t& target = name == "rank" ? rank : world_size;
+    if (target < 0) target = value;
+  }
+  return method.substr(0, mark);
+}
+
+Place parse_init_method(const std::string& text, const DistributedEnvironment& environment) {
+  if (text == "env://") return {.file = "", .host = environment.master_addr, .port = environment.master_port};
+  if (text.starts_with("file://") && text.size() > 8 && text[7] == '/') return {.file = text.substr(7), .host = ""};
+  if (text.starts_with("tcp://")) {
+    const size_t colon = text.rfind(':');
+    Place place{.file = "", .host = text.substr(6, colon - 6)};
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, place.port);
+    constexpr int64_t kHighestPort = 65535;
+    if (place.host.size() > 2 && place.host.front() == '[' && place.host.back() == ']')  // IPv6
+      place.host = place.host.substr(1, place.host.size() - 2);
+    if (error == std::errc() && rest == end && !place.host.empty() && place.port >= 1 && place.port <= kHighestPort) {
+      return place;
+    }
+  }
+  throw ConfigError("distributed.init_method \"" + text + "\": expected env://, tcp://HOST:PORT or file:///PATH");
+}
+
+/// Before it has joined, a run has nothing to save.
+void stop_if_asked() {
+  if (StopSignals::arrived())
+    throw Preempted("stopped by a signal before all ranks had come; nothing was done, run again");
+}
+
+/// answer_within() that ends by a signal (Preempted).
+template <class Result>
+std::optional<Result> wait_for(std::function<Result()> work, milliseconds timeout) {
+  return answer_within<Result>(timeout, std::move(work), stop_if_asked);
+}
+
+/// join_through_store() that ends by a signal, and with c10::Error where the holder of the store is stopped: its answers
+/// then never come.
+void meet(const c10::intrusive_ptr<c10d::Store>& store, const Meeting& meeting) {
+  const auto met = wait_for<bool>(
+      [store, meeting] {
+        join_through_store(*store, meeting);
+        return true;
+      },
+      meeting.timeout + kAfterOwnTimeout);
+  TORCH_CHECK(met, "no answer");
+}
+
+/// FileStore itself would try for minutes.
+void check_store_file(const std::string& path) {
+  const std::string directory = std::filesystem::path(path).parent_path();
+  const bool is_directory = std::filesystem::is_directory(directory);
+  if (is_directory && access(directory.c_str(), W_OK) == 0) return;
+  throw ConfigError("distributed.init_method file://" + path + ": " + directory +
+                    (is_directory ? " cannot be written to" : " is no directory") +
+                    "; name a file in a directory that all ranks share");
+}
+
+/// A socket for rank 0's store on the place's address alone, where that is one of this machine: TCPStore itself listens
+/// on every interface. None for a name but localhost, which may stand for another address on other machines (Debian's
+/// own name is 127.0.1.1 at home), and for an address of somebody who passes connections on. Throws IoError.
+Descriptor listen_on_address(const Place& place) {
+  const bool known = place.host == "localhost" || (is_address(place.host) && is_this_machine(place.host));
+  return known ? listen_on({place.host, place.port}, "name another port (MASTER_PORT, distributed.init_method)")
+               : Descriptor();
+}
+
+/// Once in a job, from rank 0. bertrun lets nobody join who does not know the job's token; other launchers ask nothing.
+void warn_of_open_store(const Place& place, const std::string& listens) {
+  std::fprintf(stderr,
+               "bert: warning: the store of the ranks at %s has no authentication, %s: whoever reaches it can disturb "
+               "this job; bertrun's asks for a token\n",
+               place.text().c_str(), listens.c_str());
+}
+
+c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int size, milliseconds timeout) {
+  if (!place.file.empty()) {
+    check_store_file(place.file);
+    auto store = c10::make_intrusive<c10d::FileStore>(place.file, size);
+    store->setTimeout(timeout);
+    return store;
+  }
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(place.port);
+  DistributedEnvironment launcher;
+  read_master(launcher);
+  // Elsewhere, as tcp:// may say, a launcher serves nothing; torch's ranks would wait there in vain.
+  const bool of_launcher = place.host == launcher.master_addr && place.port == launcher.master_port;
+  const bool launcher_serves = of_launcher && variable_or("TORCHELASTIC_USE_AGENT_STORE", "") == "True";
+  options.isServer = rank == 0 && !launcher_serves;
+  options.timeout = timeout;
+  options.waitWorkers = false;
+  if (options.isServer) {
+    if (Descriptor listener = listen_on_address(place)) options.masterListenFd = listener.release();  // the store's now
+  }
+  const bool of_bertrun = of_launcher && !variable_or(kRankStateVariable, "").empty();
+  if (rank == 0 && !of_bertrun) {
+    warn_of_open_store(place, launcher_serves          ? "and is the launcher's"
+                              : options.masterListenFd ? "and listens on that address alone"
+                                                       : "and listens on all interfaces");
+  }
+  auto store = wait_for<c10::intrusive_ptr<c10d::Store>>(
+      [host = place.host, options] { return c10::make_intrusive<c10d::TCPStore>(host, options); },
+      timeout + kAfterOwnTimeout);
+  TORCH_CHECK(store, "no answer");
+  return *store;
+}
+
+/// Throws ConfigError when ranks were started as parts of jobs of different size, or two as the same rank. `file` is
+/// that of file://, where the ranks of an earlier job may stand.
+void check_numbers(c10d::Store& store, int rank, int size, const std::string& file) {
+  const std::string remedy = file.empty() ? "" : "; if " + file + " is left over from a job that was killed, remove it";
+  const std::string own = std::to_string(size) + " ranks, by rank " + std::to_string(rank);
+  const std::string theirs = store.compareSet("join/size", std::string(), own);
+  const auto count = [](const std::string& text) { return text.substr(0, text.find(' ')); };
+  if (count(theirs) != count(own)) {
+    throw ConfigError("the ranks here do not belong together: this is a job of " + theirs + ", and of " + own +
+                      "; check WORLD_SIZE, or what was started twice" + remedy);
+  }
+  if (store.add("join/count/" + std::to_string(rank), 1) > 1) {
+    throw ConfigError("rank " + std::to_string(rank) +
+                      " has come twice; check RANK, or whether a job was started twice" + remedy);
+  }
+}
+
+using GlooDevices = std::vector<std::shared_ptr<gloo::transport::Device>>;
+
+/// Gloo's sockets: on the interfaces of GLOO_SOCKET_IFNAME, as in torch; else, where several machines take part, at the
+/// address with which this one meets the others; else where the machine's name leads, or where that is a loopback
+/// address, as Debian has it (127.0.1.1), on the interface that leads outward. Throws ConfigError.
+GlooDevices gloo_devices(const Network& network) {
+  using Gloo = c10d::ProcessGroupGloo;
+  GlooDevices devices;
+  for (const std::string& name : chosen_interfaces(interface_addresses()))
+    devices.push_back(Gloo::createDeviceForInterface(name));
+  if (!devices.empty()) return devices;
+  if (!network.several_machines) return {Gloo::createDefaultDevice()};
+  if (!network.address.empty()) {
+    try {
+      return {Gloo::createDeviceForHostname(network.address)};
+    } catch (const std::exception& error) {
+      throw ConfigError("Gloo cannot use this machine's address in the job, " + network.address +
+                        "; choose the interface with GLOO_SOCKET_IFNAME. (" + first_line(error.what()) + ")");
+    }
+  }
+  const std::string routed = own_name_is_loopback() ? outward_interface() : "";
+  return {routed.empty() ? Gloo::createDefaultDevice() : Gloo::createDeviceForInterface(routed)};
+}
+
+/// Gloo's connections of every rank with every other; returns when all ranks have theirs, as whoever ends the group
+/// before would cut another's while it still makes them. Throws PeerError after the timeout with the ranks that have not
+/// all of theirs.
+c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Members& members,
+                                               milliseconds timeout, const Network& network) {
+  const int rank = members.rank, size = members.size();
+  const std::string here = describe_ranks({members.job_rank(rank)});
+  const GlooDevices devices = gloo_devices(network);
+  const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  options->devices = devices;
+  std::optional<c10::intrusive_ptr<c10d::Backend>> backend;
+  std::string reason = "not all connections within " + std::to_string(timeout.count() / 1000) + " s";
+  try {
+    // Its own attempts may add up to several timeouts, so it is left alone after one.
+    backend = wait_for<c10::intrusive_ptr<c10d::Backend>>(
+        [store, rank, size, options] {
+          return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store),
+                                                             rank, size, options);
+        },
+        timeout);
+  } catch (const Preempted&) {
+    throw;
+  } catch (const std::exception& error) {
+    reason = first_line(error.what());
+  }
+  std::vector<int> others;
+  try {
+    if (backend) {
+      meet(store, {.name = "connected",
+                   .rank = rank,
+                   .job_ranks = members.job_ranks,
+                   .timeout = timeout,
+                   .advice = here + " has its data connections (Gloo) and waits until all have theirs; "
+                                    "check the logs and machines of those that did not come"});
+      return *backend;
+    }
+    const auto unconnected = wait_for<std::vector<int>>(
+        [store, rank, members] {
+          std::vector<int> result;
+          for (int r = 0; r < members.size(); ++r) {
+            if (r != rank && !store->check({"connected/" + std::to_string(r)})) result.push_back(members.job_rank(r));
+          }
+          return result;
+        },
+        kAfterOwnTimeout);
+    others = unconnected.value_or(others);
+  } catch (const c10::Error& error) {
+    throw PeerError(
+        here + (backend ? " waits for the data connections (Gloo) of the others" : " has no data connections (Gloo)") +
+        ", and the store does not answer: check rank 0's log and machine. (" + first_line(error.what()) + ")");
+  }
+  throw PeerError("all " + std::to_string(size) + " ranks have come, but " + here + " has no data connections (Gloo)" +
+                  (others.empty() ? "" : ", nor have " + describe_ranks(others)) + ": it is to be reached at " +
+                  devices.front()->str() +
+                  "; check that the machines reach each other there on every port, or choose the interface with "
+                  "GLOO_SOCKET_IFNAME. (" +
+                  reason + ")");
+}
+
+/// Gloo, and NCCL where it is asked for, over `store`; every collective monitored.
+ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, const Members& members, const Network& network,
+                           const ProcessGroupOptions& options) {
+  const int rank = members.rank, size = members.size();
+  using Type = c10d::ProcessGroup::BackendType;
+  const milliseconds timeout(1000 * options.timeout_seconds);
+  const bool nccl = options.backend == "nccl" || (options.backend == "auto" && options.cuda);
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
+  family_of(group).store = c10::weak_intrusive_ptr<c10d::Store>(store);
+  const auto monitor = std::make_shared<CollectiveMonitor>(store, rank, members.job_ranks, timeout);
+
+  const auto gloo = make_monitored_backend(connect_gloo(store, members, timeout, network), monitor,
+                                           {.debug = options.debug, .works_block = true});
+  group->setDefaultBackend(nccl ? Type::NCCL : Type::GLOO);
+  group->setBackend(at::kCPU, Type::GLOO, gloo);
+  if (options.cuda && !nccl) group->setBackend(at::kCUDA, Type::GLOO, gloo);
+  if (!nccl) return group;
+#ifdef USE_C10D_NCCL
+  auto nccl_options = c10d::ProcessGroupNCCL::Options::create();
+  constexpr std::chrono::seconds kAfterMonitor(10);  // whose message comes first
+  nccl_options->timeout = timeout + kAfterMonitor;
+  group->setBackend(
+      at::kCUDA, Type::NCCL,
+      make_monitored_backend(c10::make_intrusive<c10d::ProcessGroupNCCL>(
+                                 c10::make_intrusive<c10d::PrefixStore>("nccl", store), rank, size, nccl_options),
+                             monitor, {.debug = options.debug, .works_block = false}));
+  return group;
+#else
+  throw ConfigError("distributed.backend nccl: this build has no NCCL; build with app/setup.sh --cuda");
+#endif
+}
+
+}  // namespace
+
+ProcessGroupPtr make_process_group(const c10::intrusive_ptr<c10d::Store>& store, const Member& member,
+                                   const ProcessGroupOptions& options) {
+  const Network network{member.several_machines, member.address};
+  ProcessGroupPtr group = make_group(store, {member.rank, numbers_below(member.size)}, network, options);
+  family_of(group).network = network;
+  return group;
+}
+
+ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
+  DistributedEnvironment environment;
+  int64_t given_rank = options.rank, given_size = options.world_size;
+  const std::string method = take_query(options.init_method, given_rank, given_size);
+  if (given_rank < 0 || given_size < 0) {
+    environment = distributed_environment();
+  } else {
+    read_master(environment);
+  }
+  if (given_rank >= 0) environment.rank = given_rank;
+  if (given_size >= 0) environment.world_size = given_size;
+  const auto rank = static_cast<int>(environment.rank), size = static_cast<int>(environment.world_size);
+  if (size < 1 || rank >= size) {
+    throw ConfigError("rank " + std::to_string(rank) + " of " + std::to_string(size) + " ranks cannot be");
+  }
+  if (!std::set<std::string>{"auto", "gloo", "nccl"}.count(options.backend)) {
+    throw ConfigError("distributed.backend \"" + options.backend + "\": expected auto, gloo or nccl");
+  }
+  if (size == 1) return nullptr;
+  chosen_interfaces(interface_addresses());  // before anybody waits
+  const Place place = parse_init_method(method, environment);
+  const std::string who = "rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                          (environment.source.empty() ? "" : " (" + environment.source + ")");
+  const milliseconds timeout(1000 * options.timeout_seconds);
+  set_phase("joining");
+  c10::intrusive_ptr<c10d::Store> store;
+  try {
+    store = c10::make_intrusive<c10d::PrefixStore>("bert/" + variable_or("TORCHELASTIC_RESTART_COUNT", "0"),
+                                                   make_store(place, rank, size, timeout));
+    check_numbers(*store, rank, size, place.file);
+    meet(store, {.name = "join",
+                 .rank = rank,
+                 .job_ranks = numbers_below(size),
+                 .timeout = timeout,
+                 .advice = who + " waited at " + place.text() +
+                           "; are they all started, with the same address and number of ranks?"});
+  } catch (const c10::Error& error) {
+    throw PeerError(who + " could not join at " + place.text() + " within " + std::to_string(options.timeout_seconds) +
+                    " s: is rank 0 started and reachable there, and the port free? (" + first_line(error.what()) + ")");
+  } catch (const IoError& error) {
+    throw PeerError(who + " could not join: " + error.what());
+  }
+  const ProcessGroupPtr group = make_process_group(store,
+                                                   {.rank = rank,
+                                                    .size = size,
+                                                    .several_machines = environment.several_machines,
+                                                    .address = job_address(place.host, place.port)},
+                                                   options);
+  set_phase("starting");
+  return group;
+}
+
+ProcessGroupPtr new_group(const ProcessGroupPtr& group, const std::vector<int>& ranks,
+                          const ProcessGroupOptions& options) {
+  const std::set<int> members(ranks.begin(), ranks.end());
+  if (ranks.empty() || members.size() != ranks.size() || *members.begin() < 0 ||
+      *members.rbegin() >= get_world_size(group)) {
+    throw ConfigError("new_group: " + describe_ranks(ranks) + " of " + std::to_string(get_world_size(group)) +
+                      ": expected each once, from 0");
+  }
+  if (!group) return nullptr;
+  Family& parent = family_of(group);
+  const std::string name = "group/" + std::to_string(parent.children++);
+  const auto found = members.find(get_rank(group));
+  if (found == members.end() || members.size() == 1) return nullptr;
+  Members own{.rank = static_cast<int>(std::distance(members.begin(), found)), .job_ranks = {}};
+  for (const int member : members) own.job_ranks.push_back(parent.job_ranks.at(static_cast<size_t>(member)));
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_of(group));
+  const std::string here =
+      describe_ranks({own.job_rank(own.rank)}) + " waits in new_group of " + describe_ranks(own.job_ranks);
+  try {
+    meet(store, {.name = "join",
+                 .rank = own.rank,
+                 .job_ranks = own.job_ranks,
+                 .timeout = milliseconds(1000 * options.timeout_seconds),
+                 .advice = here + ", which every rank must call in the same order; check the logs and machines "
+                                  "of those that did not come"});
+  } catch (const c10::Error& error) {
+    throw PeerError(here + ", and the store does not answer: check rank 0's log and machine. (" +
+                    first_line(error.what()) + ")");
+  }
+  ProcessGroupPtr result = make_group(store, own, parent.network, options);
+  Family& family = family_of(result);
+  family.job_ranks = std::move(own.job_ranks);
+  family.network = parent.network;
+  return result;
+}
+
+c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroupPtr& group) {
+  c10::intrusive_ptr<c10d::Store> store = family_of(group).store.lock();
+  if (!store) throw std::invalid_argument("store_of: a group that neither init_process_group nor new_group has made");
+  return store;
+}
+
+void wait_for_rank(const ProcessGroupPtr& group, int rank, const std::string& name, int64_t timeout_seconds) {
+  if (!group) return;
+  const std::string arrived = "arrived/" + name;
+  const std::vector<int>& job_ranks = family_of(group).job_ranks;
+  if (group->getRank() == rank) {
+    try {
+      return store_of(group)->set(arrived, std::string("1"));
+    } catch (const c10::Error& error) {
+      throw PeerError(describe_ranks({job_ranks.at(static_cast<size_t>(rank))}) + " cannot tell the others of its " +
+                      name + ": the store does not answer; check rank 0's log and machine, and the launcher's. (" +
+                      first_line(error.what()) + ")");
+    }
+  }
+  const std::string absent = wait_for_ranks(store_of(group), {.what = name,
+                                                              .rank = group->getRank(),
+                                                              .keys = {{rank, arrived}},
+                                                              .timeout = milliseconds(1000 * timeout_seconds),
+                                                              .job_ranks = job_ranks});
+  if (!absent.empty()) throw PeerError(absent);
+}
+
+int get_rank(const ProcessGroupPtr& group) { return group ? group->getRank() : 0; }
+
+int get_world_size(const ProcessGroupPtr& group) { return group ? group->getSize() : 1; }
+
+void barrier(const ProcessGroupPtr& group) {
+  if (group) group->barrier()->wait();
+}
+
+void all_reduce(const ProcessGroupPtr& group, const at::Tensor& tensor, c10d::ReduceOp op) {
+  if (!group) return;
+  c10d::AllreduceOptions options;
+  options.reduceOp = std::move(op);
+  std::vector<at::Tensor> tensors{tensor};
+  group->allreduce(tensors, options)->wait();
+}
+
+void broadcast(const ProcessGroupPtr& group, const at::Tensor& tensor, int src) {
+  if (!group) return;
+  c10d::BroadcastOptions options;
+  options.rootRank = src;
+  std::vector<at::Tensor> tensors{tensor};
+  group->broadcast(tensors, options)->wait();
+}
+
+std::vector<at::Tensor> all_gather(const ProcessGroupPtr& group, const at::Tensor& tensor) {
+  if (!group) return {tensor.clone()};
+  std::vector<at::Tensor> inputs{tensor.contiguous()};
+  std::vector<std::vector<at::Tensor>> outputs(1);
+  for (int r = 0; r < group->getSize(); ++r) outputs[0].push_back(at::empty_like(inputs[0]));
+  group->allgather(outputs, inputs)->wait();
+  return outputs[0];
+}
+
+at::Tensor reduce_scatter(const ProcessGroupPtr& group, const at::Tensor& input, c10d::ReduceOp op) {
+  TORCH_CHECK_VALUE(input.dim() > 0 && input.size(0) % get_world_size(group) == 0, "reduce_scatter: the input is ",
+                    input.sizes(), ", its first size must be a multiple of the ", get_world_size(group), " ranks");
+  if (!group) return input.clone();
+  std::vector<int64_t> sizes = input.sizes().vec();
+  sizes[0] /= group->getSize();
+  at::Tensor output = at::empty(sizes, input.options()), whole = input.contiguous();
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = std::move(op);
+  group->_reduce_scatter_base(output, whole, options)->wait();
+  return output;
+}
+
+bool AgreedFlag::exchange(bool value) {
+  if (!group_) return answer_ = answer_ || value;
+  if (work_) {
+    work_->wait();
+    answer_ = answer_ || sum_.item<int64_t>() > 0;
+  }
+  sum_ = at::full({1}, value ? 1 : 0, at::kLong);
+  std::vector<at::Tensor> tensors{sum_};
+  work_ = group_->allreduce(tensors);
+  return answer_;
+}
+
+}  // namespace bert

@@ -1,0 +1,78 @@
+#include "app/parse/bounded_json.h"
+
+#include <limits>
+#include <set>
+#include <vector>
+
+#include "data/io/error.h"
+
+namespace bert {
+namespace {
+
+using nlohmann::json;
+
+const json& any_member(const json& object, const char* key, const std::string& file) {
+  const auto found = object.find(key);
+  if (found == object.end()) throw DataError(file + ": \"" + key + "\" is missing");
+  return *found;
+}
+
+[[noreturn]] void throw_type(const json& got, const char* key, const char* want, const std::string& file) {
+  throw DataError(file + ": \"" + key + "\": want " + want + ", got " + got.type_name());
+}
+
+}  // namespace
+
+std::string as_text(const json& value) {
+  return value.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+}
+
+json parse_bounded_json(const std::string& text, const std::string& file) {
+  constexpr int kMaxDepth = 64;
+  std::vector<std::set<std::string>> keys(kMaxDepth + 1);  // by depth
+  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
+    if (depth >= kMaxDepth) throw DataError(file + ": nested deeper than " + std::to_string(kMaxDepth) + " levels");
+    const auto level = static_cast<size_t>(depth);
+    if (event == json::parse_event_t::object_start) keys[level + 1].clear();
+    if (event == json::parse_event_t::key && !keys[level].insert(value.get<std::string>()).second) {
+      throw DataError(file + ": duplicate key \"" + value.get<std::string>() + "\"");
+    }
+    return true;
+  };
+  try {
+    return json::parse(text, watch);
+  } catch (const json::parse_error& error) {
+    throw DataError(file, static_cast<int64_t>(error.byte), "this is not JSON");
+  } catch (const json::exception& error) {  // a number that does not fit
+    throw DataError(file + ": " + error.what());
+  }
+}
+
+const json& member(const json& object, const char* key, json::value_t type, const std::string& file) {
+  const json& value = any_member(object, key, file);
+  if (value.type() != type) throw_type(value, key, json(type).type_name(), file);
+  return value;
+}
+
+int64_t integer_member(const json& object, const char* key, const std::string& file) {
+  const json& value = any_member(object, key, file);
+  const bool fits = !value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX);
+  if (!value.is_number_integer() || !fits) throw_type(value, key, "a 64-bit integer", file);
+  return value.get<int64_t>();
+}
+
+double number_member(const json& object, const char* key, const std::string& file) {
+  const json& value = any_member(object, key, file);
+  if (!value.is_number()) throw_type(value, key, "a number", file);
+  return value.get<double>();
+}
+
+bool boolean_member(const json& object, const char* key, const std::string& file) {
+  return member(object, key, json::value_t::boolean, file).get<bool>();
+}
+
+const std::string& string_member(const json& object, const char* key, const std::string& file) {
+  return member(object, key, json::value_t::string, file).get_ref<const std::string&>();
+}
+
+}  // namespace bert

@@ -1,0 +1,70 @@
+// What a run says: metrics.jsonl, progress for people, model FLOPs.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "data/io/files.h"
+#include "model/config.h"
+
+namespace bert {
+
+/// The JSON lines of a run, each written and flushed whole.
+class MetricsFile {
+ public:
+  /// Opens `path` for appending. Lines of steps after `last_step` (a run that was killed after its last checkpoint) are
+  /// dropped first, as is a torn last line. Throws IoError.
+  MetricsFile(const std::string& path, int64_t last_step);
+  /// Throws IoError with path, and for a full disk needed and free.
+  void write(const nlohmann::ordered_json& line) { file_.write(line.dump() + "\n"); }
+
+ private:
+  AppendedFile file_;
+};
+
+/// Training FLOPs of batches, counted as 3 times the forward's matrix products (backward = 2 forwards); the MLM head on
+/// masked tokens only. Source: recipe of the PaLM paper's appendix B, with attention over real lengths.
+class FlopCounter {
+ public:
+  explicit FlopCounter(const BertConfig& config) : config_(config) {}
+  /// One sequence of `length` tokens. Forward only.
+  [[nodiscard]] double forward_of_sequence(int64_t length) const;
+  [[nodiscard]] double forward_of_heads(int64_t masked, int64_t sequences) const;
+
+ private:
+  BertConfig config_;
+};
+
+/// Figures of one log interval.
+struct StepMetrics {
+  int64_t step = 0, max_steps = 0, skipped = 0;
+  double loss = 0, mlm_loss = 0, nsp_loss = 0, learning_rate = 0, grad_norm = 0, loss_scale = 1;
+  double sequences_per_second = 0, tokens_per_second = 0, mfu = 0;
+};
+
+/// A progress bar with ETA on a terminal (stderr), one plain line per call elsewhere.
+class Progress {
+ public:
+  Progress(int64_t first_step, int64_t last_step);
+  void update(const StepMetrics& metrics);
+  /// A line of its own, above the bar.
+  void message(const std::string& text);
+  void finish();
+
+ private:
+  bool terminal_;
+  int64_t first_step_, last_step_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  bool bar_shown_ = false;
+};
+
+/// A line of progress of at most `columns` columns: a bar of the `share` that is done, the step, and of the figures
+/// what finds room; the step and the time left (`eta` seconds) are shown always.
+std::string progress_line(const StepMetrics& metrics, double share, double eta, int columns);
+
+/// "1:02:03" or "02:03".
+std::string format_duration(double seconds);
+
+}  // namespace bert

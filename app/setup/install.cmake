@@ -1,0 +1,44 @@
+# `cmake --install build --prefix P`: the two programs, libbert.so, its public headers under include/bert/, and the package that
+# find_package(bert CONFIG) reads. The installed tree may be moved.
+include(CMakePackageConfigHelpers)
+
+# What others include by name. What these include of ours is installed too, and nothing else.
+set(BERT_PUBLIC_HEADERS
+  data/loader/dataloader.h data/io/error.h data/examples/pretraining_data.h data/formats/shard.h data/tokenizer/tokenizer.h
+  model/bert.h model/recompute.h model/state_dict.h model/torchscript.h
+  optim/adam.h optim/amp.h optim/data_parallel.h optim/lamb.h optim/lr_schedule.h optim/optimizer.h
+  optim/optimizer_state.h optim/sharded_optimizer.h)
+
+# In the tree a header is "optim/amp.h"; a program of others may have such a file of its own, so theirs is "bert/optim/amp.h".
+install(CODE "
+  set(root \"${CMAKE_SOURCE_DIR}\")
+  set(staged \"${CMAKE_BINARY_DIR}/include/bert\")
+  set(left \"${BERT_PUBLIC_HEADERS}\")
+  file(REMOVE_RECURSE \${staged})
+  while(left)
+    list(POP_FRONT left header)
+    if(EXISTS \${staged}/\${header})
+      continue()
+    endif()
+    file(STRINGS \${root}/\${header} lines REGEX \"^#include \\\"\")
+    list(TRANSFORM lines REPLACE \"^#include \\\"([^\\\"]*)\\\".*\" \"\\\\1\")
+    list(APPEND left \${lines})
+    file(READ \${root}/\${header} text)
+    string(REGEX REPLACE \"#include \\\"([^\\\"]*)\\\"\" \"#include \\\"bert/\\\\1\\\"\" text \"\${text}\")
+    file(WRITE \${staged}/\${header} \"\${text}\")
+  endwhile()")
+install(DIRECTORY ${CMAKE_BINARY_DIR}/include/ DESTINATION include)
+
+target_include_directories(bert_torch INTERFACE $<INSTALL_INTERFACE:include>)
+target_compile_features(bert_torch INTERFACE cxx_std_20)
+target_link_libraries(bert_torch INTERFACE $<INSTALL_INTERFACE:bert::libtorch>)
+set_target_properties(bert_torch PROPERTIES EXPORT_NAME bert)
+install(TARGETS bert bertrun RUNTIME DESTINATION bin)
+install(TARGETS bert_torch EXPORT bertTargets LIBRARY DESTINATION lib)
+
+install(EXPORT bertTargets NAMESPACE bert:: DESTINATION lib/cmake/bert)
+configure_package_config_file(app/setup/bertConfig.cmake.in ${CMAKE_BINARY_DIR}/bertConfig.cmake INSTALL_DESTINATION lib/cmake/bert
+  NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/bertConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/bertConfig.cmake ${CMAKE_BINARY_DIR}/bertConfigVersion.cmake app/setup/libtorch.cmake
+  DESTINATION lib/cmake/bert)

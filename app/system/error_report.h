@@ -1,0 +1,22 @@
+// What a rank was doing when it failed, for torch's error file.
+#pragma once
+
+#include <string>
+
+namespace bert {
+
+/// What this process does now, in a word: "starting", "joining", "forward", "checkpoint". `name` must live as long as
+/// the process. A fail point of that name, too. bertrun hears of it (app/system/rank_state.h), as of the last collective.
+void set_phase(const char* name);
+[[nodiscard]] std::string phase();
+
+/// The collective that was issued last, as a person would want to read it; "" before the first.
+void set_last_collective(std::string text);
+[[nodiscard]] std::string last_collective();
+
+/// Writes the file that TORCHELASTIC_ERROR_FILE names, which a launcher reads: torch's {"message": {"message": "type:
+/// message", "extraInfo": {"timestamp": seconds as a string}}} with "phase", "last_collective" and "exit_code" beside
+/// it. Does nothing without the variable; a file that is there stays, as the first error is the cause. Never throws.
+void write_error_file(const std::string& type, const std::string& message, int exit_code);
+
+}  // namespace bert

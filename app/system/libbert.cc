@@ -1,0 +1,45 @@
+#include "app/system/libbert.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "data/io/error.h"
+
+namespace bert {
+namespace {
+
+/// Threads of OpenMP that wait for each other spin for milliseconds first, also when the one that they wait for has
+/// lost its core to another process: next to one busy process a step of the quick start took 8 times as long as with
+/// this. GNU's OpenMP reads the variable once, when LibTorch is loaded.
+void shorten_spinning() {
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0);
+}
+
+/// libbert.so: beside the executable in a build, in ../lib of an installation.
+std::filesystem::path torch_library() {
+  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path(),
+                              installed = here.parent_path() / "lib" / "libbert.so";
+  return std::filesystem::exists(here / "libbert.so") || !std::filesystem::exists(installed) ? here / "libbert.so"
+                                                                                             : installed;
+}
+
+}  // namespace
+
+void* torch_library_symbol(const char* name, std::string& error) {
+  shorten_spinning();
+  void* const library = dlopen(torch_library().c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* const symbol = library != nullptr ? dlsym(library, name) : nullptr;
+  if (symbol == nullptr) error = dlerror();
+  return symbol;
+}
+
+void check_current_directory() {
+  std::error_code error;
+  static_cast<void>(std::filesystem::current_path(error));
+  if (error) throw IoError("the current directory is gone (" + error.message() + "): change to one that is there");
+}
+
+}  // namespace bert

@@ -1,0 +1,77 @@
+#include "app/system/stop_signals.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#include <string>
+
+#include "data/io/error.h"
+
+namespace bert {
+namespace {
+
+constexpr int64_t kSameWish_ns = 2'000'000'000;
+
+std::atomic<int64_t> first_ns{0};  // of the monotonic clock; 0: none has come
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+template <class Signals>
+sigset_t signal_set(const Signals& signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : signals) sigaddset(&set, number);
+  return set;
+}
+
+void handle(int number) {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  const int64_t now = time.tv_sec * 1'000'000'000 + time.tv_nsec;
+  int64_t first = 0;
+  if (first_ns.compare_exchange_strong(first, now) || now - first < kSameWish_ns) return;
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+}  // namespace
+
+StopSignals::StopSignals() : end_(eventfd(0, EFD_CLOEXEC)) {
+  if (!end_) throw IoError(std::string("eventfd: ") + std::strerror(errno));
+  first_ns = 0;
+  const sigset_t held = signal_set(kSignals);
+  pthread_sigmask(SIG_BLOCK, &held, &mask_before_);
+  struct sigaction action {};
+  action.sa_handler = handle;
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
+  listener_ = std::thread([held, end = end_.get()] {
+    pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
+    pollfd ended{end, POLLIN, 0};
+    while (poll(&ended, 1, -1) < 0) continue;  // a signal has been handled
+  });
+}
+
+StopSignals::~StopSignals() {
+  if (sigismember(&mask_before_, SIGTERM) == 1) {
+    end_.release();
+    listener_.detach();
+    return;
+  }
+  eventfd_write(end_.get(), 1);
+  listener_.join();
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+void StopSignals::hold() {
+  const sigset_t held = signal_set(kSignals);
+  pthread_sigmask(SIG_BLOCK, &held, nullptr);
+}
+
+bool StopSignals::arrived() { return first_ns != 0; }
+
+}  // namespace bert

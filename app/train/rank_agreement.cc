@@ -1,0 +1,132 @@
+#include "app/train/rank_agreement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <string_view>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "app/distributed/collective_monitor.h"
+#include "app/system/exit_codes.h"
+#include "app/system/stop_signals.h"
+#include "app/system/torch_errors.h"
+
+namespace bert {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kSame = "same";
+constexpr const char* kAbsent = "absent: ";  // before the rest of a verdict
+
+struct Subject {
+  std::string what, own;  // its name; what this rank has
+  milliseconds timeout;
+};
+
+/// What another rank's text says that this rank's does not, a line for each; "" when they are the same.
+using Difference = std::function<std::string(const std::string& other)>;
+
+/// In rank 0: what the other ranks have that it has not, by their keys.
+std::string compare_all(c10d::Store& store, const std::map<int, std::string>& keys, const Difference& difference) {
+  std::map<std::string, std::vector<int>> ranks_with;
+  for (const auto& [rank, key] : keys) {
+    const std::string lines = difference(store.get_to_str(key));
+    if (!lines.empty()) ranks_with[lines].push_back(rank);
+  }
+  std::string verdict;
+  for (const auto& [lines, ranks] : ranks_with)
+    verdict += fmt::format("\n{} and rank 0:{}", describe_ranks(ranks), lines);
+  return verdict.empty() ? kSame : verdict;
+}
+
+/// A rank whose heartbeat goes on may be slow, or hang where no timeout sees it.
+milliseconds patience(milliseconds timeout) { return 10 * timeout; }
+
+/// The run has nothing to save yet.
+void stop_if_asked() {
+  if (StopSignals::arrived())
+    throw Preempted("stopped by a signal before all ranks had compared what they have; nothing was done, run again");
+}
+
+/// Every rank gives `own`; rank 0 compares, and tells all who differs or is absent.
+void expect_same(const ProcessGroupPtr& group, const Subject& subject, const Difference& difference) {
+  constexpr milliseconds kLinger(150);  // rank 0 may hold the store: the others read its verdict first
+  if (!group) return;
+  const auto store = store_of(group);
+  const std::string prefix = "same " + subject.what + "/", verdict_key = prefix + "verdict";
+  const int rank = get_rank(group);
+  std::string verdict;
+  try {
+    if (rank == 0) {
+      std::map<int, std::string> keys;
+      for (int other = 1; other < get_world_size(group); ++other) keys[other] = prefix + std::to_string(other);
+      const std::string absent = wait_for_ranks(store, {.what = subject.what,
+                                                        .rank = rank,
+                                                        .keys = keys,
+                                                        .timeout = subject.timeout,
+                                                        .longest = patience(subject.timeout),
+                                                        .waiting = stop_if_asked});
+      verdict = absent.empty() ? compare_all(*store, keys, difference) : kAbsent + absent;
+      store->set(verdict_key, verdict);
+    } else {
+      store->set(prefix + std::to_string(rank), subject.own);
+      const std::string absent = wait_for_ranks(store, {.what = "comparison of every rank's " + subject.what,
+                                                        .rank = rank,
+                                                        .keys = {{0, verdict_key}},
+                                                        .timeout = subject.timeout,
+                                                        .longest = patience(subject.timeout),
+                                                        .waiting = stop_if_asked});
+      verdict = absent.empty() ? store->get_to_str(verdict_key) : kAbsent + absent;
+    }
+  } catch (const c10::Error& error) {
+    throw PeerError(fmt::format("rank {} cannot compare its {} with that of the others: check rank 0's log. ({})", rank,
+                                subject.what, first_line(error.what())));
+  }
+  if (verdict == kSame) return;
+  if (rank == 0) std::this_thread::sleep_for(kLinger);
+  if (verdict.starts_with(kAbsent)) throw PeerError(verdict.substr(std::string_view(kAbsent).size()));
+  throw ConfigError("ranks do not have the same " + subject.what + ":" + verdict +
+                    "\nStart all of them with the same command and the same files.");
+}
+
+bool may_differ(const std::string& pointer) {
+  constexpr std::array<std::string_view, 5> kKeys = {"/num_threads", "/distributed/init_method", "/data/train",
+                                                     "/data/validation", "/data/vocab_file"};
+  return std::any_of(kKeys.begin(), kKeys.end(),
+                     [&](std::string_view key) { return std::string_view(pointer).starts_with(key); });
+}
+
+}  // namespace
+
+ProcessGroupPtr expect_same_config(ProcessGroupPtr group, const PretrainConfig& config) {
+  const Subject subject = {.what = "configuration",
+                           .own = to_json(config),
+                           .timeout = std::chrono::seconds(config.distributed.timeout_seconds)};
+  expect_same(group, subject, [&](const std::string& other) {
+    std::string lines;
+    for (const ConfigDifference& d : compare(config, parse_pretrain_config(other, "another rank's configuration"))) {
+      if (!may_differ(d.pointer)) lines += fmt::format("\n  {}: {}, on rank 0 {}", d.pointer, d.after, d.before);
+    }
+    return lines;
+  });
+  return group;
+}
+
+void expect_same_data(const ProcessGroupPtr& group, const std::map<std::string, DataIdentity>& data,
+                      int64_t timeout_seconds) {
+  const auto text_of = [](const DataIdentity& identity) {
+    return fmt::format("{} examples, checksum {}", identity.examples, identity.content_checksum);
+  };
+  std::string own;  // a line for each key
+  for (const auto& [key, identity] : data) own += fmt::format("data.{}: {}\n", key, text_of(identity));
+  expect_same(group, {.what = "data", .own = own, .timeout = std::chrono::seconds(timeout_seconds)},
+              [&](const std::string& other) { return other == own ? "" : "\n" + other + "on rank 0\n" + own; });
+}
+
+}  // namespace bert

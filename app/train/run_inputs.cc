@@ -1,0 +1,94 @@
+#include "app/train/run_inputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "data/io/error.h"
+
+namespace bert {
+namespace {
+
+/// Compares the fields of a TokenizerConfig with what a shard says it was made with. Shards of other makers may not
+/// say.
+struct SettingsCheck {
+  const Shard& shard;
+
+  template <class T, class... Rest>
+  void operator()(const char* name, const T& value, Rest&&...) const {
+    const std::string configured = fmt::format("{}", value);
+    for (const auto& [parameter, made_with] : shard.manifest().parameters) {
+      if (parameter != name || made_with == configured) continue;
+      throw ConfigError(fmt::format(
+          "data.{0}: {1} was made with {0} {2}, the configuration says {3}; set data.{0}={2}, or make the shard anew",
+          name, shard.path(), made_with, configured));
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_tokenizer(const PretrainConfig& config) {
+  const std::string& path = config.data.vocab_file;
+  if (path.empty()) throw ConfigError("data.vocab_file: names no file; `bert vocab` makes one");
+  std::unique_ptr<Tokenizer> tokenizer;
+  try {
+    tokenizer = make_tokenizer(path, config.data.tokenizer);
+  } catch (const InputMissing& error) {
+    throw InputMissing(fmt::format("data.vocab_file: {}; `bert vocab` makes one", error.what()));
+  }
+  if (const int64_t size = tokenizer->vocabulary().size(); size > config.model.vocab_size) {
+    throw ConfigError(fmt::format("model.vocab_size {}: {} has {} tokens", config.model.vocab_size, path, size));
+  }
+  return tokenizer;
+}
+
+std::shared_ptr<const PretrainingShards> open_shards(const PretrainConfig& config, const std::string& key,
+                                                     const Tokenizer& tokenizer) {
+  const std::vector<std::string>& paths = key == "train" ? config.data.train : config.data.validation;
+  if (paths.empty()) throw ConfigError(fmt::format("data.{}: names no shard; `bert data create` makes them", key));
+  std::shared_ptr<const PretrainingShards> shards;
+  try {
+    shards = std::make_shared<const PretrainingShards>(paths);
+  } catch (const InputMissing& error) {
+    throw InputMissing(fmt::format("data.{}: {}; `bert data create` makes shards", key, error.what()));
+  }
+  if (shards->vocabulary_checksum() != tokenizer.vocabulary().hash()) {
+    throw ConfigError(fmt::format("data.{}: {} was made with another vocabulary than {}", key, paths.front(),
+                                  config.data.vocab_file));
+  }
+  if (shards->longest_row() > config.model.max_position_embeddings) {
+    throw ConfigError(fmt::format("data.{}: has sequences of {} tokens, model.max_position_embeddings is {}", key,
+                                  shards->longest_row(), config.model.max_position_embeddings));
+  }
+  if (config.model.type_vocab_size < 2) {
+    throw ConfigError(fmt::format("data.{}: has pairs of segments, model.type_vocab_size is {}; set it to 2", key,
+                                  config.model.type_vocab_size));
+  }
+  // The settings do not apply to a SentencePiece model, which has its own inside.
+  if (dynamic_cast<const SentencePieceTokenizer*>(&tokenizer) == nullptr) {
+    for (const auto& shard : shards->shards()) {
+      TokenizerConfig::visit_fields(config.data.tokenizer, SettingsCheck{*shard});
+    }
+  }
+  return shards;
+}
+
+DataIdentity identity_of(const PretrainingShards& shards) {
+  return {.content_checksum = shards.content_checksum(), .examples = shards.size()};
+}
+
+std::vector<std::string> compare_data(const std::map<std::string, DataIdentity>& before,
+                                      const std::map<std::string, DataIdentity>& now) {
+  std::vector<std::string> differences;
+  for (const auto& [key, identity] : before) {
+    const auto same_key = now.find(key);
+    if (same_key == now.end() || same_key->second == identity) continue;
+    differences.push_back(fmt::format("the content of data.{}: was {} examples, checksum {}, now {}, checksum {}", key,
+                                      identity.examples, identity.content_checksum, same_key->second.examples,
+                                      same_key->second.content_checksum));
+  }
+  return differences;
+}
+
+}  // namespace bert

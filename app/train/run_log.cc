@@ -1,0 +1,147 @@
+#include "app/train/run_log.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "data/io/error.h"
+#include "data/io/files.h"
+
+namespace bert {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+RunLog::RunLog(const PretrainConfig& config, TrainingStep& step)
+    : config_(config),
+      step_(step),
+      flop_counter_(config.model),
+      gemm_flops_(measure_gemm(step.device(), compute_dtype(parse_precision(config.precision)))) {}
+
+void RunLog::say(const std::string& text) {
+  if (!chief()) return;
+  progress_ ? progress_->message(text) : static_cast<void>(std::fprintf(stderr, "%s\n", text.c_str()));
+}
+
+void RunLog::open(int64_t saved) {
+  if (chief()) file_.emplace(config_.run_directory + "/metrics.jsonl", saved);
+}
+
+void RunLog::start(int64_t applied, int64_t last_step) {
+  if (chief()) progress_.emplace(applied, last_step);
+  interval_start_ = Clock::now();
+  first_step_ = applied;
+}
+
+void RunLog::add(const PackedBatch& batch) {
+  const auto* ends = batch.cu_seqlens.const_data_ptr<int32_t>();
+  for (int64_t row = 0; row < batch.num_sequences(); ++row)
+    flops_ += 3 * flop_counter_.forward_of_sequence(ends[row + 1] - ends[row]);
+  flops_ += 3 * flop_counter_.forward_of_heads(batch.num_masked(), batch.num_sequences());
+  tokens_ += batch.num_tokens();
+}
+
+void RunLog::write_interval(int64_t applied) {
+  if (tried_ == 0) return;
+  const double seconds = std::chrono::duration<double>(Clock::now() - interval_start_).count();
+  const TrainingStep::MeanLoss loss = step_.take_mean_loss();
+  StepMetrics m;
+  m.step = applied;
+  m.max_steps = config_.max_steps;
+  m.skipped = tried_ - (applied - first_step_);
+  m.mlm_loss = loss.mlm;
+  m.nsp_loss = loss.nsp;
+  m.loss = loss.mlm + loss.nsp;
+  m.learning_rate = step_.last_learning_rate();
+  m.grad_norm = step_.optimizer->grad_norm().item<double>();
+  m.loss_scale = step_.scaler.enabled() ? step_.scaler.current_scale().item<double>() : 1.0;
+  m.sequences_per_second = static_cast<double>(tried_ * config_.global_batch_size) / seconds;
+  const torch::Tensor work =
+      step_.sum_over_ranks(torch::tensor({static_cast<double>(tokens_), flops_}, torch::kDouble));
+  m.tokens_per_second = work[0].item<double>() / seconds;
+  m.mfu = work[1].item<double>() / seconds / gemm_flops_ / step_.world_size();
+  const double exposed_communication_ms = step_.exposed_communication_ms();
+  if (chief()) {
+    nlohmann::ordered_json line = {{"step", m.step},
+                                   {"steps", tried_},
+                                   {"loss", m.loss},
+                                   {"mlm_loss", m.mlm_loss},
+                                   {"nsp_loss", m.nsp_loss},
+                                   {"learning_rate", m.learning_rate},
+                                   {"grad_norm", m.grad_norm},
+                                   {"loss_scale", m.loss_scale},
+                                   {"skipped_steps", m.skipped},
+                                   {"sequences_per_second", m.sequences_per_second},
+                                   {"tokens_per_second", m.tokens_per_second},
+                                   {"mfu", m.mfu}};
+    if (step_.world_size() > 1) line["exposed_communication_ms"] = exposed_communication_ms;
+    write(line);
+    progress_->update(m);
+  }
+  sequences_per_second_ = m.sequences_per_second;
+  interval_start_ = Clock::now();
+  first_step_ = applied;
+  tried_ = tokens_ = 0;
+  flops_ = 0;
+}
+
+void RunLog::write_evaluation(int64_t applied, const Evaluation& e) {
+  if (!chief()) return;
+  write({{"step", applied},
+         {"evaluation",
+          {{"mlm_loss", e.mlm_loss},
+           {"mlm_accuracy", e.mlm_accuracy},
+           {"nsp_loss", e.nsp_loss},
+           {"nsp_accuracy", e.nsp_accuracy},
+           {"unigram_entropy", e.unigram_entropy},
+           {"examples", e.examples},
+           {"masked_tokens", e.masked_tokens}}}});
+  say(fmt::format("step {}: held-out mlm loss {:.4f} (word frequency {:.4f}), mlm accuracy {:.3f}, nsp accuracy {:.3f}",
+                  applied, e.mlm_loss, e.unigram_entropy, e.mlm_accuracy, e.nsp_accuracy));
+  figures_["mlm_loss"] = e.mlm_loss;
+  figures_["mlm_accuracy"] = e.mlm_accuracy;
+  figures_["nsp_accuracy"] = e.nsp_accuracy;
+  figures_["unigram_entropy"] = e.unigram_entropy;
+  if (applied == 0 && config_.initial_checkpoint.empty()) figures_["mlm_loss_untrained"] = e.mlm_loss;
+}
+
+void RunLog::finish() {
+  if (progress_) progress_->finish();
+}
+
+void RunLog::write(const nlohmann::ordered_json& line) {
+  if (failure_) return;
+  try {
+    file_->write(line);
+  } catch (const IoError&) {
+    failure_ = std::current_exception();
+  }
+}
+
+void RunLog::write_summary(int64_t applied) {
+  if (!chief()) return;
+  nlohmann::ordered_json summary = {
+      {"steps", applied}, {"max_steps", config_.max_steps}, {"config_sha256", config_sha256(config_)}};
+  for (const auto& [name, value] : figures_) summary[name] = value;
+  if (sequences_per_second_) summary["sequences_per_second"] = *sequences_per_second_;
+  AtomicFile file(config_.run_directory + "/summary.json");
+  file.write(summary.dump(2) + "\n");
+  file.commit();
+}
+
+void RunLog::mend_summary(int64_t applied) {
+  if (!chief()) return;
+  const std::string path = config_.run_directory + "/summary.json";
+  if (std::filesystem::exists(path)) {
+    const auto summary = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+    if (summary.is_object() && summary.contains("steps") && summary["steps"] == applied) return;
+  }
+  write_summary(applied);
+}
+
+}  // namespace bert

@@ -1,0 +1,37 @@
+#include "app/train/sample_log.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+namespace bert {
+namespace {
+
+std::string path_of(const std::string& run_directory, int64_t rank) {
+  return fmt::format("{}/samples-rank-{:05}.jsonl", run_directory, rank);
+}
+
+}  // namespace
+
+SampleLog::SampleLog(const std::string& run_directory, int64_t rank, int64_t world_size, int64_t steps)
+    : file_(path_of(run_directory, rank), steps), steps_(steps) {
+  if (rank != 0) return;
+  for (int64_t gone = world_size; std::filesystem::exists(path_of(run_directory, gone)); ++gone) {
+    MetricsFile(path_of(run_directory, gone), steps);
+  }
+}
+
+void SampleLog::add(const PackedBatch& batch, const PretrainingDataLoader& loader) {
+  for (const int64_t sample : samples_of(batch)) {
+    samples_.push_back(sample);
+    examples_.push_back(loader.example_of_sample(sample));
+  }
+}
+
+void SampleLog::end_step() {
+  file_.write({{"step", ++steps_}, {"samples", samples_}, {"examples", examples_}});
+  samples_.clear();
+  examples_.clear();
+}
+
+}  // namespace bert

@@ -1,0 +1,17 @@
+// The training loop of one process.
+#pragma once
+
+#include "app/config/pretrain_config.h"
+
+namespace bert {
+
+/// Pre-trains as `config` says: from the newest valid checkpoint of its run directory, else from
+/// config.initial_checkpoint, else from random weights. A configuration that differs from the checkpoint's where it
+/// must not is refused, unless `allow_config_change`. Returns kOk, or kPreempted after SIGTERM, SIGINT or SIGUSR1 with
+/// a checkpoint saved. Throws ConfigError, DataError, InputMissing, IoError, PeerError, c10::Error.
+int pretrain(const PretrainConfig& config, bool allow_config_change);
+
+/// `bert pretrain`.
+int pretrain_command(int argc, char** argv);
+
+}  // namespace bert

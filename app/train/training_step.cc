@@ -1,0 +1,234 @@
+#include "app/train/training_step.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "app/distributed/process_group.h"
+#include "app/plan/plan.h"
+#include "app/system/error_report.h"
+#include "app/system/exit_codes.h"
+#include "app/train/determinism.h"
+#include "model/state_dict.h"
+#include "optim/sharded_optimizer.h"
+
+namespace bert {
+namespace {
+
+std::vector<int> owners_of(const PretrainConfig& config, const std::vector<NamedParameter>& parameters,
+                           const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  if (!group || !config.distributed.shard_optimizer_state) return {};
+  check_sharding(static_cast<int64_t>(parameters.size()), group->getSize());
+  return assign_owners(parameters, group->getSize());
+}
+
+BertForPreTraining make_model(const PretrainConfig& config, c10::Device device, c10::ScalarType weights) {
+  use_deterministic_algorithms(device);
+  BertForPreTraining model(config.model);
+  init_weights(*model, config.model, static_cast<uint64_t>(config.seed));
+  model->dropout_seed = config.seed;
+  model->bert->encoder->gradient_checkpointing = config.gradient_checkpointing;
+  model->to(device, weights);
+  model->train();
+  return model;
+}
+
+}  // namespace
+
+TrainingStep::Parts TrainingStep::make_parts(const PretrainConfig& config, c10::Device device,
+                                             const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                                             std::optional<c10::ScalarType> weights) {
+  const c10::ScalarType dtype = weights.value_or(weights_dtype(parse_precision(config.precision)));
+  Parts parts{.model = make_model(config, device, dtype), .parameters = {}, .owners = {}};
+  parts.parameters = named_parameters(*parts.model);
+  parts.owners = owners_of(config, parts.parameters, group);
+  return parts;
+}
+
+TrainingStep::TrainingStep(const PretrainConfig& config, c10::Device device,
+                           c10::intrusive_ptr<c10d::ProcessGroup> group, std::optional<c10::ScalarType> weights)
+    : TrainingStep(config, device, group, make_parts(config, device, group, weights)) {}
+
+TrainingStep::TrainingStep(const PretrainConfig& config, c10::Device device,
+                           c10::intrusive_ptr<c10d::ProcessGroup> group, Parts parts)
+    : model(std::move(parts.model)),
+      optimizer(parts.owners.empty() ? make_optimizer(config.optimizer, parts.parameters)
+                                     : make_sharded_optimizer(group, config.optimizer, parts.parameters, parts.owners)),
+      scaler(config.amp, device, needs_loss_scale(parse_precision(config.precision))),
+      precision_(parse_precision(config.precision)),
+      vocab_size_(config.model.vocab_size),
+      device_(device),
+      optimizer_config_(config.optimizer),
+      average_masked_tokens_(config.optimizer.average == "masked_tokens"),
+      schedule_(make_schedule(config.schedule, config.optimizer.lr, config.max_steps)),
+      group_(std::move(group)),
+      parameters_(std::move(parts.parameters)),
+      parallel_(group_, parameters_,
+                {.bucket_bytes = config.distributed.bucket_mb << 20,
+                 .compression = parse_gradient_compression(config.distributed.compression),
+                 .average = false,
+                 .owners = std::move(parts.owners)}),
+      parameter_report_(describe(group_parameters(parameters_, config.optimizer))),
+      learning_rate_(torch::zeros({}, torch::TensorOptions().device(device))),
+      loss_sum_(torch::zeros({2}, torch::TensorOptions().device(device))) {
+  set_matmul_precision(precision_);
+}
+
+PretrainingOutput TrainingStep::forward(const PackedBatch& batch) {
+  if (device_.is_cuda() && model->is_training()) {
+    seed_for_micro_batch(at::globalContext().defaultGenerator(device_), model->dropout_seed, batch.first_sample);
+  }
+  const AutocastGuard autocast(device_.type(), precision_);
+  return model->forward(batch);
+}
+
+PretrainingLoss TrainingStep::loss(const PackedBatch& batch) {
+  return pretraining_loss(forward(batch), batch, vocab_size_);  // autocast has ended: backward is outside of it
+}
+
+torch::Tensor TrainingStep::sum_over_ranks(torch::Tensor tensor) const {
+  if (!group_) return tensor;
+  const torch::Tensor sum = tensor.to(device_, /*non_blocking=*/false, /*copy=*/true);
+  all_reduce(group_, sum);
+  return sum.to(torch::kCPU);
+}
+
+int64_t TrainingStep::sum_over_ranks(int64_t value) const {
+  return sum_over_ranks(torch::tensor({value}, torch::kInt64)).item<int64_t>();
+}
+
+TrainingStep::LossWeights TrainingStep::loss_weights(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) {
+  const auto scalar = [this](double value) {
+    return torch::full({}, value, torch::TensorOptions().dtype(torch::kFloat).device(device_));
+  };
+  // The reduction adds up, so a weight is a share of the global batch, and gradients overflow alike on any number of
+  // ranks.
+  const torch::Tensor equal = scalar(1.0 / static_cast<double>(of_all_ranks));
+  LossWeights weights{.nsp = equal, .mlm = std::vector<torch::Tensor>(micro_batches.size(), equal)};
+  if (!average_masked_tokens_) return weights;
+  double masked = 0;
+  for (const PackedBatch& batch : micro_batches) masked += static_cast<double>(batch.num_masked());
+  const torch::Tensor total = scalar(masked);  // fp32 holds it exactly to 2^24 tokens
+  all_reduce(group_, total);
+  const torch::Tensor all = total.clamp_min(1.0);
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
+    weights.mlm[i] = static_cast<double>(micro_batches[i].num_masked()) / all;
+  }
+  return weights;
+}
+
+void TrainingStep::run(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) {
+  if (of_all_ranks == 0) of_all_ranks = static_cast<int64_t>(micro_batches.size()) * parallel_.world_size();
+  const LossWeights weights = loss_weights(micro_batches, of_all_ranks);
+  parallel_.zero_gradients();
+  for (size_t micro = 0; micro < micro_batches.size(); ++micro) {
+    set_phase("forward");
+    const PretrainingLoss part = loss(micro_batches[micro]);
+    set_phase("backward");
+    parallel_.expect_reduction(micro + 1 ==
+                               micro_batches.size());  // the last micro-step's backward meets the communication
+    const torch::Tensor mlm = part.mlm * weights.mlm[micro], nsp = part.nsp * weights.nsp;
+    scaler.scale(mlm + nsp).backward();
+    loss_sum_.add_(torch::stack({mlm.detach(), nsp.detach()}));
+  }
+  ++steps_;
+  set_phase("reduction of gradients");
+  parallel_.finish();  // gradients are views into the buckets: zeroed in place, never set to none
+  set_phase("update");
+  learning_rate_out(schedule_, optimizer->applied_steps(), learning_rate_);
+  scaler.step(*optimizer, learning_rate_);
+  scaler.update();
+}
+
+void TrainingStep::start_phase(const EarlierRun& earlier) {
+  const NextPhase next = next_phase(optimizer_config_, parameters_, earlier);
+  load_state_dict(*model, next.weights);
+  optimizer->load_state_dict(next.optimizer_state);
+}
+
+void TrainingStep::check_progress() const {
+  try {
+    scaler.check_progress(*optimizer);
+  } catch (const c10::Error& error) {
+    throw ConfigError(error.what_without_backtrace());
+  }
+}
+
+TrainingStep::MeanLoss TrainingStep::take_mean_loss() {
+  const torch::Tensor sums = sum_over_ranks(loss_sum_.to(torch::kCPU, torch::kDouble));
+  const double steps = std::max(steps_, 1.0);
+  loss_sum_.zero_();
+  steps_ = 0;
+  const auto* sum = sums.const_data_ptr<double>();
+  return {.mlm = sum[0] / steps, .nsp = sum[1] / steps};
+}
+
+void TrainingStep::broadcast_parameters() {
+  parallel_.broadcast_parameters();
+  check_parameters();
+}
+
+void TrainingStep::check_parameters() const {
+  if (const auto difference = parallel_.first_difference()) {
+    throw PeerError("the ranks' weights are no longer the same: " + *difference +
+                    ". Memory, a network card or a library differs between machines; go on from the last checkpoint "
+                    "without that machine.");
+  }
+}
+
+int64_t TrainingStep::applied_steps() const { return optimizer->applied_steps().item<int64_t>(); }
+
+int64_t TrainingStep::consecutive_skips() const {
+  return static_cast<int64_t>(scaler.consecutive_skips().item<float>());
+}
+
+double TrainingStep::last_learning_rate() const { return learning_rate_.item<double>(); }
+
+c10::Device select_device(const std::string& name, int64_t local_rank) {
+  const bool available = torch::cuda::is_available();
+  if (name == "cuda" && !available)
+    throw ConfigError("device cuda: no usable CUDA device; `bert doctor` says what is there");
+  if (name == "cpu" || !available) return c10::Device(c10::kCPU);
+  const auto devices = static_cast<int64_t>(torch::cuda::device_count());
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % devices));
+  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+  return device;
+}
+
+double measure_gemm(c10::Device device, c10::ScalarType dtype) {
+  const torch::NoGradGuard no_grad;
+  const int64_t size = device.is_cuda() ? 8192 : 768;
+  // Random, as a GPU's clock falls with the bits that change. A generator of its own: a run's draws stay as they are.
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(0);
+  const torch::Tensor a = torch::randn({size, size}, generator).to(device, dtype);
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 4; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    ops::linear(a, a, /*bias=*/{});  // the faster backend, as the model's own products have it
+    synchronize(device);
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return 2.0 * std::pow(static_cast<double>(size), 3) / best;
+}
+
+void synchronize(c10::Device device) {
+  if (device.is_cuda()) torch::cuda::synchronize(device.index());
+}
+
+PackedBatch to_device(const PackedBatch& batch, c10::Device device) {
+  PackedBatch result = batch;
+  for (torch::Tensor* tensor :
+       {&result.input_ids, &result.token_type_ids, &result.position_ids, &result.dropout_keys, &result.cu_seqlens,
+        &result.masked_positions, &result.masked_ids, &result.next_sentence_labels}) {
+    *tensor = tensor->to(device, /*non_blocking=*/true);
+  }
+  return result;
+}
+
+}  // namespace bert

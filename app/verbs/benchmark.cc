@@ -1,0 +1,516 @@
+#include "app/verbs/benchmark.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <exception>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/benchmark/ablation.h"
+#include "app/benchmark/communication.h"
+#include "app/benchmark/data.h"
+#include "app/benchmark/kernels.h"
+#include "app/benchmark/precision_curves.h"
+#include "app/benchmark/report.h"
+#include "app/benchmark/step.h"
+#include "app/cli/command_line.h"
+#include "app/config/pretrain_config.h"
+#include "app/distributed/environment.h"
+#include "app/system/threads.h"
+#include "app/train/run_inputs.h"
+#include "app/train/training_step.h"
+#include "app/verbs/output_paths.h"
+#include "cuda_ext/compat.h"
+#include "data/io/error.h"
+#include "data/io/files.h"
+
+namespace bert {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kNoise = 0.9;  // --compare calls a figure slower when its speed is below this part of the old one
+
+struct BenchmarkOptions {
+  std::string config, lengths, precision, device = "auto", compare, filter, output;
+  std::vector<std::string> overrides;  // of the configuration
+  std::vector<std::string> precisions = {"fp32", "bf16", "fp16", "bf16-weights", "fp16-weights"};
+  int64_t batch = 8, length = 128, steps = 10, warmup = 3, threads = 0;
+  int64_t tokens = 0, hidden = 0, larger_batch = 0;
+  double seconds = KernelBenchmarkOptions{}.seconds, fail_below = 0;
+  bool json = false;
+};
+
+std::vector<int64_t> read_lengths(const BenchmarkOptions& options, int64_t limit) {
+  std::vector<int64_t> result;
+  if (options.lengths.empty()) {
+    result = {options.length};
+  } else {
+    std::ifstream file(options.lengths);
+    if (!file) throw InputMissing(options.lengths + ": cannot be read; --lengths takes a file with one number a line");
+    int64_t number = 0;
+    for (std::string line; std::getline(file, line);) {
+      ++number;
+      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+      int64_t length = 0;
+      std::istringstream words(line);
+      std::string rest;
+      if (!(words >> length) || words >> rest || length < 1 || length > limit) {
+        throw DataError(fmt::format("{}: line {}: want one length from 1 to {} (max_position_embeddings), got {}",
+                                    options.lengths, number, limit, line));
+      }
+      result.push_back(length);
+    }
+    if (result.empty()) throw DataError(options.lengths + ": has no length; want one on each line");
+  }
+  if (options.lengths.empty() && options.length > limit) {
+    throw UsageError(
+        fmt::format("--length {}: the model takes at most {} (max_position_embeddings)", options.length, limit));
+  }
+  return result;
+}
+
+PretrainConfig read_config(const BenchmarkOptions& options) {
+  PretrainConfig config =
+      options.config.empty() ? PretrainConfig{} : load_pretrain_config(options.config, options.overrides);
+  if (!options.precision.empty()) config.precision = options.precision;
+  config.device = options.device;
+  config.micro_batch_size = config.global_batch_size = options.batch;
+  return config;
+}
+
+Json sizes_of(const BertConfig& model) {
+  return {{"vocab_size", model.vocab_size},
+          {"hidden_size", model.hidden_size},
+          {"num_hidden_layers", model.num_hidden_layers},
+          {"num_attention_heads", model.num_attention_heads},
+          {"intermediate_size", model.intermediate_size}};
+}
+
+/// The configuration's name and, where there are some, what was changed in it.
+void add_config_name(Json& report, const BenchmarkOptions& options) {
+  report["config"] = options.config;
+  if (!options.overrides.empty()) report["overrides"] = options.overrides;
+}
+
+/// What every report says first: what was run, where, and with which model.
+Json header(const std::string& mode, const BenchmarkOptions& options, c10::Device device,
+            const std::string& precision) {
+  Json report = {{"benchmark", mode},
+                 {"machine", device.is_cuda() ? compat::device_name(device) : processor_name()},
+                 {"device", device.str()},
+                 {"precision", precision}};
+  add_config_name(report, options);
+  if (device.is_cpu()) report["threads"] = torch::get_num_threads();
+  return report;
+}
+
+nlohmann::json plain(const Json& report) { return nlohmann::json::parse(report.dump()); }
+
+/// Before the work: whether the old report is of the same thing.
+void expect_comparable(const BenchmarkOptions& options, const Json& report) {
+  if (!options.compare.empty()) check_comparable(read_report(options.compare), plain(report));
+}
+
+/// For people, where --json does not print the report at the end.
+void print_figures(const BenchmarkOptions& options, const Json& report) {
+  if (options.json) return;
+  for (const auto& [key, value] : report.items()) fmt::print("{}: {}\n", key, value.dump());
+}
+
+StepBenchmarkOptions step_options(const BenchmarkOptions& options, const PretrainConfig& config) {
+  return {.config = config,
+          .lengths = read_lengths(options, config.model.max_position_embeddings),
+          .batch = options.batch,
+          .steps = options.steps,
+          .warmup = options.warmup};
+}
+
+void add_shape(Json& report, const BenchmarkOptions& options, const PretrainConfig& config) {
+  report["model"] = sizes_of(config.model);
+  report["batch"] = options.batch;
+  if (options.lengths.empty()) {
+    report["length"] = options.length;
+  } else {
+    report["lengths"] = options.lengths;
+  }
+  report["steps"] = options.steps;
+}
+
+Json run_step(const std::string& mode, const BenchmarkOptions& options) {
+  PretrainConfig config = read_config(options);
+  if (options.precision.empty()) config.precision = "fp32";
+  StepBenchmarkOptions step = step_options(options, config);
+  step.training = mode == "step";
+  Json report = header(mode, options, select_device(config.device, 0), config.precision);
+  add_shape(report, options, config);
+  if (step.training) report["optimizer"] = config.optimizer.type;
+  expect_comparable(options, report);
+  report.update(benchmark_step(step));
+  print_figures(options, report);
+  return report;
+}
+
+/// The loader of a run of one process, on the run's data and in its order.
+Json run_data(const BenchmarkOptions& options) {
+  const PretrainConfig config = load_pretrain_config(options.config, options.overrides);
+  const auto shards = open_shards(config, "train", *load_tokenizer(config));
+  Json report = {{"benchmark", "data"},
+                 {"machine", processor_name()},
+                 {"data", shards->content_checksum()},
+                 {"batch", config.micro_batch_size},
+                 {"global_batch", config.global_batch_size},
+                 {"steps", options.steps}};
+  add_config_name(report, options);
+  expect_comparable(options, report);
+  DataLoaderConfig loader;
+  loader.micro_batch_size = config.micro_batch_size;
+  loader.global_batch_size = config.global_batch_size;
+  loader.seed = static_cast<uint64_t>(config.seed);
+  report.update(benchmark_data(shards, {.loader = loader, .steps = options.steps, .warmup = options.warmup}));
+  print_figures(options, report);
+  return report;
+}
+
+Json run_ablation(const BenchmarkOptions& options) {
+  PretrainConfig config = read_config(options);
+  if (options.precision.empty()) config.precision = "bf16";
+  const AblationOptions ablation{.step = step_options(options, config),
+                                 .larger_batch = options.larger_batch > 0 ? options.larger_batch : 4 * options.batch};
+  Json report = header("ablation", options, select_device(config.device, 0), config.precision);
+  add_shape(report, options, config);
+  report["optimizer"] = config.optimizer.type;
+  report["larger_batch"] = ablation.larger_batch;
+  expect_comparable(options, report);
+  report["stages"] = bert::run_ablation(ablation);
+  fmt::print("{:<16}{:>7}{:>12}{:>14}{:>8}{:>10}\n", "with", "batch", "ms a step", "sequences/s", "gain", "speed-up");
+  for (const Json& row : report["stages"]) {
+    fmt::print("{:<16}{:>7}{:>12.1f}{:>14.2f}{:>8.2f}{:>10.2f}\n", row["name"].get<std::string>(),
+               row["batch"].get<int64_t>(), row["ms_median"].get<double>(), row["sequences_per_second"].get<double>(),
+               row["gain"].get<double>(), row["speedup"].get<double>());
+  }
+  return report;
+}
+
+at::ScalarType dtype_of(const std::string& precision) {
+  if (precision == "bf16") return at::kBFloat16;
+  return precision == "fp16" ? at::kHalf : at::kFloat;
+}
+
+KernelBenchmarkOptions kernel_options(const BenchmarkOptions& options, c10::Device device,
+                                      const std::string& precision) {
+  KernelBenchmarkOptions kernels{.shape = {}, .filter = options.filter, .seconds = options.seconds};
+  KernelShape& shape = kernels.shape;
+  shape.device = device;
+  shape.dtype = dtype_of(precision);
+  constexpr int64_t kHead = 64;  // of every published BERT
+  if (!options.config.empty()) {
+    const BertConfig model = load_pretrain_config(options.config, options.overrides).model;
+    shape.hidden = model.hidden_size;
+    shape.heads = model.num_attention_heads;
+    shape.intermediate = model.intermediate_size;
+    shape.vocabulary = model.vocab_size;
+  } else {
+    shape.hidden = options.hidden > 0 ? options.hidden : device.is_cuda() ? 1024 : 768;
+    if (shape.hidden > kHead && shape.hidden % kHead != 0)
+      throw UsageError("--hidden " + std::to_string(shape.hidden) + ": expected a multiple of 64, the size of a head");
+    shape.heads = std::max<int64_t>(1, shape.hidden / kHead);
+    shape.intermediate = 4 * shape.hidden;
+  }
+  shape.tokens = options.tokens > 0 ? options.tokens : device.is_cuda() ? 32768 : 4096;
+  if (shape.tokens % shape.length != 0)
+    throw UsageError("--tokens " + std::to_string(shape.tokens) + ": expected a multiple of " +
+                     std::to_string(shape.length) + ", the length of attention's sequences");
+  return kernels;
+}
+
+void print_kernel(const Json& row) {
+  if (row.contains("error")) {
+    fmt::print("{:<34}{}\n", row["name"].get<std::string>(), row["error"].get<std::string>());
+    return;
+  }
+  const auto number = [&](const char* key) { return row.value(key, 0.0); };
+  const std::string speed = row.contains("bytes")
+                                ? fmt::format("{:>10.1f} MB {:>8.1f} GB/s {:>6.1f} % of copy", 1e-6 * number("bytes"),
+                                              number("gb_per_second"), 100 * number("copy_fraction"))
+                                : fmt::format("{:>7.1f} GFLOP {:>6.2f} TFLOP/s {:>4.0f} % of GEMM",
+                                              1e-9 * number("flops"), number("tflops"), 100 * number("gemm_fraction"));
+  fmt::print("{:<34}{:<9}{:>9.3f} ms +-{:>3.0f} %{}{:>8.2f} x ATen\n", row["name"].get<std::string>(),
+             row["pass"].get<std::string>(), number("ms_median"), 50 * number("spread"), speed, number("ratio"));
+  std::fflush(stdout);
+}
+
+/// `failure`: of an operator that has no times in the report.
+Json run_kernels(const BenchmarkOptions& options, std::exception_ptr& failure) {
+  const c10::Device device = select_device(options.device, 0);
+  const std::string precision = !options.precision.empty() ? options.precision : device.is_cuda() ? "bf16" : "fp32";
+  const KernelBenchmarkOptions kernels = kernel_options(options, device, precision);
+  const KernelShape& shape = kernels.shape;
+  Json report = header("kernels", options, device, precision);
+  report["model"] = {{"hidden_size", shape.hidden},
+                     {"num_attention_heads", shape.heads},
+                     {"intermediate_size", shape.intermediate},
+                     {"vocab_size", shape.vocabulary}};
+  report["tokens"] = shape.tokens;
+  report["length"] = shape.length;
+  fmt::print("{}, {}, T = {}, H = {}\n", report["machine"].get<std::string>(), precision, shape.tokens, shape.hidden);
+  expect_comparable(options, report);
+  KernelTable table = benchmark_kernels(kernels, print_kernel);
+  report["kernels"] = std::move(table.rows);
+  failure = table.failure;
+  return report;
+}
+
+Json run_precisions(const BenchmarkOptions& options) {
+  PretrainConfig config = load_pretrain_config(options.config, options.overrides);
+  const std::string csv = options.output + ".csv", svg = options.output + ".svg";
+  check_outputs({{"--output", csv}, {"--output", svg}}, {{"--config", options.config}});
+  config.device = options.device;
+  Json report = header("precisions", options, select_device(config.device, 0),
+                       fmt::format("{}", fmt::join(options.precisions, ",")));
+  report["steps"] = options.steps;
+  const auto curves = train_in_precisions(config, options.precisions, options.steps, [&](const PrecisionCurve& curve) {
+    constexpr size_t kReportEvery = 50;  // steps
+    if (curve.loss.size() % kReportEvery == 0) {
+      fmt::print(stderr, "{}: step {} of {}, loss {:.4f}\n", curve.precision, curve.loss.size(), options.steps,
+                 curve.loss.back());
+    }
+  });
+  for (const auto& [name, text] : {std::pair{csv, curves_to_csv(curves)}, {svg, curves_to_svg(curves)}}) {
+    AtomicFile file(name);
+    file.write(text);
+    file.commit();
+  }
+  report["curves"] = Json::array();
+  fmt::print("{:<14}{:>12}{:>12}{:>9}\n", "precision", "final loss", "difference", "skipped");
+  for (const PrecisionCurve& curve : curves) {
+    const double loss = final_loss(curve), difference = loss / final_loss(curves.front()) - 1;
+    fmt::print("{:<14}{:>12.4f}{:>+10.2f} %{:>9}\n", curve.precision, loss, 100 * difference, curve.skipped);
+    report["curves"].push_back({{"precision", curve.precision},
+                                {"final_loss", loss},
+                                {"difference", difference},
+                                {"skipped_steps", curve.skipped}});
+  }
+  return report;
+}
+
+/// Every rank measures, rank 0 reports.
+Json run_communication(const BenchmarkOptions& options) {
+  PretrainConfig config = read_config(options);
+  if (options.precision.empty()) config.precision = "fp32";
+  const DistributedEnvironment environment = distributed_environment();
+  const c10::Device device = select_device(config.device, environment.local_rank);
+  const ProcessGroupPtr group = init_process_group({.backend = config.distributed.backend,
+                                                    .init_method = config.distributed.init_method,
+                                                    .timeout_seconds = config.distributed.timeout_seconds,
+                                                    .cuda = device.is_cuda()});
+  if (!group)
+    throw UsageError(
+        "benchmark communication needs several ranks: bertrun --nproc-per-node 2 bert benchmark communication");
+  Json report = header("communication", options, device, config.precision);
+  add_shape(report, options, config);
+  report["ranks"] = get_world_size(group);
+  report["bucket_mb"] = config.distributed.bucket_mb;
+  expect_comparable(options, report);
+  report.update(benchmark_communication({.config = config,
+                                         .batch = options.batch,
+                                         .length = options.length,
+                                         .steps = options.steps,
+                                         .warmup = options.warmup,
+                                         .local_rank = environment.local_rank},
+                                        group));
+  barrier(group);
+  if (get_rank(group) == 0) print_figures(options, report);
+  return report;
+}
+
+/// Prints old, new and ratio of every figure and adds them to the report. False when one is below --fail-below.
+bool compare(const BenchmarkOptions& options, Json& report) {
+  const auto figures = compare_reports(read_report(options.compare), plain(report));
+  const double threshold = options.fail_below > 0 ? options.fail_below : kNoise;
+  Json rows = Json::array(), slower = Json::array();
+  fmt::print("\n{:<46}{:>12}{:>12}{:>9}\n", "against " + options.compare, "old ms", "new ms", "speed");
+  for (const ComparedFigure& figure : figures) {
+    const bool is_slower = figure.ratio() < threshold;
+    if (is_slower) slower.push_back(figure.name);
+    fmt::print("{:<46}{:>12.3f}{:>12.3f}{:>9.2f}{}\n", figure.name, figure.old_ms, figure.new_ms, figure.ratio(),
+               is_slower ? "  slower" : "");
+    rows.push_back(
+        {{"name", figure.name}, {"old_ms", figure.old_ms}, {"new_ms", figure.new_ms}, {"ratio", figure.ratio()}});
+  }
+  fmt::print("{} of {} figures are below {:.2f} of their old speed\n", slower.size(), figures.size(), threshold);
+  report["compare"] = {{"with", options.compare}, {"threshold", threshold}, {"slower", slower}, {"figures", rows}};
+  return options.fail_below <= 0 || slower.empty();
+}
+
+void add_machine_options(CLI::App& verb, BenchmarkOptions& options) {
+  verb.add_option("--device", options.device, "where to run; auto is cuda where there is a GPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  verb.add_option("--threads", options.threads, "processor threads (default: all, or OMP_NUM_THREADS)")
+      ->check(number_in<int64_t>(1, kMaxThreads));
+}
+
+void add_report_options(CLI::App& verb, BenchmarkOptions& options) {
+  verb.add_flag("--json", options.json, "one JSON object on the last line");
+  CLI::Option* compare =
+      verb.add_option("--compare", options.compare, "what --json printed before: shows what became slower or faster");
+  constexpr double kLeast = 0.001, kMost = 1000;
+  verb.add_option("--fail-below", options.fail_below,
+                  "with --compare: end with 1 when a figure's speed is below this part of the old one")
+      ->needs(compare)
+      ->check(number_in(kLeast, kMost));
+}
+
+CLI::Option* add_config(CLI::App& verb, BenchmarkOptions& options, const char* help) {
+  CLI::Option* config = verb.add_option("--config", options.config, help);
+  verb.add_option("overrides", options.overrides, "a.b=value, keys of --config")->needs(config);
+  return config;
+}
+
+void add_common_options(CLI::App& verb, BenchmarkOptions& options, const std::vector<std::string>& precisions,
+                        const char* precision_help) {
+  add_config(verb, options, "configuration; its model and optimizer are used (default: BERT-base)");
+  add_machine_options(verb, options);
+  verb.add_option("--precision", options.precision, precision_help)->check(CLI::IsMember(precisions));
+  add_report_options(verb, options);
+}
+
+/// `steps`: their default, and where they are kept.
+void add_steps(CLI::App& verb, int64_t& steps, BenchmarkOptions& options) {
+  verb.add_option("--steps", steps, "what is timed")->check(number_in<int64_t>(1, kManyTimes))->capture_default_str();
+  verb.add_option("--warmup", options.warmup, "steps before them")
+      ->check(number_in<int64_t>(0, kManyTimes))
+      ->capture_default_str();
+}
+
+void add_shape_options(CLI::App& verb, BenchmarkOptions& options) {
+  constexpr int64_t kLongest = 1 << 20;  // the model has a limit of its own
+  verb.add_option("--batch", options.batch, "sequences, of each rank where there are several")
+      ->check(number_in<int64_t>(1, kManySequences))
+      ->capture_default_str();
+  verb.add_option("--length", options.length, "tokens of every sequence")
+      ->check(number_in<int64_t>(1, kLongest))
+      ->capture_default_str();
+  add_steps(verb, options.steps, options);
+}
+
+void add_step_options(CLI::App& verb, BenchmarkOptions& options, const std::vector<std::string>& precisions,
+                      const char* precision_help) {
+  add_common_options(verb, options, precisions, precision_help);
+  add_shape_options(verb, options);
+  verb.add_option("--lengths", options.lengths, "file with one length a line, used in turn instead of --length");
+}
+
+}  // namespace
+
+int benchmark_command(int argc, char** argv) {
+  BenchmarkOptions options;
+  int64_t precision_steps = 500, data_steps = 1000;
+  CLI::App app(
+      "Times training, inference and the operators, on made-up data; the loader, and precisions, on real data.",
+      "bert benchmark");
+  app.require_subcommand(1);
+  app.footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
+  const std::vector<std::string> precisions_of_training = {"fp32", "tf32",         "bf16",
+                                                           "fp16", "bf16-weights", "fp16-weights"};
+  constexpr auto kPrecisionHelp = "of the products (default: fp32)";
+
+  CLI::App* step = app.add_subcommand("step", "Forward, backward and update, on random tokens without padding");
+  add_step_options(*step, options, precisions_of_training, kPrecisionHelp);
+  step->footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
+
+  CLI::App* inference = app.add_subcommand("inference", "Encoder and pooler, on random tokens without padding");
+  add_step_options(*inference, options, precisions_of_training, kPrecisionHelp);
+  inference->footer("Example: bert benchmark inference --batch 1 --length 128 --precision bf16");
+
+  CLI::App* kernels = app.add_subcommand(
+      "kernels",
+      "Every operator, forward and backward: bytes per second beside a copy's, FLOP/s beside a product's, and how many "
+      "times as fast as the plain ATen expression");
+  constexpr int64_t kMostTokens = 1 << 24, kWidest = 1 << 16;
+  add_common_options(*kernels, options, {"fp32", "bf16", "fp16"},
+                     "of the inputs (default: fp32 on the CPU, bf16 on a GPU)");
+  kernels->add_option("--tokens", options.tokens, "T (default: 4096 on the CPU, 32768 on a GPU)")
+      ->check(number_in<int64_t>(1, kMostTokens));
+  kernels->add_option("--hidden", options.hidden, "H, without --config (default: 768 on the CPU, 1024 on a GPU)")
+      ->check(number_in<int64_t>(1, kWidest))
+      ->excludes("--config");
+  kernels->add_option("--filter", options.filter, "only operators whose name contains this");
+  constexpr double kShortest = 0.001, kLongest = 3600;
+  kernels->add_option("--seconds", options.seconds, "timed work of each operator")
+      ->check(number_in(kShortest, kLongest))
+      ->capture_default_str();
+  kernels->footer("Example: bert benchmark kernels --filter layer_norm --precision bf16");
+
+  CLI::App* data = app.add_subcommand(
+      "data", "The loader alone: how fast one process makes the batches of a configuration's data.train, in its order");
+  add_config(*data, options, "pre-training configuration; its data and batch sizes are used")->required();
+  add_steps(*data, data_steps, options);
+  add_report_options(*data, options);
+  data->footer("Example: bert benchmark data --config configs/quickstart.json --steps 2000");
+
+  CLI::App* ablation = app.add_subcommand(
+      "ablation",
+      "A training step as plain ATen, then with one optimisation after another: precision, fused linear, LayerNorm, "
+      "GELU, softmax and dropout, attention, optimizer, the head on masked rows only, packing instead of padding, a "
+      "larger batch");
+  add_step_options(*ablation, options, precisions_of_training, "what the first stage switches to (default: bf16)");
+  ablation->add_option("--larger-batch", options.larger_batch, "sequences of the last stage (default: 4 times --batch)")
+      ->check(number_in<int64_t>(1, kManySequences));
+  ablation->footer("Example: bert benchmark ablation --batch 4 --lengths lengths.txt --steps 5");
+
+  CLI::App* precisions = app.add_subcommand(
+      "precisions",
+      "Trains a configuration anew in several precisions, on the same batches, and writes the losses of every step to "
+      "OUTPUT.csv and a chart of them to OUTPUT.svg");
+  add_config(*precisions, options, "pre-training configuration; its data is read")->required();
+  precisions->add_option("--output", options.output, "path of the two files, without .csv and .svg")->required();
+  precisions
+      ->add_option("--precisions", options.precisions,
+                   "the first is what the others are compared with (default: fp32,bf16,fp16,bf16-weights,fp16-weights)")
+      ->delimiter(',')
+      ->allow_extra_args(false)  // what follows are overrides
+      ->check(CLI::IsMember(precisions_of_training));
+  precisions->add_option("--steps", precision_steps, "optimizer steps of each run")
+      ->check(number_in<int64_t>(1, kManyTimes))
+      ->capture_default_str();
+  add_machine_options(*precisions, options);
+  precisions->add_flag("--json", options.json, "one JSON object on the last line");
+  precisions->footer("Example: bert benchmark precisions --config configs/quickstart.json --output curves");
+
+  CLI::App* communication = app.add_subcommand(
+      "communication",
+      "The reduction of gradients between ranks: its bandwidth beside one all_reduce, and what backward does not hide");
+  add_common_options(*communication, options, precisions_of_training, kPrecisionHelp);
+  add_shape_options(*communication, options);
+  communication->footer("Example: bertrun --nproc-per-node 2 bert benchmark communication --batch 2 --steps 5");
+
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  use_threads(options.threads);
+  const std::string mode = app.get_subcommands().front()->get_name();
+  if (mode == "precisions") options.steps = precision_steps;
+  if (mode == "data") options.steps = data_steps;
+  std::exception_ptr failure;
+  Json report = mode == "kernels"         ? run_kernels(options, failure)
+                : mode == "data"          ? run_data(options)
+                : mode == "ablation"      ? run_ablation(options)
+                : mode == "precisions"    ? run_precisions(options)
+                : mode == "communication" ? run_communication(options)
+                                          : run_step(mode, options);
+  if (mode == "communication" && distributed_environment().rank != 0) return kOk;
+  const bool fast_enough = options.compare.empty() || compare(options, report);
+  if (options.json) fmt::print("{}\n", report.dump());
+  if (failure) std::rethrow_exception(failure);
+  return fast_enough ? kOk : kSlower;
+}
+
+}  // namespace bert

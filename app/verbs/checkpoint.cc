@@ -1,0 +1,166 @@
+#include "app/verbs/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "app/checkpoint/files.h"
+#include "app/checkpoint/tensor_diff.h"
+#include "app/cli/command_line.h"
+#include "app/cli/percentage.h"
+#include "data/io/error.h"
+
+namespace bert {
+namespace {
+
+namespace fs = std::filesystem;
+
+int64_t total_bytes(const Manifest& manifest) {
+  int64_t bytes = 0;
+  for (const auto& [name, entry] : manifest) bytes += entry.bytes;
+  return bytes;
+}
+
+/// The checkpoints of the run in `path`, oldest first; none when it is no run directory.
+std::vector<CheckpointEntry> checkpoints_of_run(const std::string& path) {
+  std::error_code unseen;
+  if (fs::exists(path + "/" + kManifestFile, unseen) || !fs::is_directory(path + "/checkpoints", unseen)) return {};
+  std::vector<CheckpointEntry> checkpoints = list_checkpoints(path);
+  if (checkpoints.empty()) throw InputMissing(path + ": the run has no checkpoint yet");
+  return checkpoints;
+}
+
+Manifest verify_with_progress(const std::string& directory) {
+  Percentage percentage;
+  return verify_checkpoint(directory, [&](double share) { percentage.update("verifying", share); });
+}
+
+int list(int argc, char** argv) {
+  CLI::App app("A line of JSON for every checkpoint of a run, oldest first, each verified.", "bert checkpoint list");
+  app.footer("Example: bert checkpoint list runs/first");
+  std::string run_directory;
+  app.add_option("RUN_DIRECTORY", run_directory, "run directory")->required();
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  if (!fs::is_directory(run_directory)) throw InputMissing(run_directory + ": no such run directory");
+  if (!fs::is_directory(run_directory + "/checkpoints") && !fs::exists(run_directory + "/config.json")) {
+    throw InputMissing(run_directory + ": is no run directory: it has neither checkpoints/ nor config.json");
+  }
+  for (const CheckpointEntry& entry : list_checkpoints(run_directory)) {
+    nlohmann::ordered_json line = {{"step", entry.step}, {"path", entry.directory}};
+    try {
+      line["bytes"] = total_bytes(verify_with_progress(entry.directory));
+      line["valid"] = true;
+    } catch (const std::runtime_error& error) {
+      line["valid"] = false;
+      line["why"] = error.what();
+    }
+    fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  }
+  return kOk;
+}
+
+void verify_directory(const std::string& directory) {
+  const Manifest manifest = verify_with_progress(directory);
+  size_t tensors = 0;
+  for (const auto& [name, entry] : manifest) tensors += entry.tensors.size();
+  fmt::print("{}: valid, {} files, {} tensors, {} bytes\n", directory, manifest.size(), tensors, total_bytes(manifest));
+}
+
+int verify(int argc, char** argv) {
+  CLI::App app("Compares every byte with the manifest; 65 damaged, 66 something is missing.", "bert checkpoint verify");
+  app.footer("Example: bert checkpoint verify runs/first/latest");
+  std::vector<std::string> paths;
+  app.add_option("PATH", paths, "checkpoint or run directories")->required();
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  for (const std::string& path : paths) {
+    std::error_code unseen;
+    if (fs::is_regular_file(path, unseen))
+      throw InputMissing(path + ": is a file; name the checkpoint directory that has it, or a run directory");
+    const std::vector<CheckpointEntry> checkpoints = checkpoints_of_run(path);
+    for (const CheckpointEntry& entry : checkpoints) verify_directory(entry.directory);
+    if (checkpoints.empty()) verify_directory(path);
+  }
+  return kOk;
+}
+
+/// Prints what differs between two safetensors files and returns how many tensors do.
+int64_t diff_files(const std::string& a_path, const std::string& b_path) {
+  const SafetensorsFile a(a_path), b(b_path);
+  int64_t differing = 0;
+  std::set<std::string> names;
+  for (const TensorInfo& tensor : a.tensors()) names.insert(tensor.name);
+  for (const TensorInfo& tensor : b.tensors()) names.insert(tensor.name);
+  for (const std::string& name : names) {
+    const TensorDifference difference = compare_tensors(a, b, name);
+    if (difference.equal) continue;
+    ++differing;
+    nlohmann::ordered_json line = {{"tensor", name}};
+    if (difference.note.empty()) {
+      line["max_abs_difference"] = difference.max_abs;
+      line["elements"] = difference.elements;
+    } else {
+      line["note"] = difference.note;
+    }
+    fmt::print("{}\n", line.dump());
+  }
+  return differing;
+}
+
+/// `path` itself, or the file `name` in it when it is a directory.
+std::string file_of(const std::string& path, const std::string& name) {
+  if (!fs::is_directory(path)) return path;
+  std::string file = path + "/" + name;
+  if (fs::exists(file)) return file;
+  throw InputMissing(path + ": is no checkpoint directory: it has no " + name + "; name one like runs/first/latest");
+}
+
+/// `path`, or of the run that it is what every verb takes: the checkpoint of `latest`, or the newest valid one.
+std::string checkpoint_of(const std::string& path) {
+  if (checkpoints_of_run(path).empty()) return path;
+  Percentage percentage;
+  return find_valid_checkpoint(path, say_in("bert checkpoint diff"),
+                               [&](double share) { percentage.update("verifying", share); })
+      .directory;
+}
+
+/// Two checkpoints in all of their tensors; a checkpoint and a file in those of one kind.
+int diff(int argc, char** argv) {
+  CLI::App app("A line of JSON for every tensor in which two checkpoints differ, then their number.",
+               "bert checkpoint diff");
+  app.footer("Example: bert checkpoint diff runs/first runs/second/checkpoints/step-00000100");
+  std::string a, b;
+  const char* const what = "checkpoint or run directory (its latest), or .safetensors file";
+  app.add_option("A", a, what)->required();
+  app.add_option("B", b, what)->required();
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  a = checkpoint_of(a);
+  b = checkpoint_of(b);
+  const bool both_directories = fs::is_directory(a) && fs::is_directory(b);
+  const auto is_optimizer = [](const std::string& path) { return fs::path(path).filename() == kOptimizerFile; };
+  const std::string first = is_optimizer(a) || is_optimizer(b) ? kOptimizerFile : kModelFile;
+  int64_t differing = diff_files(file_of(a, first), file_of(b, first));
+  const std::string a_optimizer = a + "/" + kOptimizerFile, b_optimizer = b + "/" + kOptimizerFile;
+  if (both_directories && fs::exists(a_optimizer) && fs::exists(b_optimizer))
+    differing += diff_files(a_optimizer, b_optimizer);
+  fmt::print("{{\"differing_tensors\": {}}}\n", differing);
+  return kOk;
+}
+
+constexpr Action kActions[] = {
+    {"list", list, "the checkpoints of a run, each verified"},
+    {"verify", verify, "compares every byte with the manifest"},
+    {"diff", diff, "in which tensors two checkpoints differ"},
+};
+
+}  // namespace
+
+int checkpoint_command(int argc, char** argv) {
+  return run_action({.program = "bert checkpoint", .example = "bert checkpoint list runs/first", .actions = kActions},
+                    argc, argv);
+}
+
+}  // namespace bert

@@ -1,0 +1,54 @@
+#include "app/verbs/output_paths.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "app/checkpoint/files.h"
+#include "app/system/exit_codes.h"
+#include "data/io/files.h"
+
+namespace bert {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code unknown;  // of a pipe's name, for one, which is then empty
+  const fs::path target = fs::weakly_canonical(fs::absolute(a), unknown);
+  return (!target.empty() && target == fs::weakly_canonical(fs::absolute(b), unknown)) || fs::equivalent(a, b, unknown);
+}
+
+}  // namespace
+
+void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs) {
+  std::vector<NamedPath> taken = inputs;
+  for (const NamedPath& output : outputs) {
+    if (output.path.empty()) continue;
+    const std::string target = writable_target(output.path);
+    for (const NamedPath& other : taken) {
+      if (other.path.empty() || !same_file(target, other.path)) continue;
+      throw UsageError(fmt::format("{} {}: is the file of {} {} too; write elsewhere", output.name, output.path,
+                                   other.name, other.path));
+    }
+    const fs::path manifest = fs::absolute(target).parent_path() / kManifestFile;
+    if (fs::exists(manifest)) {
+      throw UsageError(
+          fmt::format("{} {}: lies in a checkpoint ({} is there), which a new file would damage; write "
+                      "elsewhere",
+                      output.name, output.path, manifest.string()));
+    }
+    const AtomicFile probe(output.path);  // a directory that cannot be written to is told before the work
+    taken.push_back({output.name, target});
+  }
+}
+
+std::vector<NamedPath> named_paths(const std::string& name, const std::vector<std::string>& paths) {
+  std::vector<NamedPath> result;
+  result.reserve(paths.size());
+  for (const std::string& path : paths) result.push_back({name, path});
+  return result;
+}
+
+}  // namespace bert

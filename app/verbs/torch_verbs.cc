@@ -1,0 +1,75 @@
+#include "app/verbs/torch_verbs.h"
+
+#include <malloc.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+#include <torch/version.h>
+
+#include <climits>
+#include <cstdio>
+#include <string>
+
+#include "app/system/exit_codes.h"
+#include "app/system/fail_point.h"
+#include "app/system/torch_errors.h"
+#include "app/train/trainer.h"
+#include "app/verbs/benchmark.h"
+#include "app/verbs/predict.h"
+#include "cuda_ext/compat.h"
+
+namespace bert {
+namespace {
+
+int print_versions() {
+  std::printf("LibTorch %s, %s, %d threads\n", TORCH_VERSION,
+              torch::cuda::is_available() ? "CUDA available" : "CPU only", torch::get_num_threads());
+  return kOk;
+}
+
+/// The LibTorch part of `bert doctor`: 0 when a product comes out right on the CPU and on every CUDA device.
+int check_libtorch() {
+  const torch::Tensor ones = torch::ones({64, 64});
+  bool right = torch::mm(ones, ones).eq(64).all().item<bool>();
+  std::printf("%-5s %-12s LibTorch %s computes on the CPU with %d threads\n", right ? "ok" : "BAD", "LibTorch",
+              TORCH_VERSION, torch::get_num_threads());
+  for (c10::DeviceIndex i = 0;
+       torch::cuda::is_available() && i < static_cast<c10::DeviceIndex>(torch::cuda::device_count()); ++i) {
+    const torch::Device device(torch::kCUDA, i);
+    const torch::Tensor on_device = torch::ones({64, 64}, device);
+    const bool device_right = torch::mm(on_device, on_device).eq(64).all().item<bool>();
+    right = right && device_right;
+    std::printf("%-5s %-12s CUDA device %d, %s, computes\n", device_right ? "ok" : "BAD", "GPU", static_cast<int>(i),
+                compat::device_name(device).c_str());
+  }
+  return right ? kOk : kInternal;
+}
+
+/// A training step frees and takes the same large blocks again and again. By default glibc maps each of them anew, and
+/// the kernel clears every page; kept on the heap they stay mapped. BERT-base, batch 8 of 128 tokens, fp32, 2 cores:
+/// 1766 ms a step against 1937 (medians of three pairs in turns).
+void keep_large_blocks() {
+  constexpr int kHeapGrowth = 64 << 20;  // bytes
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  mallopt(M_TOP_PAD, kHeapGrowth);
+}
+
+}  // namespace
+}  // namespace bert
+
+extern "C" int bert_torch_command(int argc, char** argv) {
+  const std::string verb = argv[0];
+  bert::keep_large_blocks();
+  const auto run = [&] {
+    bert::check_fail_point();
+    if (verb == "pretrain") return bert::pretrain_command(argc, argv);
+    if (verb == "predict") return bert::predict_command(argc, argv);
+    if (verb == "export") return bert::export_command(argc, argv);
+    if (verb == "benchmark") return bert::benchmark_command(argc, argv);
+    if (verb == "doctor") return bert::check_libtorch();
+    if (verb == "version") return bert::print_versions();
+    throw bert::UsageError("no such verb");
+  };
+  return bert::guarded("bert " + verb, [&] { return bert::with_plain_errors(run); });
+}

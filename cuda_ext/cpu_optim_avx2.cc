@@ -1,2 +1,0 @@
-#define BERT_SIMD_NAMESPACE simd_avx2
-#include "cuda_ext/cpu_simd_optim.inc"

@@ -1,0 +1,82 @@
+// From tensors to the kernels' raw pointers: what the CUDA registrations share. For .cc files of the CUDA build.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <initializer_list>
+
+#include "cuda_ext/dispatch/composite.h"
+#include "cuda_ext/kernels/launchers.h"
+#include "cuda_ext/scalar/philox.h"
+
+namespace bert::cuda {
+
+using at::Tensor;
+using composite::OptionalTensor;
+
+template <class T>
+struct Type {
+  using type = T;
+};
+
+/// Calls run(Type<activations>, Type<parameters>) when there are kernels for these dtypes, and returns whether it did.
+template <class Run>
+bool with_types(const Tensor& x, const Tensor& parameter, const Run& run) {
+  const at::ScalarType activations = x.scalar_type(), parameters = parameter.scalar_type();
+  const auto low = [&](auto type) {
+    if (parameters == activations) return run(type, type), true;
+    if (parameters == at::kFloat) return run(type, Type<float>()), true;
+    return false;
+  };
+  if (activations == at::kHalf) return low(Type<c10::Half>());
+  if (activations == at::kBFloat16) return low(Type<c10::BFloat16>());
+  if (activations == at::kFloat && parameters == at::kFloat) return run(Type<float>(), Type<float>()), true;
+  return false;
+}
+
+/// The same for kernels of activations alone: run(Type<activations>).
+template <class Run>
+bool with_type(const Tensor& x, const Run& run) {
+  switch (x.scalar_type()) {
+    case at::kHalf:
+      return run(Type<c10::Half>()), true;
+    case at::kBFloat16:
+      return run(Type<c10::BFloat16>()), true;
+    case at::kFloat:
+      return run(Type<float>()), true;
+    default:
+      return false;
+  }
+}
+
+inline bool same_type(const Tensor& like, std::initializer_list<const Tensor*> tensors) {
+  for (const Tensor* tensor : tensors) {
+    if (tensor->scalar_type() != like.scalar_type()) return false;
+  }
+  return true;
+}
+
+template <class T>
+const T* in(const Tensor& tensor) {
+  return tensor.const_data_ptr<T>();
+}
+template <class T>
+T* out(const Tensor& tensor) {
+  return tensor.mutable_data_ptr<T>();
+}
+
+inline Tensor floats(const Tensor& like, at::IntArrayRef shape) {
+  return at::empty(shape, like.options().dtype(at::kFloat));
+}
+
+inline kernels::DropoutMask dropout_mask(double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  if (p == 0.0) return {};
+  return {.keys = in<int64_t>(*keys),
+          .seed = static_cast<uint64_t>(seed),
+          .site = static_cast<uint32_t>(site),
+          .threshold = dropout_threshold(p),
+          .scale = static_cast<float>(1.0 / (1.0 - p))};
+}
+
+}  // namespace bert::cuda

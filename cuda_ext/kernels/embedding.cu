@@ -1,0 +1,316 @@
+// y = dropout(LayerNorm(z) gamma + beta), z = word[input_id] + position[position_id] + type[token_type_id], and its
+// backward. The kernels that normalise are those of layer_norm.cuh; the tables are read where a row needs them, and z
+// is not kept. A token with an id outside of its table has no row: its z, hence its y and all that is computed from it,
+// is NaN, and nothing is read or written outside of the tables.
+//
+// Backward first writes dz [T, columns] in fp32, with the sums of dgamma and dbeta. Then each table row gets the sum of
+// its tokens' dz, always in the same order and without atomics:
+// - Type: two rows serve a whole batch. Where the table has no more, their sums are two more of the sums that a block
+//   of layer_norm_row_backward_kernel holds in registers: dz is not read again, and 16,000 rows of one id are no
+//   bottleneck. Larger type tables go the way of the others.
+// - Word and position: few of 30,000 words occur, some of them ([MASK], [SEP], "the") thousands of times; a position
+//   occurs once in every sequence that is long enough. Both tables' ids become keys of one list (a key is a row of the
+//   tables laid end to end), which the caller sorts, stably, in one go: equal keys are neighbours, in the order of the
+//   tokens. The sorted list is cut into chunks of 32. A block sums its chunk, key after key: what begins and ends in
+//   the chunk goes to the table, what crosses its borders to the workspace, and there the block of the chunk in which a
+//   key begins adds up the parts, in order. So the work is even however often an id occurs, and the result depends on
+//   nothing but the ids. Position has no kernel of its own because sorting its ids with the words' costs one launch
+//   less than anything else that finds them.
+// Rows of the tables without a token are not touched: the caller hands over zeros.
+//
+// Bytes per element with 2-byte activations: forward 4 (read the word's row, write y; position and type rows come from
+// the cache), backward 8 for dz (read dy and the word's row, write 4) and 8 for the scatter (read dz twice, write the
+// rows that occur).
+//
+// Versions
+// 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
+// 2. Ids are checked when the row is read, not when they are asked for two rows ahead, which had waited for them.
+//    Compiled and emulated only.
+// 3. Fewer instructions: version 5 of layer_norm.cu. Compiled and emulated only.
+// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
+// figures). The kernels of layer_norm.cuh: see there.
+//   embedding_keys_kernel 256 1.00
+//   embedding_chunks_kernel 128 0.50
+//   embedding_borders_kernel 128 0.56
+#include "cuda_ext/kernels/layer_norm.cuh"
+
+namespace bert::kernels {
+inline namespace BERT_KERNEL_BUILD {
+namespace {
+
+constexpr int kKeyThreads = 256, kScatterThreads = 128;
+constexpr int kChunk = 32;    // of the sorted list: 2,048 blocks for two tables' 65,536 keys, one wave of an H200
+constexpr int kInFlight = 4;  // rows that a thread has asked for
+
+template <class T, class P>
+struct EmbeddingRows {
+  using Activation = T;
+  using Parameter = P;
+  struct Asked {
+    int64_t word = -1, position = -1, type = -1;  // ids, which may be anything
+  };
+  struct Place {
+    int32_t word = -1, position = -1, type = -1;  // rows of the tables; -1: nowhere
+  };
+  template <int N>
+  struct Parts {
+    Vector<T, N> word = {}, position = {};
+  };
+  static constexpr bool kDropsOutput = true;
+  static constexpr int kSums = 2 + kFusedTypeRows;  // dgamma, dbeta, the first rows of dtype
+  static constexpr int kBackwardWarps = 16;
+
+  int64_t rows, columns;
+  EmbeddingInput<T> a;
+  DropoutMask dropout;
+  float* dsum;
+
+  explicit EmbeddingRows(const EmbeddingInput<T>& input, float* gradient = nullptr)
+      : rows(input.rows), columns(input.columns), a(input), dropout(input.dropout), dsum(gradient) {}
+
+  __device__ __forceinline__ Asked ask(int64_t row) const {
+    return {a.ids.word[row], a.ids.position[row], a.ids.type[row]};
+  }
+  __device__ __forceinline__ Place locate(const Asked& ids) const {
+    const bool inside = ids.word >= 0 && ids.word < a.table_rows.word && ids.position >= 0 &&
+                        ids.position < a.table_rows.position && ids.type >= 0 && ids.type < a.table_rows.type;
+    if (!inside) return {};
+    return {static_cast<int32_t>(ids.word), static_cast<int32_t>(ids.position), static_cast<int32_t>(ids.type)};
+  }
+
+  template <int N>
+  __device__ __forceinline__ Parts<N> read(Place place, int64_t column) const {
+    Parts<N> parts;
+    if (place.word < 0) return parts;
+    parts.word = load<N>(a.word + place.word * columns + column);
+    parts.position = load<N>(a.position + place.position * columns + column);
+    return parts;
+  }
+
+  template <int N>
+  __device__ __forceinline__ void add_up(Place place, const Parts<N>& parts, int64_t column, uint32_t /*kept*/,
+                                         float (&z)[N]) const {
+    Vector<T, N> type = {};
+    if (place.word >= 0) type = load<N>(a.type + place.type * columns + column);
+    const float outside = place.word < 0 ? NAN : 0.0F;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      z[i] = parts.word[i] + parts.position[i] + type[i] + outside;
+    }
+  }
+
+  template <int N>
+  __device__ __forceinline__ void write(int64_t row, Place place, int64_t column, uint32_t /*kept*/, float (&dz)[N],
+                                        float (&sums)[kSums][N]) const {
+    store_floats(dsum + row * columns + column, dz);
+#pragma unroll
+    for (int type = 0; type < kFusedTypeRows; ++type) {
+      if (place.type != type) continue;
+#pragma unroll
+      for (int i = 0; i < N; ++i) sums[2 + type][i] += dz[i];
+    }
+  }
+};
+
+/// keys[table * rows + token] = the row of the tables laid end to end, or their number of rows where there is none.
+__global__ void __launch_bounds__(kKeyThreads) embedding_keys_kernel(EmbeddingKeys a) {
+  const int64_t token = static_cast<int64_t>(blockIdx.x) * kKeyThreads + threadIdx.x;
+  if (token >= a.rows) return;  // no barriers and no shuffles below
+  const int64_t* const ids = blockIdx.y == 0 ? a.ids.word : blockIdx.y == 1 ? a.ids.position : a.ids.type;
+  const int64_t before = blockIdx.y == 0   ? 0
+                         : blockIdx.y == 1 ? a.table_rows.word
+                                           : a.table_rows.word + a.table_rows.position;
+  const int64_t rows = blockIdx.y == 0   ? a.table_rows.word
+                       : blockIdx.y == 1 ? a.table_rows.position
+                                         : a.table_rows.type;
+  const int64_t id = ids[token];
+  const bool inside = id >= 0 && id < rows;
+  const int64_t none = a.table_rows.word + a.table_rows.position + a.table_rows.type;
+  a.keys[blockIdx.y * a.rows + token] = static_cast<int32_t>(inside ? before + id : none);
+}
+
+/// Where the gradient of a key goes; null where there is none.
+template <class T>
+__device__ __forceinline__ T* table_row(const EmbeddingScatter<T>& a, int64_t key) {
+  if (key < a.table_rows.word) return a.dword + key * a.columns;
+  key -= a.table_rows.word;
+  if (key < a.table_rows.position) return a.dposition + key * a.columns;
+  key -= a.table_rows.position;
+  return key < a.table_rows.type && a.dtype != nullptr ? a.dtype + key * a.columns : nullptr;
+}
+
+template <class T, int N>
+__device__ __forceinline__ void store_row(const EmbeddingScatter<T>& a, int32_t key, int64_t column,
+                                          const float (&sum)[N]) {
+  T* const to = table_row(a, key);
+  if (to == nullptr) return;
+  store_floats(to + column, sum);
+}
+
+/// The parts of the workspace: [chunks, 2, columns], of the key that came from the chunk before, and of the one that
+/// goes on in the next.
+template <class T>
+__device__ __forceinline__ float* border(const EmbeddingScatter<T>& a, int64_t chunk, int side, int64_t column) {
+  return a.workspace + (chunk * 2 + side) * a.columns + column;
+}
+
+/// One block per chunk and piece of columns.
+template <class T, int N>
+__global__ void __launch_bounds__(kScatterThreads) embedding_chunks_kernel(EmbeddingScatter<T> a) {
+  const int64_t column = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
+  if (column >= a.columns) return;  // no barriers and no shuffles below
+  const int64_t chunk = blockIdx.x, first = chunk * kChunk;
+  const int64_t last = first + kChunk < a.count ? first + kChunk : a.count;
+  bool began_before = first > 0 && a.keys[first - 1] == a.keys[first];
+  float sum[N] = {};
+  for (int64_t start = first; start < last; start += kInFlight) {
+    Vector<float, N> dz[kInFlight];
+#pragma unroll
+    for (int r = 0; r < kInFlight; ++r) {
+      if (start + r >= last) continue;
+      int64_t token = a.order[start + r];  // of one of the tables
+      while (token >= a.rows) token -= a.rows;
+      dz[r] = load<N>(a.dsum + token * a.columns + column);
+    }
+#pragma unroll
+    for (int r = 0; r < kInFlight; ++r) {
+      const int64_t i = start + r;
+      if (i >= last) continue;
+#pragma unroll
+      for (int n = 0; n < N; ++n) sum[n] += dz[r][n];
+      const int32_t key = a.keys[i];
+      const bool ends = i + 1 == a.count || a.keys[i + 1] != key;
+      if (ends && !began_before) {
+        store_row(a, key, column, sum);
+      } else if (ends || i + 1 == last) {
+        store_floats(border(a, chunk, began_before ? 0 : 1, column), sum);
+      }
+      if (!ends) continue;
+      began_before = false;
+#pragma unroll
+      for (int n = 0; n < N; ++n) sum[n] = 0.0F;
+    }
+  }
+}
+
+/// One block per chunk and piece of columns: where a key begins in the chunk and goes on behind it, its parts are added
+/// up.
+template <class T, int N>
+__global__ void __launch_bounds__(kScatterThreads) embedding_borders_kernel(EmbeddingScatter<T> a) {
+  const int64_t column = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
+  if (column >= a.columns) return;  // no barriers and no shuffles below
+  const int64_t chunk = blockIdx.x, first = chunk * kChunk, next = first + kChunk;
+  if (next >= a.count) return;
+  const int32_t key = a.keys[next - 1];
+  const bool began_before = first > 0 && a.keys[first - 1] == key;
+  if (a.keys[next] != key || began_before) return;
+  float sum[N];
+  load_floats(border(a, chunk, 1, column), sum);
+  bool goes_on = true;  // a chunk that starts with the key has a part of it
+  for (int64_t other = chunk + 1; goes_on; other += kInFlight) {
+    Vector<float, N> part[kInFlight] = {};
+#pragma unroll
+    for (int r = 0; r < kInFlight; ++r) {
+      goes_on = (other + r) * kChunk < a.count && a.keys[(other + r) * kChunk] == key;
+      if (goes_on) part[r] = load<N>(border(a, other + r, 0, column));
+    }
+#pragma unroll
+    for (int r = 0; r < kInFlight; ++r) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) sum[n] += part[r][n];
+    }
+  }
+  store_row(a, key, column, sum);
+}
+
+template <class T, int N>
+void launch_scatter(const EmbeddingScatter<T>& a, Stream stream) {
+  const auto threads = static_cast<unsigned>(
+      at_most(kWarpSize * static_cast<int64_t>(ceil_divide(a.columns, kWarpSize * N)), kScatterThreads));
+  const Grid grid{.x = ceil_divide(a.count, kChunk), .y = ceil_divide(a.columns, threads * N)};
+  launch(embedding_chunks_kernel<T, N>, grid, threads, 0, stream, a);
+  launch(embedding_borders_kernel<T, N>, grid, threads, 0, stream, a);
+}
+
+template <class T>
+bool tables_aligned(const EmbeddingInput<T>& input) {
+  return all_aligned(input.word, input.position, input.type);
+}
+
+}  // namespace
+
+template <class T, class P>
+void embedding_forward(const EmbeddingForward<T, P>& a, Stream stream) {
+  normalise<EmbeddingRows<T, P>>({.rows = EmbeddingRows<T, P>(a.input),
+                                  .gamma = a.gamma,
+                                  .beta = a.beta,
+                                  .eps = a.eps,
+                                  .y = a.y,
+                                  .mean = a.mean,
+                                  .rstd = a.rstd},
+                                 tables_aligned(a.input), stream);
+}
+
+int64_t embedding_backward_workspace(int64_t rows, int64_t columns) {
+  using Rows = EmbeddingRows<float, float>;
+  return backward_blocks(rows, columns, Rows::kBackwardWarps) * Rows::kSums * columns;
+}
+
+template <class T, class P>
+void embedding_backward(const EmbeddingBackward<T, P>& a, Stream stream) {
+  using Rows = EmbeddingRows<T, P>;
+  const int64_t columns = a.input.columns;
+  if (columns == 0) return;
+  const int64_t blocks = normalise_backward<Rows>({.rows = Rows(a.input, a.dsum),
+                                                   .dy = a.dy,
+                                                   .gamma = a.gamma,
+                                                   .mean = a.mean,
+                                                   .rstd = a.rstd,
+                                                   .workspace = a.workspace},
+                                                  tables_aligned(a.input) && all_aligned(a.dsum), stream);
+  const int64_t stride = Rows::kSums * columns, type_rows = a.input.table_rows.type;
+  sum_columns<P>({.partial = a.workspace,
+                  .blocks = blocks,
+                  .columns = columns,
+                  .output = {a.dgamma, a.dbeta},
+                  .block_stride = stride},
+                 2, stream);
+  if (type_rows == 0 || type_rows > kFusedTypeRows) return;
+  sum_columns<T>({.partial = a.workspace + 2 * columns,
+                  .blocks = blocks,
+                  .columns = columns,
+                  .output = {a.dtype, type_rows > 1 ? a.dtype + columns : nullptr},
+                  .block_stride = stride},
+                 static_cast<int>(type_rows), stream);
+}
+
+int64_t embedding_key_count(int64_t rows, int64_t type_rows) { return rows * (type_rows > kFusedTypeRows ? 3 : 2); }
+
+void embedding_keys(const EmbeddingKeys& a, Stream stream) {
+  const auto tables = static_cast<unsigned>(embedding_key_count(1, a.table_rows.type));
+  if (a.rows == 0) return;
+  launch(embedding_keys_kernel, {.x = ceil_divide(a.rows, kKeyThreads), .y = tables}, kKeyThreads, 0, stream, a);
+}
+
+int64_t embedding_scatter_workspace(int64_t count, int64_t columns) {
+  return static_cast<int64_t>(ceil_divide(count, kChunk)) * 2 * columns;
+}
+
+template <class T>
+void embedding_scatter(const EmbeddingScatter<T>& a, Stream stream) {
+  if (a.count == 0 || a.columns == 0) return;
+  const bool vectors = a.columns % kVectorWidth == 0 && all_aligned(a.dsum, a.dword, a.dposition, a.dtype, a.workspace);
+  vectors ? launch_scatter<T, kVectorWidth>(a, stream) : launch_scatter<T, 1>(a, stream);
+}
+
+#define BERT_INSTANTIATE(T, P)                                            \
+  template void embedding_forward(const EmbeddingForward<T, P>&, Stream); \
+  template void embedding_backward(const EmbeddingBackward<T, P>&, Stream);
+BERT_FOR_TYPE_PAIRS(BERT_INSTANTIATE)
+#undef BERT_INSTANTIATE
+template void embedding_scatter(const EmbeddingScatter<float>&, Stream);
+template void embedding_scatter(const EmbeddingScatter<c10::Half>&, Stream);
+template void embedding_scatter(const EmbeddingScatter<c10::BFloat16>&, Stream);
+
+}  // namespace BERT_KERNEL_BUILD
+}  // namespace bert::kernels

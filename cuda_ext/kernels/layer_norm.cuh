@@ -1,0 +1,429 @@
+// What the kernels that normalise rows share: y = (z - mean) rstd gamma + beta and its backward,
+//   xhat = (z - mean) rstd, g = dy gamma, dz = rstd (g - mean(g) - xhat mean(g xhat));
+//   dgamma = sum dy xhat, dbeta = sum dy.
+// What a row z is made of, and where its gradient goes, is the type Rows (layer_norm.cu and embedding.cu have one
+// each).
+//
+// Forward, columns a multiple of 8 up to 1024: one warp per row; a lane holds its columns in registers, 8 at a time,
+// and the row is read once. No barrier; all loads of a row are in flight together: SASS (cuobjdump, sm_90) of four
+// passes of bf16 has all eight LDG.E.128 of x and residual before the first use of one (it had one pass after the other
+// while vectors were held as elements). The whole row's mask is drawn behind them, in one go.
+// Backward, columns a multiple of 8 up to 2048: one block per row, one thread per 8 columns, whose sums over rows stay
+// in registers while the block walks down its rows: the next row, its mean, rstd and key are asked for before this one
+// is computed, and where it lies one row earlier still (in SASS they are first used behind the barrier; each had been
+// waited for at once). Behind the last row the last one is read again, from the cache. One barrier per row. Each block
+// writes its sums to the workspace, and sum_columns adds these up. One wave of blocks.
+// Other sizes: one block per row, which is read again for every statistic; backward keeps its sums in the workspace.
+// z is not kept between forward and backward, nor the mask: both are computed again.
+//
+// Versions: those of layer_norm.cu, whose kernels these were at first.
+//
+// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
+// figures), where a [part] of a symbol names some of a kernel's instances; Lb1E is plain layer norm.
+//   layer_norm_warp_forward_kernel 128 0.25
+//   layer_norm_warp_forward_kernel[RowsIN3c10] 128 0.31
+//   layer_norm_row_backward_kernel 256 0.25
+//   layer_norm_row_backward_kernel[ResidualRowsIN3c104Half] 128 0.31
+//   layer_norm_row_backward_kernel[ResidualRowsIN3c108BFloat16] 128 0.31
+//   layer_norm_row_backward_kernel[Lb1E] 128 0.37
+//   layer_norm_block_forward_kernel 256 0.62
+//   layer_norm_block_backward_kernel 256 0.50
+#pragma once
+
+#include <type_traits>
+
+#include "cuda_ext/kernels/cuda_utils.cuh"
+
+namespace bert::kernels {
+inline namespace BERT_KERNEL_BUILD {
+namespace {
+
+constexpr int kWarpThreads = 128, kRowsPerBlock = kWarpThreads / kWarpSize;  // one warp per row
+/// Of these on a processor, of fp32 and else; 0: as ptxas has it, 72 registers for BERT's sizes (for others it spills).
+template <class T, bool kWhole>
+constexpr int kWarpBlocks = sizeof(T) == 4 ? 4 : (kWhole ? 0 : 5);
+constexpr int kColumnsPerPass = kWarpSize * kVectorWidth, kMaxPasses = 4;
+constexpr int kBlockThreads = 256, kMaxWarps = kBlockThreads / kWarpSize;  // one block per row
+constexpr int64_t kProcessors = 132;                                       // of an H200
+constexpr int64_t kMaxRowBlocks = 1 << 30;
+
+/// Registers of a thread where a processor of sm_90 holds so many warps.
+constexpr int registers_for(int warps) { return 65536 / (kWarpSize * warps) / 8 * 8; }
+
+/// Threads of a backward block: enough for 8 columns each, up to kBlockThreads.
+inline unsigned backward_threads(int64_t columns) {
+  return static_cast<unsigned>(at_most(kWarpSize * ceil_divide(columns, kColumnsPerPass), kBlockThreads));
+}
+
+/// One wave of blocks where a processor holds so many warps; the same on every device, so that results are.
+inline unsigned backward_blocks(int64_t rows, int64_t columns, int warps) {
+  const int warps_per_block = static_cast<int>(backward_threads(columns)) / kWarpSize;
+  return static_cast<unsigned>(at_most(rows, kProcessors * (warps / warps_per_block)));
+}
+
+// A type Rows has
+//   Activation, Parameter      element types of y and dy, and of gamma and beta
+//   Asked                      what memory says of where a row lies
+//   Place                      where it lies; Place() is nowhere
+//   Parts<N>                   what is read of N columns; Parts<N>() where there is nothing to read
+//   kDropsOutput               the dropout is that of y, else one on the way to z
+//   kSums                      sums over rows in backward: dgamma, dbeta, and those that write() adds to
+//   kBackwardWarps             that a processor holds of layer_norm_row_backward_kernel, by its registers on sm_90
+//   int64_t rows, columns; DropoutMask dropout;
+//   Asked ask(int64_t row); Place locate(Asked);
+//   Parts<N> read<N>(Place, int64_t column);
+//   void add_up<N>(Place, Parts<N>, int64_t column, uint32_t kept, float (&z)[N]);
+//   void write<N>(int64_t row, Place, int64_t column, uint32_t kept, float (&dz)[N], float (&sums)[kSums][N]);
+
+template <class Rows>
+struct Normalise {
+  Rows rows;
+  const typename Rows::Parameter *gamma, *beta;  // [columns]
+  float eps;
+  typename Rows::Activation* y;  // [rows, columns]
+  float *mean, *rstd;            // [rows]
+  float inverse_columns = 0.0F;  // 1 / columns; the launcher's, because the device's division wants a subroutine
+};
+
+template <class Rows>
+struct NormaliseBackward {
+  Rows rows;
+  const typename Rows::Activation* dy;    // [rows, columns]
+  const typename Rows::Parameter* gamma;  // [columns]
+  const float *mean, *rstd;               // [rows]
+  float* workspace;                       // [blocks, kSums, columns]
+};
+
+/// z of N columns of a row.
+template <int N, class Rows>
+__device__ __forceinline__ void read_z(const Rows& rows, typename Rows::Place place, uint64_t key, int64_t column,
+                                       float (&z)[N]) {
+  const uint32_t kept = Rows::kDropsOutput ? ~0U : kept_columns<N>(rows.dropout, key, column);
+  rows.add_up(place, rows.template read<N>(place, column), column, kept, z);
+}
+
+/// y of N columns, of which centred is z - mean.
+template <class Rows, int N>
+__device__ __forceinline__ void write_y(const Normalise<Rows>& a, int64_t row, int64_t column, uint32_t kept,
+                                        const float (&centred)[N], float rstd) {
+  using P = typename Rows::Parameter;
+  const Vector<P, N> gamma = load<N>(a.gamma + column), beta = load<N>(a.beta + column);
+  float y[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    y[i] = centred[i] * rstd * gamma[i] + beta[i];
+    if constexpr (Rows::kDropsOutput) y[i] *= mask_factor(a.rows.dropout, kept, i);
+  }
+  store_floats(a.y + row * a.rows.columns + column, y);
+}
+
+/// kWhole: all passes are over columns that are there, so that nothing but loads and stores is done under a condition.
+template <class Rows, int kPasses, bool kWhole>
+__global__ void __launch_bounds__(kWarpThreads, kWarpBlocks<typename Rows::Activation, kWhole>)
+    layer_norm_warp_forward_kernel(Normalise<Rows> a) {
+  constexpr int N = kVectorWidth;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + warp_of_thread();
+  const int64_t start = lane_of_thread() * N;
+  const bool here = row < a.rows.rows;  // not so in the last block's idle warps
+  const int64_t columns = kWhole ? kPasses * kColumnsPerPass : a.rows.columns;
+  const auto inside = [&](int pass) { return kWhole || start + pass * kColumnsPerPass < columns; };
+  typename Rows::Place place = {};
+  uint64_t key = 0;
+  if (here) place = a.rows.locate(a.rows.ask(row)), key = row_key(a.rows.dropout, row);
+  typename Rows::template Parts<N> parts[kPasses] = {};
+#pragma unroll
+  for (int pass = 0; pass < kPasses; ++pass) {  // (a load without a condition sinks behind the mask)
+    if (here && inside(pass)) parts[pass] = a.rows.template read<N>(place, start + pass * kColumnsPerPass);
+  }
+  // The row's mask in one go, while the row is on its way: the passes have Philox's keys and first rounds in common.
+  uint32_t kept[kPasses];
+#pragma unroll
+  for (int pass = 0; pass < kPasses; ++pass) kept[pass] = ~0U;
+  if (a.rows.dropout.keys != nullptr) {
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      kept[pass] = keep_bits<N>(a.rows.dropout, key, start + pass * kColumnsPerPass);
+    }
+  }
+  float z[kPasses][N] = {}, sum = 0.0F;
+#pragma unroll
+  for (int pass = 0; pass < kPasses; ++pass) {
+    if (!inside(pass)) continue;
+    a.rows.add_up(place, parts[pass], start + pass * kColumnsPerPass, kept[pass], z[pass]);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum += z[pass][i];
+  }
+  const float inverse = a.inverse_columns, mean = warp_sum(sum) * inverse;
+  float squares = 0.0F;
+#pragma unroll
+  for (int pass = 0; pass < kPasses; ++pass) {
+    if (!inside(pass)) continue;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      z[pass][i] -= mean;
+      squares += z[pass][i] * z[pass][i];
+    }
+  }
+  const float rstd = reciprocal_sqrt(warp_sum(squares) * inverse + a.eps);
+#pragma unroll
+  for (int pass = 0; pass < kPasses; ++pass) {
+    if (here && inside(pass)) write_y(a, row, start + pass * kColumnsPerPass, kept[pass], z[pass], rstd);
+  }
+  if (lane_of_thread() == 0 && here) a.mean[row] = mean, a.rstd[row] = rstd;
+}
+
+template <class Rows, int N>
+__global__ void __launch_bounds__(kBlockThreads) layer_norm_block_forward_kernel(Normalise<Rows> a) {
+  BERT_SHARED(float, scratch, 2 * kMaxWarps);
+  const int64_t columns = a.rows.columns, start = static_cast<int64_t>(threadIdx.x) * N;
+  for (int64_t row = blockIdx.x; row < a.rows.rows; row += gridDim.x) {
+    const typename Rows::Place place = a.rows.locate(a.rows.ask(row));
+    const uint64_t key = row_key(a.rows.dropout, row);
+    float z[N], sum[1] = {}, squares[1] = {};
+    for (int64_t column = start; column < columns; column += blockDim.x * N) {
+      read_z(a.rows, place, key, column, z);
+#pragma unroll
+      for (int i = 0; i < N; ++i) sum[0] += z[i];
+    }
+    block_sum<kMaxWarps>(sum, scratch);
+    const float mean = sum[0] * a.inverse_columns;
+    for (int64_t column = start; column < columns; column += blockDim.x * N) {
+      read_z(a.rows, place, key, column, z);
+#pragma unroll
+      for (int i = 0; i < N; ++i) squares[0] += (z[i] - mean) * (z[i] - mean);
+    }
+    block_sum<kMaxWarps>(squares, scratch + kMaxWarps);
+    const float rstd = reciprocal_sqrt(squares[0] * a.inverse_columns + a.eps);
+    for (int64_t column = start; column < columns; column += blockDim.x * N) {
+      read_z(a.rows, place, key, column, z);
+#pragma unroll
+      for (int i = 0; i < N; ++i) z[i] -= mean;
+      write_y(a, row, column, Rows::kDropsOutput ? kept_columns<N>(a.rows.dropout, key, column) : ~0U, z, rstd);
+    }
+    if (threadIdx.x == 0) a.mean[row] = mean, a.rstd[row] = rstd;
+  }
+}
+
+/// dy of N columns in fp32, that of the y before its dropout.
+template <class Rows, int N>
+__device__ __forceinline__ void unmask(const Rows& rows, const Vector<typename Rows::Activation, N>& vector,
+                                       uint32_t kept, float (&dy)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    dy[i] = vector[i];
+    if constexpr (Rows::kDropsOutput) dy[i] *= mask_factor(rows.dropout, kept, i);
+  }
+}
+
+/// What a row of backward has beside its columns. Lane 0 has the mean and the key, lane 1 rstd: a number that every
+/// thread reads goes to a uniform register, and for that the warp waits behind the load.
+struct RowNumbers {
+  float statistic;
+  uint64_t key;
+};
+
+template <class Rows>
+__device__ __forceinline__ RowNumbers ask_numbers(const NormaliseBackward<Rows>& a, int64_t row) {
+  RowNumbers numbers = {};
+  if (lane_of_thread() < 2) numbers.statistic = (lane_of_thread() == 0 ? a.mean : a.rstd)[row];
+  if (lane_of_thread() == 0) numbers.key = row_key(a.rows.dropout, row);
+  return numbers;
+}
+
+template <class Rows>
+__global__ void __maxnreg__(registers_for(Rows::kBackwardWarps))
+    layer_norm_row_backward_kernel(NormaliseBackward<Rows> a) {
+  constexpr int N = kVectorWidth, kSums = Rows::kSums;
+  using T = typename Rows::Activation;
+  using P = typename Rows::Parameter;
+  using Asked = typename Rows::Asked;
+  using Place = typename Rows::Place;
+  using Parts = typename Rows::template Parts<N>;
+  BERT_SHARED(float, scratch, 2 * 2 * kMaxWarps);
+  const int64_t columns = a.rows.columns, last = a.rows.rows - 1;
+  const bool inside = static_cast<int64_t>(threadIdx.x) * N < columns;
+  const float inverse = 1.0F / static_cast<float>(columns);
+  // A thread without columns reads the first, and behind the last row the last is read: that costs less than conditions.
+  const int64_t column = inside ? static_cast<int64_t>(threadIdx.x) * N : 0;
+  const auto row_after = [&](int64_t row) { return row + gridDim.x < last ? row + gridDim.x : last; };
+  const Vector<P, N> gamma = load<N>(a.gamma + column);
+  float sums[kSums][N] = {};
+  int turn = 0;
+  const int warps = static_cast<int>(blockDim.x) / kWarpSize;
+  // Three rows are on their way: this one's values, the next one's, and where the one after it lies.
+  Place place = a.rows.locate(a.rows.ask(blockIdx.x));
+  Asked asked = a.rows.ask(row_after(blockIdx.x));
+  Parts next = a.rows.template read<N>(place, column);
+  Vector<T, N> next_dy = load<N>(a.dy + blockIdx.x * columns + column);
+  RowNumbers next_numbers = ask_numbers(a, blockIdx.x);
+  for (int64_t row = blockIdx.x; row < a.rows.rows; row += gridDim.x, turn ^= 1) {
+    const Parts parts = next;
+    const Vector<T, N> dy_vector = next_dy;
+    const Place here = place;
+    const RowNumbers numbers = next_numbers;
+    const int64_t next_row = row_after(row);
+    place = a.rows.locate(asked);
+    next = a.rows.template read<N>(place, column);
+    next_dy = load<N>(a.dy + next_row * columns + column);
+    next_numbers = ask_numbers(a, next_row);
+    asked = a.rows.ask(row_after(next_row));
+    const float mean = shuffle(numbers.statistic, 0), rstd = shuffle(numbers.statistic, 1);
+    const uint64_t key = shuffle(numbers.key, 0);
+    float xhat[N] = {}, dy[N], means[2] = {};
+    uint32_t kept = 0;
+    if (inside) {
+      kept = kept_columns<N>(a.rows.dropout, key, column);
+      a.rows.add_up(here, parts, column, kept, xhat);
+      unmask(a.rows, dy_vector, kept, dy);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        xhat[i] = (xhat[i] - mean) * rstd;
+        const float g = dy[i] * gamma[i];
+        sums[0][i] += dy[i] * xhat[i];
+        sums[1][i] += dy[i];
+        means[0] += g;
+        means[1] += g * xhat[i];
+      }
+    }
+    block_sum<kMaxWarps>(means, scratch + turn * 2 * kMaxWarps, warps);
+    if (inside) {
+      float dz[N];
+      unmask(a.rows, dy_vector, kept, dy);  // again: cheaper than registers
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        dz[i] = rstd * (dy[i] * gamma[i] - means[0] * inverse - xhat[i] * (means[1] * inverse));
+      }
+      a.rows.write(row, here, column, kept, dz, sums);
+    }
+  }
+  if (inside) {
+    float* const partial = a.workspace + static_cast<int64_t>(blockIdx.x) * kSums * columns + column;
+#pragma unroll
+    for (int s = 0; s < kSums; ++s) store_floats(partial + s * columns, sums[s]);
+  }
+}
+
+template <class Rows, int N>
+__global__ void __launch_bounds__(kBlockThreads) layer_norm_block_backward_kernel(NormaliseBackward<Rows> a) {
+  constexpr int kSums = Rows::kSums;
+  using T = typename Rows::Activation;
+  using P = typename Rows::Parameter;
+  BERT_SHARED(float, scratch, 2 * 2 * kMaxWarps);
+  int turn = 0;
+  const int warps = static_cast<int>(blockDim.x) / kWarpSize;
+  const int64_t columns = a.rows.columns, start = static_cast<int64_t>(threadIdx.x) * N;
+  const float inverse = 1.0F / static_cast<float>(columns);
+  // This thread's columns of the block's sums are its own.
+  float* partial = a.workspace + static_cast<int64_t>(blockIdx.x) * kSums * columns;
+  for (int64_t row = blockIdx.x; row < a.rows.rows; row += gridDim.x, turn ^= 1) {
+    const float mean = a.mean[row], rstd = a.rstd[row];
+    const bool first = row == blockIdx.x;
+    const typename Rows::Place place = a.rows.locate(a.rows.ask(row));
+    const uint64_t key = row_key(a.rows.dropout, row);
+    float xhat[N], dy[N], means[2] = {};
+    const auto read = [&](int64_t column) {
+      const uint32_t kept = kept_columns<N>(a.rows.dropout, key, column);
+      a.rows.add_up(place, a.rows.template read<N>(place, column), column, kept, xhat);
+      const Vector<T, N> vector = load<N>(a.dy + row * columns + column);
+      unmask(a.rows, vector, kept, dy);
+#pragma unroll
+      for (int i = 0; i < N; ++i) xhat[i] = (xhat[i] - mean) * rstd;
+      return kept;
+    };
+    for (int64_t column = start; column < columns; column += blockDim.x * N) {
+      read(column);
+      const Vector<P, N> gamma = load<N>(a.gamma + column);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const float g = dy[i] * gamma[i];
+        means[0] += g;
+        means[1] += g * xhat[i];
+      }
+    }
+    block_sum<kMaxWarps>(means, scratch + turn * 2 * kMaxWarps, warps);
+    for (int64_t column = start; column < columns; column += blockDim.x * N) {
+      const uint32_t kept = read(column);
+      const Vector<P, N> gamma = load<N>(a.gamma + column);
+      float dz[N], sums[kSums][N] = {};
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        dz[i] = rstd * (dy[i] * gamma[i] - means[0] * inverse - xhat[i] * (means[1] * inverse));
+        sums[0][i] = dy[i] * xhat[i];
+        sums[1][i] = dy[i];
+      }
+      a.rows.write(row, place, column, kept, dz, sums);
+#pragma unroll
+      for (int s = 0; s < kSums; ++s) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          float* const sum = partial + s * columns + column + i;
+          *sum = (first ? 0.0F : *sum) + sums[s][i];
+        }
+      }
+    }
+  }
+}
+
+/// Calls run(the number of passes, whether all are whole) where the fast path fits: returns whether it did. BERT's sizes
+/// have their own.
+template <class Run>
+bool with_passes(bool aligned, int64_t columns, const Run& run) {
+  if (!aligned || columns % kVectorWidth != 0 || columns > kMaxPasses * kColumnsPerPass) return false;
+  constexpr std::integral_constant<int, 3> kThree;
+  constexpr std::integral_constant<int, kMaxPasses> kMost;
+  if (columns == kThree * kColumnsPerPass) {
+    run(kThree, std::true_type());
+  } else if (columns == kMost * kColumnsPerPass) {
+    run(kMost, std::true_type());
+  } else if (columns <= kColumnsPerPass) {
+    run(std::integral_constant<int, 1>(), std::false_type());
+  } else if (columns <= 2 * kColumnsPerPass) {
+    run(std::integral_constant<int, 2>(), std::false_type());
+  } else {
+    run(kMost, std::false_type());
+  }
+  return true;
+}
+
+/// aligned: vectors may be read of all that the rows hold.
+template <class Rows>
+void normalise(Normalise<Rows> a, bool aligned, Stream stream) {
+  const int64_t rows = a.rows.rows, columns = a.rows.columns;
+  if (rows == 0 || columns == 0) return;
+  a.inverse_columns = 1.0F / static_cast<float>(columns);
+  aligned = aligned && all_aligned(a.gamma, a.beta, a.y);
+  if (with_passes(aligned, columns, [&](auto passes, auto whole) {
+        launch(layer_norm_warp_forward_kernel<Rows, passes, whole>, {.x = ceil_divide(rows, kRowsPerBlock)},
+               kWarpThreads, 0, stream, a);
+      })) {
+    return;
+  }
+  const Grid grid{.x = static_cast<unsigned>(at_most(rows, kMaxRowBlocks))};
+  if (aligned && columns % kVectorWidth == 0) {
+    launch(layer_norm_block_forward_kernel<Rows, kVectorWidth>, grid, kBlockThreads, 0, stream, a);
+  } else {
+    launch(layer_norm_block_forward_kernel<Rows, 1>, grid, kBlockThreads, 0, stream, a);
+  }
+}
+
+/// Leaves the blocks' sums in the workspace; returns the number of blocks.
+template <class Rows>
+unsigned normalise_backward(const NormaliseBackward<Rows>& a, bool aligned, Stream stream) {
+  const int64_t rows = a.rows.rows, columns = a.rows.columns;
+  const Grid grid{.x = backward_blocks(rows, columns, Rows::kBackwardWarps)};
+  const unsigned threads = backward_threads(columns);
+  const bool vectors = aligned && columns % kVectorWidth == 0 && all_aligned(a.gamma, a.dy, a.workspace);
+  if (rows == 0 || columns == 0) return 0;
+  if (vectors && columns <= kVectorWidth * kBlockThreads) {
+    launch(layer_norm_row_backward_kernel<Rows>, grid, threads, 0, stream, a);
+  } else if (vectors) {
+    launch(layer_norm_block_backward_kernel<Rows, kVectorWidth>, grid, threads, 0, stream, a);
+  } else {
+    launch(layer_norm_block_backward_kernel<Rows, 1>, grid, threads, 0, stream, a);
+  }
+  return grid.x;
+}
+
+}  // namespace
+}  // namespace BERT_KERNEL_BUILD
+}  // namespace bert::kernels

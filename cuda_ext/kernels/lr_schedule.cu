@@ -1,0 +1,27 @@
+// The learning rate of a step on the device, from the optimizer's step counter: the host neither waits for the counter
+// nor copies a rate, so that a graph can capture the step. One thread; 12 bytes.
+//
+// Versions
+// 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
+// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
+// figures).
+//   learning_rate_kernel 32 0.50
+#include "cuda_ext/kernels/launch.h"
+#include "cuda_ext/kernels/multi_tensor_launchers.h"
+
+namespace bert::kernels {
+inline namespace BERT_KERNEL_BUILD {
+namespace {
+
+__global__ void learning_rate_kernel(LrSchedule schedule, const int64_t* applied_steps, float* rate) {
+  if (threadIdx.x == 0) *rate = static_cast<float>(schedule(*applied_steps));
+}
+
+}  // namespace
+
+void learning_rate(const LrSchedule& schedule, const int64_t* applied_steps, float* rate, Stream stream) {
+  launch(learning_rate_kernel, {}, kWarpSize, 0, stream, schedule, applied_steps, rate);
+}
+
+}  // namespace BERT_KERNEL_BUILD
+}  // namespace bert::kernels

@@ -1,0 +1,167 @@
+// The hot loops of the CPU, one table of functions per instruction set. cuda_ext/simd/vectors.inc is compiled once for each; the
+// best that this machine has is chosen at run time. Plain data only: neither ATen nor the standard library's templates
+// may be used in there, because the linker would merge their code into all builds, and older machines would run newer
+// instructions.
+#pragma once
+
+#include <cstdint>
+
+namespace bert::simd {
+
+enum class Type { kFloat, kBFloat16, kHalf };
+
+/// The mask of dropout (philox.h). scale = 1 / (1 - p); threshold 0 drops nothing and needs no keys.
+struct Mask {
+  uint64_t seed;
+  uint32_t site, threshold;
+  const int64_t* keys;  // [T]
+  float scale;
+  // [T, kept_bytes(columns)], one bit a column, or null: written forward, read backward where `drawn`. Of dropout and
+  // LayerNorm.
+  uint8_t* kept = nullptr;
+  bool drawn = false;
+};
+constexpr int64_t kept_bytes(int64_t columns) { return (columns + 31) / 32 * 4; }
+
+// `stream` below: results are written past the caches, because they would not fit them (cuda_ext/cpu/kernels.cc decides). Their
+// rows are aligned to kStreamAlign bytes then.
+inline constexpr int64_t kStreamAlign = 64;
+
+/// x, y, grad, dx [T, columns] of the type; bias, dbias [columns].
+struct BiasGelu {
+  Type type;
+  bool tanh, stream;
+  int64_t columns;
+  const void *x, *grad;
+  const float* bias;
+  void* out;     // y, or dx
+  float* dbias;  // set to the sum over the rows
+};
+
+enum class NormInput { kPlain, kResidual, kEmbedding };
+
+/// What is normalised: x; or mask * (x + bias) + residual; or the sum of one row of each table (then the mask is the
+/// output's).
+struct LayerNorm {
+  NormInput input;
+  Type type;
+  int64_t columns;
+  const void *x, *residual;
+  const float* bias;
+  const void* tables[3];
+  const int64_t* ids[3];
+  const float *gamma, *beta;
+  float eps;
+  Mask mask;
+  void* y;
+  float *mean, *rstd;  // written forward, read backward
+  const void* grad;
+  void *dx, *dresidual;  // of the type; an embedding's dresidual is fp32: the gradient of the sum
+  float* partial;        // dgamma | dbeta | dbias, set to sums over the rows; dbias with kResidual only
+  int64_t summed_rows;   // an embedding's third table's, whose gradient stands in the place of dbias; or 0 for none
+  float* scratch;        // norm_scratch(columns), one for each thread
+  bool stream;           // y, dx, and dresidual but for an embedding's
+};
+constexpr int64_t scratch_columns(int64_t columns) { return (columns + 31) / 32 * 32 + 32; }
+inline constexpr int64_t kNormGroup = 4;  // rows at a time
+constexpr int64_t norm_scratch(int64_t columns) { return 2 * kNormGroup * scratch_columns(columns); }
+
+/// The rows of `gradient` summed into those of a table whose ids they have, in the order of the tokens, in fp32,
+/// rounded once. Every row of the table is written; it is 0 where no token has its id.
+struct EmbeddingScatter {
+  Type type;
+  int64_t columns, first_column, last_column;  // of a row; those from first_column to before last_column are summed
+  const float* gradient;                       // [T, columns]
+  const int64_t* tokens;                       // [T], sorted by id, those of one id in their order
+  const int64_t* starts;                       // [rows + 1], where each row's tokens start in there
+  void* table;                                 // [rows, columns] of the type
+  float* scratch;                              // last_column - first_column, one for each thread
+  bool stream;                                 // the table
+};
+
+/// logits, dlogits [M, stride] of the type; the first num_classes columns count.
+struct CrossEntropy {
+  Type type;
+  int64_t stride, num_classes;
+  void* logits;
+  const int64_t* labels;
+  float *logsumexp, *loss;  // [M]
+  float scale;              // of the gradient
+};
+
+struct Dropout {
+  Type type;
+  int64_t columns;
+  const void* x;
+  void* y;
+  Mask mask;
+  float* scratch;  // scratch_columns(columns)
+  bool stream;
+};
+
+/// scores, grad, out [B, heads, queries, columns] of the type; a row is one (sequence, head, query). Sequence b has the
+/// queries and columns from 0 to cu_seqlens[b + 1] - cu_seqlens[b]; the rest is padding, which is not read.
+struct MaskedSoftmax {
+  Type type;
+  int64_t heads, queries, columns;
+  const int32_t* cu_seqlens;
+  float scale;
+  const void *scores, *grad;
+  void* out;         // y, or dscores; 0 in the padding
+  float* logsumexp;  // [rows], written forward, read backward; -infinity in the padding
+  Mask mask;         // keys by token, the site of the first head
+  float* scratch;    // 3 * scratch_columns(columns)
+  bool stream;
+};
+
+/// One head of one sequence. Rows of qkv and dqkv are 3 * hidden apart, those of out and grad hidden.
+struct Attention {
+  Type type;
+  int64_t length, head_size, hidden;
+  const void* qkv;   // the sequence's first row, this head's query columns
+  void* out;         // forward written, backward read
+  float* logsumexp;  // [length]
+  const void* grad;
+  void* dqkv;
+  float scale;
+  Mask mask;       // site is this head's; keys those of the sequence
+  float* scratch;  // attention_scratch()
+};
+inline constexpr int64_t kQueryBlock =
+    48;  // rows of scores at a time: a multiple of the product's 6 rows, and they stay in cache
+/// Floats of scratch memory for sequences of up to `length`.
+constexpr int64_t attention_scratch(int64_t length, int64_t head_size) {
+  const int64_t keys = (length + 31) / 32 * 32, width = (head_size + 31) / 32 * 32;
+  return 6 * keys * width + kQueryBlock * (3 * keys + 4 * width) + 2 * scratch_columns(keys) + 64;
+}
+
+/// Functions over rows [begin, end).
+struct Kernels {
+  const char* name;
+  void (*bias_gelu)(const BiasGelu&, int64_t begin, int64_t end);
+  void (*bias_gelu_backward)(const BiasGelu&, int64_t begin, int64_t end);
+  void (*layer_norm)(const LayerNorm&, int64_t begin, int64_t end);
+  void (*layer_norm_backward)(const LayerNorm&, int64_t begin, int64_t end);
+  void (*embedding_scatter)(const EmbeddingScatter&, int64_t begin, int64_t end);  // of the table
+  void (*cross_entropy)(const CrossEntropy&, int64_t begin, int64_t end);
+  void (*cross_entropy_backward)(const CrossEntropy&, int64_t begin, int64_t end);
+  void (*dropout)(const Dropout&, int64_t begin, int64_t end);
+  void (*attention)(const Attention&);
+  void (*attention_backward)(const Attention&);
+  void (*masked_softmax)(const MaskedSoftmax&, int64_t begin, int64_t end);
+  void (*masked_softmax_backward)(const MaskedSoftmax&, int64_t begin, int64_t end);
+};
+
+const Kernels& plain_kernels();
+const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
+const Kernels& avx512_bf16_kernels();  // its conversions of bf16 besides
+
+/// The best for this machine, or what the tests chose.
+const Kernels& kernels();
+
+/// Chooses "plain", "avx2", "avx512" or "avx512_bf16" by name; false where this machine lacks it. For tests and
+/// measurements.
+bool choose_kernels(const char* name);
+
+}  // namespace bert::simd

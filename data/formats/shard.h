@@ -1,0 +1,163 @@
+// Our file of pre-training examples: memory-mapped, without padding, every byte under a checksum.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/examples/pretraining_data.h"
+#include "data/io/files.h"
+
+namespace bert {
+
+// Note [Shard format]
+// Little-endian. `id` is 2 bytes where the vocabulary has at most 65536 entries, otherwise 4.
+//   header   128 bytes: ShardHeader in shard.cc; its last 8 bytes are the XXH3-64 of the bytes before
+//   rows     each from a multiple of 4: u32 low half of the XXH3-64 of the rest of the row, u16 length,
+//            u16 segment_b_start, u16 masked tokens, u16 1 when the next sentence is random, id input_ids[],
+//            id masked_ids[], u16 masked_positions[], zeros
+//   offsets  from a multiple of 8: u64 per row, where it starts in the file, and one more for where the rows end
+//   text     the vocabulary's checksum and the parameters of creation, "key=value\n" each
+// Opening checks header, size, offsets and text (8 bytes a row are read); reading a row checks the row. So no damaged
+// byte is ever trained on, and no row is read before it is needed. The checksum of the content in the header covers rows, offsets and text: it
+// names the data in logs and checkpoints, and `bert data verify` compares it.
+
+/// What a shard says about itself.
+struct ShardManifest {
+  int64_t rows = 0;
+  int64_t tokens = 0;  // of all rows, [CLS] and [SEP] included
+  int64_t masked_tokens = 0;
+  int64_t max_id = 0;          // largest id in any row
+  int64_t longest_row = 0;     // tokens
+  int64_t vocab_size = 0;      // every id is below
+  int64_t max_seq_length = 0;  // no row is longer
+  std::string vocabulary_checksum;
+  std::string content_checksum;
+  std::vector<std::pair<std::string, std::string>> parameters;  // how the examples were made, for people
+};
+
+struct ShardOptions {
+  int64_t vocab_size = 0;
+  int64_t max_seq_length = 128;                                 // at most 65535
+  std::string vocabulary_checksum;                              // Vocabulary::hash() of the tokenizer's vocabulary
+  std::vector<std::pair<std::string, std::string>> parameters;  // names without '=', both without line breaks
+};
+
+/// Writes examples one by one; the file appears under its name on commit().
+class ShardWriter {
+ public:
+  /// Throws IoError, and DataError when an option is out of range.
+  ShardWriter(const std::string& path, ShardOptions options);
+  ~ShardWriter();
+  ShardWriter(const ShardWriter&) = delete;
+  ShardWriter& operator=(const ShardWriter&) = delete;
+
+  /// Throws DataError when the example is malformed (see validate()) or has an id that the vocabulary lacks.
+  void add(const PretrainingExample& example);
+  /// Throws IoError. Nothing may follow.
+  ShardManifest commit();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A row in the mapping, checked. Valid as long as its shard.
+class ShardRow {
+ public:
+  int64_t length = 0;  // tokens
+  int64_t segment_b_start = 0;
+  int64_t num_masked = 0;
+  bool is_random_next = false;
+
+  /// Copies to `out`, which has `length` or `num_masked` places. Out is int32_t or int64_t.
+  template <class Out>
+  void copy_input_ids(Out* out) const {
+    copy_ids(input_ids_, length, out);
+  }
+  template <class Out>
+  void copy_masked_ids(Out* out) const {
+    copy_ids(masked_ids_, num_masked, out);
+  }
+  [[nodiscard]] int64_t masked_position(int64_t i) const { return masked_positions_[i]; }
+
+ private:
+  friend class Shard;
+  template <class Out>
+  void copy_ids(const char* ids, int64_t count, Out* out) const {
+    if (wide_) {
+      for (int64_t i = 0; i < count; ++i) out[i] = static_cast<Out>(reinterpret_cast<const uint32_t*>(ids)[i]);
+    } else {
+      for (int64_t i = 0; i < count; ++i) out[i] = static_cast<Out>(reinterpret_cast<const uint16_t*>(ids)[i]);
+    }
+  }
+
+  const char* input_ids_ = nullptr;
+  const char* masked_ids_ = nullptr;
+  const uint16_t* masked_positions_ = nullptr;
+  bool wide_ = false;
+};
+
+/// One file. Any number of threads may read it.
+class Shard {
+ public:
+  /// Checks header, size, offsets and text. Throws InputMissing, IoError, DataError with the byte.
+  explicit Shard(const std::string& path);
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const ShardManifest& manifest() const { return manifest_; }
+  [[nodiscard]] int64_t size() const { return manifest_.rows; }
+  /// Throws DataError with the byte when the row is damaged, std::out_of_range for an index outside of the shard.
+  [[nodiscard]] ShardRow row(int64_t index) const;
+  /// The size of a row in the file, without a look at the row. Throws std::out_of_range.
+  [[nodiscard]] int64_t bytes_of_row(int64_t index) const;
+  /// Reads every byte. `progress` may be empty; it is told the share done, 0 to 1. Throws DataError with the byte at the
+  /// first thing that is wrong.
+  void verify(const std::function<void(double)>& progress = {}) const;
+
+ private:
+  std::string path_;
+  MappedFile file_;
+  ShardManifest manifest_;
+  const uint64_t* offsets_ = nullptr;
+  bool wide_ = false;
+};
+
+/// The files that a name stands for: itself, or for a directory its files *.shard, sorted. Throws InputMissing when
+/// there are none.
+std::vector<std::string> shard_files(const std::string& path);
+
+/// Shards of one vocabulary as one indexable set of examples. Any number of threads may read it.
+class PretrainingShards {
+ public:
+  /// Each name stands for its shard_files(). Throws what Shard throws, and DataError when nothing is
+  /// there to read or the vocabularies differ.
+  explicit PretrainingShards(const std::vector<std::string>& paths);
+
+  [[nodiscard]] int64_t size() const { return first_rows_.back(); }
+  /// Throws as Shard::row.
+  [[nodiscard]] ShardRow row(int64_t index) const;
+  [[nodiscard]] int64_t bytes_of_row(int64_t index) const;
+  [[nodiscard]] PretrainingExample example(int64_t index) const;
+
+  [[nodiscard]] const std::vector<std::unique_ptr<Shard>>& shards() const { return shards_; }
+  [[nodiscard]] int64_t vocab_size() const { return shards_.front()->manifest().vocab_size; }
+  [[nodiscard]] const std::string& vocabulary_checksum() const {
+    return shards_.front()->manifest().vocabulary_checksum;
+  }
+  [[nodiscard]] int64_t longest_row() const;
+  /// A checksum of the contents' checksums in their order: what a checkpoint keeps to know its data again.
+  [[nodiscard]] std::string content_checksum() const;
+
+ private:
+  /// The shard that has row `index`, and its number there. Throws std::out_of_range.
+  [[nodiscard]] std::pair<const Shard*, int64_t> locate(int64_t index) const;
+
+  std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<int64_t> first_rows_ = {0};  // of every shard, and the total
+};
+
+}  // namespace bert

@@ -1,0 +1,27 @@
+// Errors of data and files; app/system/exit_codes.cc turns them into exit codes, once.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace bert {
+
+/// Bad content: exit code 65. `where` is a file, with the byte or line when known.
+struct DataError : std::runtime_error {
+  explicit DataError(const std::string& message) : std::runtime_error(message) {}
+  DataError(const std::string& file, int64_t offset, const std::string& message)
+      : std::runtime_error(file + ": byte " + std::to_string(offset) + ": " + message) {}
+};
+
+/// Something to read is not there: exit code 66.
+struct InputMissing : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// The system failed to read or write, disk full included: exit code 74.
+struct IoError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace bert

@@ -1,0 +1,98 @@
+// Files that are whole or absent: written without a name, or under a temporary one, synced, renamed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "data/io/descriptor.h"
+
+struct XXH3_state_s;
+
+namespace bert {
+
+/// The file that writing to `path` makes or replaces: `path` with its symbolic links followed, also where the last of
+/// them points to nothing yet. Throws IoError when something other than a regular file is there: renaming over a device
+/// or a pipe would put a file in its place.
+std::string writable_target(const std::string& path);
+
+/// Writes a file that commit() puts at writable_target(path). Until then it has no name, or a temporary one beside it
+/// where the file system knows no files without; without commit() it goes, and an earlier file at `path` stays as it
+/// was. What a killed process left under a temporary name is removed by the next that writes the same file. Every
+/// failure throws IoError with path, what failed, and for a full disk needed and free.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* data, size_t bytes);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  /// Overwrites bytes already written (a header patched at the end).
+  void write_at(int64_t offset, const void* data, size_t bytes);
+  [[nodiscard]] int64_t size() const { return size_; }
+  /// fsync, rename, close, fsync of the directory.
+  void commit();
+
+ private:
+  std::string path_, target_, temporary_;
+  Descriptor descriptor_;
+  bool named_ = false;  // temporary_ is there
+  int64_t size_ = 0;
+};
+
+/// A file that grows by whole pieces: logs. Every failure throws IoError as AtomicFile's do.
+class AppendedFile {
+ public:
+  explicit AppendedFile(const std::string& path);
+
+  /// When it throws, no part of `text` stays in the file.
+  void write(std::string_view text);
+
+ private:
+  std::string path_;
+  Descriptor descriptor_;
+};
+
+/// The whole file. Throws InputMissing, IoError, or DataError when it is larger than `limit` bytes.
+std::string read_file(const std::string& path, int64_t limit = int64_t{1} << 40);
+
+/// A read-only mapping of a file. Throws InputMissing, IoError.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  [[nodiscard]] const char* data() const { return data_; }
+  [[nodiscard]] int64_t size() const { return size_; }
+  [[nodiscard]] std::string_view view() const { return {data_, static_cast<size_t>(size_)}; }
+
+ private:
+  const char* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+/// fsync of a file or directory by name. Throws IoError.
+void sync_path(const std::string& path);
+
+/// XXH3-128 as 32 lowercase hexadecimal digits.
+std::string checksum(const void* data, size_t bytes);
+
+/// The same checksum of bytes that come in pieces.
+class Checksum {
+ public:
+  Checksum();
+  ~Checksum();
+  Checksum(const Checksum&) = delete;
+  Checksum& operator=(const Checksum&) = delete;
+  void update(const void* data, size_t bytes);
+  [[nodiscard]] std::string hexadecimal() const;
+
+ private:
+  XXH3_state_s* state_;
+};
+
+}  // namespace bert

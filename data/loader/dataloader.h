@@ -1,0 +1,76 @@
+// Batches of pre-training examples, in an order that is a pure function of (seed, sample number).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda_ext/packed_batch.h"
+
+namespace bert {
+
+class PretrainingShards;  // data/formats/shard.h: memory-mapped, validated shards as one indexable set of examples
+
+struct DataLoaderConfig {
+  int64_t micro_batch_size = 8;  // sequences
+  bool shuffle = true;           // a different permutation every epoch, by seed and epoch
+  uint64_t seed = 0;
+  bool repeat = true;       // false: one pass; the last batch may be smaller
+  int64_t max_samples = 0;  // of a single pass, over all ranks; 0: all examples
+  int64_t rank = 0, world_size = 1;
+  // Samples of one step over all ranks, whose micro-batches are balanced: Note [Balanced micro-batches] in
+  // batch_plan.h. 0: micro-batches are consecutive samples, number i of the run goes to rank i % world_size.
+  int64_t global_batch_size = 0;
+  int64_t prefetch = 0;  // batches made ahead by the background thread; 0: Note [Batches made ahead]
+  bool pin_memory = false;
+};
+
+/// Note [Batches made ahead]
+/// A step asks for all of its micro-batches at once and then computes for a long time. Those of the next step are made
+/// meanwhile: as many as a step has (4 without a global batch), but at most 256 MiB, since the memory may be pinned,
+/// and a machine has eight ranks. Of configs/ only phase 2 on one GPU meets the limit: 1,024 micro-batches of 32 x 512
+/// tokens, of which half are made ahead.
+
+/// Where the run is in its data. The order of samples depends on nothing else, so micro_batch_size and world_size may
+/// change.
+struct SamplerState {
+  uint64_t seed = 0;
+  int64_t consumed_samples = 0;  // over all ranks, since the run began
+  bool operator==(const SamplerState&) const = default;
+};
+
+/// The sample number of every sequence of a batch on the CPU.
+[[nodiscard]] std::vector<int64_t> samples_of(const PackedBatch& batch);
+
+class PretrainingDataLoader {
+ public:
+  /// Throws c10::Error on settings that cannot be: with a global_batch_size it is a multiple of micro_batch_size, every
+  /// rank has a micro-batch, and repeat is set; with max_samples it is not.
+  PretrainingDataLoader(std::shared_ptr<const PretrainingShards> shards, DataLoaderConfig config);
+  ~PretrainingDataLoader();
+
+  /// The next batch of this rank. Throws what the background thread threw. Must not be called when exhausted().
+  PackedBatch next();
+  [[nodiscard]] bool exhausted() const;  // only without repeat
+
+  /// This rank's micro-batches of every step, with a global_batch_size: the first ranks have one more than the others
+  /// where they do not divide.
+  [[nodiscard]] int64_t micro_batches_per_step() const;
+
+  /// The number of batches that are made ahead.
+  [[nodiscard]] int64_t prefetch() const;
+
+  /// The state after the batches handed out so far (prefetched ones do not count); within a step, that before the step.
+  [[nodiscard]] SamplerState state() const;
+  /// Continues from `state`. Throws DataError when state.seed differs from the configured seed.
+  void restore(const SamplerState& state);
+  /// Example index of a sample number: the permutation itself, for tests and logs.
+  [[nodiscard]] int64_t example_of_sample(int64_t sample) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bert

@@ -1,0 +1,274 @@
+#include "data/text/unicode.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+
+namespace bert {
+namespace {
+
+constexpr char32_t kReplacement = 0xFFFD, kCapitalSigma = 0x3A3, kSmallSigma = 0x3C3, kFinalSigma = 0x3C2;
+constexpr char32_t kCapitalIWithDot = 0x130, kCombiningDotAbove = 0x307;
+
+struct Range {
+  char32_t first, last;
+};
+
+template <size_t N>
+bool contains(const std::array<Range, N>& ranges, char32_t value) {
+  return std::any_of(ranges.begin(), ranges.end(), [&](const Range& r) { return r.first <= value && value <= r.last; });
+}
+
+// Google's tokenization.py, _is_chinese_char.
+constexpr std::array<Range, 8> kCjk{{{0x4E00, 0x9FFF},
+                                     {0x3400, 0x4DBF},
+                                     {0x20000, 0x2A6DF},
+                                     {0x2A700, 0x2B73F},
+                                     {0x2B740, 0x2B81F},
+                                     {0x2B820, 0x2CEAF},
+                                     {0xF900, 0xFAFF},
+                                     {0x2F800, 0x2FA1F}}};
+
+// Cased but neither Lu, Ll, Lt nor case-ignorable (PropList.txt: Other_Lowercase and Other_Uppercase).
+constexpr std::array<Range, 7> kOtherCased{{{0xAA, 0xAA},
+                                            {0xBA, 0xBA},
+                                            {0x2160, 0x217F},
+                                            {0x24B6, 0x24E9},
+                                            {0x1F130, 0x1F149},
+                                            {0x1F150, 0x1F169},
+                                            {0x1F170, 0x1F189}}};
+
+// Case-ignorable by Word_Break = MidLetter, MidNumLet or Single_Quote (WordBreakProperty.txt).
+constexpr std::array<char32_t, 17> kIgnorablePunctuation{0x27,   0x2E,   0x3A,   0xB7,   0x387,  0x55F,
+                                                         0x5F4,  0x2018, 0x2019, 0x2024, 0x2027, 0xFE13,
+                                                         0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A};
+
+utf8proc_category_t category(char32_t value) { return utf8proc_category(static_cast<utf8proc_int32_t>(value)); }
+
+bool is_mark(char32_t value) { return category(value) == UTF8PROC_CATEGORY_MN; }
+
+int combining_class(char32_t value) {
+  return static_cast<int>(utf8proc_get_property(static_cast<utf8proc_int32_t>(value))->combining_class);
+}
+
+/// Unicode's Case_Ignorable.
+bool is_case_ignorable(char32_t value) {
+  switch (category(value)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      return std::find(kIgnorablePunctuation.begin(), kIgnorablePunctuation.end(), value) !=
+             kIgnorablePunctuation.end();
+  }
+}
+
+/// Unicode's Cased, for characters that are not case-ignorable.
+bool is_cased(char32_t value) {
+  const utf8proc_category_t c = category(value);
+  return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT ||
+         contains(kOtherCased, value);
+}
+
+/// Whether the capital sigma at `at` ends a word: a cased letter before it and none after it, past what is
+/// case-ignorable.
+bool is_final_sigma(const std::vector<SourceCharacter>& characters, size_t at) {
+  size_t before = at;
+  while (before > 0 && is_case_ignorable(characters[before - 1].value)) --before;
+  if (before == 0 || !is_cased(characters[before - 1].value)) return false;
+  size_t after = at + 1;
+  while (after < characters.size() && is_case_ignorable(characters[after].value)) ++after;
+  return after == characters.size() || !is_cased(characters[after].value);
+}
+
+char32_t simple_lower(char32_t value) {
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(value)));
+}
+
+/// Appends the full canonical decomposition of `value`, not yet in canonical order.
+template <class Append>
+void decompose(char32_t value, Append&& append) {
+  std::array<utf8proc_int32_t, 32> parts;  // the longest in Unicode has 4
+  int boundary = 0;
+  const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(value), parts.data(), parts.size(),
+                                             UTF8PROC_DECOMPOSE, &boundary);
+  for (utf8proc_ssize_t i = 0; i < count; ++i) append(static_cast<char32_t>(parts[static_cast<size_t>(i)]));
+}
+
+}  // namespace
+
+DecodedUtf8 decode_utf8(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  if (lead < 0xC2 || lead > 0xF4) return {kInvalidUtf8, 1};
+  const int length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  // Only the second byte has bounds that depend on the first: they exclude overlong forms, surrogates and values above
+  // 0x10FFFF.
+  const unsigned char lowest = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const unsigned char highest = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  char32_t value = lead & (0x7F >> length);
+  for (int i = 1; i < length; ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (at >= text.size()) return {kInvalidUtf8, i};
+    const unsigned char next = byte(at);
+    if (next < (i == 1 ? lowest : 0x80) || next > (i == 1 ? highest : 0xBF)) return {kInvalidUtf8, i};
+    value = value << 6 | (next & 0x3F);
+  }
+  return {value, length};
+}
+
+void append_utf8(char32_t value, std::string& out) {
+  std::array<utf8proc_uint8_t, 4> bytes;
+  const auto count = utf8proc_encode_char(static_cast<utf8proc_int32_t>(value), bytes.data());
+  out.append(reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(count));
+}
+
+int64_t count_invalid_utf8(std::string_view text) {
+  int64_t count = 0;
+  while (!text.empty()) {
+    const DecodedUtf8 next = decode_utf8(text);
+    count += next.value == kInvalidUtf8;
+    text.remove_prefix(static_cast<size_t>(next.bytes));
+  }
+  return count;
+}
+
+int64_t drop_invalid_utf8(std::string& text) {
+  int64_t count = 0;
+  size_t kept = 0;
+  for (size_t at = 0; at < text.size();) {
+    const DecodedUtf8 next = decode_utf8(std::string_view(text).substr(at));
+    const auto bytes = static_cast<size_t>(next.bytes);
+    if (next.value == kInvalidUtf8) {
+      ++count;
+    } else {
+      std::copy_n(text.begin() + static_cast<std::ptrdiff_t>(at), bytes,
+                  text.begin() + static_cast<std::ptrdiff_t>(kept));
+      kept += bytes;
+    }
+    at += bytes;
+  }
+  text.resize(kept);
+  return count;
+}
+
+bool is_python_space(char32_t value) {
+  if (value < 0x80) return (value >= 0x9 && value <= 0xD) || (value >= 0x1C && value <= 0x20);
+  return value == 0x85 || value == 0x2028 || value == 0x2029 || category(value) == UTF8PROC_CATEGORY_ZS;
+}
+
+std::string_view strip_space(std::string_view text) {
+  while (!text.empty()) {
+    const DecodedUtf8 first = decode_utf8(text);
+    if (!is_python_space(first.value)) break;
+    text.remove_prefix(static_cast<size_t>(first.bytes));
+  }
+  while (!text.empty()) {
+    size_t last = text.size() - 1;
+    while (last > 0 && (text[last] & 0xC0) == 0x80) --last;
+    if (!is_python_space(decode_utf8(text.substr(last)).value)) break;
+    text = text.substr(0, last);
+  }
+  return text;
+}
+
+bool is_bert_punctuation(char32_t value) {
+  if (value < 0x80) {
+    return (value >= 33 && value <= 47) || (value >= 58 && value <= 64) || (value >= 91 && value <= 96) ||
+           (value >= 123 && value <= 126);
+  }
+  const utf8proc_category_t c = category(value);
+  return c >= UTF8PROC_CATEGORY_PC &&
+         c <= UTF8PROC_CATEGORY_PO;  // PC PD PS PE PI PF PO are neighbours in the enumeration
+}
+
+FoldTable::FoldTable(bool lower) : lower_(lower) {}
+
+FoldTable::~FoldTable() {
+  for (auto& block : blocks_) delete block.load();
+}
+
+const FoldTable& FoldTable::shared(bool lower) {
+  static const FoldTable uncased(true), cased(false);
+  return lower ? uncased : cased;
+}
+
+const FoldTable::Block& FoldTable::make_block(char32_t index) const {
+  auto block = std::make_unique<Block>();
+  for (char32_t i = 0; i < 256; ++i) (*block)[i] = fold(index << 8 | i);
+  const Block* expected = nullptr;
+  if (blocks_[index].compare_exchange_strong(expected, block.get(), std::memory_order_acq_rel)) return *block.release();
+  return *expected;  // another thread was faster
+}
+
+Folded FoldTable::fold(char32_t value) const {
+  const utf8proc_category_t c = category(value);
+  if (value == '\t' || value == '\n' || value == '\r') return {.kind = CharacterKind::kSpace};
+  if (c == UTF8PROC_CATEGORY_CC || c == UTF8PROC_CATEGORY_CF || value == kReplacement) {
+    return {.kind = CharacterKind::kDropped};
+  }
+  if (is_python_space(value)) return {.kind = CharacterKind::kSpace};
+  if (lower_ && value == kCapitalSigma) return {.kind = CharacterKind::kContext};
+
+  std::vector<SourceCharacter> parts{{value, 0, 0}};
+  if (lower_) {
+    bool reorders = false;  // a character that stays and that canonical ordering can move
+    decompose(simple_lower(value), [&](char32_t part) { reorders |= combining_class(part) != 0 && !is_mark(part); });
+    // A mark of class 0 keeps its neighbours from being put in order, so runs with one are folded in context when such
+    // a character is there.
+    if (reorders) return {.kind = CharacterKind::kContext};
+    fold_in_context(parts);
+  }
+  if (parts.empty()) return {.kind = CharacterKind::kDropped};
+
+  std::string utf8;
+  for (const SourceCharacter& part : parts) append_utf8(part.value, utf8);
+  const auto punctuation =
+      std::count_if(parts.begin(), parts.end(), [](auto& p) { return is_bert_punctuation(p.value); });
+  if (utf8.size() > Folded::kMaxBytes || (punctuation > 0 && parts.size() > 1))
+    return {.kind = CharacterKind::kContext};
+  Folded folded{.kind = CharacterKind::kLetter,
+                .bytes = static_cast<uint8_t>(utf8.size()),
+                .characters = static_cast<uint8_t>(parts.size())};
+  if (contains(kCjk, value)) {
+    folded.kind = CharacterKind::kCjk;
+  } else if (punctuation > 0) {
+    folded.kind = CharacterKind::kPunctuation;
+  }
+  std::copy(utf8.begin(), utf8.end(), folded.utf8.begin());
+  return folded;
+}
+
+void fold_in_context(std::vector<SourceCharacter>& characters) {
+  std::vector<SourceCharacter> decomposed;
+  decomposed.reserve(characters.size());
+  for (size_t i = 0; i < characters.size(); ++i) {
+    const SourceCharacter& from = characters[i];
+    const auto append = [&](char32_t value) { decomposed.push_back({value, from.begin, from.end}); };
+    if (from.value == kCapitalSigma) {
+      append(is_final_sigma(characters, i) ? kFinalSigma : kSmallSigma);
+    } else if (from.value == kCapitalIWithDot) {  // the one lower-case form of two characters (SpecialCasing.txt)
+      append('i');
+      append(kCombiningDotAbove);
+    } else {
+      decompose(simple_lower(from.value), append);
+    }
+  }
+  const auto starter = [](const SourceCharacter& c) { return combining_class(c.value) == 0; };
+  for (auto run = decomposed.begin(); run != decomposed.end();) {
+    run = std::find_if_not(run, decomposed.end(), starter);
+    const auto end = std::find_if(run, decomposed.end(), starter);
+    std::stable_sort(run, end, [](const SourceCharacter& a, const SourceCharacter& b) {
+      return combining_class(a.value) < combining_class(b.value);
+    });
+    run = end;
+  }
+  std::erase_if(decomposed, [](const SourceCharacter& c) { return is_mark(c.value); });
+  characters = std::move(decomposed);
+}
+
+}  // namespace bert

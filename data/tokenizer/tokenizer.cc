@@ -1,0 +1,166 @@
+#include "data/tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "data/io/error.h"
+#include "data/text/unicode.h"
+
+namespace bert {
+namespace {
+
+constexpr std::string_view kContinuationPrefix = "##";
+
+/// Key and id of the tokens that begin with ## (continuation, the key without it), or of the others.
+std::vector<std::pair<std::string_view, int32_t>> keys(const Vocabulary& vocabulary, bool continuation) {
+  std::vector<std::pair<std::string_view, int32_t>> result;
+  for (int64_t id = 0; id < vocabulary.size(); ++id) {
+    std::string_view token = vocabulary.token(id);
+    if (token.starts_with(kContinuationPrefix) != continuation) continue;
+    if (continuation) token.remove_prefix(kContinuationPrefix.size());
+    if (!token.empty()) result.emplace_back(token, static_cast<int32_t>(id));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<TextSpan> character_spans(std::string_view text, const std::vector<TextSpan>& spans) {
+  std::vector<int64_t> index(text.size() + 1);
+  int64_t characters = 0;
+  for (size_t at = 0; at < text.size(); ++characters) {
+    const int bytes = decode_utf8(text.substr(at)).bytes;
+    for (int i = 0; i < bytes; ++i) index[at++] = characters;
+  }
+  index[text.size()] = characters;
+  std::vector<TextSpan> result;
+  result.reserve(spans.size());
+  for (const TextSpan& span : spans) {
+    result.push_back({index[static_cast<size_t>(span.begin)], index[static_cast<size_t>(span.end)]});
+  }
+  return result;
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+  std::vector<int32_t> ids;
+  encode(text, ids);
+  return ids;
+}
+
+std::vector<std::string> Tokenizer::tokens(std::string_view text) const {
+  std::vector<std::string> result;
+  for (const int32_t id : encode(text)) result.push_back(vocabulary_.token(id));
+  return result;
+}
+
+WordPieceTokenizer::WordPieceTokenizer(Vocabulary vocabulary, const TokenizerConfig& config)
+    : Tokenizer(std::move(vocabulary)),
+      config_(config),
+      basic_(config),
+      first_(keys(this->vocabulary(), false)),
+      continuation_(keys(this->vocabulary(), true)) {}
+
+template <bool kSpans>
+void WordPieceTokenizer::encode_word(const Word& word, int64_t offset, Encoding& encoding) const {
+  const size_t before = encoding.ids.size();
+  const auto unknown = [&] {
+    encoding.ids.resize(before);
+    encoding.ids.push_back(vocabulary().unk_id());
+    if constexpr (kSpans) {
+      encoding.spans.resize(before);
+      encoding.spans.push_back({offset + word.span.begin, offset + word.span.end});
+    }
+  };
+  if (word.overlong) return unknown();
+  const DoubleArray* pieces = &first_;
+  for (size_t begin = 0; begin < word.text.size(); pieces = &continuation_) {
+    int32_t id = DoubleArray::kNone;
+    size_t end = begin;
+    int32_t node = DoubleArray::kRoot;
+    for (size_t at = begin; at < word.text.size();) {
+      node = pieces->next(node, static_cast<unsigned char>(word.text[at++]));
+      if (node == DoubleArray::kNone) break;
+      if (const int32_t value = pieces->value(node); value != DoubleArray::kNone) {
+        id = value;
+        end = at;
+      }
+    }
+    if (id == DoubleArray::kNone) return unknown();
+    encoding.ids.push_back(id);
+    if constexpr (kSpans) {
+      encoding.spans.push_back({offset + word.spans[begin].begin, offset + word.spans[end - 1].end});
+    }
+    begin = end;
+  }
+}
+
+template <bool kSpans>
+void WordPieceTokenizer::encode_into(std::string_view text, Encoding& encoding) const {
+  int64_t offset = 0;
+  const auto encode_part = [&](std::string_view part) {
+    encoding.invalid_sequences +=
+        basic_.for_each_word<kSpans>(part, [&](const Word& word) { encode_word<kSpans>(word, offset, encoding); });
+    offset += static_cast<int64_t>(part.size());
+  };
+  if (config_.match_special_tokens) {
+    const auto& special = vocabulary().special_ids();
+    for (size_t begin = 0, at = 0; (at = text.find('[', at)) != std::string_view::npos;) {
+      const auto id = std::find_if(special.begin(), special.end(),
+                                   [&](int32_t i) { return text.substr(at).starts_with(vocabulary().token(i)); });
+      if (id == special.end()) {
+        ++at;
+        continue;
+      }
+      encode_part(text.substr(begin, at - begin));
+      const auto bytes = static_cast<int64_t>(vocabulary().token(*id).size());
+      encoding.ids.push_back(*id);
+      if constexpr (kSpans) encoding.spans.push_back({offset, offset + bytes});
+      offset += bytes;
+      begin = at = static_cast<size_t>(offset);
+    }
+    text.remove_prefix(static_cast<size_t>(offset));
+  }
+  encode_part(text);
+}
+
+int64_t WordPieceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  Encoding encoding;
+  encoding.ids.swap(ids);
+  encode_into<false>(text, encoding);
+  encoding.ids.swap(ids);
+  return encoding.invalid_sequences;
+}
+
+Encoding WordPieceTokenizer::encode_with_offsets(std::string_view text) const {
+  Encoding encoding;
+  encode_into<true>(text, encoding);
+  return encoding;
+}
+
+std::string WordPieceTokenizer::decode(const std::vector<int32_t>& ids) const {
+  std::string text;
+  for (const int32_t id : ids) {
+    std::string_view token = vocabulary().token(id);
+    if (vocabulary().is_special(id)) continue;
+    if (is_continuation(id)) {
+      token.remove_prefix(kContinuationPrefix.size());
+    } else if (!text.empty()) {
+      text.push_back(' ');
+    }
+    text.append(token);
+  }
+  return text;
+}
+
+bool WordPieceTokenizer::is_continuation(int64_t id) const {
+  return vocabulary().token(id).starts_with(kContinuationPrefix);
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& path, const TokenizerConfig& config) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  if (extension == ".model" || extension == ".spm") return SentencePieceTokenizer::load(path);
+  return std::make_unique<WordPieceTokenizer>(Vocabulary::load(path), config);
+}
+
+}  // namespace bert

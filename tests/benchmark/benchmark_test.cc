@@ -1,0 +1,478 @@
+// bert benchmark: that both sides of every case compute the same, and what the verbs print and refuse.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "app/benchmark/ablation.h"
+#include "app/benchmark/kernels.h"
+#include "app/benchmark/random_batch.h"
+#include "app/benchmark/report.h"
+#include "app/system/exit_codes.h"
+#include "cuda_ext/dispatch/reference_ops.h"
+#include "cuda_ext/ops.h"
+#include "data/io/error.h"
+#include "tests/support/mismatch.h"
+#include "tests/support/op_calls.h"
+#include "tests/support/tiny_pretraining.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::TemporaryDirectory;
+
+namespace {
+
+using Tensors = KernelCase::Tensors;
+
+const KernelShape kSmall{.tokens = 256, .hidden = 64, .heads = 1, .intermediate = 256, .vocabulary = 50};
+
+Tensors copies(const Tensors& tensors) {
+  Tensors result;
+  for (const at::Tensor& tensor : tensors) result.push_back(tensor.clone());
+  return result;
+}
+
+void check_close(const Tensors& got, const Tensors& want) {
+  REQUIRE(got.size() == want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (!got[i].defined() && !want[i].defined()) continue;
+    CAPTURE(i, got[i].sizes());
+    const double scale = std::max(1.0, want[i].abs().max().item<double>());  // sums over rows, in another order
+    const testing::Tolerance limit{testing::kFloat.absolute * scale, testing::kFloat.relative};
+    CHECK(testing::mismatch(got[i], want[i], limit) == "");
+  }
+}
+
+struct Output {
+  int status;
+  std::string text;
+  [[nodiscard]] nlohmann::json report() const {
+    return nlohmann::json::parse(text.substr(text.rfind('\n', text.find_last_not_of('\n')) + 1));
+  }
+};
+
+/// `launcher`: what stands before the program.
+Output run_benchmark(const std::string& arguments, const std::string& launcher = "") {
+  FILE* pipe = popen((launcher + " " + BERT_EXECUTABLE + " benchmark " + arguments + " 2>&1").c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  Output output;
+  for (int c = 0; (c = std::fgetc(pipe)) != EOF;) output.text += static_cast<char>(c);
+  output.status = WEXITSTATUS(pclose(pipe));
+  return output;
+}
+
+/// A tiny model's configuration file.
+std::string tiny_config(const TemporaryDirectory& directory) {
+  const std::string path = directory.path("tiny.json");
+  std::ofstream(path)
+      << R"({"run_directory": "run", "data": {"train": ["none"], "vocab_file": "none"}, "model": {"vocab_size": 64, "hidden_size": 64,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128, "max_position_embeddings": 32}})";
+  return path;
+}
+
+}  // namespace
+
+TEST_CASE("Both sides of every kernel case compute the same", "[unit][benchmark]") {
+  KernelShape shape = kSmall;
+  shape.dropout = 0.0;  // at::dropout draws other masks
+  at::manual_seed(1);
+  for (const KernelCase& test : kernel_cases(shape)) {
+    CAPTURE(test.name);
+    if (test.name == "attention_unequal_lengths") continue;  // its sides have inputs of their own, packed and padded
+    const Tensors inputs = test.inputs();
+    if (!test.backward) {  // in place
+      const Tensors ours = copies(inputs), theirs = copies(inputs);
+      const at::Tensor got = test.bert(ours), want = test.aten(theirs);
+      check_close({got}, {want});
+      check_close(ours, theirs);
+      continue;
+    }
+    KernelRun ours(test, test.bert, inputs), theirs(test, test.aten, inputs);
+    for (KernelRun* run : {&ours, &theirs}) {
+      run->prepare();
+      run->forward();
+    }
+    check_close({ours.result()}, {theirs.result()});
+    const Tensors gradients = ours.backward();
+    check_close(gradients, theirs.backward());
+    for (const KernelCase::Rival& rival : test.rivals) {
+      CAPTURE(rival.name);
+      KernelRun run(test, rival.op, inputs);
+      run.prepare();
+      run.forward();
+      check_close({ours.result()}, {run.result()});
+      check_close(gradients, run.backward());
+    }
+  }
+}
+
+TEST_CASE("Unequal lengths: packed and padded attention agree, forward and backward", "[unit][benchmark]") {
+  at::manual_seed(1);
+  const at::Tensor qkv = at::randn({11, 3 * 16}).requires_grad_(true);
+  const at::Tensor ends = at::tensor({0, 5, 6, 11}, at::kInt), upstream = at::randn({11, 16});
+  const auto run = [&] {
+    const at::Tensor out = ops::attention(qkv, ends, 5, 2, {});
+    return Tensors{out.detach(), torch::autograd::grad({out}, {qkv}, {upstream}).front()};
+  };
+  const Tensors packed = run();
+  for (const std::vector<OpGroup>& groups :
+       std::vector<std::vector<OpGroup>>{{OpGroup::kAttention}, {OpGroup::kAttention, OpGroup::kSoftmax}}) {
+    const ReferenceOps scope(groups);
+    check_close(packed, run());
+  }
+}
+
+TEST_CASE("A scope of reference operators replaces its groups, ends where it ends, and is its thread's own",
+          "[unit][benchmark]") {
+  const auto leaf = [](at::IntArrayRef sizes) { return at::randn(sizes).requires_grad_(true); };
+  const at::Tensor x = leaf({4, 16}), weight = leaf({16, 16}), vector = leaf({16}), qkv = leaf({4, 48}),
+                   scores = leaf({1, 2, 4, 4}), ends = at::tensor({0, 4}, at::kInt), labels = at::zeros({4}, at::kLong);
+  const ops::Dropout drop{.p = 0.1, .seed = 1, .site = 2, .keys = at::arange(4, at::kLong)};
+  using Call = std::function<at::Tensor()>;
+  const std::vector<std::pair<OpGroup, Call>> calls = {
+      {OpGroup::kLinear, [&] { return ops::linear(x, weight, vector); }},
+      {OpGroup::kLayerNorm, [&] { return ops::layer_norm(x, vector, vector, 1e-12); }},
+      {OpGroup::kGelu, [&] { return ops::bias_gelu(x, vector, ops::Gelu::kErf); }},
+      {OpGroup::kSoftmax, [&] { return ops::masked_softmax_dropout(scores, ends, 0.5, drop); }},
+      {OpGroup::kAttention, [&] { return ops::attention(qkv, ends, 4, 2, drop); }},
+      {OpGroup::kCrossEntropy, [&] { return ops::cross_entropy(x, labels, 16); }},
+      {OpGroup::kDropout, [&] { return ops::dropout(x, drop); }}};
+  const auto is_atens = [](const Call& call) {
+    const std::string name = call().grad_fn()->name();
+    return name.find("bert") == std::string::npos && name.ends_with("Backward0");
+  };
+  const auto step_is_atens = [] {
+    const auto one = [] { return std::vector<at::Tensor>{at::ones({3})}; };
+    const ops::StepTensors scalars{.lr = at::ones({}),
+                                   .inv_scale = {},
+                                   .found_inf = {},
+                                   .step = at::zeros({}, at::kLong),
+                                   .grad_norm = at::zeros({}),
+                                   .skipped = at::zeros({})};
+    const std::vector<ops::OptimizerTensors> groups = {{.params = one(),
+                                                        .copies = {at::Tensor()},
+                                                        .grads = one(),
+                                                        .exp_avg = one(),
+                                                        .exp_avg_sq = one(),
+                                                        .ema = {at::Tensor()}}};
+    const auto made = [&] { ops::OptimizerStep(UpdateRule::kLamb).run(groups, {UpdateOptions{}}, scalars); };
+    return testing::calls_of(made).count("aten::addcmul_") == 1;
+  };
+  const auto check_replaced = [&](const std::vector<OpGroup>& groups) {
+    const auto replaced = [&](OpGroup group) { return std::count(groups.begin(), groups.end(), group) == 1; };
+    for (const auto& [group, call] : calls) {
+      CAPTURE(static_cast<int>(group), groups.size());
+      CHECK(is_atens(call) == replaced(group));
+    }
+    CHECK(step_is_atens() == replaced(OpGroup::kOptimizer));
+  };
+  check_replaced({});
+  for (const OpGroup group : {OpGroup::kLinear, OpGroup::kLayerNorm, OpGroup::kGelu, OpGroup::kSoftmax,
+                              OpGroup::kAttention, OpGroup::kCrossEntropy, OpGroup::kDropout, OpGroup::kOptimizer}) {
+    const ReferenceOps scope({group});
+    check_replaced({group});
+    {
+      const ReferenceOps inner({OpGroup::kLayerNorm, OpGroup::kGelu});
+      check_replaced({OpGroup::kLayerNorm, OpGroup::kGelu});
+    }
+    check_replaced({group});
+    bool elsewhere = true;
+    std::thread([&] { elsewhere = is_atens(calls[static_cast<size_t>(group) % calls.size()].second); }).join();
+    CHECK_FALSE(elsewhere);
+  }
+  check_replaced({});
+}
+
+TEST_CASE("The stages of the ablation have one loss", "[unit][benchmark]") {
+  AblationOptions options;
+  PretrainConfig& config = options.step.config;
+  config.device = "cpu";
+  config.optimizer.lr = 0.0;  // the model stays as it is
+  config.model = {.vocab_size = 64,
+                  .hidden_size = 32,
+                  .num_hidden_layers = 2,
+                  .num_attention_heads = 2,
+                  .intermediate_size = 64,
+                  .max_position_embeddings = 32};
+  config.model.hidden_dropout_prob = config.model.attention_probs_dropout_prob = 0.0;
+  options.step.lengths = {16};
+  options.step.batch = 3;
+  options.step.steps = 1;
+  options.step.warmup = 0;
+  options.larger_batch = 6;
+  for (const std::string precision : {"fp32", "bf16"}) {
+    CAPTURE(precision);
+    config.precision = precision;
+    const auto rows = run_ablation(options);
+    std::vector<std::string> names;
+    for (const auto& row : rows) names.push_back(row["name"]);
+    REQUIRE(names == std::vector<std::string>{"plain", "precision", "linear", "layer_norm", "gelu", "softmax_dropout",
+                                              "attention", "optimizer", "masked_rows", "packing", "larger_batch"});
+    CHECK(rows[0]["speedup"] == 1.0);
+    const double loss = rows[0]["loss"];
+    CHECK(loss > std::log(64) * 0.9);  // of a model that has learned nothing
+    const auto tolerance = precision == "fp32" ? testing::kFloat : testing::kBFloat16;
+    for (size_t i = 1; i + 1 < rows.size(); ++i) {  // the last has other batches
+      CAPTURE(rows[i].dump());
+      CHECK(std::abs(rows[i]["loss"].get<double>() - loss) <= tolerance.absolute + tolerance.relative * loss);
+    }
+    CHECK(rows.back()["batch"] == 6);
+  }
+  config.precision = "bf16-weights";
+  CHECK_THROWS_AS(run_ablation(options), UsageError);
+}
+
+TEST_CASE("A padded random batch holds the same sequences and [PAD]", "[unit][benchmark]") {
+  RandomBatchOptions options{.lengths = {3, 7}, .vocab_size = 64, .first_sample = 5};
+  const PackedBatch packed = random_batch(options, at::make_generator<at::CPUGeneratorImpl>(3));
+  options.padded = true;
+  const PackedBatch padded = random_batch(options, at::make_generator<at::CPUGeneratorImpl>(3));
+  CHECK(packed.num_tokens() == 10);
+  CHECK(padded.num_tokens() == 14);
+  CHECK(padded.cu_seqlens.equal(at::tensor({0, 7, 14}, at::kInt)));
+  CHECK(padded.input_ids.slice(0, 3, 7).eq(0).all().item<bool>());
+  CHECK(packed.num_masked() == 2);
+  CHECK(padded.num_masked() == 2);
+  CHECK(packed.dropout_keys[3].item<int64_t>() == 6 << 16);
+  CHECK(lengths_in_turn({1, 2, 3}, 2, 4) == std::vector<int64_t>{3, 1, 2, 3});
+}
+
+TEST_CASE("bert benchmark kernels: a row for every pass, and JSON on the last line", "[unit][benchmark]") {
+  const Output output = run_benchmark("kernels --device cpu --tokens 128 --hidden 64 --seconds 0.001 --json");
+  CAPTURE(output.text);
+  REQUIRE(output.status == kOk);
+  const auto report = output.report();
+  std::set<std::string> names;
+  for (const auto& row : report["kernels"]) {
+    names.insert(row["name"].get<std::string>() + " " + row["pass"].get<std::string>());
+    CHECK(row["ms_median"].get<double>() > 0);
+    CHECK(row["ratio"].get<double>() > 0);
+    CHECK(row.contains("bytes") != row.contains("flops"));
+    CHECK(row.contains("copy_fraction") != row.contains("gemm_fraction"));
+    const bool optimizer = row["name"] == "lamb" || row["name"] == "adamw";
+    CHECK(row.contains("update_copy_fraction") == optimizer);
+    CHECK(row.contains("norm_ms_median") == optimizer);
+    const bool attention = row["name"].get<std::string>().rfind("attention", 0) == 0;
+    CHECK(row.contains("aten_kernels") == attention);
+    if (attention) CHECK((row["aten_kernels"] == "flash" || row["aten_kernels"] == "math"));
+    if (optimizer) {  // 30 of 34 and 42 of 46 bytes (28 and 40 with fp32 weights), without the norm's time
+      const double all = row["ms_median"].get<double>(), norm = row["norm_ms_median"].get<double>();
+      const double bytes = row["update_bytes"].get<double>() / row["bytes"].get<double>();
+      CHECK(norm > 0);
+      CHECK(row["update_copy_fraction"].get<double>() ==
+            Approx(row["copy_fraction"].get<double>() * bytes * all / std::max(1e-9, all - norm)));
+    }
+  }
+  for (const KernelCase& test : kernel_cases(kSmall)) {
+    CHECK(names.count(test.name + (test.backward ? " forward" : " update")) == 1);
+    CHECK(names.count(test.name + " backward") == (test.backward ? 1 : 0));
+  }
+  const Output none = run_benchmark("kernels --device cpu --filter nonsense");
+  CHECK(none.status == kUsage);
+  CHECK_THAT(none.text, testing::Contains("nonsense") && testing::Contains("layer_norm"));
+  CHECK(run_benchmark("kernels --precision tf32").status == kUsage);
+  CHECK(run_benchmark("kernels --device cpu --tokens 100").status == kUsage);
+}
+
+TEST_CASE("An operator that fails leaves the others their times", "[unit][benchmark]") {
+  KernelShape shape = kSmall;
+  shape.heads = shape.hidden - 1;  // no attention has such heads
+  size_t seen = 0;
+  const KernelTable table = benchmark_kernels({.shape = shape, .filter = "", .seconds = 0.001}, [&](const auto& row) {
+    CHECK(row.contains("error") == (row["name"].template get<std::string>().rfind("attention", 0) == 0));
+    CHECK(row.contains("error") != row.contains("ms_median"));
+    ++seen;
+  });
+  CHECK(table.rows.size() == seen);
+  CHECK(table.rows.back()["name"] == "adamw");
+  REQUIRE(table.failure);
+  CHECK_THROWS_AS(std::rethrow_exception(table.failure), c10::Error);
+}
+
+TEST_CASE("Bytes and FLOPs of the cases", "[unit][benchmark]") {
+  const KernelShape shape{.tokens = 100,
+                          .hidden = 10,
+                          .heads = 1,
+                          .intermediate = 40,
+                          .vocabulary = 7,
+                          .length = 50,
+                          .dtype = at::kBFloat16};
+  for (const KernelCase& test : kernel_cases(shape)) {
+    CAPTURE(test.name);
+    if (test.name == "layer_norm") {
+      CHECK(test.forward.bytes == 2 * 100 * 10 * 2);
+      CHECK(test.backward->bytes == 3 * 100 * 10 * 2);
+    } else if (test.name == "linear") {
+      CHECK(test.forward.flops == 2.0 * 100 * 10 * 40);
+      CHECK(test.backward->flops == 4.0 * 100 * 10 * 40);
+    } else if (test.name == "attention") {  // q k^T and p v: 2 sequences of 50 x 50 x 10, twice
+      CHECK(test.forward.flops == 2.0 * 2 * 2 * 50 * 50 * 10);
+    } else if (test.name == "cross_entropy") {
+      CHECK(test.forward.bytes == 15 * 7 * 2);
+    } else if (test.name == "adamw") {  // 2 layers: 4 (h^2 + h) + 2 h i + i + 5 h
+      constexpr double kParameters = 2 * (4 * (100 + 10) + 2 * 400 + 40 + 5 * 10);
+      CHECK(test.forward.bytes == kParameters * 34);
+      CHECK(test.update_bytes == kParameters * 30);
+    } else if (test.name == "lamb") {
+      CHECK(test.update_bytes / test.forward.bytes == Approx(42.0 / 46));
+    }
+  }
+}
+
+TEST_CASE("bert benchmark --compare shows what became slower, and refuses what cannot be compared",
+          "[unit][benchmark]") {
+  const TemporaryDirectory directory;
+  const std::string step = "step --device cpu --config " + tiny_config(directory) + " --batch 2 --length 16 --steps 2 ";
+  const Output first = run_benchmark(step + "--json");
+  CAPTURE(first.text);
+  REQUIRE(first.status == kOk);
+  auto old = first.report();
+  const auto compare = [&](const std::string& arguments) {
+    std::ofstream(directory.path("old.json")) << "a line before\n" << old.dump() << "\n\n";
+    return run_benchmark(arguments + " --json --compare " + directory.path("old.json"));
+  };
+  old["ms_median"] = 1e6;
+  const Output faster = compare(step + "--fail-below 1");
+  CHECK(faster.status == kOk);
+  CHECK(faster.report()["compare"]["slower"].empty());
+  CHECK(faster.report()["compare"]["figures"][0]["ratio"].get<double>() > 1);
+  old["ms_median"] = 1e-6;
+  const Output slower = compare(step);
+  CHECK(slower.status == kOk);
+  CHECK(slower.report()["compare"]["slower"].size() == 1);
+  CHECK(compare(step + "--fail-below 0.5").status == kSlower);
+  old["batch"] = 4;
+  const Output other = compare(step);
+  CHECK(other.status == kUsage);
+  CHECK_THAT(other.text, testing::Contains("batch: was 4, now 2"));
+  old["benchmark"] = "kernels";
+  CHECK(compare(step).status == kUsage);
+  CHECK(run_benchmark(step + "--compare " + directory.path("absent.json")).status == kInputMissing);
+  std::ofstream(directory.path("old.json")) << "{\"benchmark\":";
+  CHECK(run_benchmark(step + "--compare " + directory.path("old.json")).status == kBadData);
+  CHECK(run_benchmark(step + "--fail-below 0.5").status == kUsage);
+}
+
+TEST_CASE("bert benchmark data drains a configuration's data", "[unit][benchmark]") {
+  const TemporaryDirectory directory;
+  const PretrainConfig config = testing::tiny(directory, "run");  // 300 examples, 4 of 8 at a time
+  const std::string file = directory.path("run.json");
+  std::ofstream(file) << to_json(config);
+  const std::string data = "data --config " + file + " --steps 150 --warmup 0 ";  // two epochs
+  const Output output = run_benchmark(data + "--json");
+  CAPTURE(output.text);
+  REQUIRE(output.status == kOk);
+  const auto report = output.report();
+  const Shard shard(config.data.train.front());
+  double bytes = 0;
+  for (int64_t row = 0; row < shard.size(); ++row) bytes += static_cast<double>(shard.bytes_of_row(row));
+  const double sequences = report["sequences_per_second"], rows = static_cast<double>(shard.size());
+  CHECK(sequences > 0);
+  CHECK(report["tokens_per_second"].get<double>() / sequences ==
+        Approx(static_cast<double>(shard.manifest().tokens) / rows));
+  CHECK(report["megabytes_per_second"].get<double>() / sequences == Approx(1e-6 * bytes / rows));
+  CHECK(report["batch"] == 4);
+  CHECK(report["global_batch"] == 8);
+  CHECK(report["ms_p10"].get<double>() <= report["ms_median"].get<double>());
+  CHECK(report["ms_p90"].get<double>() <= report["ms_p99"].get<double>());
+  CHECK_THAT(run_benchmark(data).text, testing::Contains("\nsequences_per_second: "));
+  CHECK(run_benchmark(data + "--json micro_batch_size=2").report()["batch"] == 2);
+
+  std::ofstream(directory.path("old.json")) << report.dump();
+  CHECK(run_benchmark(data + "--json --compare " + directory.path("old.json")).report()["compare"]["figures"].size() ==
+        1);
+  testing::write_counting_shard(config.data.train.front(), 300, 3);
+  const Output other = run_benchmark(data + "--compare " + directory.path("old.json"));
+  CHECK(other.status == kUsage);
+  CHECK_THAT(other.text, testing::Contains("data: was "));
+  std::filesystem::remove(config.data.train.front());
+  CHECK(run_benchmark(data).status == kInputMissing);
+  CHECK(run_benchmark("data").status == kUsage);
+  CHECK(run_benchmark("step model.hidden_size=64").status == kUsage);  // of which configuration?
+}
+
+TEST_CASE("Reports compare by name, whatever else they hold", "[unit][benchmark]") {
+  const auto row = [](const char* name, double ms) { return nlohmann::json{{"name", name}, {"ms_median", ms}}; };
+  const nlohmann::json before = {{"benchmark", "ablation"}, {"stages", {row("plain", 4), row("gone", 1), 7}}};
+  const nlohmann::json now = {{"benchmark", "ablation"}, {"stages", {row("new", 1), row("plain", 2)}}};
+  const auto figures = compare_reports(before, now);
+  REQUIRE(figures.size() == 1);
+  CHECK(figures[0].ratio() == 2.0);
+  CHECK_THROWS_AS(compare_reports({{"benchmark", "step"}}, now), UsageError);
+  CHECK_THROWS_AS(compare_reports({{"benchmark", "ablation"}, {"stages", 3}}, now), UsageError);
+}
+
+TEST_CASE("bert benchmark ablation and inference print their figures", "[unit][benchmark]") {
+  const TemporaryDirectory directory;
+  const std::string small =
+      " --device cpu --config " + tiny_config(directory) + " --batch 2 --length 16 --steps 1 --warmup 0";
+  const Output ablation = run_benchmark("ablation" + small + " --larger-batch 3 --json");
+  CAPTURE(ablation.text);
+  REQUIRE(ablation.status == kOk);
+  CHECK(ablation.report()["stages"].back()["batch"] == 3);
+  CHECK_THAT(ablation.text, testing::Contains("speed-up"));
+  const Output inference = run_benchmark("inference" + small + " --precision bf16 --json");
+  CHECK(inference.report()["sequences_per_second"].get<double>() > 0);
+  for (const char* verb : {"", "step", "inference", "kernels", "data", "ablation"}) {
+    const Output help = run_benchmark(std::string(verb) + " --help");
+    CHECK(help.status == kOk);
+    CHECK_THAT(help.text, testing::Contains("Example: bert benchmark"));
+  }
+}
+
+TEST_CASE("Steps with large products have the same losses where oneDNN stops at AVX2", "[unit][benchmark]") {
+  const TemporaryDirectory directory;
+  const std::string limit = "env ONEDNN_MAX_CPU_ISA=avx2";
+  const std::string shape = " --device cpu --config " + tiny_config(directory) +
+                            " --batch 12 --length 32 --steps 1 --warmup 0 --json"
+                            " model.hidden_size=512 model.intermediate_size=512 model.num_hidden_layers=1"
+                            " model.hidden_dropout_prob=0 model.attention_probs_dropout_prob=0";
+  const std::string steps = "ablation --precision fp32 --larger-batch 12" + shape;
+  const Output best = run_benchmark(steps);
+  const Output avx2 = run_benchmark(steps, limit + " ATEN_CPU_CAPABILITY=avx2 BERT_CPU_CAPABILITY=avx2");
+  CAPTURE(best.text, avx2.text);
+  REQUIRE(best.status == kOk);
+  REQUIRE(avx2.status == kOk);
+  const auto want = best.report()["stages"], got = avx2.report()["stages"];
+  REQUIRE(got.size() == want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    CAPTURE(want[i].dump(), got[i].dump());
+    CHECK(got[i]["loss"].get<double>() == Approx(want[i]["loss"].get<double>()).epsilon(1e-3));
+  }
+  const Output bf16 = run_benchmark("step --precision bf16" + shape, limit);  // by oneDNN's wish, on any processor
+  CAPTURE(bf16.text);
+  CHECK(bf16.status == kOk);
+}
+
+TEST_CASE("bert benchmark communication reports from two ranks, and refuses one", "[benchmark][distributed]") {
+  const TemporaryDirectory directory;
+  const std::string arguments =
+      "communication --config " + tiny_config(directory) + " --batch 2 --length 16 --steps 3 --warmup 1 --json";
+  const Output two = run_benchmark(arguments, std::string(BERTRUN_EXECUTABLE) + " --standalone --nproc-per-node 2");
+  REQUIRE(two.status == kOk);
+  const auto report = two.report();
+  CHECK(report["ranks"] == 2);
+  // fp32 gradients of 64 x (64 + 32 + 2) embeddings, two layers, pooler and heads, each tensor padded to 64 bytes.
+  CHECK(report["bytes"] == 328000);
+  for (const char* key : {"one_ms", "ms_median", "step_ms", "exposed_ms", "one_gb_per_second", "bucketed_gb_per_second",
+                          "bandwidth_fraction", "exposed_share"}) {
+    CHECK(report[key].get<double>() > 0.0);
+  }
+  // What a step waits is a part of it, however long a reduction alone takes.
+  CHECK(report["exposed_ms"].get<double>() < report["step_ms"].get<double>());
+  CHECK(report["exposed_share"].get<double>() < 1.0);
+  const Output one = run_benchmark(arguments);
+  CHECK(one.status == kUsage);
+  CHECK_THAT(one.text, testing::Contains("bertrun --nproc-per-node 2 bert benchmark communication"));
+}

@@ -1,0 +1,147 @@
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <fstream>
+
+#include "app/config/pretrain_config.h"
+#include "app/system/sha256.h"
+#include "data/io/error.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+using testing::TemporaryDirectory;
+
+void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+
+/// A configuration with what is required, and `more` members.
+std::string with(const std::string& more) {
+  return R"({"run_directory": "run", "data": {"train": ["t"], "vocab_file": "v"})" +
+         (more.empty() ? "" : ",\n" + more) + "}";
+}
+
+TEST_CASE("sha256 of FIPS 180-4's examples", "[unit][config]") {
+  CHECK(sha256("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  CHECK(sha256("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  CHECK(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq") ==
+        "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  CHECK(sha256(std::string(1000000, 'a')) == "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST_CASE("Default, file, environment and command line win in this order", "[unit][config]") {
+  const TemporaryDirectory directory;
+  write(directory.path("c.json"), with(R"("log_every": 20, "evaluate_every": 0, "checkpoint_every": 30)"));
+  CHECK(load_pretrain_config(directory.path("c.json")).log_every == 20);
+  CHECK(load_pretrain_config(directory.path("c.json")).max_steps == PretrainConfig{}.max_steps);
+  setenv("BERT_CONFIG_LOG_EVERY", "21", 1);
+  setenv("BERT_CONFIG_CHECKPOINT_EVERY", "31", 1);
+  setenv("BERT_CONFIG_OPTIMIZER__LR", "0.5", 1);
+  const PretrainConfig config = load_pretrain_config(directory.path("c.json"), {"log_every=22", "device=cpu"});
+  unsetenv("BERT_CONFIG_LOG_EVERY");
+  unsetenv("BERT_CONFIG_CHECKPOINT_EVERY");
+  unsetenv("BERT_CONFIG_OPTIMIZER__LR");
+  CHECK(config.log_every == 22);
+  CHECK(config.checkpoint_every == 31);
+  CHECK(config.optimizer.lr == 0.5);
+  CHECK(config.device == "cpu");
+}
+
+TEST_CASE("Paths are relative to the file that names them, overrides to the current directory", "[unit][config]") {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directories(directory.path("base/deep"));
+  write(directory.path("base/base.json"), with(R"("initial_checkpoint": "../elsewhere")"));
+  write(directory.path("base/deep/c.json"),
+        R"({"extends": "../base.json", "data": {"train": ["a", "/b"]}} // a comment)");
+  const PretrainConfig config = load_pretrain_config(directory.path("base/deep/c.json"), {"data.validation=x.shard"});
+  CHECK(config.run_directory == directory.path("base/run"));
+  CHECK(config.data.train == std::vector<std::string>{directory.path("base/deep/a"), "/b"});
+  CHECK(config.data.vocab_file == directory.path("base/v"));
+  CHECK(config.data.validation == std::vector<std::string>{(std::filesystem::current_path() / "x.shard").string()});
+  CHECK(config.initial_checkpoint == directory.path("elsewhere"));
+}
+
+TEST_CASE("What is above a link to a directory is what the system finds there", "[unit][config]") {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directories(directory.path("here"));
+  std::filesystem::create_directories(directory.path("far/deep/inner"));
+  std::filesystem::create_directory_symlink(directory.path("far/deep"), directory.path("here/link"));
+  std::filesystem::create_directory_symlink("nowhere", directory.path("here/broken"));
+  write(directory.path("far/base.json"), with(R"("log_every": 33)"));
+  write(directory.path("here/base.json"), with(R"("log_every": 44)"));
+  write(directory.path("far/text"), "far");
+  const std::string text = R"({"extends": "link/../base.json", "initial_checkpoint": "./link/inner/../../text",
+    "data": {"train": ["link/../text", "link/./new/../a", "broken/../text", "../here/../here/text", "/../b", ".."]}})";
+  write(directory.path("here/c.json"), text);
+  const PretrainConfig config = load_pretrain_config(directory.path("here/c.json"));
+  CHECK(config.log_every == 33);
+  CHECK(config.run_directory == directory.path("far/run"));
+  CHECK(config.initial_checkpoint == directory.path("far/text"));
+  const std::vector<std::string> train = {directory.path("far/text"),
+                                          directory.path("here/link/a"),
+                                          directory.path("here/broken/../text"),
+                                          directory.path("here/text"),
+                                          "/b",
+                                          std::filesystem::path(directory.path()).parent_path().string()};
+  CHECK(config.data.train == train);
+}
+
+TEST_CASE("A configuration may come from a pipe; its paths begin in the current directory", "[unit][config]") {
+  const TemporaryDirectory directory;
+  write(directory.path("base.json"), with(R"("log_every": 20)"));
+  const std::string text = R"({"extends": ")" + directory.path("base.json") + R"(", "initial_checkpoint": "first"})";
+  std::array<int, 2> ends{};
+  REQUIRE(pipe(ends.data()) == 0);
+  REQUIRE(::write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  close(ends[1]);
+  const PretrainConfig config = load_pretrain_config("/dev/fd/" + std::to_string(ends[0]));
+  close(ends[0]);
+  CHECK(config.log_every == 20);
+  CHECK(config.run_directory == directory.path("run"));
+  CHECK(config.initial_checkpoint == (std::filesystem::current_path() / "first").string());
+}
+
+TEST_CASE("A resolved configuration reads back as itself", "[unit][config]") {
+  const TemporaryDirectory directory;
+  write(directory.path("c.json"),
+        with(R"("precision": "bf16", "seed": 9223372036854775807, "optimizer": {"lr": 1e-05, "eps": 0.1})"));
+  const PretrainConfig config = load_pretrain_config(directory.path("c.json"));
+  const std::string text = to_json(config);
+  const PretrainConfig again = parse_pretrain_config(text, "config.json");
+  CHECK(to_json(again) == text);
+  CHECK(compare(config, again).empty());
+  CHECK(again.seed == INT64_MAX);
+  CHECK(config_sha256(config) == config_sha256(again));
+  PretrainConfig unreadable = config;
+  unreadable.data.train = {"/data/caf\xe9.shard"};  // no UTF-8: the file has U+FFFD in its place
+  CHECK(compare(unreadable, parse_pretrain_config(to_json(unreadable), "config.json")).empty());
+  PretrainConfig other = again;
+  other.optimizer.lr = 2e-5;
+  CHECK(config_sha256(other) != config_sha256(config));
+}
+
+TEST_CASE("What may change when a run resumes", "[unit][config]") {
+  PretrainConfig before;
+  PretrainConfig after;
+  after.run_directory = "/elsewhere";
+  after.stop_at_step = after.checkpoint_every = after.evaluate_every = after.log_every = after.keep_checkpoints = 7;
+  after.device = "cpu";
+  after.micro_batch_size = 4;
+  after.num_threads = 1;
+  after.distributed.backend = "gloo";
+  after.distributed.timeout_seconds = 1;
+  CHECK(compare(before, after).size() == 11);
+  CHECK(compare_for_resume(before, after).empty());
+  after.model.hidden_size = 1024;
+  after.data.train = {"a"};
+  const std::vector<ConfigDifference> want = {{"/model/hidden_size", "768", "1024"}, {"/data/train", "[]", "[\"a\"]"}};
+  CHECK(compare_for_resume(before, after) == want);
+}
+
+TEST_CASE("An absent configuration is InputMissing", "[unit][config]") {
+  CHECK_THROWS_AS(load_pretrain_config("/nonexistent/c.json"), InputMissing);
+}
+
+}  // namespace
+}  // namespace bert

@@ -1,0 +1,339 @@
+#include "data/loader/dataloader.h"
+
+#include <ATen/ops/equal.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "data/formats/shard.h"
+#include "data/io/error.h"
+#include "data/io/files.h"
+#include "tests/support/example_data.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+using testing::Contains;
+using testing::made_up_example;
+using testing::TemporaryDirectory;
+using testing::write_made_up_shard;
+
+std::shared_ptr<const PretrainingShards> made_up_shards(const TemporaryDirectory& directory, int64_t count) {
+  write_made_up_shard(directory.path("a.shard"), 0, count / 3);
+  write_made_up_shard(directory.path("b.shard"), count / 3, count - count / 3);
+  return std::make_shared<PretrainingShards>(std::vector{directory.path()});
+}
+
+std::vector<int64_t> values(const at::Tensor& tensor) {
+  const at::Tensor wide = tensor.to(at::kLong);
+  return {wide.const_data_ptr<int64_t>(), wide.const_data_ptr<int64_t>() + wide.numel()};
+}
+
+/// Sample number -> its example, as it stands in a batch. Fails when the batch's parts disagree.
+using Samples = std::map<int64_t, PretrainingExample>;
+void take_apart(const PackedBatch& batch, Samples& samples) {
+  const auto ids = values(batch.input_ids), types = values(batch.token_type_ids),
+             positions = values(batch.position_ids);
+  const auto keys = values(batch.dropout_keys), ends = values(batch.cu_seqlens),
+             masked = values(batch.masked_positions);
+  const auto originals = values(batch.masked_ids), labels = values(batch.next_sentence_labels);
+  REQUIRE(ends.front() == 0);
+  REQUIRE(ends.back() == batch.num_tokens());
+  REQUIRE(batch.first_sample == keys.front() >> 16);
+  REQUIRE(static_cast<int64_t>(labels.size()) == batch.num_sequences());
+  int64_t longest = 0;
+  size_t mask = 0;
+  for (size_t i = 0; i + 1 < ends.size(); ++i) {
+    PretrainingExample example;
+    const int64_t sample = keys.at(static_cast<size_t>(ends[i])) >> 16;
+    example.segment_b_start = static_cast<int32_t>(ends[i + 1] - ends[i]);
+    for (int64_t t = ends[i]; t < ends[i + 1]; ++t) {
+      const auto at = static_cast<size_t>(t);
+      REQUIRE(positions[at] == t - ends[i]);
+      REQUIRE(keys[at] == (sample << 16 | positions[at]));
+      example.input_ids.push_back(static_cast<int32_t>(ids[at]));
+      example.segment_b_start -= static_cast<int32_t>(types[at]);
+      if (t > ends[i]) REQUIRE(types[at] >= types[at - 1]);
+    }
+    for (; mask < masked.size() && masked[mask] < ends[i + 1]; ++mask) {
+      example.masked_positions.push_back(static_cast<int32_t>(masked[mask] - ends[i]));
+      example.masked_ids.push_back(static_cast<int32_t>(originals[mask]));
+    }
+    example.is_random_next = labels[i] != 0;
+    REQUIRE(samples.emplace(sample, example).second);
+    longest = std::max(longest, ends[i + 1] - ends[i]);
+  }
+  REQUIRE(mask == masked.size());
+  REQUIRE(batch.max_seqlen == longest);
+}
+
+bool same(const PackedBatch& a, const PackedBatch& b) {
+  return a.max_seqlen == b.max_seqlen && at::equal(a.input_ids, b.input_ids) &&
+         at::equal(a.token_type_ids, b.token_type_ids) && at::equal(a.position_ids, b.position_ids) &&
+         at::equal(a.dropout_keys, b.dropout_keys) && at::equal(a.cu_seqlens, b.cu_seqlens) &&
+         at::equal(a.masked_positions, b.masked_positions) && at::equal(a.masked_ids, b.masked_ids) &&
+         at::equal(a.next_sentence_labels, b.next_sentence_labels);
+}
+
+TEST_CASE("A batch holds its examples end to end", "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  PretrainingDataLoader loader(made_up_shards(directory, 30), {.micro_batch_size = 7, .shuffle = false});
+  Samples samples;
+  const PackedBatch batch = loader.next();
+  take_apart(batch, samples);
+  CHECK(batch.input_ids.scalar_type() == at::kLong);
+  CHECK(batch.cu_seqlens.scalar_type() == at::kInt);
+  REQUIRE(samples.size() == 7);
+  for (int64_t i = 0; i < 7; ++i) CHECK(samples.at(i) == made_up_example(i));
+}
+
+TEST_CASE("Every epoch visits every example once, in another order", "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const int64_t size = 60;
+  PretrainingDataLoader loader(made_up_shards(directory, size), {.micro_batch_size = 8, .seed = 5});
+  Samples samples;
+  while (samples.size() < 4 * size) take_apart(loader.next(), samples);
+  std::set<std::vector<int64_t>> orders;
+  for (int64_t epoch = 0; epoch < 4; ++epoch) {
+    std::vector<int64_t> order;
+    for (int64_t i = 0; i < size; ++i) {
+      const int64_t sample = epoch * size + i, index = loader.example_of_sample(sample);
+      REQUIRE(samples.at(sample) == made_up_example(index));
+      order.push_back(index);
+    }
+    orders.insert(order);
+    std::sort(order.begin(), order.end());
+    for (int64_t i = 0; i < size; ++i) REQUIRE(order[static_cast<size_t>(i)] == i);
+  }
+  CHECK(orders.size() == 4);
+}
+
+TEST_CASE("The order of samples depends on neither the size of micro-batches nor the number of ranks",
+          "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const auto shards = made_up_shards(directory, 20);
+  const auto first_samples = [&](int64_t micro_batch_size, int64_t world_size) {
+    Samples samples;
+    for (int64_t rank = 0; rank < world_size; ++rank) {
+      PretrainingDataLoader loader(
+          shards,
+          {.micro_batch_size = micro_batch_size, .seed = 9, .rank = rank, .world_size = world_size, .prefetch = 2});
+      for (int64_t i = 0; i < 48 / (micro_batch_size * world_size); ++i) take_apart(loader.next(), samples);
+      CHECK((loader.state() == SamplerState{.seed = 9, .consumed_samples = 48}));
+    }
+    REQUIRE(samples.size() == 48);
+    REQUIRE(samples.rbegin()->first == 47);
+    return samples;
+  };
+  const Samples want = first_samples(1, 1);
+  CHECK((first_samples(8, 1) == want));
+  CHECK((first_samples(4, 3) == want));
+  CHECK((first_samples(3, 4) == want));
+}
+
+TEST_CASE("Micro-batch i goes to rank i % world_size", "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const auto shards = made_up_shards(directory, 25);
+  PretrainingDataLoader whole(shards, {.micro_batch_size = 4, .seed = 2});
+  PretrainingDataLoader first(shards, {.micro_batch_size = 4, .seed = 2, .rank = 0, .world_size = 2});
+  PretrainingDataLoader second(shards, {.micro_batch_size = 4, .seed = 2, .rank = 1, .world_size = 2});
+  for (int i = 0; i < 12; ++i) CHECK(same(whole.next(), i % 2 == 0 ? first.next() : second.next()));
+}
+
+TEST_CASE("A step's micro-batches are a function of its samples, dealt whole to any number of ranks",
+          "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const auto shards = made_up_shards(directory, 100);
+  const int64_t global = 24, micro = 3, steps = 5;
+  using MicroBatches = std::map<int64_t, std::vector<int64_t>>;  // by the first sample
+  const auto run = [&](int64_t world_size, std::vector<std::vector<int64_t>>& tokens) {
+    MicroBatches result;
+    for (int64_t rank = 0; rank < world_size; ++rank) {
+      PretrainingDataLoader loader(
+          shards,
+          {.micro_batch_size = micro, .seed = 9, .rank = rank, .world_size = world_size, .global_batch_size = global});
+      CHECK(loader.micro_batches_per_step() == 8 / world_size + (rank < 8 % world_size ? 1 : 0));
+      for (int64_t step = 0; step < steps; ++step) {
+        int64_t& sum = tokens[static_cast<size_t>(step)].emplace_back(0);
+        for (int64_t i = 0; i < loader.micro_batches_per_step(); ++i) {
+          CHECK((loader.state() == SamplerState{.seed = 9, .consumed_samples = step * global}));
+          const PackedBatch batch = loader.next();
+          Samples checked;
+          take_apart(batch, checked);
+          const std::vector<int64_t> samples = samples_of(batch);
+          REQUIRE(static_cast<int64_t>(samples.size()) == micro);
+          REQUIRE(std::is_sorted(samples.begin(), samples.end()));
+          for (const int64_t sample : samples) {
+            REQUIRE(sample / global == step);
+            REQUIRE(checked.at(sample) == made_up_example(loader.example_of_sample(sample)));
+          }
+          REQUIRE(result.emplace(samples.front(), samples).second);
+          sum += batch.num_tokens();
+        }
+      }
+      CHECK(loader.state().consumed_samples == steps * global);
+    }
+    return result;
+  };
+  std::vector<std::vector<int64_t>> tokens(steps);
+  const MicroBatches want = run(1, tokens);
+  CHECK(want.size() == 8 * steps);
+  for (const int64_t world_size : {2, 3, 4, 8}) {
+    for (auto& of_step : tokens) of_step.clear();
+    CHECK((run(world_size, tokens) == want));
+    if (world_size > 4 || 8 % world_size != 0) continue;  // a rank with one micro-batch of three has what it has
+    for (const auto& of_step : tokens) {
+      const auto [least, most] = std::minmax_element(of_step.begin(), of_step.end());
+      CHECK(static_cast<double>(*most) / static_cast<double>(*least) < 1.02);
+    }
+  }
+}
+
+TEST_CASE("A restored loader with a global batch continues with the same micro-batches", "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const auto shards = made_up_shards(directory, 30);
+  const DataLoaderConfig config{.micro_batch_size = 2, .seed = 3, .global_batch_size = 8};
+  PretrainingDataLoader whole(shards, config), resumed(shards, config);
+  for (int i = 0; i < 8; ++i) whole.next();
+  resumed.restore(whole.state());
+  CHECK(whole.state().consumed_samples == 16);
+  for (int i = 0; i < 8; ++i) CHECK(same(whole.next(), resumed.next()));
+}
+
+TEST_CASE("A restored loader continues with the same batches, from every point", "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const auto shards = made_up_shards(directory, 10);
+  const DataLoaderConfig config{.micro_batch_size = 3, .seed = 11};
+  PretrainingDataLoader loader(shards, config);
+  std::vector<PackedBatch> batches;
+  std::vector<SamplerState> states = {loader.state()};
+  for (int i = 0; i < 12; ++i) {
+    batches.push_back(loader.next());
+    states.push_back(loader.state());
+  }
+  for (size_t point = 0; point < batches.size(); ++point) {
+    PretrainingDataLoader fresh(shards, config);
+    fresh.restore(states[point]);
+    loader.restore(states[point]);  // also one that has run, backwards and forwards
+    for (size_t i = point; i < std::min(point + 3, batches.size()); ++i) {
+      REQUIRE(same(fresh.next(), batches[i]));
+      REQUIRE(same(loader.next(), batches[i]));
+      REQUIRE(fresh.state() == states[i + 1]);
+    }
+  }
+}
+
+TEST_CASE("A run may go on with other micro-batches and ranks, in the middle of an epoch", "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const auto shards = made_up_shards(directory, 50);
+  Samples want, got;
+  PretrainingDataLoader whole(shards, {.micro_batch_size = 1, .seed = 4});
+  for (int i = 0; i < 45; ++i) take_apart(whole.next(), want);
+  PretrainingDataLoader before(shards, {.micro_batch_size = 5, .seed = 4});
+  for (int i = 0; i < 3; ++i) take_apart(before.next(), got);
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    PretrainingDataLoader after(shards, {.micro_batch_size = 2, .seed = 4, .rank = rank, .world_size = 3});
+    after.restore(before.state());
+    for (int i = 0; i < 5; ++i) take_apart(after.next(), got);
+    CHECK(after.state().consumed_samples == 45);
+  }
+  CHECK((got == want));
+}
+
+TEST_CASE("A single pass ends after every example, with a smaller last batch", "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const auto shards = made_up_shards(directory, 23);
+  for (const int64_t world_size : {1, 2, 3, 40}) {
+    CAPTURE(world_size);
+    Samples samples;
+    for (int64_t rank = 0; rank < world_size; ++rank) {
+      PretrainingDataLoader loader(
+          shards, {.micro_batch_size = 4, .shuffle = false, .repeat = false, .rank = rank, .world_size = world_size});
+      while (!loader.exhausted()) take_apart(loader.next(), samples);
+      CHECK(loader.state().consumed_samples <= 23);
+      CHECK_THROWS_WITH(loader.next(), Contains("exhausted"));
+      loader.restore({});
+      CHECK(loader.exhausted() == (4 * rank >= 23));
+    }
+    REQUIRE(samples.size() == 23);
+    for (int64_t i = 0; i < 23; ++i) REQUIRE(samples.at(i) == made_up_example(i));
+  }
+}
+
+TEST_CASE("A single pass ends after max_samples, whatever the number of ranks", "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const auto shards = made_up_shards(directory, 23);
+  for (const int64_t world_size : {1, 2, 3, 40}) {
+    for (const int64_t most : {1, 4, 10, 22, 23, 100}) {
+      CAPTURE(world_size, most);
+      Samples samples;
+      for (int64_t rank = 0; rank < world_size; ++rank) {
+        PretrainingDataLoader loader(shards, {.micro_batch_size = 4,
+                                              .shuffle = false,
+                                              .repeat = false,
+                                              .max_samples = most,
+                                              .rank = rank,
+                                              .world_size = world_size});
+        while (!loader.exhausted()) take_apart(loader.next(), samples);
+        CHECK(loader.state().consumed_samples <= most);
+      }
+      const int64_t want = std::min<int64_t>(most, 23);
+      REQUIRE(static_cast<int64_t>(samples.size()) == want);
+      for (int64_t i = 0; i < want; ++i) REQUIRE(samples.at(i) == made_up_example(i));
+    }
+  }
+}
+
+TEST_CASE("As many batches are made ahead as a step takes, within 256 MiB", "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const auto shards = made_up_shards(directory, 9);
+  const auto ahead = [&](const DataLoaderConfig& config) { return PretrainingDataLoader(shards, config).prefetch(); };
+  CHECK(ahead({.micro_batch_size = 2}) == 4);
+  CHECK(ahead({.micro_batch_size = 2, .global_batch_size = 64}) == 32);
+  CHECK(ahead({.micro_batch_size = 2, .rank = 2, .world_size = 3, .global_batch_size = 64}) == 10);
+  CHECK(ahead({.micro_batch_size = 2, .global_batch_size = 64, .prefetch = 3}) == 3);
+  // 32 bytes a token: a batch of 2^18 sequences takes 8 MiB for each token of the longest.
+  const int64_t large = 1 << 18, batches = 32 / shards->longest_row();
+  CHECK(ahead({.micro_batch_size = large, .global_batch_size = 64 * large}) == std::max<int64_t>(1, batches));
+}
+
+TEST_CASE("A damaged row reaches the caller of next(), after the batches before it", "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("a.shard");
+  write_made_up_shard(path, 0, 20);
+  std::string bytes = read_file(path);
+  uint64_t offsets = 0, row = 0;
+  std::memcpy(&offsets, bytes.data() + 32, sizeof offsets);
+  std::memcpy(&row, bytes.data() + offsets + 9 * sizeof row, sizeof row);
+  bytes[row + 14] = static_cast<char>(bytes[row + 14] ^ 16);
+  std::ofstream(path, std::ios::binary) << bytes;
+  PretrainingDataLoader loader(std::make_shared<PretrainingShards>(std::vector{path}),
+                               {.micro_batch_size = 3, .shuffle = false});
+  for (int i = 0; i < 3; ++i) CHECK_NOTHROW(loader.next());
+  CHECK_THROWS_WITH(loader.next(), Contains(path + ": byte " + std::to_string(row) + ": row 9"));
+  CHECK_THROWS_AS(loader.next(), DataError);
+  CHECK(loader.state().consumed_samples == 9);
+}
+
+TEST_CASE("A loader refuses states and settings that cannot be", "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  const auto shards = made_up_shards(directory, 9);
+  PretrainingDataLoader loader(shards, {.seed = 1});
+  CHECK_THROWS_WITH(loader.restore({.seed = 2, .consumed_samples = 0}), Contains("seed 2") && Contains("has 1"));
+  CHECK_THROWS_AS(loader.restore({.seed = 1, .consumed_samples = -1}), DataError);
+  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_size = 0}), Contains("micro_batch_size"));
+  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.rank = 2, .world_size = 2}), Contains("rank 2 of 2"));
+  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.prefetch = -1}), Contains("prefetch"));
+  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.max_samples = 8}), Contains("max_samples ends a single pass"));
+  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_size = 4, .global_batch_size = 6}),
+                    Contains("global_batch_size 6 must be a multiple of micro_batch_size 4"));
+  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_size = 4, .world_size = 3, .global_batch_size = 8}),
+                    Contains("one for each of the 3 ranks"));
+  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.repeat = false, .global_batch_size = 8}), Contains("single pass"));
+}
+
+}  // namespace
+}  // namespace bert

@@ -1,0 +1,113 @@
+#include "data/text/sentence_splitter.h"
+
+#include <vector>
+
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+Lines prose_lines(const std::string& text) {
+  Lines lines;
+  split_prose(text, [&](std::string_view line) { lines.emplace_back(line); });
+  return lines;
+}
+
+TEST_CASE("Sentences end where a reader would end them", "[unit][splitter]") {
+  // Each row is one paragraph, its sentences between bars. By hand.
+  const Lines rows = {
+      "It rained. | The streets were empty! | Who cared? | Nobody.",
+      "Mr. and Mrs. Bennet met Dr. Watson at St. Mary's. | They left.",
+      "J. R. R. Tolkien and C.S. Lewis talked. | Both wrote.",
+      "The U.S. Army left at 5 p.m. | Nobody saw it.",
+      "Pi is 3.14159 or so. | It costs $4.50 today.",
+      "See e.g. Smith vs. Jones, i.e. No. 5 and Fig. 2 of vol. 3. | He said no. | She said yes.",
+      "\"Stop!\" he cried. | \"Why?\" | \"Because.\" | So she did.",
+      "\u201cStop!\u201d he cried. | \u201cWhy?\u201d asked she. | \u2018Because.\u2019 | \u201cOh.\u201d",
+      "(It was late.) | He slept. | [He did.] | 'Really?' | Yes.",
+      "Well... | He paused... and went on. | And on\u2026 | The end\u2026 or not.",
+      "He waited . . . and waited. | Then . . . nothing.",
+      "Cats, dogs, etc. were there. | It was 1984. | Then came 1985.",
+      "1. First do this. | It was I. | He left.",
+      "What?! | No way!! | Yes.",
+      "\u00c9mile came. | \u00c9lan is good. \u00e9tat is lower case.",
+      "\u4eca\u5929\u662f\u661f\u671f\u4e00\u3002 | \u660e\u5929\u662f\u661f\u671f\u4e8c\uff01 | \u597d",
+      "\u300c\u306f\u3044\u3002\u300d | \u3068\u3002\uff09 | \u597d",
+      "\u092f\u0939 \u0939\u0948\u0964 | \u0935\u0939 \u0939\u0948\u0965 | \u0939\u093e\u0901\u0964",
+      "\u0647\u0644 \u0630\u0647\u0628\u061f! | \u0646\u0639\u0645. | \u06c1\u06d2\u06d4\u201d | \u0648\u06c1",
+      "On Jan. 5 he came. | It was in Jan. | Snow fell.",
+      "Visit example.com today. | It has version 2.0.1 now.",
+      "no capital letters. not one. it is one line",
+      "He left.--\"Really?\" | She wept.",
+      "Dash \u2014 \u201cso.\u201d | \u2014 He went.",
+  };
+  for (const std::string& row : rows) {
+    CAPTURE(row);
+    Lines want;
+    std::string text;
+    for (size_t begin = 0; begin < row.size();) {
+      const size_t bar = std::min(row.find(" | ", begin), row.size());
+      want.push_back(row.substr(begin, bar - begin));
+      text += (text.empty() ? "" : "  ") + want.back();
+      begin = bar + 3;
+    }
+    CHECK(split_sentences(text) == want);
+  }
+}
+
+TEST_CASE("White space and nothing are handled", "[unit][splitter]") {
+  CHECK(split_sentences("").empty());
+  CHECK(split_sentences(" \t\r\n").empty());
+  CHECK(split_sentences(" a\t b.\n\n C  ") == Lines{"a b.", "C"});
+  CHECK(split_sentences(".") == Lines{"."});
+  CHECK(split_sentences(". . . .") == Lines{". . . ."});
+  CHECK(split_sentences("\xff. \xfe!") == Lines{"\xff.", "\xfe!"});
+}
+
+TEST_CASE("Wrapped lines are joined, blank lines separate documents", "[unit][splitter]") {
+  CHECK(prose_lines("The cat\nsat. The\ndog ran.\n\nA bird\nsang.\n") ==
+        Lines{"The cat sat.", "The dog ran.", "", "A bird sang.", ""});
+  CHECK(prose_lines("\ufeffThe cat\r\nsat.\r\n\r\nA bird.") == Lines{"The cat sat.", "", "A bird.", ""});
+  CHECK(prose_lines("").empty());
+  CHECK(prose_lines("\n\n \n").empty());
+}
+
+TEST_CASE("Two blank lines separate documents where the text has them, one then ends a paragraph", "[unit][splitter]") {
+  CHECK(prose_lines("Chapter I\n\n\nIt began.\n\nIt went\non.\n\n\n\nChapter II\n") ==
+        Lines{"Chapter I", "", "It began.", "It went on.", "", "Chapter II", ""});
+  // One stray pair of blank lines in a long text does not make two documents of it.
+  std::string text = "A.\n\n\n";
+  for (int i = 0; i < 20000; ++i) text += "One sentence of a paragraph of its own.\n\n";
+  CHECK(prose_lines(text).size() == 2 * 20001);
+}
+
+TEST_CASE("Growing indentation begins a paragraph", "[unit][splitter]") {
+  CHECK(prose_lines("  He went\nhome\n  She stayed\nthere\n") == Lines{"He went home", "She stayed there", ""});
+}
+
+TEST_CASE("Text with one paragraph per line is not joined", "[unit][splitter]") {
+  const std::string long_line = std::string(130, 'x') + ".";
+  CHECK(prose_lines("Heading\n" + long_line + "\nAnother heading\n") ==
+        Lines{"Heading", long_line, "Another heading", ""});
+}
+
+TEST_CASE("Hostile text takes linear time", "[unit][splitter]") {
+  // Each of these would not end in the time of a test if a rule looked back or ahead over all of it.
+  const size_t count = 300000;
+  const auto repeat = [&](const std::string& part) {
+    std::string text;
+    for (size_t i = 0; i < count; ++i) text += part;
+    return text;
+  };
+  CHECK(split_sentences(repeat("Mr. ")).size() == 1);
+  CHECK(split_sentences(repeat("(") + repeat("Mr. ")).size() == 1);
+  CHECK(split_sentences(repeat("a.")).size() == 1);
+  CHECK(split_sentences(repeat(". ")).size() == 1);
+  CHECK(split_sentences(repeat("\"")).size() == 1);
+  CHECK(split_sentences(repeat("A! ")).size() == count);
+}
+
+}  // namespace
+}  // namespace bert

@@ -1,0 +1,205 @@
+// Collectives over NCCL against the same over Gloo: a group on GPUs has both, one for each device's tensors. With
+// BERT_TEST_DEVICE=cpu both sides are Gloo's.
+#include <ATen/ATen.h>
+#include <torch/cuda.h>
+#ifdef USE_C10D_NCCL
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAGuard.h>
+#endif
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <vector>
+
+#include "app/distributed/process_group.h"
+#include "optim/data_parallel.h"
+#include "tests/support/device_under_test.h"
+#include "tests/support/ops_testing.h"
+#include "tests/support/rank_processes.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+using at::Tensor;
+using Tensors = std::vector<Tensor>;
+using testing::mismatch;
+
+/// [count], other ones for every `draw`.
+Tensor values(int64_t count, int64_t draw) {
+  return (at::arange(count, at::kFloat) * (0.3 + 0.1 * static_cast<double>(draw))).sin();
+}
+
+const std::vector<int64_t> kSizes = {20, 3, 64, 7, 33};  // of the parameters; several buckets of 200 bytes
+
+std::vector<NamedParameter> make_parameters(c10::Device device) {
+  std::vector<NamedParameter> parameters;
+  for (const int64_t size : kSizes)
+    parameters.push_back({std::to_string(size), values(size, 0).to(device).requires_grad_()});
+  return parameters;
+}
+
+/// The gradient of parameter `i` on a rank, in micro-step `micro`.
+Tensor gradient(size_t i, int rank, int micro) {
+  return values(kSizes[i], static_cast<int64_t>(i) + 5 * rank + 100 * micro);
+}
+
+/// Every rank's parameters' gradients after two micro-steps of which the second reduces, on the CPU.
+Tensors reduce(const ProcessGroupPtr& group, c10::Device device, const DataParallelOptions& options) {
+  const std::vector<NamedParameter> parameters = make_parameters(device);
+  DataParallel parallel(group, parameters, options);
+  for (const int micro : {0, 1}) {
+    parallel.expect_reduction(micro == 1);
+    Tensor loss = at::zeros({}, device);
+    for (size_t i = 0; i < parameters.size(); ++i)
+      loss = loss + (parameters[i].tensor * gradient(i, get_rank(group), micro).to(device)).sum();
+    loss.backward();
+  }
+  parallel.finish();
+  CHECK(parallel.exposed_ms() >= 0.0);
+  Tensors result;
+  for (const NamedParameter& parameter : parameters)
+    result.push_back(parameter.tensor.grad().to(at::kCPU, false, true));
+  return result;
+}
+
+void check_reductions(const ProcessGroupPtr& group, c10::Device device) {
+  const int rank = get_rank(group), size = get_world_size(group);
+  std::vector<int> owners;
+  for (size_t i = 0; i < kSizes.size(); ++i) owners.push_back(static_cast<int>(i) % size);
+  for (const char* compression : {"none", "bf16", "fp16"}) {
+    for (const bool owned : {false, true}) {
+      INFO(compression << (owned ? ", with owners" : ""));
+      const DataParallelOptions options{.bucket_bytes = 200,
+                                        .compression = parse_gradient_compression(compression),
+                                        .owners = owned ? owners : std::vector<int>{}};
+      const Tensors got = reduce(group, device, options), on_cpu = reduce(group, c10::kCPU, options);
+      const double rounded = testing::kBFloat16.relative / testing::kFloat.relative * size;  // at every hop
+      const double scale = options.compression == GradientCompression::kNone ? 1.0 : rounded;
+      for (size_t i = 0; i < kSizes.size(); ++i) {
+        if (owned && owners[i] != rank) continue;
+        INFO("parameter " << i);
+        Tensor want = at::zeros({kSizes[i]});
+        for (int r = 0; r < size; ++r) want += gradient(i, r, 0) + gradient(i, r, 1);
+        want /= size;
+        CHECK(mismatch(got[i], want, scale) == "");
+        CHECK(mismatch(got[i], on_cpu[i], scale) == "");
+      }
+    }
+  }
+}
+
+void check_parameters(const ProcessGroupPtr& group, c10::Device device) {
+  const std::vector<NamedParameter> parameters = make_parameters(device);
+  DataParallel parallel(group, parameters);
+  CHECK(parallel.first_difference() == std::nullopt);
+  {
+    const at::NoGradGuard no_grad;
+    parameters[3].tensor.add_(get_rank(group));
+  }
+  const auto difference = parallel.first_difference();
+  CHECK(difference.has_value() == (get_world_size(group) > 1));
+  if (difference) CHECK_THAT(*difference, testing::Contains(parameters[3].name + " differs from rank 0's"));
+  parallel.broadcast_parameters();
+  CHECK(parallel.first_difference() == std::nullopt);
+  for (size_t i = 0; i < kSizes.size(); ++i) CHECK(parameters[i].tensor.to(at::kCPU).equal(values(kSizes[i], 0)));
+}
+
+void check_collectives(const ProcessGroupPtr& group, c10::Device device) {
+  const int rank = get_rank(group), size = get_world_size(group);
+  const auto on_device = [&](const std::vector<double>& numbers) { return at::tensor(numbers, at::kFloat).to(device); };
+  barrier(group);
+  Tensor tensor = on_device({1.0 * rank, -2.0 * rank});
+  all_reduce(group, tensor, c10d::ReduceOp::MAX);
+  CHECK(tensor.to(at::kCPU).equal(at::tensor({size - 1, 0}, at::kFloat)));
+  tensor = on_device({1.0 * rank});
+  broadcast(group, tensor, size - 1);
+  CHECK(tensor.item<double>() == size - 1);
+  const Tensors gathered = all_gather(group, on_device({1.0 * rank, 7}));
+  REQUIRE(gathered.size() == static_cast<size_t>(size));
+  for (int r = 0; r < size; ++r)
+    CHECK(gathered[static_cast<size_t>(r)].to(at::kCPU).equal(at::tensor({r, 7}, at::kFloat)));
+  const Tensor part = reduce_scatter(group, at::arange(2 * size, at::kFloat).to(device));
+  CHECK(part.to(at::kCPU).equal(at::tensor({2 * rank, 2 * rank + 1}, at::kFloat) * size));
+}
+
+void check_flag(const ProcessGroupPtr& group) {
+  AgreedFlag flag(group);
+  std::vector<bool> answers;
+  for (int call = 0; call < 4; ++call) answers.push_back(flag.exchange(call == 1 && get_rank(group) == 0));
+  CHECK(answers == std::vector<bool>{false, false, true, true});
+}
+
+void check_all(const ProcessGroupPtr& group, c10::Device device) {
+  REQUIRE(group->getBackendName() == (device.is_cuda() ? "nccl" : "gloo"));
+  check_reductions(group, device);
+  check_parameters(group, device);
+  check_collectives(group, device);
+  check_flag(group);
+  barrier(group);
+}
+
+}  // namespace
+
+TEST_CASE("One GPU is a group over NCCL, with Gloo's results", "[cuda][distributed]") {
+  BERT_DEVICE_OR_SKIP(device);
+  const testing::TemporaryDirectory directory;
+  const auto store = c10::make_intrusive<c10d::FileStore>(directory.path("store"), 1);
+  check_all(make_process_group(store, {}, {.timeout_seconds = 60, .cuda = device.is_cuda()}), device);
+}
+
+#ifdef USE_C10D_NCCL
+TEST_CASE("A captured all_reduce is replayed, and nobody waits for it meanwhile", "[cuda][distributed]") {
+  BERT_DEVICE_OR_SKIP(device);
+  if (!device.is_cuda()) BERT_SKIP("there is no GPU with CUDA to test on");
+  const testing::TemporaryDirectory directory;
+  const auto store = c10::make_intrusive<c10d::FileStore>(directory.path("store"), 1);
+  const ProcessGroupPtr group = make_process_group(store, {}, {.timeout_seconds = 2, .cuda = true});
+  const Tensor tensor = at::ones({4}, device);
+  all_reduce(group, tensor);  // connects
+  at::cuda::CUDAGraph graph;
+  const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
+  {
+    const c10::cuda::CUDAStreamGuard on(stream);
+    stream.synchronize();
+    graph.capture_begin();
+    tensor.mul_(2);
+    all_reduce(group, tensor);
+    std::this_thread::sleep_for(std::chrono::seconds(3));  // longer than a collective may take
+    graph.capture_end();
+    graph.replay();
+    graph.replay();
+    stream.synchronize();
+  }
+  CHECK(tensor.to(at::kCPU).equal(at::full({4}, 4.0F)));
+  all_reduce(group, tensor);
+  CHECK(tensor.to(at::kCPU).equal(at::full({4}, 4.0F)));
+}
+#endif
+
+TEST_CASE("a rank on a GPU of its own", "[.rank]") {
+  if (!testing::is_rank()) {
+    SUCCEED("run by the test below");
+    return;
+  }
+  BERT_DEVICE_OR_SKIP(first);
+  const auto rank = static_cast<c10::DeviceIndex>(std::stoi(testing::variable("RANK")));
+  const c10::Device device = first.is_cuda() ? c10::Device(c10::kCUDA, rank) : first;
+  check_all(
+      init_process_group({.init_method = testing::variable("INIT"), .timeout_seconds = 120, .cuda = device.is_cuda()}),
+      device);
+}
+
+TEST_CASE("As many GPUs as there are reduce over NCCL to Gloo's results", "[cuda][distributed]") {
+  BERT_DEVICE_OR_SKIP(device);
+  const int ranks = device.is_cuda() ? static_cast<int>(torch::cuda::device_count()) : 2;
+  if (ranks < 2) BERT_SKIP("there is one GPU");
+  const testing::TemporaryDirectory directory;
+  CHECK(testing::run_ranks("a rank on a GPU of its own", ranks, {{"INIT", "file://" + directory.path("store")}}) ==
+        std::vector<int>(static_cast<size_t>(ranks), 0));
+}
+
+}  // namespace bert

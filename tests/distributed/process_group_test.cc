@@ -1,0 +1,659 @@
+// Process groups of real processes: collectives, groups of some ranks, and what is said when a rank is missing.
+#include "app/distributed/process_group.h"
+
+#include <ATen/ATen.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "app/config/fields.h"
+#include "app/distributed/collective_monitor.h"
+#include "app/net/socket.h"
+#include "app/system/error_report.h"
+#include "app/system/exit_codes.h"
+#include "app/system/stop_signals.h"
+#include "data/io/files.h"
+#include "tests/support/gloo_ranks.h"
+#include "tests/support/rank_processes.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::Contains;
+using bert::testing::Environment;
+using bert::testing::is_rank;
+using bert::testing::run_ranks;
+using bert::testing::start_rank;
+using bert::testing::TemporaryDirectory;
+using bert::testing::variable;
+using bert::testing::wait_for;
+using Catch::Matchers::StartsWith;
+
+namespace {
+
+std::vector<int> codes(int size, int code = 0) { return std::vector<int>(static_cast<size_t>(size), code); }
+
+bool has_ipv6() { return static_cast<bool>(try_listen_on({"::1", 0})); }
+
+at::Tensor numbers(std::vector<double> values) { return at::tensor(values, at::kDouble); }
+
+}  // namespace
+
+TEST_CASE("a rank that does every collective", "[.rank]") {
+  if (!is_rank()) {
+    SUCCEED("run by the test below");
+    return;
+  }
+  const ProcessGroupPtr group =
+      init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60, .debug = true});
+  const int rank = get_rank(group);
+  REQUIRE(get_world_size(group) == 3);
+  REQUIRE(rank == std::stoi(variable("RANK")));
+  barrier(group);
+
+  at::Tensor tensor = numbers({1.0 * rank, 10.0 * rank});
+  all_reduce(group, tensor);
+  CHECK(tensor.equal(numbers({3, 30})));
+  tensor = numbers({1.0 * rank, -1.0 * rank});
+  all_reduce(group, tensor, c10d::ReduceOp::MAX);
+  CHECK(tensor.equal(numbers({2, 0})));
+  tensor = numbers({1.0 * rank});
+  broadcast(group, tensor, 2);
+  CHECK(tensor.equal(numbers({2})));
+  const std::vector<at::Tensor> gathered = all_gather(group, numbers({1.0 * rank, 7}));
+  REQUIRE(gathered.size() == 3);
+  for (size_t r = 0; r < 3; ++r) CHECK(gathered[r].equal(numbers({1.0 * static_cast<double>(r), 7})));
+  CHECK(reduce_scatter(group, numbers({0, 1, 2, 3, 4, 5}) * (rank + 1)).equal(numbers({12.0 * rank, 12.0 * rank + 6})));
+  CHECK_THROWS_WITH(reduce_scatter(group, numbers({1, 2})), Contains("multiple of the 3 ranks"));
+
+  const ProcessGroupPtr ends = new_group(group, {2, 0}, {.timeout_seconds = 60});
+  const ProcessGroupPtr alone = new_group(group, {1}, {});
+  CHECK(alone == nullptr);
+  CHECK((ends == nullptr) == (rank == 1));
+  if (ends) {
+    CHECK(get_rank(ends) == (rank == 0 ? 0 : 1));  // ascending, as in torch
+    tensor = numbers({1.0 * rank});
+    broadcast(ends, tensor, 1);
+    CHECK(tensor.equal(numbers({2})));
+    // What a part of the ranks does among itself does not disturb the groups of all.
+    const ProcessGroupPtr again = new_group(ends, {0, 1}, {.timeout_seconds = 60});
+    CHECK(get_world_size(again) == 2);
+  }
+  const ProcessGroupPtr pair = new_group(group, {0, 1}, {.timeout_seconds = 60});
+  CHECK((pair == nullptr) == (rank == 2));
+  CHECK_THROWS_WITH(new_group(group, {0, 3}, {}), Contains("ranks 0 and 3 of 3"));
+  CHECK_THROWS_WITH(new_group(group, {0, 0}, {}), Contains("expected each once"));
+
+  AgreedFlag flag(group);
+  std::vector<bool> answers;
+  for (int call = 0; call < 5; ++call) answers.push_back(flag.exchange(rank == 1 && call == 1));
+  CHECK(answers == std::vector<bool>{false, false, true, true, true});  // one call late, then for good
+  CHECK(last_collective().find("all_reduce of Long [1]") == 0);
+  // Whoever lives may take longer than the timeout.
+  if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(2200));
+  wait_for_rank(group, 2, "nap", 1);
+  barrier(group);
+}
+
+TEST_CASE("Collectives over three processes, wherever they meet", "[distributed]") {
+  const TemporaryDirectory directory;
+  const std::string name = "a rank that does every collective";
+  CHECK(run_ranks(name, 3, {{"INIT", "file://" + directory.path("store")}}) == codes(3));
+  const std::string port = std::to_string(20000 + getpid() % 10000);
+  CHECK(run_ranks(name, 3, {{"INIT", "env://"}, {"MASTER_PORT", port}}) == codes(3));
+  CHECK(run_ranks(name, 3, {{"INIT", "tcp://127.0.0.1:" + port + "?world_size=3"}}) == codes(3));
+  if (has_ipv6()) CHECK(run_ranks(name, 3, {{"INIT", "tcp://[::1]:" + port}}) == codes(3));
+  // A launcher that serves a store serves it at its own address.
+  const Environment under_launcher = {
+      {"INIT", "tcp://127.0.0.1:" + port}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"MASTER_PORT", "1"}};
+  CHECK(run_ranks(name, 3, under_launcher) == codes(3));
+}
+
+TEST_CASE("a rank that keeps what it is told", "[.rank]") {
+  if (!is_rank()) {
+    SUCCEED("run by the test below");
+    return;
+  }
+  const std::string out = variable("OUT") + variable("RANK");
+  REQUIRE(std::freopen(out.c_str(), "w", stderr) != nullptr);
+  const ProcessGroupPtr group = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
+  // Rank 1 is a stranger: another loopback address reaches what listens on all interfaces.
+  if (get_rank(group) == 1 && !variable("MASTER_PORT").empty()) {
+    const Descriptor stranger = start_connect({"127.0.0.2", std::stoll(variable("MASTER_PORT"))});
+    pollfd done{stranger.get(), POLLOUT, 0};
+    poll(&done, 1, 10'000);
+    std::ofstream(variable("OUT") + "-stranger") << (connection_error(stranger.get()) == 0 ? "connected" : "refused");
+  }
+  barrier(group);
+}
+
+TEST_CASE("Rank 0's store listens on the address that is named, and where nobody authenticates it, rank 0 says so",
+          "[distributed]") {
+  const TemporaryDirectory directory;
+  const std::string port = std::to_string(port_of(reserve_port("127.0.0.1").get()));
+  int runs = 0;
+  struct Told {
+    std::string first, second, stranger;
+  };
+  const auto run = [&](const Environment& more) {
+    const std::string out = directory.path(std::to_string(runs++) + "-");
+    Environment environment{{"OUT", out}, {"MASTER_PORT", port}};
+    for (const auto& [name, value] : more) environment[name] = value;
+    CHECK(run_ranks("a rank that keeps what it is told", 2, environment) == codes(2));
+    return Told{read_file(out + "0"), read_file(out + "1"), read_file(out + "-stranger")};
+  };
+  const std::string warning = "bert: warning: the store of the ranks at ";
+  const auto warned = [&](const Told& told, const std::string& where, const std::string& how) {
+    CHECK_THAT(told.first, Contains(warning + where + " has no authentication, and " + how));
+    CHECK(told.first.find(warning) == told.first.rfind(warning));  // once
+    CHECK_THAT(told.second, !Contains(warning));
+  };
+  for (const std::string& method : {std::string("env://"), "tcp://127.0.0.1:" + port}) {
+    CAPTURE(method);
+    const Told told = run({{"INIT", method}});
+    warned(told, "127.0.0.1:" + port, "listens on that address alone");
+    CHECK(told.stranger == "refused");
+  }
+  const Told local = run({{"INIT", "env://"}, {"MASTER_ADDR", "localhost"}});
+  warned(local, "localhost:" + port, "listens on that address alone");
+  CHECK(local.stranger == "refused");
+  if (try_listen_on({host_name(), 0})) {  // where the machine's name has an address
+    const Told named = run({{"INIT", "env://"}, {"MASTER_ADDR", host_name()}});
+    warned(named, host_name() + ":" + port, "listens on all interfaces");
+    CHECK(named.stranger == "connected");
+  }
+  const Told under_bertrun = run({{"INIT", "env://"}, {"BERTRUN_STATE", "/proc/self/fd/none"}});
+  CHECK_THAT(under_bertrun.first, !Contains(warning));
+  CHECK(under_bertrun.stranger == "refused");
+  CHECK_THAT(run({{"INIT", "file://" + directory.path("store")}}).first, !Contains(warning));
+  // torchrun's own store, in the launcher.
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  const std::string agent_port = std::to_string(store->getPort());
+  warned(run({{"INIT", "env://"}, {"MASTER_PORT", agent_port}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}),
+         "127.0.0.1:" + agent_port, "is the launcher's");
+}
+
+TEST_CASE("A port that is taken is said by the rank that would listen there, with its owner", "[distributed]") {
+  const Descriptor taken = listen_on({"127.0.0.1", 0});
+  const std::string port = std::to_string(port_of(taken.get()));
+  try {
+    init_process_group({.init_method = "tcp://127.0.0.1:" + port, .rank = 0, .world_size = 2, .timeout_seconds = 60});
+    FAIL("joined");
+  } catch (const PeerError& error) {
+    CHECK_THAT(std::string(error.what()), Contains("rank 0 of 2 could not join: cannot listen on 127.0.0.1:" + port) &&
+                                              Contains("pid " + std::to_string(getpid())) &&
+                                              Contains("name another port (MASTER_PORT"));
+  }
+}
+
+TEST_CASE("One process is a group without a store", "[distributed]") {
+  CHECK(init_process_group({.init_method = "tcp://192.0.2.1:1", .rank = 0, .world_size = 1}) == nullptr);
+  at::Tensor tensor = numbers({4});
+  barrier(nullptr);
+  all_reduce(nullptr, tensor);
+  broadcast(nullptr, tensor);
+  CHECK(tensor.equal(numbers({4})));
+  CHECK(all_gather(nullptr, tensor).front().equal(tensor));
+  CHECK(reduce_scatter(nullptr, tensor).equal(tensor));
+  CHECK(get_rank(nullptr) == 0);
+  CHECK(get_world_size(nullptr) == 1);
+  AgreedFlag flag(nullptr);
+  CHECK_FALSE(flag.exchange(false));
+  CHECK(flag.exchange(true));
+}
+
+TEST_CASE("A group that cannot be is refused", "[distributed]") {
+  const auto error = [](const ProcessGroupOptions& options) {
+    try {
+      init_process_group(options);
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  for (const char* method : {"", "env", "tcp://", "tcp://host", "tcp://host:", "tcp://host:0", "tcp://host:65536",
+                             "tcp://host:12x", "tcp://:12", "file://", "file://relative", "http://host:12"}) {
+    CAPTURE(method);
+    CHECK_THAT(error({.init_method = method, .rank = 0, .world_size = 2}),
+               Contains("expected env://, tcp://HOST:PORT or file:///PATH"));
+  }
+  for (const char* method : {"env://?ranks=2", "tcp://host:12?rank=x", "file:///a?rank"}) {
+    CAPTURE(method);
+    CHECK_THAT(error({.init_method = method, .rank = 0, .world_size = 2}), Contains("world_size=N after the ?"));
+  }
+  CHECK_THAT(error({.init_method = "file:///nowhere/at/all", .rank = 0, .world_size = 2}),
+             Contains("/nowhere/at is no directory"));
+  // Others have come already, as parts of another job, or under the same number.
+  const TemporaryDirectory directory;
+  const auto store = [&](const char* name) {
+    return c10d::PrefixStore("bert/0", c10::make_intrusive<c10d::FileStore>(directory.path(name), 2));
+  };
+  const std::string of_three = "3 ranks, by rank 2";
+  store("three").compareSet("join/size", std::string(), of_three);
+  CHECK_THAT(error({.init_method = "file://" + directory.path("three"), .rank = 0, .world_size = 2}),
+             Contains("this is a job of 3 ranks, by rank 2, and of 2 ranks, by rank 0; check WORLD_SIZE"));
+  store("twice").add("join/count/1", 1);
+  CHECK_THAT(error({.init_method = "file://" + directory.path("twice"), .rank = 1, .world_size = 2}),
+             Contains("rank 1 has come twice; check RANK, or whether a job was started twice; if " +
+                      directory.path("twice") + " is left over from a job that was killed, remove it"));
+  CHECK_THAT(error({.rank = 2, .world_size = 2}), Contains("rank 2 of 2"));
+  setenv("GLOO_SOCKET_IFNAME", "nowhere0", 1);  // before anybody is waited for
+  CHECK_THAT(error({.init_method = "file://" + directory.path("interface"), .rank = 0, .world_size = 2}),
+             Contains("GLOO_SOCKET_IFNAME=nowhere0: no interface nowhere0 is up") && Contains("lo (127.0.0.1)"));
+  unsetenv("GLOO_SOCKET_IFNAME");
+  CHECK_THAT(error({.backend = "mpi", .rank = 0, .world_size = 2}), Contains("expected auto, gloo or nccl"));
+}
+
+TEST_CASE("a rank that connects late", "[.rank]") {
+  if (!is_rank()) {
+    SUCCEED("run by the test below");
+    return;
+  }
+  const ProcessGroupPtr job = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
+  const auto store = [&](const char* group) { return c10::make_intrusive<c10d::PrefixStore>(group, job->getStore()); };
+  const auto late = store("group/0"), never = store("group/1");
+  if (get_rank(job) == 0) {
+    const ProcessGroupPtr group = new_group(job, {0, 1}, {.timeout_seconds = 60});
+    CHECK(late->check({"connected/1"}));
+    try {
+      new_group(job, {0, 1}, {.timeout_seconds = 1});
+      FAIL("rank 1 has not connected");
+    } catch (const PeerError& error) {
+      CHECK_THAT(
+          std::string(error.what()),
+          StartsWith("rank 1 did not come within 1 s: rank 0 has its data connections (Gloo) and waits until ") &&
+              Contains("check the logs and machines of those that did not come"));
+    }
+    barrier(job);
+    return;
+  }
+  // As new_group does it, step by step.
+  std::vector<c10::intrusive_ptr<c10d::Backend>> backends;
+  for (const auto& group : {late, never}) {
+    group->set("join/1", std::string("1"));
+    const auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::seconds(60));
+    options->devices = {c10d::ProcessGroupGloo::createDefaultDevice()};
+    backends.push_back(c10::make_intrusive<c10d::ProcessGroupGloo>(
+        c10::make_intrusive<c10d::PrefixStore>("gloo", group), 1, 2, options));
+    if (group == never) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 has all of its connections by now
+    group->set("connected/1", std::string("1"));
+  }
+  barrier(job);
+}
+
+TEST_CASE("new_group returns when every rank has its connections, and names those that do not get there",
+          "[distributed]") {
+  const TemporaryDirectory directory;
+  CHECK(run_ranks("a rank that connects late", 2, {{"INIT", "file://" + directory.path("store")}}) == codes(2));
+}
+
+TEST_CASE("A rank that does not come is named", "[distributed]") {
+  const TemporaryDirectory directory;
+  const auto message = [](const ProcessGroupOptions& options) {
+    try {
+      init_process_group(options);
+    } catch (const PeerError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK_THAT(
+      message({.init_method = "file://" + directory.path("store"), .rank = 1, .world_size = 4, .timeout_seconds = 1}),
+      Contains("ranks 0, 2 and 3 did not come within 1 s: rank 1 of 4 waited at " + directory.path("store")));
+  // One that comes and then makes no connections.
+  const std::string half = directory.path("half");
+  c10d::PrefixStore("bert/0", c10::make_intrusive<c10d::FileStore>(half, 2)).set("join/1", std::string("1"));
+  const std::string unconnected =
+      message({.init_method = "file://" + half, .rank = 0, .world_size = 2, .timeout_seconds = 1});
+  CHECK_THAT(unconnected,
+             Contains("all 2 ranks have come, but rank 0 has no data connections (Gloo), nor have rank 1"));
+  CHECK_THAT(unconnected, Contains("GLOO_SOCKET_IFNAME"));
+  // Nobody listens on port 1.
+  CHECK_THAT(message({.init_method = "tcp://127.0.0.1:1", .rank = 1, .world_size = 2, .timeout_seconds = 1}),
+             Contains("rank 1 of 2 could not join at 127.0.0.1:1 within 1 s: is rank 0 started"));
+}
+
+TEST_CASE("a rank that is alone at the meeting", "[.rank]") {
+  if (!is_rank()) {
+    SUCCEED("run by the test below");
+    return;
+  }
+  const StopSignals signals;
+  const int code = guarded("rank", [] {
+    init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
+    return 0;
+  });
+  _exit(code);
+}
+
+TEST_CASE("A signal while ranks are missing ends the wait with 75", "[distributed]") {
+  const TemporaryDirectory directory;
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+    CAPTURE(number);
+    const std::string store = directory.path("store" + std::to_string(number));
+    const auto came = [&] {
+      return std::filesystem::exists(store) && read_file(store).find("join/0") != std::string::npos;
+    };
+    const pid_t pid = start_rank("a rank that is alone at the meeting", 0, 2, {{"INIT", "file://" + store}});
+    for (int i = 0; i < 500 && !came(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const auto start = std::chrono::steady_clock::now();
+    kill(pid, number);
+    CHECK(wait_for(pid) == kPreempted);
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));  // not the timeout of 60
+  }
+}
+
+TEST_CASE("a rank that waits for rank 1", "[.rank]") {
+  if (!is_rank()) {
+    SUCCEED("run by the test below");
+    return;
+  }
+  const ProcessGroupPtr group = init_process_group(
+      {.init_method = variable("INIT"), .timeout_seconds = 2, .debug = variable("HOW").starts_with("debug")});
+  const int rank = get_rank(group);
+  barrier(group);
+  const std::string how = variable("HOW");
+  if (rank == 1 && how == "stopped") raise(SIGSTOP);
+  if (rank == 0 && how == "debug holder") raise(SIGSTOP);
+  if (rank == 1 && how == "dead") _exit(3);
+  if (rank == 1 && how == "busy") {
+    set_phase("checkpoint");
+    std::this_thread::sleep_for(std::chrono::seconds(6));
+    SUCCEED();
+    return;
+  }
+  at::Tensor tensor = at::ones({rank == 1 && how == "debug" ? 5 : 4});
+  if (rank == 1 && how == "debug order") broadcast(group, at::ones({2}), 1);
+  if (rank == 1 && how == "debug dtype") tensor = tensor.to(at::kDouble);
+  const bool other = rank == 1 && (how == "other" || how == "debug kind");
+  const auto start = std::chrono::steady_clock::now();
+  std::string message;
+  const int code = guarded("rank", [&] {
+    try {
+      other ? broadcast(group, tensor) : all_reduce(group, tensor);
+      if (how == "debug order") broadcast(group, at::ones({2}), 1);
+    } catch (const std::exception& error) {
+      message = error.what();
+      throw;
+    }
+    return 0;
+  });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::ofstream(variable("OUT") + "-" + std::to_string(rank))
+      << nlohmann::json({{"code", code}, {"message", message}, {"seconds", seconds}});
+  SUCCEED();
+}
+
+TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
+  const TemporaryDirectory directory;
+  struct Expected {
+    std::string how, message;
+    int size;
+    bool begins = true;  // the message, and what the error file says after the type
+    int missing = 1;
+  };
+  const Descriptor reserved = reserve_port("127.0.0.1");
+  const std::vector<Expected> cases = {
+      {"stopped",
+       "rank 1 does not respond (stopped, dead, or cut off): collective 2 (all_reduce of Float [4], sum) failed", 3},
+      {"dead",
+       "rank 1 does not respond (stopped, dead, or cut off): collective 2 (all_reduce of Float [4], sum) failed", 2},
+      {"busy",
+       "rank 1 is not in the collective, but busy elsewhere: collective 2 (all_reduce of Float [4], sum) failed on "
+       "rank "
+       "0\n  rank 1: phase checkpoint, last issued collective 1 (barrier)",
+       2},
+      {"debug",
+       "collective 2 differs between ranks: rank 0 issues all_reduce of Float [4], sum, rank 1 issues "
+       "all_reduce of Float [5], sum",
+       2},
+      {"debug dtype",
+       "collective 2 differs between ranks: rank 0 issues all_reduce of Float [4], sum, rank 1 issues "
+       "all_reduce of Double [4], sum",
+       2},
+      {"debug order",
+       "collective 2 differs between ranks: rank 0 issues all_reduce of Float [4], sum, rank 1 issues "
+       "broadcast of Float [2], root 1",
+       2},
+      {"debug kind",
+       "collective 2 differs between ranks: rank 0 issues all_reduce of Float [4], sum, rank 1 issues "
+       "broadcast of Float [4], root 0",
+       2},
+      {"debug holder",
+       "collective 2 (all_reduce of Float [4], sum) failed on rank 1: the store does not answer either, so rank 0 or "
+       "the launcher, which hold it, is stopped, dead, or cut off; check rank 0's log and machine",
+       2, true, 0},
+      {"other", ": the ranks do not run the same program or configuration", 2, false},
+  };
+  for (const Expected& expected : cases) {
+    CAPTURE(expected.how);
+    const std::string out = directory.path(expected.how);
+    std::vector<pid_t> pids;
+    for (int rank = 0; rank < expected.size; ++rank) {
+      pids.push_back(start_rank(
+          "a rank that waits for rank 1", rank, expected.size,
+          {{"INIT", expected.how == "debug holder" ? "tcp://127.0.0.1:" + std::to_string(port_of(reserved.get()))
+                                                   : "file://" + out + ".store"},
+           {"OUT", out},
+           {"HOW", expected.how},
+           {"TORCHELASTIC_ERROR_FILE", out + "-error-" + std::to_string(rank)}}));
+    }
+    for (int rank = 0; rank < expected.size; ++rank) {
+      if (rank != expected.missing) CHECK(wait_for(pids[static_cast<size_t>(rank)]) == 0);
+    }
+    const bool stopped = expected.how == "stopped" || expected.how == "debug holder";
+    const pid_t missing = pids[static_cast<size_t>(expected.missing)];
+    if (stopped) kill(missing, SIGKILL);
+    wait_for(missing);
+    for (int rank = 0; rank < expected.size; ++rank) {
+      if (rank == expected.missing) continue;
+      const auto report = nlohmann::json::parse(read_file(out + "-" + std::to_string(rank)));
+      CHECK(report["code"] == kPeerFailure);
+      const auto message = report["message"].get<std::string>();
+      if (expected.begins) {
+        CHECK_THAT(message, StartsWith(expected.message));
+      } else {
+        CHECK_THAT(message, Contains(expected.message));
+      }
+      if (stopped) {
+        CHECK(report["seconds"].get<double>() >= 1.9);
+        CHECK(report["seconds"].get<double>() < 2 + 1 + 5);  // the promise, and 5 s for a machine that is busy
+        WARN("a collective of 2 s with a stopped rank ended after " << report["seconds"] << " s");
+      }
+      const auto file = nlohmann::json::parse(read_file(out + "-error-" + std::to_string(rank)));
+      CHECK(file["message"]["message"] == "PeerError: " + message);
+      CHECK(std::stoll(file["message"]["extraInfo"]["timestamp"].get<std::string>()) > 1'500'000'000);
+      CHECK_THAT(file["last_collective"].get<std::string>(), Contains("all_reduce of Float [4], sum"));
+      CHECK(file["phase"] == "starting");
+      CHECK(file["exit_code"] == kPeerFailure);
+    }
+  }
+}
+
+namespace {
+
+/// A store whose holder may stop: then nothing answers, until it goes on.
+class StoppingStore : public c10d::HashStore {
+ public:
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::intrusive_ptr<c10d::Store>::reclaim_copy(this);  // as HashStore does
+  }
+  void set(const std::string& key, const std::vector<uint8_t>& data) override {
+    answer();
+    HashStore::set(key, data);
+  }
+  bool check(const std::vector<std::string>& keys) override {
+    answer();
+    return HashStore::check(keys);
+  }
+  std::mutex holder;  // held while it is stopped
+
+ private:
+  void answer() { const std::lock_guard lock(holder); }
+};
+
+}  // namespace
+
+TEST_CASE("What nobody waits for on the host is told when it is late, also when the store's holder is stopped",
+          "[distributed]") {
+  for (const bool stopped : {false, true}) {
+    CAPTURE(stopped);
+    const auto store = c10::make_intrusive<StoppingStore>();
+    CollectiveMonitor monitor(store, 0, {0}, std::chrono::seconds(2));
+    monitor.begin("all_reduce");
+    std::promise<std::string> told;
+    std::atomic<int> asked = 0;
+    monitor.watch([&] { return ++asked > 2; }, [&](const std::string&) { told.set_value("what is done"); });
+    monitor.watch([] { return false; }, [&](const std::string& message) { told.set_value(message); });
+    std::unique_lock holder(store->holder, std::defer_lock);
+    if (stopped) holder.lock();
+    std::future<std::string> message = told.get_future();
+    REQUIRE(message.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+    CHECK_THAT(message.get(), StartsWith(stopped ? "collective 1 (all_reduce) failed on rank 0: the store does not "
+                                                   "answer either, so the launcher that holds it is stopped, dead"
+                                                 : "collective 1 (all_reduce) failed on rank 0: all ranks are in it"));
+    CHECK(asked == 3);
+  }
+}
+
+TEST_CASE("a rank that waits in vain", "[.rank]") {
+  if (!is_rank()) {
+    SUCCEED("run by the test below");
+    return;
+  }
+  const std::vector<int> all = {0, 1, 2, 3};
+  const ProcessGroupPtr job = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
+  const int rank = get_rank(job);
+  const bool missing = rank == 1 || rank == 3;
+  const ProcessGroupOptions impatient = {.timeout_seconds = 10};
+  using Call = std::function<void(const ProcessGroupPtr&)>;
+  const auto tensor = [] { return numbers({1, 2, 3, 4}); };
+  const std::map<std::string, Call> waits = {
+      {"barrier", [](const auto& group) { barrier(group); }},
+      {"broadcast", [&](const auto& group) { broadcast(group, tensor(), get_world_size(group) - 1); }},
+      {"all_gather", [&](const auto& group) { all_gather(group, tensor()); }},
+      {"reduce_scatter", [&](const auto& group) { reduce_scatter(group, tensor()); }},
+      {"AgreedFlag",
+       [](const auto& group) {
+         AgreedFlag flag(group);
+         flag.exchange(false);
+         flag.exchange(false);
+       }},
+      {"debug", [](const auto& group) { barrier(group); }},
+      {"ends", [](const auto& group) { barrier(group); }},
+      {"new_group",
+       [&](const auto& group) {
+         new_group(group, {0, 3}, impatient);
+       }},
+  };
+  std::map<std::string, ProcessGroupPtr> groups;
+  for (const auto& [name, wait] : waits) {
+    ProcessGroupOptions options = impatient;
+    options.debug = name == "debug";
+    groups[name] = new_group(job, name == "ends" ? std::vector<int>{0, 3} : all, options);
+  }
+  // All at once: every group is alone with its wait.
+  nlohmann::json messages;
+  std::mutex mutex;
+  std::vector<std::thread> threads;
+  for (const auto& [name, wait] : waits) {
+    if (missing || !groups[name]) continue;
+    threads.emplace_back([&, name = name, wait = wait] {
+      try {
+        wait(groups[name]);
+      } catch (const PeerError& error) {
+        const std::lock_guard lock(mutex);
+        messages[name] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  barrier(job);
+  if (missing) raise(SIGSTOP);  // and nothing more: the test ends it
+  try {
+    wait_for_rank(job, 3, "checkpoint", 1);
+  } catch (const PeerError& error) {
+    messages["wait_for_rank"] = error.what();
+  }
+  std::ofstream(variable("OUT") + std::to_string(rank)) << messages;
+  SUCCEED();
+}
+
+TEST_CASE("Every wait ends at its timeout with the ranks that are missing and what to check", "[distributed]") {
+  const TemporaryDirectory directory;
+  const Descriptor reserved = reserve_port("127.0.0.1");
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < 4; ++rank) {
+    pids.push_back(start_rank("a rank that waits in vain", rank, 4,
+                              {{"INIT", "tcp://127.0.0.1:" + std::to_string(port_of(reserved.get()))},
+                               {"OUT", directory.path("messages-")},
+                               {"TORCH_FR_BUFFER_SIZE", "0"}}));  // LibTorch's record of collectives is for one thread
+  }
+  for (const int rank : {0, 2}) CHECK(wait_for(pids[static_cast<size_t>(rank)]) == 0);
+  for (const int rank : {1, 3}) {
+    kill(pids[static_cast<size_t>(rank)], SIGKILL);
+    wait_for(pids[static_cast<size_t>(rank)]);
+  }
+  struct Expected {
+    std::string wait;
+    std::vector<std::string> parts;
+  };
+  const std::string missing = "ranks 1 and 3 are not in the collective, but busy elsewhere: collective ";
+  const std::string places = "\n  rank 1: phase starting, last issued ";
+  const std::string advice = "Check those ranks' logs and machines; distributed.timeout_seconds is how long";
+  const std::vector<Expected> cases = {
+      {"barrier", {missing + "1 (barrier) failed on rank ", places, advice}},
+      {"broadcast", {missing + "1 (broadcast of Double [4], root 3) failed on rank ", places, advice}},
+      {"all_gather", {missing + "1 (all_gather of Double [4]) failed on rank ", places, advice}},
+      {"reduce_scatter", {missing + "1 (reduce_scatter_tensor of Double [1], sum) failed on rank ", places, advice}},
+      {"AgreedFlag", {missing, "(all_reduce of Long [1], sum) failed on rank ", places, advice}},
+      {"debug",
+       {"ranks 1 and 3 did not come within 10 s: they have not issued collective 1 (barrier), which rank ",
+        " waits in, phase starting"}},
+      {"wait_for_rank",
+       {"rank 3, for whose checkpoint rank ",
+        " waits, has not responded for 1 s (stopped, dead, or cut off): check its log and machine"}},
+  };
+  for (const int rank : {0, 2}) {
+    const auto messages = nlohmann::json::parse(read_file(directory.path("messages-" + std::to_string(rank))));
+    for (const Expected& expected : cases) {
+      CAPTURE(rank, expected.wait);
+      REQUIRE(messages.contains(expected.wait));
+      const auto message = messages[expected.wait].get<std::string>();
+      for (const std::string& part : expected.parts) CHECK_THAT(message, Contains(part));
+      CHECK_THAT(message, Contains("rank " + std::to_string(rank)));
+    }
+  }
+  // Groups of some ranks call them by their numbers in the job.
+  const auto messages = nlohmann::json::parse(read_file(directory.path("messages-0")));
+  REQUIRE(messages.contains("ends"));
+  CHECK_THAT(messages["ends"].get<std::string>(),
+             StartsWith("rank 3 is not in the collective, but busy elsewhere: collective 1 (barrier) failed on rank 0\n"
+                        "  rank 3: "));
+  REQUIRE(messages.contains("new_group"));
+  CHECK_THAT(messages["new_group"].get<std::string>(),
+             Contains("rank 3 did not come within 10 s: rank 0 waits in new_group of ranks 0 and 3, which every "
+                      "rank must call in the same order; check the logs and machines of those that did not come"));
+}

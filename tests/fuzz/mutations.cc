@@ -1,0 +1,188 @@
+// bert_mutations: damages valid files of every format that the program reads from others, and frames of the launcher,
+// and reads each in a process of its own. The n-th mutation of a format follows from the seed alone.
+//
+// Note [Mutations]
+// What a read may do is accept, or refuse as a verb would: exit codes 65, 66, 74 and 78. It has
+// - crashed when it ends in any other way: by a signal, a sanitizer's report, an exception that stands for a mistake of
+//   the program, or want of memory, because no damage may make the program ask for more than kMostMemory;
+// - run out of time when it takes kMostProcessorSeconds, or sleeps; processor time, so that a busy machine fails no
+//   test;
+// - been silent when it accepts what checksums or MACs cover (Format::sealed). Other formats have nothing to tell
+//   damage by: a flipped bit of a vocabulary is another vocabulary.
+// bert_mutations_without_checksums is the twin that shows that silence is seen: the same objects, with hashes that are
+// always zero (tests/fuzz/zero_checksums.cc). It has to report silent ones, and still no crash: what stands behind the
+// checksums is checked too, as somebody who makes a file to deceive makes its checksums match.
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "app/cli/command_line.h"
+#include "data/io/descriptor.h"
+#include "data/io/error.h"
+#include "data/io/files.h"
+#include "data/random/permutation.h"
+#include "tests/fuzz/mutation_formats.h"
+
+// Sanitizers reserve more addresses than RLIMIT_AS could allow, and have a limit of their own.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define BERT_SANITIZED 1
+extern "C" const char* __asan_default_options() { return "max_allocation_size_mb=1024:exitcode=1"; }  // NOLINT
+extern "C" const char* __tsan_default_options() { return "max_allocation_size_mb=1024:exitcode=1"; }  // NOLINT
+#else
+#define BERT_SANITIZED 0
+#endif
+
+namespace bert::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr rlim_t kMostMemory = rlim_t{1} << 30;  // bytes of addresses
+constexpr rlim_t kMostProcessorSeconds = 20;
+constexpr unsigned kMostSeconds = 300;  // of one that sleeps
+
+enum class Outcome { kRefused, kAccepted, kCrash, kTimeout };
+
+struct Counts {
+  int64_t mutations = 0, refused = 0, accepted = 0, crashes = 0, silent = 0, timeouts = 0;
+
+  void add(const Counts& other) {
+    mutations += other.mutations, refused += other.refused, accepted += other.accepted;
+    crashes += other.crashes, silent += other.silent, timeouts += other.timeouts;
+  }
+  [[nodiscard]] bool bad() const { return crashes + silent + timeouts > 0; }
+};
+
+/// In the child: reads and says on standard error what was thrown. Returns the exit code.
+int read_once(const Format& format, Mutator* mutator) {
+  try {
+    format.read(mutator);
+    return kOk;
+  } catch (...) {
+    std::string type, message;
+    const int code = exit_code_of_current_exception(type, message);
+    constexpr size_t kLongest = 2000;  // a message may have the text
+    const std::string line = fmt::format("{}: {}\n", type, message.substr(0, kLongest));
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+    return code;
+  }
+}
+
+/// Reads in a child whose standard error is `log`.
+Outcome attempt(const Format& format, Mutator* mutator, int log) {
+  if (ftruncate(log, 0) != 0 || lseek(log, 0, SEEK_SET) != 0) throw IoError("cannot empty the log");
+  const pid_t child = fork();
+  if (child < 0) throw IoError(fmt::format("cannot fork: {}", std::strerror(errno)));
+  if (child == 0) {
+    dup2(log, STDERR_FILENO);
+    const rlimit processor{kMostProcessorSeconds, kMostProcessorSeconds + 5}, no_core{0, 0},
+        memory{kMostMemory, kMostMemory};
+    setrlimit(RLIMIT_CPU, &processor);
+    setrlimit(RLIMIT_CORE, &no_core);
+    if (BERT_SANITIZED == 0) setrlimit(RLIMIT_AS, &memory);
+    alarm(kMostSeconds);
+    _exit(read_once(format, mutator));
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFSIGNALED(status)) {
+    const int signal = WTERMSIG(status);
+    return signal == SIGXCPU || signal == SIGALRM ? Outcome::kTimeout : Outcome::kCrash;
+  }
+  switch (WEXITSTATUS(status)) {
+    case kOk:
+      return Outcome::kAccepted;
+    case kBadData:
+    case kInputMissing:
+    case kIo:
+    case kBadConfiguration:
+      return Outcome::kRefused;
+    default:
+      return Outcome::kCrash;
+  }
+}
+
+/// The mutations 0 .. count - 1 of a format. What is wrong is told, and copied to `keep` where that is not empty.
+Counts mutate(const Format& format, int64_t count, uint64_t seed, const std::string& directory,
+              const std::string& keep) {
+  const Descriptor log(memfd_create("log", MFD_CLOEXEC));
+  const auto logged = [&] { return read_file(fmt::format("/proc/self/fd/{}", log.get())); };
+  if (attempt(format, nullptr, log.get()) != Outcome::kAccepted) {
+    throw std::runtime_error(fmt::format("{}: what is valid is not accepted: {}", format.name, logged()));
+  }
+  Counts counts;
+  for (int64_t i = 0; i < count; ++i) {
+    Mutator mutator(mix_bits(seed) + mix_bits(static_cast<uint64_t>(i)));
+    const Outcome outcome = attempt(format, &mutator, log.get());
+    ++counts.mutations;
+    std::string wrong;
+    if (outcome == Outcome::kRefused) ++counts.refused;
+    if (outcome == Outcome::kAccepted) ++counts.accepted;
+    if (outcome == Outcome::kAccepted && format.sealed) ++counts.silent, wrong = "silent";
+    if (outcome == Outcome::kCrash) ++counts.crashes, wrong = "crash";
+    if (outcome == Outcome::kTimeout) ++counts.timeouts, wrong = "timeout";
+    if (wrong.empty()) continue;
+    fmt::print(stderr, "{}, mutation {}: {}\n{}", format.name, i, wrong, logged());
+    if (!keep.empty() && fs::exists(directory + "/" + format.name)) {
+      fs::copy(directory + "/" + format.name, fmt::format("{}/{}-{}", keep, format.name, i),
+               fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    }
+  }
+  return counts;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Reads damaged files of every format; exit code 1 when one crashes, is silent or runs out of time.",
+               "bert_mutations");
+  int64_t count = 200;
+  uint64_t seed = 1;
+  std::string only, keep;
+  app.add_option("--count", count, "mutations of each format")->check(number_in<int64_t>(1, kManyTimes));
+  app.add_option("--seed", seed, "of all mutations");
+  app.add_option("--format", only, "this format alone");
+  app.add_option("--keep", keep, "directory for a copy of what is read wrongly");
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  if (!keep.empty()) fs::create_directories(keep);
+
+  // In memory where there is such a directory: nothing here has to outlive the machine.
+  const fs::path parent = access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : fs::temp_directory_path();
+  std::string directory = (parent / "bert-mutations-XXXXXX").string();
+  if (mkdtemp(directory.data()) == nullptr) throw IoError("cannot make " + directory);
+  struct Remove {
+    const std::string& path;
+    ~Remove() {
+      std::error_code ignored;
+      fs::remove_all(path, ignored);
+    }
+  } remove{directory};
+
+  Counts total;
+  for (const Format& format : mutation_formats(directory)) {
+    if (!only.empty() && format.name != only) continue;
+    const Counts counts = mutate(format, count, seed, directory, keep);
+    total.add(counts);
+    fmt::print("{}: {} mutations, {} refused, {} accepted, {} crashes, {} silent, {} timeouts\n", format.name,
+               counts.mutations, counts.refused, counts.accepted, counts.crashes, counts.silent, counts.timeouts);
+    std::fflush(stdout);
+  }
+  if (total.mutations == 0) throw UsageError("no format \"" + only + "\"");
+  fmt::print("{} mutations, {} crashes, {} silent, {} timeouts\n", total.mutations, total.crashes, total.silent,
+             total.timeouts);
+  return total.bad() ? 1 : kOk;
+}
+
+}  // namespace
+}  // namespace bert::testing
+
+int main(int argc, char** argv) {
+  return bert::guarded("bert_mutations", [&] { return bert::testing::run(argc, argv); });
+}

@@ -1,0 +1,118 @@
+#include "tests/fuzz/mutator.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <string_view>
+
+#include "data/random/permutation.h"
+
+namespace bert::testing {
+namespace {
+
+constexpr size_t kLongestRun = 64;
+constexpr size_t kMostRepeated = size_t{1} << 20;  // bytes
+
+/// What a number is replaced by: the ends of ranges and what lies behind them, and values of other kinds.
+constexpr std::array<std::string_view, 18> kNumbers = {"0",
+                                                       "-1",
+                                                       "1",
+                                                       "127",
+                                                       "65536",
+                                                       "4294967296",
+                                                       "9223372036854775807",
+                                                       "-9223372036854775808",
+                                                       "18446744073709551615",
+                                                       "99999999999999999999999",
+                                                       "1.5",
+                                                       "1e308",
+                                                       "1e999",
+                                                       "-1e-999",
+                                                       "null",
+                                                       "true",
+                                                       "[]",
+                                                       "{}"};
+
+/// What has a meaning to readers of text and JSON, and what must not occur there.
+constexpr std::array<std::string_view, 16> kFragments = {
+    "{",  "}",  "[",    "]",        "\"",   ",",       ":",       "\\",
+    "/*", "\n", "\xff", "\xe2\x96", "null", "\\u0000", "\\ud800", "\xef\xbb\xbf"};
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+}  // namespace
+
+uint64_t Mutator::next() { return state_ = mix_bits(state_); }
+
+std::string Mutator::operator()(const std::string& bytes) {
+  std::string changed = bytes;
+  while (changed == bytes) {
+    for (size_t changes = below(4) == 0 ? 3 : 1; changes > 0; --changes) change(changed);
+  }
+  return changed;
+}
+
+void Mutator::change(std::string& bytes) {
+  using Change = void (Mutator::*)(std::string&);
+  constexpr Change kChanges[] = {&Mutator::flip_bits,         &Mutator::cut,        &Mutator::remove_run,
+                                 &Mutator::repeat_run,        &Mutator::insert_run, &Mutator::set_binary_integer,
+                                 &Mutator::set_decimal_number};
+  if (bytes.empty()) return insert_run(bytes);
+  (this->*kChanges[below(std::size(kChanges))])(bytes);
+}
+
+void Mutator::flip_bits(std::string& bytes) {
+  for (size_t flips = 1 + below(4); flips > 0; --flips) {
+    char& byte = bytes[below(bytes.size())];
+    byte = static_cast<char>(byte ^ 1 << below(8));
+  }
+}
+
+void Mutator::cut(std::string& bytes) { bytes.resize(below(bytes.size())); }
+
+void Mutator::remove_run(std::string& bytes) { bytes.erase(below(bytes.size()), 1 + below(kLongestRun)); }
+
+void Mutator::repeat_run(std::string& bytes) {
+  const size_t begin = below(bytes.size());
+  const std::string run = bytes.substr(begin, 1 + below(kLongestRun));
+  // Once or a few times in most cases, now and then far more often.
+  const size_t times = below(8) == 0 ? 1 + below(kMostRepeated / run.size()) : 1 + below(3);
+  std::string repeated;
+  repeated.reserve(times * run.size());
+  for (size_t i = 0; i < times; ++i) repeated += run;
+  bytes.insert(begin, repeated);
+}
+
+void Mutator::insert_run(std::string& bytes) {
+  std::string run;
+  if (below(2) == 0) {
+    run = kFragments[below(kFragments.size())];
+  } else {
+    for (size_t i = 1 + below(kLongestRun); i > 0; --i) run += static_cast<char>(below(256));
+  }
+  bytes.insert(below(bytes.size() + 1), run);
+}
+
+void Mutator::set_binary_integer(std::string& bytes) {
+  const size_t width = std::min(size_t{1} << below(4), bytes.size());
+  size_t at = below(bytes.size() - width + 1);
+  if (below(4) != 0) at = at / width * width;  // where files keep most of them
+  uint64_t value = 0;
+  std::memcpy(&value, bytes.data() + at, width);
+  const std::array<uint64_t, 8> values = {
+      0,         1,         ~uint64_t{0}, uint64_t{1} << (8 * width - 1), (uint64_t{1} << (8 * width - 1)) - 1,
+      value + 1, value - 1, value * 2};
+  std::memcpy(bytes.data() + at, &values[below(values.size())], width);
+}
+
+void Mutator::set_decimal_number(std::string& bytes) {
+  const auto from = bytes.begin() + static_cast<std::ptrdiff_t>(below(bytes.size()));
+  const auto begin = std::find_if(from, bytes.end(), is_digit);
+  if (begin == bytes.end()) return set_binary_integer(bytes);
+  const auto end = std::find_if_not(begin, bytes.end(), is_digit);
+  bytes.replace(begin, end, kNumbers[below(kNumbers.size())]);
+}
+
+}  // namespace bert::testing

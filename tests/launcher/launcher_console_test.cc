@@ -1,0 +1,104 @@
+// What a bertrun inherits: standard streams that are closed, unread or one file, other descriptors, ignored signals.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <sstream>
+
+#include "app/net/socket.h"
+// Last: it brings Catch2.
+#include "tests/support/launcher_testing.h"
+
+using namespace bert;
+using namespace bert::testing;
+
+namespace {
+
+/// A bertrun that a shell starts, with redirections as a user would write them.
+std::vector<std::string> from_shell(const std::string& arguments, const std::string& redirections) {
+  return {"-c", "exec " BERTRUN_EXECUTABLE " " + arguments + " " + redirections};
+}
+
+/// In place of descriptor 9 a pipe that is full and that nobody reads.
+void make_unread() {
+  int ends[2];
+  if (pipe2(ends, O_NONBLOCK) != 0 || dup2(ends[0], 8) < 0 || dup2(ends[1], 9) < 0) _exit(99);
+  while (write(9, "x", 1) == 1) {
+  }
+  fcntl(9, F_SETFL, 0);
+}
+
+}  // namespace
+
+TEST_CASE("a bertrun whose stderr nobody reads does its work", "[unit]") {
+  const int64_t port = port_of(listen_on({"127.0.0.1", 0}).get());
+  // It has much to note: a loopback address under a name of its own, and options without a meaning.
+  Launcher launcher(
+      from_shell(fmt::format("--nnodes 1:2 --rdzv-backend c10d --rdzv-conf last_call_timeout=1,join_timeout=1 "
+                             "--start-method fork --logs-specs x --rdzv-endpoint 0x7f.0.0.1:{} true",
+                             port),
+                 "2>&9"),
+      make_unread, "/bin/sh");
+  REQUIRE(eventually([&] { return launcher.ended(); }));
+  CHECK(launcher.wait() == kOk);
+}
+
+TEST_CASE("a bertrun whose standard streams are closed does its work", "[unit]") {
+  for (const char* closed : {">&-", "2>&-", "<&-", "<&- >&- 2>&-"}) {
+    CAPTURE(closed);
+    const TemporaryDirectory directory;
+    Launcher launcher(
+        from_shell("--standalone --nproc-per-node 2 sh -c 'echo out; echo err >&2; echo $RANK >>" +
+                       directory.path("ranks") + "; [ $RANK = 0 ] || exit 3'",
+                   closed),
+        [] {}, "/bin/sh");
+    REQUIRE(eventually([&] { return launcher.ended(); }));
+    CHECK(launcher.wait() == 3);
+    const std::string ranks = read_file(directory.path("ranks"));
+    CHECK((ranks == "0\n1\n" || ranks == "1\n0\n" || ranks == "1\n"));
+  }
+}
+
+TEST_CASE("where stdout and stderr are one file, a rank's lines keep their order", "[unit]") {
+  Launcher launcher(
+      from_shell("--standalone --nproc-per-node 2 sh -c 'for i in 1 2 3 4 5 6; do echo $RANK $((2 * i - 1)); echo "
+                 "$RANK $((2 * i)) >&2; done'",
+                 "2>&1"),
+      [] { setenv("OMP_NUM_THREADS", "1", 1); }, "/bin/sh");
+  CHECK(launcher.wait() == kOk);
+  std::istringstream text(launcher.out());
+  std::map<int, std::vector<int>> numbers;
+  for (int rank = 0, number = 0; text >> rank >> number;) numbers[rank].push_back(number);
+  const std::vector<int> in_order = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  CHECK(numbers[0] == in_order);
+  CHECK(numbers[1] == in_order);
+}
+
+TEST_CASE("ranks have none of the descriptors that bertrun has inherited", "[unit]") {
+  Launcher launcher(
+      from_shell("--standalone sh -c '[ ! -e /proc/$$/fd/7 ] && [ -e $BERTRUN_STATE ]'", "7</dev/null"), [] {},
+      "/bin/sh");
+  CHECK(launcher.wait() == kOk);
+}
+
+TEST_CASE("under nohup a hangup is not the end", "[unit]") {
+  const TemporaryDirectory directory;
+  for (const bool nohup : {true, false}) {
+    CAPTURE(nohup);
+    const std::string running = directory.path(nohup ? "a" : "b"), go = directory.path("go");
+    Launcher launcher(shell({}, "touch " + running + "; while [ ! -e " + go + " ]; do sleep 0.02; done"), [&] {
+      signal(SIGHUP, nohup ? SIG_IGN : SIG_DFL);  // the tests themselves may run under nohup
+    });
+    REQUIRE(eventually([&] { return std::filesystem::exists(running); }));
+    launcher.signal(SIGHUP);
+    if (nohup) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      std::ofstream(go) << "now";
+    }
+    CHECK(launcher.wait() == (nohup ? kOk : 128 + SIGHUP));
+    std::filesystem::remove(go);
+  }
+}

@@ -1,0 +1,485 @@
+// The rendezvous' state machine, transition by transition, without sockets or clocks.
+#include <signal.h>
+
+#include "app/launcher/job/job_messages.h"
+#include "app/launcher/job/rendezvous.h"
+#include "app/system/exit_codes.h"
+#include "data/io/error.h"
+#include "tests/testing.h"
+
+using namespace bert;
+
+namespace {
+
+/// A rendezvous with a clock that the test moves, and the last order of each node.
+struct Fixture {
+  explicit Fixture(const RendezvousConfig& given, int64_t max_restarts = 0,
+                   std::optional<Rendezvous::NodeId> first = std::nullopt)
+      : config(given),
+        rendezvous(
+            given, {max_restarts, 60}, now,
+            [this](Rendezvous::NodeId id, const JobOrder& order) {
+              orders[id] = order;
+              if (order.kind == JobOrder::kStart) rounds[id] = order.assignment.round;
+              ++sent;
+            },
+            first) {}
+  std::string join(Rendezvous::NodeId id, int64_t node_rank = -1, const std::string& role = "default",
+                   int64_t ranks = 2) {
+    return rendezvous.join(id, {"host" + std::to_string(9 - id), 100 + id, node_rank, role, ranks}, now);
+  }
+  /// What a node says is about the round that it was last to start.
+  [[nodiscard]] int64_t round(Rendezvous::NodeId id) const { return rounds.contains(id) ? rounds.at(id) : -1; }
+  void stopped(Rendezvous::NodeId id, const SaveResult& saved = {}) { rendezvous.stopped(id, round(id), saved, now); }
+  void succeeded(Rendezvous::NodeId id) { rendezvous.succeeded(id, round(id)); }
+  void failed(Rendezvous::NodeId id, const Failure& failure) { rendezvous.failed(id, round(id), failure, now); }
+  void pass(int64_t seconds) {
+    now += std::chrono::seconds(seconds);
+    rendezvous.tick(now);
+  }
+  [[nodiscard]] bool is(Rendezvous::NodeId id, JobOrder::Kind kind) const {
+    return orders.contains(id) && orders.at(id).kind == kind;
+  }
+  RendezvousConfig config;
+  Rendezvous::Time now{};
+  std::map<Rendezvous::NodeId, JobOrder> orders;
+  std::map<Rendezvous::NodeId, int64_t> rounds;
+  int sent = 0;
+  Rendezvous rendezvous;
+};
+
+RendezvousConfig nodes(int64_t low, int64_t high, bool dynamic = true) {
+  RendezvousConfig config;
+  config.dynamic = dynamic;
+  config.min_nodes = low, config.max_nodes = high;
+  return config;
+}
+
+Failure death(int64_t rank, int code) {
+  Failure failure;
+  failure.rank = rank;
+  failure.pid = 7;
+  failure.host = std::string(1, 'h');
+  failure.exit_code = code;
+  return failure;
+}
+
+}  // namespace
+
+TEST_CASE("static: ranks follow --node-rank, whatever the order of joining", "[unit]") {
+  Fixture job(nodes(3, 3, false));
+  CHECK(job.join(0, 2, "b", 1).empty());
+  CHECK(job.join(1, 0, "a", 2).empty());
+  CHECK(job.sent == 0);
+  CHECK(job.join(2, 1, "b", 3).empty());
+  REQUIRE(job.sent == 3);
+  // torchrun's numbers for nodes a(2) b(3) b(1).
+  CHECK(job.orders.at(1).assignment == Assignment{0, 0, 3, 0, 6, 0, 2, 0});
+  CHECK(job.orders.at(2).assignment == Assignment{0, 1, 3, 2, 6, 0, 4, 0});
+  CHECK(job.orders.at(0).assignment == Assignment{0, 2, 3, 5, 6, 3, 4, 0});
+}
+
+TEST_CASE("a rank that is taken or out of range is refused", "[unit]") {
+  Fixture job(nodes(2, 2, false));
+  CHECK(job.join(0, 1).empty());
+  CHECK(job.join(1, 1).find("taken by node 1 on host9") != std::string::npos);
+  CHECK(job.join(1, 2).find("not below") != std::string::npos);
+  CHECK(job.join(1, -1).find("not below") != std::string::npos);
+  CHECK(job.join(1, 0).empty());
+  CHECK(job.is(1, JobOrder::kStart));
+}
+
+TEST_CASE("c10d: ranks by host name and process, as torchrun sorts them", "[unit]") {
+  Fixture job(nodes(2, 2));
+  CHECK(job.join(0).empty());  // on host9
+  CHECK(job.join(5).empty());  // on host4
+  CHECK(job.orders.at(5).assignment.group_rank == 0);
+  CHECK(job.orders.at(0).assignment.first_rank == 2);
+  Fixture kept(nodes(2, 2), 0, 0);  // node 0 serves rank 0's store
+  CHECK(kept.join(0).empty());
+  CHECK(kept.join(5).empty());
+  CHECK(kept.orders.at(0).assignment.group_rank == 0);
+}
+
+TEST_CASE("an elastic job starts with MIN nodes after the last call", "[unit]") {
+  Fixture job(nodes(1, 3));
+  CHECK(job.join(0).empty());
+  job.pass(29);
+  CHECK(job.sent == 0);
+  job.pass(1);
+  CHECK(job.orders.at(0).assignment.world_size == 2);
+  // A newcomer restarts all, without counting.
+  CHECK(job.join(1).empty());
+  CHECK(job.is(0, JobOrder::kRestart));
+  CHECK_FALSE(job.orders.at(0).failed);
+  job.stopped(0);
+  CHECK(job.orders.at(0).assignment.world_size == 4);
+  CHECK(job.orders.at(1).assignment.restart_count == 0);
+  CHECK(job.orders.at(1).assignment.round == 1);
+}
+
+TEST_CASE("nodes beyond MAX wait without disturbing", "[unit]") {
+  Fixture job(nodes(1, 1), 1);
+  CHECK(job.join(0).empty());
+  CHECK(job.join(1).empty());
+  CHECK(job.sent == 1);
+  job.rendezvous.lost(0, "gone", job.now);  // its place is taken
+  CHECK(job.is(1, JobOrder::kStart));
+}
+
+TEST_CASE("missing nodes are named when the time is up", "[unit]") {
+  Fixture job(nodes(3, 3, false));
+  CHECK(job.join(0, 0).empty());
+  CHECK(job.join(1, 2).empty());
+  job.pass(599);
+  CHECK(job.sent == 0);
+  job.pass(1);
+  REQUIRE(job.is(0, JobOrder::kEnd));
+  CHECK(job.orders.at(1).exit_code == kPeerFailure);
+  const std::string& reason = job.orders.at(0).reason;
+  for (const char* part :
+       {"2 of 3 nodes", "after 600 s", "node 0 on host9", "node 2 on host8", "missing: --node-rank 1 after", "token"})
+    CHECK(reason.find(part) != std::string::npos);
+}
+
+TEST_CASE("the first failure ends all nodes with its code", "[unit]") {
+  Fixture job(nodes(2, 2));
+  CHECK(job.join(0).empty());
+  CHECK(job.join(1).empty());
+  job.failed(1, death(1, 137));
+  job.failed(0, death(2, 1));
+  for (const int id : {0, 1}) {
+    REQUIRE(job.is(id, JobOrder::kEnd));
+    CHECK(job.orders.at(id).exit_code == 137);
+    CHECK(job.orders.at(id).reason.find("rank 1 ") != std::string::npos);
+  }
+  CHECK_FALSE(job.rendezvous.finished());
+  job.stopped(0);
+  CHECK(job.rendezvous.unfinished_nodes().find("host8") != std::string::npos);
+  job.rendezvous.lost(1, "gone", job.now);
+  CHECK(job.rendezvous.finished());
+  CHECK(job.join(2) == "the job has ended");
+}
+
+TEST_CASE("restarts: all nodes together, one count, 75 and what cannot start are not restarted", "[unit]") {
+  Fixture job(nodes(2, 2), 2);
+  CHECK(job.join(0).empty());
+  CHECK(job.join(1).empty());
+  for (int64_t count = 1; count <= 2; ++count) {
+    job.failed(0, death(0, 3));
+    job.failed(1, death(2, 1));  // because of the first
+    CHECK(job.is(1, JobOrder::kRestart));
+    CHECK(job.orders.at(1).failed);
+    job.stopped(1);
+    CHECK(job.is(1, JobOrder::kRestart));
+    job.stopped(0);  // nobody else is waited for
+    REQUIRE(job.is(1, JobOrder::kStart));
+    CHECK(job.orders.at(0).assignment.restart_count == count);
+    CHECK(job.orders.at(1).assignment.restart_count == count);
+  }
+  job.failed(0, death(0, 3));
+  CHECK(job.orders.at(1).exit_code == 3);
+
+  Fixture preempted(nodes(1, 1), 2);
+  CHECK(preempted.join(0).empty());
+  preempted.failed(0, death(0, kPreempted));
+  CHECK(preempted.is(0, JobOrder::kEnd));
+  CHECK(preempted.orders.at(0).exit_code == kPreempted);
+  Fixture absent(nodes(1, 1), 2);
+  CHECK(absent.join(0).empty());
+  Failure failure = death(0, kInputMissing);
+  failure.pid = 0;
+  absent.failed(0, failure);
+  CHECK(absent.is(0, JobOrder::kEnd));
+}
+
+TEST_CASE("a lost node", "[unit]") {
+  Fixture job(nodes(2, 2));
+  CHECK(job.join(0).empty());
+  CHECK(job.join(1).empty());
+  job.rendezvous.lost(1, "silent for 15 s", job.now);
+  REQUIRE(job.is(0, JobOrder::kEnd));
+  CHECK(job.orders.at(0).exit_code == kPeerFailure);
+  CHECK(job.orders.at(0).reason.find("lost host8 (bertrun's pid 101): silent for 15 s") != std::string::npos);
+
+  Fixture elastic(nodes(1, 2), 1);
+  CHECK(elastic.join(0).empty());
+  CHECK(elastic.join(1).empty());
+  elastic.rendezvous.lost(1, "gone", elastic.now);
+  CHECK(elastic.is(0, JobOrder::kRestart));
+  elastic.stopped(0);
+  CHECK(elastic.orders.at(0).assignment.world_size == 2);
+  CHECK(elastic.orders.at(0).assignment.restart_count == 1);
+
+  Fixture waits(nodes(2, 2), 1);  // too few without it: its return is waited for
+  CHECK(waits.join(0).empty());
+  CHECK(waits.join(1).empty());
+  waits.rendezvous.lost(1, "gone", waits.now);
+  waits.stopped(0);
+  CHECK(waits.is(0, JobOrder::kRestart));
+  CHECK(waits.join(2).empty());
+  CHECK(waits.is(0, JobOrder::kStart));
+  CHECK(waits.is(2, JobOrder::kStart));
+}
+
+TEST_CASE("a node that is done is not missed, and the job ends with the last one", "[unit]") {
+  Fixture job(nodes(2, 2));
+  CHECK(job.join(0).empty());
+  CHECK(job.join(1).empty());
+  job.succeeded(1);
+  job.rendezvous.lost(1, "gone", job.now);
+  CHECK(job.is(0, JobOrder::kStart));
+  job.succeeded(0);
+  REQUIRE(job.is(0, JobOrder::kEnd));
+  CHECK(job.orders.at(0).exit_code == kOk);
+}
+
+TEST_CASE("a signal on one node reaches the ranks of all", "[unit]") {
+  Fixture job(nodes(2, 2), 3);
+  CHECK(job.join(0).empty());
+  CHECK(job.join(1).empty());
+  job.rendezvous.interrupted(1, SIGTERM);
+  CHECK(job.orders.at(0).signal == SIGTERM);
+  CHECK(job.orders.at(0).exit_code == 128 + SIGTERM);
+  CHECK(job.orders.at(0).reason.find("(SIGTERM) on host8") != std::string::npos);
+}
+
+TEST_CASE("a signal while nodes meet ends the job with 75: run again", "[unit]") {
+  for (const bool again : {false, true}) {  // at the first meeting, and before a restart
+    CAPTURE(again);
+    Fixture job(nodes(3, 3), 1);
+    for (int id = 0; id < (again ? 3 : 2); ++id) CHECK(job.join(id).empty());
+    if (again) {
+      job.rendezvous.lost(2, "gone", job.now);
+      for (const int id : {0, 1}) job.stopped(id);
+    }
+    job.rendezvous.interrupted(1, SIGTERM);
+    for (const int id : {0, 1}) {
+      REQUIRE(job.is(id, JobOrder::kEnd));
+      CHECK(job.orders.at(id).exit_code == kPreempted);
+      CHECK(job.orders.at(id).reason.find("(SIGTERM) on host") != std::string::npos);
+      CHECK(job.orders.at(id).reason.find("no rank runs; nothing is lost, run again") != std::string::npos);
+    }
+    for (const int id : {0, 1}) job.stopped(id, {true, 0});
+    for (const int id : {0, 1}) {
+      REQUIRE(job.is(id, JobOrder::kLeave));
+      CHECK(job.orders.at(id).exit_code == kPreempted);
+    }
+  }
+}
+
+TEST_CASE("what is told of another round is ignored", "[unit]") {
+  Fixture job(nodes(2, 2), 1);
+  CHECK(job.join(0).empty());
+  CHECK(job.join(1).empty());
+  job.failed(0, death(0, 3));
+  job.rendezvous.stopped(0, 1, {}, job.now);  // there is no round 1 yet
+  job.stopped(1);
+  CHECK(job.is(0, JobOrder::kRestart));
+  job.stopped(0);
+  REQUIRE(job.is(0, JobOrder::kStart));
+  job.rendezvous.succeeded(0, 0);
+  job.succeeded(1);
+  job.rendezvous.failed(0, 0, death(0, 3), job.now);
+  job.rendezvous.stopped(0, 0, {}, job.now);
+  CHECK(job.is(0, JobOrder::kStart));
+  job.succeeded(0);
+  CHECK(job.orders.at(0).exit_code == kOk);
+}
+
+TEST_CASE("a node that stops its ranks without an order is lost", "[unit]") {
+  Fixture job(nodes(2, 2));
+  CHECK(job.join(0).empty());
+  CHECK(job.join(1).empty());
+  job.stopped(1);
+  REQUIRE(job.is(0, JobOrder::kEnd));
+  CHECK(job.orders.at(0).exit_code == kPeerFailure);
+  CHECK(job.orders.at(0).reason.find("lost host8 (bertrun's pid 101): it has stopped its ranks") != std::string::npos);
+  job.stopped(0);
+  CHECK(job.rendezvous.finished());
+}
+
+TEST_CASE("a node that joins or is lost at any time neither hangs the job nor disturbs it", "[unit]") {
+  // While it forms, a node that goes is not counted on.
+  Fixture forming(nodes(2, 3));
+  CHECK(forming.join(0).empty());
+  CHECK(forming.join(1).empty());
+  forming.rendezvous.lost(1, "gone", forming.now);
+  forming.pass(30);
+  CHECK(forming.sent == 0);
+  CHECK(forming.join(2).empty());
+  forming.pass(30);
+  CHECK(forming.is(2, JobOrder::kStart));
+
+  // While it restarts, a newcomer waits for the next round and is not waited for.
+  Fixture restarting(nodes(1, 3), 1);
+  CHECK(restarting.join(0).empty());
+  restarting.pass(30);
+  restarting.failed(0, death(0, 3));
+  CHECK(restarting.join(1).empty());
+  CHECK(restarting.join(2).empty());
+  restarting.rendezvous.lost(2, "gone", restarting.now);
+  CHECK(restarting.is(0, JobOrder::kRestart));
+  restarting.stopped(0);
+  REQUIRE(restarting.is(0, JobOrder::kStart));
+  CHECK(restarting.orders.at(1).assignment.world_size == 4);
+
+  // A member that is lost while it restarts is not waited for either.
+  Fixture shrinking(nodes(1, 2), 1);
+  CHECK(shrinking.join(0).empty());
+  CHECK(shrinking.join(1).empty());
+  shrinking.failed(0, death(0, 3));
+  shrinking.stopped(0);
+  CHECK(shrinking.is(0, JobOrder::kRestart));
+  shrinking.rendezvous.lost(1, "gone", shrinking.now);
+  REQUIRE(shrinking.is(0, JobOrder::kStart));
+  CHECK(shrinking.orders.at(0).assignment.world_size == 2);
+
+  // At the end nobody joins, and who is lost is not waited for.
+  Fixture ended(nodes(2, 2));
+  CHECK(ended.join(0).empty());
+  CHECK(ended.join(1).empty());
+  ended.failed(0, death(0, 3));
+  CHECK_FALSE(ended.join(2).empty());
+  ended.stopped(0);
+  CHECK_FALSE(ended.rendezvous.finished());
+  ended.rendezvous.lost(1, "gone", ended.now);
+  CHECK(ended.rendezvous.finished());
+}
+
+TEST_CASE("ranks that do not stop for a restart end the job", "[unit]") {
+  Fixture job(nodes(2, 2), 1);
+  CHECK(job.join(0).empty());
+  CHECK(job.join(1).empty());
+  job.failed(0, death(0, 3));
+  CHECK(job.join(2).empty());
+  job.stopped(0);
+  job.pass(59);
+  CHECK(job.is(0, JobOrder::kRestart));
+  job.pass(1);
+  REQUIRE(job.is(0, JobOrder::kEnd));
+  CHECK(job.orders.at(0).exit_code == kPeerFailure);
+  CHECK(job.orders.at(0).reason.find("on host8 (bertrun's pid 101); check") != std::string::npos);
+}
+
+TEST_CASE("work that is done is not begun again for a newcomer", "[unit]") {
+  Fixture job(nodes(1, 3));
+  CHECK(job.join(0).empty());
+  CHECK(job.join(1).empty());
+  job.pass(30);
+  job.succeeded(0);
+  CHECK(job.join(2).empty());
+  CHECK(job.is(0, JobOrder::kStart));
+  CHECK_FALSE(job.orders.contains(2));
+  job.succeeded(1);
+  for (const int id : {0, 1, 2}) {
+    REQUIRE(job.is(id, JobOrder::kEnd));
+    CHECK(job.orders.at(id).exit_code == kOk);
+    CHECK_FALSE(job.rendezvous.finished());
+    job.stopped(id);
+  }
+  CHECK(job.rendezvous.finished());
+}
+
+TEST_CASE("enough nodes start when the time to join is up, also before the last call is", "[unit]") {
+  RendezvousConfig config = nodes(1, 3);
+  config.join_timeout = 20;  // last_call_timeout is 30
+  Fixture job(config);
+  CHECK(job.join(0).empty());
+  job.pass(19);
+  CHECK(job.sent == 0);
+  job.pass(1);
+  CHECK(job.is(0, JobOrder::kStart));
+}
+
+TEST_CASE("all nodes leave with one exit code, when the last of them has stopped", "[unit]") {
+  // A signal, and one node's ranks have saved: in whatever order the nodes tell.
+  struct Row {
+    SaveResult first, second;
+    int code;
+  };
+  const SaveResult saved{true, 0}, full{false, kIo}, both{true, kIo}, nothing;
+  for (const Row& row : {Row{nothing, saved, 75}, Row{saved, nothing, 75}, Row{nothing, nothing, 143},
+                         Row{saved, full, kIo}, Row{full, saved, kIo}, Row{nothing, both, kIo}, Row{full, full, kIo}}) {
+    CAPTURE(row.first.saved, row.first.failed, row.second.saved, row.second.failed);
+    Fixture job(nodes(2, 2));
+    CHECK(job.join(0).empty());
+    CHECK(job.join(1).empty());
+    job.rendezvous.interrupted(1, SIGTERM);
+    CHECK_FALSE(job.rendezvous.preempted());
+    job.stopped(0, row.first);
+    CHECK(job.is(0, JobOrder::kEnd));
+    job.stopped(1, row.second);
+    for (const int id : {0, 1}) {
+      REQUIRE(job.is(id, JobOrder::kLeave));
+      CHECK(job.orders.at(id).exit_code == row.code);
+    }
+  }
+  // Unasked for: one rank was preempted, and one of another node could not save.
+  Fixture preempted(nodes(2, 2), 1);
+  CHECK(preempted.join(0).empty());
+  CHECK(preempted.join(1).empty());
+  preempted.failed(1, death(2, kPreempted));
+  CHECK(preempted.rendezvous.preempted());
+  CHECK(preempted.orders.at(0).exit_code == kPreempted);
+  preempted.stopped(1, saved);
+  preempted.stopped(0, full);
+  CHECK(preempted.orders.at(1).exit_code == kIo);
+  Fixture failed(nodes(1, 1));  // 75 is an answer to a signal only
+  CHECK(failed.join(0).empty());
+  failed.failed(0, death(0, 3));
+  failed.stopped(0, saved);
+  CHECK(failed.orders.at(0).exit_code == 3);
+  Fixture stuck(nodes(2, 2));
+  CHECK(stuck.join(0).empty());
+  CHECK(stuck.join(1).empty());
+  stuck.rendezvous.interrupted(0, SIGTERM);
+  stuck.stopped(0, saved);
+  stuck.rendezvous.leave();  // the host waits no longer
+  CHECK(stuck.is(1, JobOrder::kLeave));
+  CHECK(stuck.orders.at(1).exit_code == kPreempted);
+}
+
+TEST_CASE("messages between agents survive the way there and back", "[unit]") {
+  const auto back = [](const JobMessage& message) { return decode(encode(message)); };
+  const auto join = std::get<JoinMessage>(back(JoinMessage{"job \"7\"", 1, 4, {"h", 12, 3, "role", 8}}));
+  CHECK(join.id == "job \"7\"");
+  CHECK(join.max_nodes == 4);
+  CHECK(join.node.node_rank == 3);
+  CHECK(join.node.local_world_size == 8);
+  Failure failure = death(5, 139);
+  failure.note = "rank 1 is stopped";
+  failure.signal = SIGSEGV, failure.message = std::string(10'000, '\x01'), failure.phase = "save";
+  const auto failed = std::get<FailedMessage>(back(FailedMessage{0, failure})).failure;
+  CHECK(failed.rank == 5);
+  CHECK(failed.exit_code == 139);
+  CHECK(failed.signal == SIGSEGV);
+  CHECK(failed.phase == "save");
+  CHECK(failed.note == "rank 1 is stopped");
+  CHECK(failed.message.size() == 1024);
+  CHECK(encode(FailedMessage{0, failure}).size() < 64 << 10);
+  JobOrder order;
+  order.kind = JobOrder::kRestart, order.reason = "\xff no UTF-8", order.failed = true;
+  order.assignment = {1, 2, 3, 4, 5, 6, 7, 8};
+  const auto ordered = std::get<OrderMessage>(back(OrderMessage{order})).order;
+  CHECK(ordered.kind == JobOrder::kRestart);
+  CHECK(ordered.failed);
+  CHECK(ordered.assignment == order.assignment);
+  CHECK(std::get<StoppedMessage>(back(StoppedMessage{4, {}})).round == 4);
+  CHECK(std::get<StoppedMessage>(back(StoppedMessage{4, {true, 74}})).saved == SaveResult{true, 74});
+  CHECK(std::get<SucceededMessage>(back(SucceededMessage{3})).round == 3);
+  CHECK(std::get<FailedMessage>(back(FailedMessage{2, failure})).round == 2);
+  CHECK(std::get<InterruptedMessage>(back(InterruptedMessage{15})).signal == 15);
+  CHECK(std::get<RefusedMessage>(back(RefusedMessage{"no"})).reason == "no");
+  for (const char* bad : {"", "[]", "{}", R"({"type":"x"})", R"({"type":"join","id":"a"})",
+                          R"({"type":"order","order":[]})", R"({"type":"interrupted","signal":"9"})",
+                          R"({"type":"interrupted","signal":0})", R"({"type":"interrupted","signal":32})",
+                          R"({"type":"interrupted","signal":120})", R"({"type":"interrupted","signal":-1})"}) {
+    CAPTURE(bad);
+    CHECK_THROWS_AS(decode(bad), DataError);
+  }
+  failure.signal = 64;
+  CHECK_THROWS_AS(back(FailedMessage{0, failure}), DataError);
+  order.signal = 33;  // it would go to the ranks
+  CHECK_THROWS_AS(back(OrderMessage{order}), DataError);
+}

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# tests/package/package.sh BUILD: installs BUILD, moves what was installed, and builds and runs a program outside of the tree with it
+# (tests/package/). Part of tests/run.sh.
+set -euo pipefail
+source=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
+build=$(readlink -f "$1")
+here=$(mktemp -d)
+trap 'rm -rf "$here"' EXIT
+fail() { echo "package: $*" >&2; exit 1; }
+
+cmake --install "$build" --prefix "$here/first" >"$here/log" || { cat "$here/log"; exit 1; }
+mv "$here/first" "$here/moved"
+cp -r "$source" "$here/program"
+launcher=
+! command -v ccache >/dev/null ||
+  launcher="env;CCACHE_BASEDIR=$here;CCACHE_NOHASHDIR=1;CCACHE_SLOPPINESS=include_file_mtime,include_file_ctime;ccache"
+cmake -S "$here/program" -B "$here/program/build" -G Ninja -DCMAKE_PREFIX_PATH="$here/moved" -DCMAKE_BUILD_TYPE=Debug \
+  -DCMAKE_CXX_COMPILER_LAUNCHER="$launcher"
+cmake --build "$here/program/build"
+"$here/program/build/program"
+
+"$source/../scripts/runpath.sh" "$here"/moved/bin/* "$here/moved/lib/libbert.so" || fail "of what is installed"
+
+# The package names no place of this machine but that of LibTorch.
+root=$(cd "$source/../.." && pwd)
+! grep -rl -e "$here/first" -e "$root" "$here/moved/include" "$here/moved/lib/cmake" || fail "these files name the source tree"
+# The programs find the library where it lies now.
+"$here/moved/bin/bert" version | grep -q LibTorch || fail "the installed bert does not find libbert.so"
+"$here/moved/bin/bertrun" --help >"$here/log" || fail "the installed bertrun does not run"
+
+# Another LibTorch than the one it was built with is refused with both versions.
+mkdir -p "$here/other/include/torch/headeronly" "$here/other/lib"
+touch "$here/other/include/torch/script.h"
+for library in torch_cpu c10; do cp "$here/moved/bin/bertrun" "$here/other/lib/lib$library.so"; done  # any ELF file will do
+printf '#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 99\n#define TORCH_VERSION_PATCH 0\n' >"$here/other/include/torch/headeronly/version.h"
+! cmake -S "$here/program" -B "$here/program/other" -G Ninja -DCMAKE_PREFIX_PATH="$here/other;$here/moved" >"$here/log" 2>&1 ||
+  fail "another LibTorch was accepted"
+tr -s ' \n' ' ' <"$here/log" | grep -q '2\.99\.0, and libbert.so was built with' || { cat "$here/log"; fail "no message about LibTorch's version"; }

@@ -1,0 +1,76 @@
+#include "app/report/metrics.h"
+
+#include <algorithm>
+
+#include "data/io/files.h"
+#include "tests/testing.h"
+
+using namespace bert;
+
+TEST_CASE("metrics.jsonl forgets what came after the checkpoint that a run goes on from", "[unit]") {
+  const bert::testing::TemporaryDirectory directory;
+  const std::string path = directory.path("metrics.jsonl");
+  {
+    MetricsFile file(path, 0);
+    for (int64_t step = 1; step <= 3; ++step) file.write({{"step", step}});
+  }
+  {
+    AtomicFile torn(path);
+    torn.write("{\"step\":1}\n{\"step\":\"x\"}\n{\"step\":2}\n{\"step\":3}\n{\"st");  // killed while it wrote
+    torn.commit();
+  }
+  {
+    MetricsFile file(path, 2);
+    file.write({{"step", 3}, {"loss", 0.5}});
+  }
+  CHECK(read_file(path) == "{\"step\":1}\n{\"step\":2}\n{\"step\":3,\"loss\":0.5}\n");
+}
+
+TEST_CASE("FLOPs of BERT-large at 128 tokens agree with the published count", "[unit]") {
+  BertConfig large;
+  large.hidden_size = 1024;
+  large.num_hidden_layers = 24;
+  large.num_attention_heads = 16;
+  large.intermediate_size = 4096;
+  const FlopCounter flops(large);
+  // 240.5 GFLOP per sequence of 128 with 20 masked tokens, forward and backward: NVIDIA's phase 1 at 139.5 TFLOP/s and
+  // 580 sequences/s.
+  const double training = 3 * (flops.forward_of_sequence(128) + flops.forward_of_heads(20, 1));
+  CHECK(training == testing::Approx(139.5e12 / 580).epsilon(0.005));
+}
+
+TEST_CASE("A line of progress fits the terminal, and keeps the step and the time left", "[unit]") {
+  const StepMetrics metrics{.step = 1234,
+                            .max_steps = 8000,
+                            .skipped = 3,
+                            .loss = 7.1234,
+                            .mlm_loss = 6.5,
+                            .nsp_loss = 0.6234,
+                            .learning_rate = 1e-3,
+                            .grad_norm = 1.5,
+                            .loss_scale = 1,
+                            .sequences_per_second = 123.4,
+                            .tokens_per_second = 7890,
+                            .mfu = 0.123};
+  const auto columns_of = [](const std::string& line) {  // code points: all of one column here
+    return std::count_if(line.begin(), line.end(),
+                         [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+  };
+  const std::string wide = progress_line(metrics, 0.5, 90, 200);
+  CHECK(wide ==
+        "████████████░░░░░░░░░░░░ step 1234/8000  loss 7.1234 (mlm 6.5000 nsp 0.6234)  lr 0.001  |g| 1.500  "
+        "123.4 seq/s  7890 tok/s  mfu 12.3%  skipped 3  eta 01:30");
+  const std::string usual = progress_line(metrics, 0.5, 90, 79);
+  CHECK(usual == "███░░░ step 1234/8000  loss 7.1234  lr 0.001  123.4 seq/s  skipped 3  eta 01:30");
+  for (int columns = 0; columns <= 160; ++columns) {
+    const std::string line = progress_line(metrics, 0.3, 5000, columns);
+    CAPTURE(columns, line);
+    CHECK(columns_of(line) <= columns);
+    if (columns >= 40) CHECK_THAT(line, testing::Contains("step 1234/8000") && testing::Contains("eta 1:23:20"));
+  }
+}
+
+TEST_CASE("durations", "[unit]") {
+  CHECK(format_duration(59.6) == "01:00");
+  CHECK(format_duration(3723) == "1:02:03");
+}

@@ -1,0 +1,48 @@
+// `bert pretrain` in a process of its own, as a user would start it.
+#pragma once
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "app/config/pretrain_config.h"
+
+namespace bert::testing {
+
+/// Starts `bert pretrain` as a user would, with BERT_FAIL_POINT where one is given, on `ranks` processes. `prepare`
+/// runs in the new process first.
+inline pid_t start(const PretrainConfig& config, const std::string& fail_point = "", int ranks = 1,
+                   const std::function<void()>& prepare = {}) {
+  const std::string file = config.run_directory + ".json";
+  std::ofstream(file) << to_json(config);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (prepare) prepare();
+    if (!fail_point.empty()) setenv("BERT_FAIL_POINT", fail_point.c_str(), 1);
+    if (ranks > 1) {
+      execl(BERTRUN_EXECUTABLE, "bertrun", "--standalone", "--nproc-per-node", std::to_string(ranks).c_str(), "bert",
+            "pretrain", file.c_str(), nullptr);
+    }
+    execl(BERT_EXECUTABLE, "bert", "pretrain", file.c_str(), nullptr);
+    _exit(127);
+  }
+  return pid;
+}
+
+/// Its exit code, or 1000 + signal.
+inline int result_of(pid_t pid) {
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+inline int run_in_child(const PretrainConfig& config, const std::string& fail_point = "") {
+  return result_of(start(config, fail_point));
+}
+
+}  // namespace bert::testing

@@ -1,0 +1,170 @@
+// Runs that cannot go on, or not as asked: refused with the reason, and nothing of what is there is lost.
+#include <sys/resource.h>
+#include <torch/types.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "app/checkpoint/checkpoint.h"
+#include "app/inference/predictor.h"
+#include "app/system/exit_codes.h"
+#include "app/train/trainer.h"
+#include "data/io/error.h"
+#include "data/io/files.h"
+#include "tests/support/pretrain_process.h"
+#include "tests/support/tiny_pretraining.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::Contains;
+using bert::testing::result_of;
+using bert::testing::start;
+using bert::testing::TemporaryDirectory;
+using bert::testing::tiny;
+using bert::testing::write_counting_shard;
+
+namespace {
+
+/// What `bert pretrain` says on standard error; its exit code goes to `code`.
+std::string said(const PretrainConfig& config, int& code, int ranks = 1, const std::function<void()>& prepare = {}) {
+  const std::string path = config.run_directory + ".stderr";
+  code = result_of(start(config, "", ranks, [&] {
+    if (std::freopen(path.c_str(), "w", stderr) == nullptr) _exit(126);
+    if (prepare) prepare();
+  }));
+  return read_file(path);
+}
+
+}  // namespace
+
+TEST_CASE("A run does not go on with other examples unless it is told to", "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.stop_at_step = 4;
+  REQUIRE(pretrain(config, false) == kOk);
+  const std::string digest = config_sha256(config);
+  CHECK(nlohmann::json::parse(read_file(config.run_directory + "/summary.json"))["config_sha256"] == digest);
+  const std::string fourth = checkpoint_directory(config.run_directory, 4);
+  CHECK(load_checkpoint(fourth).state.config_sha256 == digest);
+  CHECK(load_checkpoint(fourth).state.data.at("train").examples == 300);
+
+  config.stop_at_step = 8;
+  write_counting_shard(directory.path("train.shard"), 200, 9);  // the same name
+  CHECK_THROWS_AS(pretrain(config, false), ConfigError);
+  CHECK_THROWS_WITH(pretrain(config, false), Contains("the content of data.train: was 300 examples, checksum ") &&
+                                                 Contains("now 200") && Contains("--allow-config-change"));
+  Checkpoint older = load_checkpoint(fourth);  // as they were written before this was kept
+  older.state.data.clear();
+  older.state.config_sha256.clear();
+  write_checkpoint(fourth, older);
+  CHECK(pretrain(config, false) == kOk);
+  write_counting_shard(directory.path("train.shard"), 100, 10);
+  config.stop_at_step = 10;
+  CHECK_THROWS_AS(pretrain(config, false), ConfigError);
+  CHECK(pretrain(config, true) == kOk);
+  CHECK(load_checkpoint(checkpoint_directory(config.run_directory, 10)).state.data.at("train").examples == 100);
+}
+
+TEST_CASE("A checkpoint that does not fit is refused with the keys that differ", "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig first = tiny(directory, "first");
+  first.stop_at_step = 2;
+  REQUIRE(pretrain(first, false) == kOk);
+  const auto wider = [](PretrainConfig& config) { config.model.hidden_size = 48; };
+  const auto deeper = [](PretrainConfig& config) { config.model.num_hidden_layers = 3; };
+
+  for (const bool moments : {false, true}) {
+    PretrainConfig second = tiny(directory, "second");
+    second.initial_checkpoint = first.run_directory;
+    second.initial_optimizer_state = moments;
+    second.optimizer.lr = 1e-4;  // no reason
+    wider(second);
+    CHECK_THROWS_AS(pretrain(second, false), ConfigError);
+    CHECK_THROWS_WITH(pretrain(second, false), Contains("initial_checkpoint: ") &&
+                                                   Contains("/model/hidden_size: was 32, now 48") &&
+                                                   !Contains("/optimizer/lr") && !Contains("frame #"));
+  }
+  PretrainConfig absent = tiny(directory, "absent");
+  absent.initial_checkpoint = directory.path("nowhere");
+  CHECK_THROWS_WITH(pretrain(absent, false), Contains("initial_checkpoint: " + absent.initial_checkpoint));
+  CHECK_THROWS_AS(pretrain(absent, false), InputMissing);
+
+  const std::vector<std::pair<std::string, std::function<void(PretrainConfig&)>>> changes = {
+      {"/model/hidden_size: was 32, now 48", wider},
+      {"/model/num_hidden_layers: was 2, now 3", deeper},
+      {"/precision: was \"fp32\", now \"bf16-weights\"", [](PretrainConfig& c) { c.precision = "bf16-weights"; }},
+      {"/optimizer/ema_decay: was 0", [](PretrainConfig& c) { c.optimizer.ema_decay = 0.9; }}};
+  for (const auto& [difference, change] : changes) {
+    CAPTURE(difference);
+    PretrainConfig config = first;
+    config.stop_at_step = 4;
+    change(config);
+    CHECK_THROWS_AS(pretrain(config, true), ConfigError);
+    CHECK_THROWS_WITH(pretrain(config, true),
+                      Contains("does not fit this configuration") && Contains(difference) && !Contains("frame #"));
+  }
+}
+
+TEST_CASE("A run that cannot write its metrics saves a checkpoint first", "[trainer][distributed]") {
+  const TemporaryDirectory directory;
+  std::string earlier;  // larger than a checkpoint's files, so that the limit below meets metrics.jsonl alone
+  while (earlier.size() < 2'000'000) earlier += "{\"step\":0}\n";
+  for (const int ranks : {1, 2}) {
+    CAPTURE(ranks);
+    PretrainConfig config = tiny(directory, "run" + std::to_string(ranks));
+    config.checkpoint_every = config.keep_checkpoints = 1;
+    config.stop_at_step = 1;
+    REQUIRE(pretrain(config, false) == kOk);
+    config.stop_at_step = config.checkpoint_every = 0;
+    config.log_every = 5;
+    std::ofstream(config.run_directory + "/metrics.jsonl") << earlier;
+    int code = 0;
+    const std::string text = said(config, code, ranks, [&] {
+      const rlimit limit{earlier.size() + 100, earlier.size() + 100};
+      setrlimit(RLIMIT_FSIZE, &limit);
+    });
+    CHECK(code == kIo);
+    CHECK_THAT(text, Contains("metrics.jsonl: cannot write: File too large") && Contains(", with a checkpoint"));
+    REQUIRE(list_checkpoints(config.run_directory).size() == 1);
+    CHECK(list_checkpoints(config.run_directory).front().step >= 5);
+    CHECK(read_file(config.run_directory + "/metrics.jsonl") == earlier);
+    CHECK_THAT(said(config, code, ranks), Contains("continuing from"));
+    CHECK(code == kOk);
+  }
+}
+
+TEST_CASE("A file in the place of the checkpoints is told before the first step", "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  const PretrainConfig config = tiny(directory, "run");
+  std::filesystem::create_directories(config.run_directory);
+  std::ofstream(config.run_directory + "/checkpoints") << "mine";
+  CHECK_THROWS_WITH(pretrain(config, false), Contains(config.run_directory + "/checkpoints: is a file"));
+  CHECK_THROWS_AS(pretrain(config, false), IoError);
+  CHECK_FALSE(std::filesystem::exists(config.run_directory + "/metrics.jsonl"));
+}
+
+TEST_CASE("A run whose checkpoints are all damaged says that it starts again", "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.stop_at_step = 8;
+  REQUIRE(pretrain(config, false) == kOk);
+  for (const CheckpointEntry& entry : list_checkpoints(config.run_directory)) {
+    std::filesystem::resize_file(entry.directory + "/model.safetensors", 100);
+  }
+  int code = 0;
+  const std::string text = said(config, code);
+  CHECK(code == kOk);
+  CHECK_THAT(text, Contains("step-00000008.damaged") && Contains("step-00000004.damaged") &&
+                       Contains("no valid checkpoint is left: starting at step 0"));
+}
+
+TEST_CASE("A model with more rows than the vocabulary has tokens says so", "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.model.vocab_size = 72;
+  config.max_steps = 2;
+  int code = 0;
+  CHECK_THAT(said(config, code), Contains("model.vocab_size 72: ") && Contains("has 64 tokens") && Contains("padding"));
+  CHECK(code == kOk);
+}
