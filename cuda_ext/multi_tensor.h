@@ -16,6 +16,7 @@
 #include <memory>
 #include <vector>
 
+#include "cuda_ext/lr_schedule.h"
 #include "cuda_ext/scalar/optimizer.h"
 
 namespace bert::ops {
@@ -126,5 +127,9 @@ class OptimizerStep {
   std::vector<size_t> group_sizes_;   // likewise
   std::unique_ptr<Backend> backend_;
 };
+
+/// rate = schedule(applied_steps), where `applied_steps` (int64) and `rate` (fp32) are 0-dimensional and on one device.
+/// No host synchronisation on the CPU, nor on CUDA in a build with CUDA.
+void learning_rate_out(const LrSchedule& schedule, const at::Tensor& applied_steps, const at::Tensor& rate);
 
 }  // namespace bert::ops

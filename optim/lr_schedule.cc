@@ -5,7 +5,7 @@
 #include <array>
 #include <string_view>
 
-#include "cuda_ext/multi_tensor/backend.h"
+#include "cuda_ext/multi_tensor.h"
 
 namespace bert {
 namespace {
@@ -53,14 +53,7 @@ at::Tensor learning_rate(const LrSchedule& schedule, const at::Tensor& applied_s
 }
 
 void learning_rate_out(const LrSchedule& schedule, const at::Tensor& applied_steps, const at::Tensor& rate) {
-  const auto on_cuda = ops::cuda_multi_tensor().learning_rate;
-  if (applied_steps.is_cpu()) {
-    *rate.mutable_data_ptr<float>() = static_cast<float>(schedule(*applied_steps.const_data_ptr<int64_t>()));
-  } else if (applied_steps.is_cuda() && on_cuda != nullptr) {
-    on_cuda(schedule, applied_steps, rate);
-  } else {
-    rate.fill_(schedule(applied_steps.item<int64_t>()));
-  }
+  ops::learning_rate_out(schedule, applied_steps, rate);
 }
 
 }  // namespace bert

@@ -6,7 +6,7 @@
 
 #include "app/benchmark/random_batch.h"
 #include "app/benchmark/report.h"
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 #include "app/train/training_step.h"
 #include "cuda_ext/dispatch/reference_ops.h"
 

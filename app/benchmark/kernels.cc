@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "app/benchmark/report.h"
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 #include "app/system/torch_errors.h"
 #include "cuda_ext/ops.h"
 

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "app/parse/bounded_json.h"
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 #include "data/io/error.h"
 
 namespace bert {

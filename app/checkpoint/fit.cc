@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "app/system/errors.h"
 #include "app/system/torch_errors.h"
 
 namespace bert {

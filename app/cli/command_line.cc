@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "app/parse/nearest_word.h"
+#include "app/system/errors.h"
 
 namespace bert {
 namespace {

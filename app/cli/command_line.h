@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "app/parse/underflow.h"
-#include "app/system/exit_codes.h"
 
 namespace bert {
 

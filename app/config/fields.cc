@@ -13,20 +13,10 @@
 #include "app/parse/bounded_json.h"
 #include "app/parse/json_tree.h"
 #include "app/parse/nearest_word.h"
+#include "app/system/errors.h"
 
 namespace bert {
 namespace {
-
-std::string join(const std::vector<ConfigProblem>& problems) {
-  std::string text;
-  for (const ConfigProblem& problem : problems) {
-    if (!text.empty()) text += '\n';
-    text += problem.where;
-    if (!problem.pointer.empty()) text += ": " + problem.pointer;
-    text += ": " + problem.message;
-  }
-  return text;
-}
 
 std::string quoted_list(const std::vector<std::string>& words) {
   std::string text;
@@ -205,10 +195,6 @@ struct SchemaOf {
 };
 
 }  // namespace
-
-ConfigError::ConfigError(const std::string& message) : std::runtime_error(message), problems{{"", "", message}} {}
-ConfigError::ConfigError(std::vector<ConfigProblem> found)
-    : std::runtime_error(join(found)), problems(std::move(found)) {}
 
 ConfigReport::ConfigReport() : impl_(std::make_unique<Impl>()) {}
 ConfigReport::~ConfigReport() = default;

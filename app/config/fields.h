@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -13,20 +12,6 @@
 #include <vector>
 
 namespace bert {
-
-/// One thing wrong in a configuration.
-struct ConfigProblem {
-  std::string where;    // "file:line:column", "command line" or "environment variable NAME"
-  std::string pointer;  // JSON pointer, "" when it is the whole document
-  std::string message;  // what was expected, what was found, what to do
-};
-
-/// A configuration that cannot be used: exit code 78. what() has one line per problem.
-struct ConfigError : std::runtime_error {
-  explicit ConfigError(const std::string& message);
-  explicit ConfigError(std::vector<ConfigProblem> found);
-  std::vector<ConfigProblem> problems;
-};
 
 /// A field in which two configurations differ; values as JSON.
 struct ConfigDifference {

@@ -10,6 +10,7 @@
 
 #include "app/config/fields.h"
 #include "app/parse/json_tree.h"
+#include "app/system/errors.h"
 
 namespace bert {
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/system/errors.h"
 #include "app/system/sha256.h"
 
 namespace bert {
@@ -109,6 +110,25 @@ std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, c
                        [&](const char* key) { return difference.pointer == key; });
   });
   return differences;
+}
+
+void check_micro_batches(const PretrainConfig& config, int64_t ranks) {
+  const int64_t sequences = config.global_batch_size, micro_batches = sequences / config.micro_batch_size;
+  if (ranks <= micro_batches) return;
+  int64_t smaller = sequences / ranks;  // the largest that gives each rank one
+  while (smaller > 0 && sequences % smaller != 0) --smaller;
+  throw ConfigError(
+      fmt::format("global_batch_size {}: has {} micro-batch{} of micro_batch_size {} for {} ranks; expected at least "
+                  "one for each: {}",
+                  sequences, micro_batches, micro_batches == 1 ? "" : "es", config.micro_batch_size, ranks,
+                  smaller > 0 ? fmt::format("set micro_batch_size={}", smaller)
+                              : fmt::format("use at most {} ranks, or a larger global_batch_size", sequences)));
+}
+
+void check_sharding(int64_t parameters, int64_t ranks) {
+  if (ranks <= parameters) return;
+  throw ConfigError("distributed.shard_optimizer_state: has " + std::to_string(parameters) + " parameters to deal to " +
+                    std::to_string(ranks) + " ranks; expected at least one for each: use fewer ranks, or false");
 }
 
 }  // namespace bert

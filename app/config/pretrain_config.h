@@ -143,4 +143,10 @@ std::vector<ConfigDifference> compare(const PretrainConfig& before, const Pretra
 /// device, micro_batch_size, num_threads, gradient_checkpointing, data.log_sample_ids and distributed.
 std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, const PretrainConfig& after);
 
+/// Throws ConfigError when there are more ranks than micro-batches in a global batch.
+void check_micro_batches(const PretrainConfig& config, int64_t ranks);
+
+/// Throws ConfigError when a sharded optimizer has more ranks than parameters.
+void check_sharding(int64_t parameters, int64_t ranks);
+
 }  // namespace bert

@@ -7,6 +7,7 @@
 
 #include "app/config/fields_impl.h"
 #include "app/parse/json_tree.h"
+#include "app/system/errors.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 

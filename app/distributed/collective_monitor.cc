@@ -17,7 +17,7 @@
 
 #include "app/distributed/answer_within.h"
 #include "app/system/error_report.h"
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 #include "app/system/torch_errors.h"
 
 namespace bert {

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "app/config/pretrain_config.h"
 #include "app/system/environment.h"
+#include "app/system/errors.h"
 
 namespace bert {
 namespace {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "app/system/error_report.h"
+#include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/torch_errors.h"
 

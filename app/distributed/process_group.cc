@@ -29,7 +29,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "app/config/pretrain_config.h"
 #include "app/distributed/answer_within.h"
 #include "app/distributed/collective_monitor.h"
 #include "app/distributed/environment.h"
@@ -38,7 +37,7 @@
 #include "app/net/socket.h"
 #include "app/system/environment.h"
 #include "app/system/error_report.h"
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 #include "app/system/rank_state.h"
 #include "app/system/stop_signals.h"
 #include "app/system/torch_errors.h"

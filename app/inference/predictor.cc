@@ -9,7 +9,7 @@
 #include "app/checkpoint/torch_archive.h"
 #include "app/config/pretrain_config.h"
 #include "app/parse/bounded_json.h"
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 #include "app/system/torch_errors.h"
 #include "data/io/error.h"
 #include "data/io/files.h"

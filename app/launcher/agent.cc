@@ -26,6 +26,7 @@
 #include "app/system/exit_codes.h"
 #include "app/system/processors.h"
 #include "app/system/rank_state.h"
+#include "app/system/signals.h"
 #include "data/io/error.h"
 
 namespace bert {

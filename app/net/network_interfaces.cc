@@ -12,9 +12,9 @@
 #include <set>
 #include <sstream>
 
-#include "app/config/pretrain_config.h"
 #include "app/net/socket.h"
 #include "app/system/environment.h"
+#include "app/system/errors.h"
 
 namespace bert {
 

@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "app/launcher/settings/job_token.h"
 #include "app/net/big_endian.h"
 #include "app/system/random_bytes.h"
+#include "app/system/sha256.h"
 
 namespace bert {
 namespace {

@@ -20,7 +20,7 @@
 #include <sstream>
 #include <vector>
 
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 #include "data/io/error.h"
 
 namespace bert {

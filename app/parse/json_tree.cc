@@ -6,6 +6,7 @@
 
 #include "app/parse/bounded_json.h"
 #include "app/parse/underflow.h"
+#include "app/system/errors.h"
 
 namespace bert {
 namespace {

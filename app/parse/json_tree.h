@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/config/fields.h"
+#include "app/system/errors.h"
 
 namespace bert {
 

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "app/config/fields.h"
+#include "app/system/errors.h"
 #include "optim/run_owners.h"
 
 namespace bert {
@@ -108,25 +109,6 @@ std::vector<int64_t> parameter_sizes(const BertConfig& c) {
 int64_t parameter_count(const BertConfig& config) {
   const std::vector<int64_t> sizes = parameter_sizes(config);
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-}
-
-void check_micro_batches(const PretrainConfig& config, int64_t ranks) {
-  const int64_t sequences = config.global_batch_size, micro_batches = sequences / config.micro_batch_size;
-  if (ranks <= micro_batches) return;
-  int64_t smaller = sequences / ranks;  // the largest that gives each rank one
-  while (smaller > 0 && sequences % smaller != 0) --smaller;
-  throw ConfigError(
-      fmt::format("global_batch_size {}: has {} micro-batch{} of micro_batch_size {} for {} ranks; expected at least "
-                  "one for each: {}",
-                  sequences, micro_batches, micro_batches == 1 ? "" : "es", config.micro_batch_size, ranks,
-                  smaller > 0 ? fmt::format("set micro_batch_size={}", smaller)
-                              : fmt::format("use at most {} ranks, or a larger global_batch_size", sequences)));
-}
-
-void check_sharding(int64_t parameters, int64_t ranks) {
-  if (ranks <= parameters) return;
-  throw ConfigError("distributed.shard_optimizer_state: has " + std::to_string(parameters) + " parameters to deal to " +
-                    std::to_string(ranks) + " ranks; expected at least one for each: use fewer ranks, or false");
 }
 
 double owned_share(const PretrainConfig& config, int64_t ranks) {

@@ -85,12 +85,6 @@ std::vector<int64_t> parameter_sizes(const BertConfig& config);
 /// Their sum.
 int64_t parameter_count(const BertConfig& config);
 
-/// Throws ConfigError when there are more ranks than micro-batches in a global batch.
-void check_micro_batches(const PretrainConfig& config, int64_t ranks);
-
-/// Throws ConfigError when a sharded optimizer has more ranks than parameters.
-void check_sharding(int64_t parameters, int64_t ranks);
-
 /// What a rank keeps of the optimizer's state: the share of the parameters on the rank that has most of them, 1 unless
 /// the state is sharded. Throws as check_sharding.
 double owned_share(const PretrainConfig& config, int64_t ranks);

@@ -7,8 +7,8 @@
 #include <new>
 #include <system_error>
 
-#include "app/config/pretrain_config.h"
 #include "app/system/error_report.h"
+#include "app/system/errors.h"
 #include "app/system/stop_signals.h"
 #include "data/io/error.h"
 

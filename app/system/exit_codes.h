@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <stdexcept>
 #include <string>
 
 namespace bert {
@@ -22,28 +21,8 @@ enum ExitCode : int {
   kBadConfiguration = 78,
 };
 
-/// The command line is wrong: exit code 2.
-struct UsageError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-/// More memory was asked for than there is: exit code 71.
-struct OutOfMemory : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-/// Another rank or the rendezvous failed: exit code 69.
-struct PeerError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 /// In a catch block: the exit code for what was thrown, the name of its type, and its message.
 int exit_code_of_current_exception(std::string& type, std::string& message);
-
-/// Something is not trusted: exit code 77.
-struct RefusedError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 /// Throws IoError when anything that was printed to standard output is lost.
 void flush_standard_output();

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 
 namespace bert {
 namespace {

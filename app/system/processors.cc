@@ -17,7 +17,7 @@
 #include <map>
 #include <sstream>
 
-#include "app/config/fields.h"
+#include "app/system/errors.h"
 #include "data/io/error.h"
 
 namespace bert {

@@ -11,4 +11,10 @@ std::string sha256(std::string_view text);
 /// The same as 32 bytes.
 std::string sha256_bytes(std::string_view text);
 
+/// HMAC-SHA256, 32 bytes. Source: RFC 2104.
+std::string hmac_sha256(std::string_view key, std::string_view text);
+
+/// Compares in a time that depends on the lengths alone.
+bool equal_secrets(std::string_view a, std::string_view b);
+
 }  // namespace bert

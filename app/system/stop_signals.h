@@ -11,17 +11,11 @@
 #include <signal.h>
 
 #include <array>
-#include <stdexcept>
 #include <thread>
 
 #include "data/io/descriptor.h"
 
 namespace bert {
-
-/// A signal has asked for the end and there is nothing to save: exit code 75.
-struct Preempted : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 /// While it lives, SIGTERM, SIGINT or SIGUSR1 sets arrived(). Whoever wants the end sends another two seconds later or
 /// more, which ends the process: earlier ones are the same wish on another way, as when systemd or Slurm signals a

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 #include "data/io/error.h"
 
 namespace bert {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "app/config/pretrain_config.h"
+#include "app/system/errors.h"
 #include "cuda_ext/scalar/philox.h"
 
 namespace bert {

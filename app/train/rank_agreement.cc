@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "app/distributed/collective_monitor.h"
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 #include "app/system/stop_signals.h"
 #include "app/system/torch_errors.h"
 

@@ -11,6 +11,7 @@
 #include "app/checkpoint/checkpoint.h"
 #include "app/checkpoint/fit.h"
 #include "app/system/error_report.h"
+#include "app/system/errors.h"
 #include "app/train/run_inputs.h"
 #include "data/io/error.h"
 

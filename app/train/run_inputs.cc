@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/system/errors.h"
 #include "data/io/error.h"
 
 namespace bert {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "app/config/fields.h"
+#include "app/system/errors.h"
 
 namespace bert {
 

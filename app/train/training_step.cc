@@ -11,9 +11,8 @@
 #include <utility>
 
 #include "app/distributed/process_group.h"
-#include "app/plan/plan.h"
 #include "app/system/error_report.h"
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 #include "app/train/determinism.h"
 #include "model/state_dict.h"
 #include "optim/sharded_optimizer.h"

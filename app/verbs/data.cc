@@ -18,6 +18,7 @@
 #include "app/cli/command_line.h"
 #include "app/cli/percentage.h"
 #include "app/cli/standard_input.h"
+#include "app/system/errors.h"
 #include "app/system/processors.h"
 #include "app/system/threads.h"
 #include "app/verbs/output_paths.h"

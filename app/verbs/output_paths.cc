@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "app/checkpoint/files.h"
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 #include "data/io/files.h"
 
 namespace bert {

@@ -15,6 +15,7 @@
 #include "app/parse/bounded_json.h"
 #include "app/plan/plan.h"
 #include "app/report/metrics.h"
+#include "app/system/errors.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
 

@@ -13,6 +13,7 @@
 #include "app/cli/standard_input.h"
 #include "app/config/pretrain_config.h"
 #include "app/inference/predictor.h"
+#include "app/system/errors.h"
 #include "app/verbs/output_paths.h"
 #include "data/io/error.h"
 #include "data/io/files.h"

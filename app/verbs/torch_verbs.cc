@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <string>
 
+#include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/fail_point.h"
 #include "app/system/torch_errors.h"

@@ -372,4 +372,15 @@ void OptimizerStep::run(const std::vector<OptimizerTensors>& groups, const std::
   }
 }
 
+void learning_rate_out(const LrSchedule& schedule, const at::Tensor& applied_steps, const at::Tensor& rate) {
+  const auto on_cuda = cuda_multi_tensor().learning_rate;
+  if (applied_steps.is_cpu()) {
+    *rate.mutable_data_ptr<float>() = static_cast<float>(schedule(*applied_steps.const_data_ptr<int64_t>()));
+  } else if (applied_steps.is_cuda() && on_cuda != nullptr) {
+    on_cuda(schedule, applied_steps, rate);
+  } else {
+    rate.fill_(schedule(applied_steps.item<int64_t>()));
+  }
+}
+
 }  // namespace bert::ops

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cuda_ext/scalar/math.h"
-#include "cuda_ext/simd/optim.h"
+#include "cuda_ext/scalar/optimizer_types.h"
 
 namespace bert {
 

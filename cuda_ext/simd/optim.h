@@ -2,12 +2,10 @@
 // includes it.
 #pragma once
 
+#include "cuda_ext/scalar/optimizer_types.h"
 #include "cuda_ext/simd/capability.h"
 
 namespace bert {
-
-enum class ElementType : signed char { kFloat, kHalf, kBFloat16 };
-enum class CopyType : signed char { kNone, kHalf, kBFloat16 };
 
 /// A run of elements of one parameter, fp32, its moving average (or nullptr), and the low-precision parameter that
 /// receives the rounded result (or nullptr).
@@ -20,16 +18,6 @@ struct OptimChunk {
   void* copy;
   CopyType copy_type;
   long long n;
-};
-
-/// See multi_tensor.h for the formulas.
-struct OptimScalars {
-  double lr;
-  float multiplier, inv_correction1, inv_correction2;  // reciprocals: divisions would bound the kernels, not memory
-  float one_minus_beta1, one_minus_beta2, beta3, weight_decay;
-  float eps, eps_inside;  // outside and inside the square root; one of them is 0
-  float ema_share;        // of the new parameter in its moving average
-  bool decoupled;
 };
 
 /// Sums of squares of parameter and update over a chunk.

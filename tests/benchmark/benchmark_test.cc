@@ -19,6 +19,7 @@
 #include "app/benchmark/kernels.h"
 #include "app/benchmark/random_batch.h"
 #include "app/benchmark/report.h"
+#include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "cuda_ext/dispatch/reference_ops.h"
 #include "cuda_ext/ops.h"

@@ -14,6 +14,7 @@
 
 #include "app/checkpoint/files.h"
 #include "app/checkpoint/state.h"
+#include "app/system/errors.h"
 #include "app/system/fail_point.h"
 #include "app/train/run_lock.h"
 #include "data/io/error.h"

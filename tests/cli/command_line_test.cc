@@ -12,6 +12,7 @@
 #include "app/checkpoint/safetensors.h"
 #include "app/checkpoint/state.h"
 #include "app/parse/nearest_word.h"
+#include "app/system/errors.h"
 #include "app/system/fail_point.h"
 #include "app/verbs/checkpoint.h"
 #include "app/verbs/config.h"

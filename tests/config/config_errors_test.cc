@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/config/pretrain_config.h"
+#include "app/system/errors.h"
 #include "data/io/error.h"
 #include "tests/testing.h"
 

@@ -7,6 +7,7 @@
 #include "app/config/fields.h"
 #include "app/distributed/environment.h"
 #include "app/net/network_interfaces.h"
+#include "app/system/errors.h"
 #include "tests/testing.h"
 
 namespace bert {

@@ -28,6 +28,7 @@
 #include "app/distributed/collective_monitor.h"
 #include "app/net/socket.h"
 #include "app/system/error_report.h"
+#include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/stop_signals.h"
 #include "data/io/files.h"

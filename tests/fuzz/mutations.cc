@@ -25,6 +25,7 @@
 #include <filesystem>
 
 #include "app/cli/command_line.h"
+#include "app/system/errors.h"
 #include "data/io/descriptor.h"
 #include "data/io/error.h"
 #include "data/io/files.h"

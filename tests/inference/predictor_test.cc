@@ -10,6 +10,7 @@
 #include <random>
 
 #include "app/config/pretrain_config.h"
+#include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/predict.h"
 #include "data/io/error.h"

@@ -8,7 +8,7 @@
 
 #include "app/launcher/settings/options.h"
 #include "app/net/socket.h"
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 #include "app/system/processors.h"
 #include "data/io/error.h"
 #include "data/io/files.h"

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "app/launcher/settings/job_token.h"
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 #include "app/system/random_bytes.h"
 #include "data/io/error.h"
 #include "data/io/files.h"

@@ -1,6 +1,7 @@
 // The agents' connection: its handshake, its frames, and somebody between the two.
 #include "app/launcher/settings/job_token.h"
 #include "app/system/random_bytes.h"
+#include "app/system/sha256.h"
 #include "tests/support/wire_testing.h"
 // Last: it brings Catch2.
 #include "tests/support/launcher_gate_testing.h"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "app/config/fields.h"
-#include "app/system/exit_codes.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
 #include "data/io/files.h"

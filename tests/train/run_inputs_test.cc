@@ -3,6 +3,7 @@
 
 #include <fstream>
 
+#include "app/system/errors.h"
 #include "data/io/error.h"
 #include "tests/support/tiny_pretraining.h"
 #include "tests/testing.h"

@@ -8,6 +8,7 @@
 
 #include "app/checkpoint/checkpoint.h"
 #include "app/inference/predictor.h"
+#include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/train/trainer.h"
 #include "data/io/error.h"

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "app/checkpoint/checkpoint.h"
+#include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/train/training_step.h"
 #include "data/formats/shard.h"

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "app/benchmark/random_batch.h"
+#include "app/system/errors.h"
 #include "cuda_ext/dispatch/reference_ops.h"
 #include "tests/support/allocations.h"
 #include "tests/testing.h"

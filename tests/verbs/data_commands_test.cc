@@ -6,6 +6,7 @@
 #include <sstream>
 #include <vector>
 
+#include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/data.h"
 #include "data/formats/shard.h"

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 #include "app/verbs/data.h"
 #include "app/verbs/vocab.h"
 #include "data/io/error.h"

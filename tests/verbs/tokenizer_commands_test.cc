@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/sha256.h"
 #include "app/verbs/vocab.h"

@@ -11,6 +11,7 @@
 #include "app/net/secure_channel.h"
 #include "app/system/console.h"
 #include "app/system/exit_codes.h"
+#include "app/system/signals.h"
 #include "data/io/error.h"
 
 namespace bert {

@@ -7,6 +7,7 @@
 #include "app/launcher/store/store_server.h"
 #include "app/net/gatekeeper.h"
 #include "app/system/console.h"
+#include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "data/io/error.h"
 

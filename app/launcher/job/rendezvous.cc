@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "app/system/exit_codes.h"
+#include "app/system/signals.h"
 
 namespace bert {
 namespace {

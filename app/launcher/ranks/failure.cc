@@ -11,8 +11,10 @@
 #include <tuple>
 
 #include "app/parse/bounded_json.h"
+#include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/rank_state.h"
+#include "app/system/signals.h"
 #include "data/io/files.h"
 
 namespace bert {
@@ -87,11 +89,6 @@ void write_quietly(const std::string& path, const std::string& text) {
 }
 
 }  // namespace
-
-std::string signal_name(int number) {
-  const char* name = sigabbrev_np(number);
-  return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(number);
-}
 
 Failure describe_exit(const LaunchConfig& config, const Assignment& assignment, const WorkerExit& exit,
                       const RankTraces& traces) {

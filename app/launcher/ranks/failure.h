@@ -23,9 +23,6 @@ struct Failure {
   std::string note;  // what else the launcher knows
 };
 
-/// "SIGTERM"; "signal 77" for a number that has no name.
-std::string signal_name(int number);
-
 /// What a rank leaves behind.
 struct RankTraces {
   std::string error_file;

@@ -5,7 +5,7 @@
 
 #include "app/net/network_interfaces.h"
 #include "app/system/environment.h"
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 
 namespace bert {
 namespace {

@@ -13,7 +13,7 @@
 #include <filesystem>
 
 #include "app/net/socket.h"
-#include "app/system/exit_codes.h"
+#include "app/system/errors.h"
 #include "app/system/random_bytes.h"
 #include "app/system/sha256.h"
 #include "data/io/error.h"
@@ -168,25 +168,6 @@ JobToken::JobToken(const RendezvousConfig& config) {
 
 JobToken::~JobToken() {
   if (file_) remove_if_unused(file_, path_);
-}
-
-std::string hmac_sha256(std::string_view key, std::string_view text) {
-  constexpr size_t kBlock = 64;  // of SHA-256
-  std::string padded(key.size() > kBlock ? sha256_bytes(key) : key);
-  padded.resize(kBlock, '\0');
-  std::string inner = padded, outer = padded;
-  for (size_t i = 0; i < kBlock; ++i) {
-    inner[i] = static_cast<char>(inner[i] ^ 0x36);
-    outer[i] = static_cast<char>(outer[i] ^ 0x5c);
-  }
-  return sha256_bytes(outer + sha256_bytes(inner.append(text)));
-}
-
-bool equal_secrets(std::string_view a, std::string_view b) {
-  unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
-    difference |= static_cast<unsigned>(static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]));
-  return difference == 0;
 }
 
 }  // namespace bert

@@ -15,6 +15,7 @@
 #include "app/net/socket.h"
 #include "app/system/console.h"
 #include "app/system/environment.h"
+#include "app/system/errors.h"
 #include "app/system/processors.h"
 #include "app/system/random_bytes.h"
 

@@ -11,9 +11,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "app/launcher/ranks/failure.h"
 #include "app/system/console.h"
 #include "app/system/libbert.h"
+#include "app/system/signals.h"
 #include "data/io/error.h"
 
 namespace bert {

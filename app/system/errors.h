@@ -1,0 +1,49 @@
+// The exceptions of app/. Each becomes an exit code in app/system/exit_codes.cc, as those of data/io/error.h do.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace bert {
+
+/// The command line is wrong: exit code 2.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// One thing wrong in a configuration.
+struct ConfigProblem {
+  std::string where;    // "file:line:column", "command line" or "environment variable NAME"
+  std::string pointer;  // JSON pointer, "" when it is the whole document
+  std::string message;  // what was expected, what was found, what to do
+};
+
+/// A configuration that cannot be used: exit code 78. what() has one line per problem.
+struct ConfigError : std::runtime_error {
+  explicit ConfigError(const std::string& message);
+  explicit ConfigError(std::vector<ConfigProblem> found);
+  std::vector<ConfigProblem> problems;
+};
+
+/// Another rank or the rendezvous failed: exit code 69.
+struct PeerError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// More memory was asked for than there is: exit code 71.
+struct OutOfMemory : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A signal has asked for the end and there is nothing to save: exit code 75.
+struct Preempted : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Something is not trusted: exit code 77.
+struct RefusedError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace bert
