@@ -52,7 +52,7 @@ check() {
 }
 
 if [ -z "$filter$sanitized" ]; then
-  check "layering" cmake -P "$root/tests/scripts/layering.cmake"
+  check "layering, and faults that it must find" "$root/tests/scripts/layering_test.sh"
   check "set-up and the quick start refuse what they cannot use" "$root/tests/scripts/setup_test.sh"
   if grep -q '^build cuda_compile:' "$build/build.ninja"; then  # before the binaries: one reads what it wrote
     kernels=cuda_compile

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# tests/scripts/layering_test.sh: tests/scripts/layering.cmake passes on this tree, and fails on copies of it with one fault each. Part of tests/run.sh.
+set -euo pipefail
+root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+layering() { cmake -DROOT="$1" -P "$root/tests/scripts/layering.cmake"; }
+
+layering "$root" || failed=1
+mkdir "$work/tree"
+cp -r "$root"/{CONTRIBUTING.md,app,cuda_ext,data,model,optim,tests} "$work/tree"
+
+# fault MESSAGE FILE LINE: with LINE at the end of FILE, which may be new, layering fails and says MESSAGE
+fault() {
+  local file=$work/tree/$2 made=
+  if [ -e "$file" ]; then cp "$file" "$work/kept"; else made=1; mkdir -p "$(dirname "$file")"; fi
+  echo "$3" >>"$file"
+  if layering "$work/tree" >"$work/log" 2>&1; then
+    echo "passes with a fault: $3 in $2"
+    failed=1
+  elif ! grep -qF -- "$1" "$work/log"; then
+    echo "wanted \"$1\" for $3 in $2, got:"
+    cat "$work/log"
+    failed=1
+  fi
+  if [ -n "$made" ]; then rm "$file"; rmdir --ignore-fail-on-non-empty "$(dirname "$file")"; else mv "$work/kept" "$file"; fi
+}
+fault 'app/system may include only' app/system/signals.h '#include "app/config/fields.h"'
+fault 'model may include only' model/bert.cc '#include "optim/lamb.h"'
+fault 'data/tokenizer may include only' data/tokenizer/tokenizer.cc '#include "cuda_ext/packed_batch.h"'
+fault 'app/report may include only' app/report/metrics.h '#include "app/verbs/benchmark.h"'
+fault 'there is no such file' app/main.cc '#include "app/none.h"'
+fault 'write the path from the root' app/main.cc '#include "none.h"'
+fault 'app/attic is not in the table' app/attic/old.h '#pragma once'
+fault '`app/attic` may include' CONTRIBUTING.md '| `app/attic` | nothing | `app/none` | no |'
+fault 'want | `room` |' CONTRIBUTING.md '| `app/attic` | nothing |'
+fault '#include <torch/types.h>: the table of rooms' app/config/fields.h '#include <torch/types.h>'
+fault '#include <ATen/ATen.h>: the table of rooms' cuda_ext/scalar/philox.h '#include <ATen/ATen.h>'
+fault '#include <nlohmann/json.hpp>: not in data/' data/formats/shard.h '#include <nlohmann/json.hpp>'
+fault 'no CMakeLists.txt names it' app/system/unlisted.cc ''
+fault 'behind a name of math.h or launch.h' cuda_ext/kernels/dropout.cu '__syncthreads();'
+fault 'no test reads it' tests/golden/unread.json '{}'
+
+# A circle that the table allows.
+sed -i 's/^| `app\/report` |\([^|]*\)|/| `app\/report` |\1| `app\/benchmark`/' "$work/tree/CONTRIBUTING.md"
+fault 'directories include each other' app/report/metrics.h '#include "app/benchmark/report.h"'
+exit $failed
