@@ -108,7 +108,7 @@ exec 8>>"$build/setup.lock"
 lock 8 "$build/setup.lock" "$build"
 
 # ---- what is there ----
-libraries="nlohmann-json3-dev libfmt-dev libcli11-dev libsentencepiece-dev libutf8proc-dev libxxhash-dev zlib1g-dev libgloo-dev catch2 libbenchmark-dev"
+libraries="nlohmann-json3-dev libfmt-dev libcli11-dev libsentencepiece-dev libutf8proc-dev libxxhash-dev zlib1g-dev libssl-dev libgloo-dev catch2 libbenchmark-dev"
 jargon_file=usr/share/dictd/jargon.dict.dz
 on_debian() { command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; }
 as_root() { [ "$(id -u)" -eq 0 ] && [ -z "$user" ] && on_debian; }
@@ -240,6 +240,10 @@ install_as_user() {
   unpack_debs "$debs" $all
   # These files name /usr; here they lie elsewhere.
   find "$debs/usr" -name '*.pc' -exec sed -i "s#=/usr#=$debs/usr#" {} +
+  # A development package's libX.so points to a file beside it. Where the machine has that file already, it was not unpacked.
+  find "$debs/usr/lib" -xtype l -name '*.so' -printf '%p %l\n' | while read -r link file; do
+    [ ! -e "/usr/lib/x86_64-linux-gnu/$file" ] || ln -sfn "/usr/lib/x86_64-linux-gnu/$file" "$link"
+  done
   program=$(find "$debs/usr/bin" -type f \( -name pkgconf -o -name '*pkg-config' \) 2>/dev/null | head -n 1)
   if [ -n "$program" ]; then
     mkdir -p "$debs/bin"
@@ -254,7 +258,7 @@ use_debs() {
   export CMAKE_PREFIX_PATH=$debs/usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
   # With old-style rpaths a library finds its own libraries there too.
   local linker="-Wl,--disable-new-dtags -Wl,-rpath,'$debs/usr/lib/x86_64-linux-gnu' -L'$debs/usr/lib/x86_64-linux-gnu'"
-  settings+=("-DCMAKE_CXX_FLAGS=-isystem '$debs/usr/include'" "-DCMAKE_EXE_LINKER_FLAGS=$linker" "-DCMAKE_SHARED_LINKER_FLAGS=$linker")
+  settings+=("-DCMAKE_CXX_FLAGS=-isystem '$debs/usr/include' -isystem '$debs/usr/include/x86_64-linux-gnu'" "-DCMAKE_EXE_LINKER_FLAGS=$linker" "-DCMAKE_SHARED_LINKER_FLAGS=$linker")
 }
 install_packages() {
   local package

@@ -1,3 +1,4 @@
+// SHA-256 and HMAC, by OpenSSL's libcrypto.
 #pragma once
 
 #include <string>
