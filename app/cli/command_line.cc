@@ -8,6 +8,7 @@
 
 #include "app/parse/nearest_word.h"
 #include "app/system/errors.h"
+#include "app/system/exit_codes.h"
 
 namespace bert {
 namespace {

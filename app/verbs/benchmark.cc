@@ -25,6 +25,7 @@
 #include "app/config/pretrain_config.h"
 #include "app/distributed/environment.h"
 #include "app/system/errors.h"
+#include "app/system/exit_codes.h"
 #include "app/system/threads.h"
 #include "app/train/run_inputs.h"
 #include "app/train/training_step.h"

@@ -12,6 +12,7 @@
 #include "app/checkpoint/tensor_diff.h"
 #include "app/cli/command_line.h"
 #include "app/cli/percentage.h"
+#include "app/system/exit_codes.h"
 #include "data/io/error.h"
 
 namespace bert {

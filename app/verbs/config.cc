@@ -8,6 +8,7 @@
 
 #include "app/cli/command_line.h"
 #include "app/config/pretrain_config.h"
+#include "app/system/exit_codes.h"
 
 namespace bert {
 namespace {

@@ -19,6 +19,7 @@
 #include "app/cli/percentage.h"
 #include "app/cli/standard_input.h"
 #include "app/system/errors.h"
+#include "app/system/exit_codes.h"
 #include "app/system/processors.h"
 #include "app/system/threads.h"
 #include "app/verbs/output_paths.h"

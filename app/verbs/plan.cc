@@ -16,6 +16,7 @@
 #include "app/plan/plan.h"
 #include "app/report/metrics.h"
 #include "app/system/errors.h"
+#include "app/system/exit_codes.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
 

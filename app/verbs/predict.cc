@@ -14,6 +14,7 @@
 #include "app/config/pretrain_config.h"
 #include "app/inference/predictor.h"
 #include "app/system/errors.h"
+#include "app/system/exit_codes.h"
 #include "app/verbs/output_paths.h"
 #include "data/io/error.h"
 #include "data/io/files.h"

@@ -16,6 +16,7 @@
 
 #include "app/cli/command_line.h"
 #include "app/cli/percentage.h"
+#include "app/system/exit_codes.h"
 #include "app/verbs/output_paths.h"
 #include "data/io/error.h"
 #include "data/io/files.h"

@@ -13,6 +13,7 @@
 #include "app/checkpoint/state.h"
 #include "app/parse/nearest_word.h"
 #include "app/system/errors.h"
+#include "app/system/exit_codes.h"
 #include "app/system/fail_point.h"
 #include "app/verbs/checkpoint.h"
 #include "app/verbs/config.h"

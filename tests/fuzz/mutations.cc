@@ -26,6 +26,7 @@
 
 #include "app/cli/command_line.h"
 #include "app/system/errors.h"
+#include "app/system/exit_codes.h"
 #include "data/io/descriptor.h"
 #include "data/io/error.h"
 #include "data/io/files.h"

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "app/net/socket.h"
+#include "app/system/exit_codes.h"
 // Last: it brings Catch2.
 #include "tests/support/launcher_testing.h"
 

@@ -5,6 +5,7 @@
 #include "app/launcher/ranks/failure.h"
 #include "app/system/error_report.h"
 #include "app/system/errors.h"
+#include "app/system/exit_codes.h"
 #include "app/system/rank_state.h"
 #include "tests/support/launcher_testing.h"
 

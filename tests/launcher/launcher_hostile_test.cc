@@ -19,6 +19,7 @@
 #include "app/checkpoint/files.h"
 #include "app/net/event_loop.h"
 #include "app/net/socket.h"
+#include "app/system/exit_codes.h"
 #include "data/io/descriptor.h"
 #include "tests/support/wire_testing.h"
 // Last: it brings Catch2.

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <vector>
 
+#include "app/system/exit_codes.h"
 #include "tests/support/rank_processes.h"
 // Last: it brings Catch2.
 #include "tests/support/launcher_network_testing.h"

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "app/config/pretrain_config.h"
+#include "app/system/exit_codes.h"
 #include "tests/support/tiny_pretraining.h"
 // Last: it brings Catch2.
 #include "tests/support/launcher_testing.h"

@@ -10,6 +10,7 @@
 #include "app/launcher/ranks/worker_environment.h"
 #include "app/launcher/ranks/worker_group.h"
 #include "app/system/errors.h"
+#include "app/system/exit_codes.h"
 #include "app/system/processors.h"
 #include "tests/support/launcher_testing.h"
 

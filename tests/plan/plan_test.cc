@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "app/config/fields.h"
+#include "app/system/exit_codes.h"
 #include "app/verbs/plan.h"
 #include "data/io/error.h"
 #include "data/io/files.h"

@@ -10,6 +10,7 @@
 
 #include "app/config/pretrain_config.h"
 #include "app/net/socket.h"
+#include "app/system/exit_codes.h"
 #include "app/system/stop_signals.h"
 #include "tests/support/rank_processes.h"
 #include "tests/support/tiny_pretraining.h"

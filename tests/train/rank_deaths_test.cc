@@ -6,6 +6,7 @@
 #include <map>
 
 #include "app/config/pretrain_config.h"
+#include "app/system/exit_codes.h"
 #include "tests/support/rank_processes.h"
 #include "tests/support/tiny_pretraining.h"
 // Last: it brings Catch2.
