@@ -53,6 +53,7 @@ check() {
 
 if [ -z "$filter$sanitized" ]; then
   check "layering, and faults that it must find" "$root/tests/scripts/layering_test.sh"
+  check "CMakePresets.json" cmake -S "$root" --list-presets=all
   check "set-up and the quick start refuse what they cannot use" "$root/tests/scripts/setup_test.sh"
   if grep -q '^build cuda_compile:' "$build/build.ninja"; then  # before the binaries: one reads what it wrote
     kernels=cuda_compile
@@ -81,6 +82,7 @@ if [ -z "$filter$sanitized" ]; then
     passed=0 failed=0
     mapfile -t built < <(find "$build" -maxdepth 2 -type f \( -name libbert.so -o -name bert -o -name bertrun -o -name 'bert_tests*' \) -perm -u+x)
     check "no program looks for libraries in the current directory" "$root/tests/scripts/runpath.sh" "${built[@]}"
+    check "links and commands in the pages" "$root/tests/scripts/pages_test.sh" "$build"
     check "the loops of one instruction set share no code with another's" "$root/tests/scripts/shared_code.sh" "$build"
     check "a program outside of the tree trains with the installed library" "$root/tests/package/package.sh" "$build"
     lane=()  # --slow: every test tagged [cuda], on the CPU in a device's place
