@@ -9,13 +9,8 @@
 #include "app/system/libbert.h"
 #include "app/system/standard_streams.h"
 #include "app/system/stop_signals.h"
-#include "app/verbs/checkpoint.h"
-#include "app/verbs/config.h"
-#include "app/verbs/data.h"
-#include "app/verbs/doctor.h"
-#include "app/verbs/plan.h"
 #include "app/verbs/torch_verbs.h"
-#include "app/verbs/vocab.h"
+#include "app/verbs/verbs.h"
 
 namespace bert {
 namespace {

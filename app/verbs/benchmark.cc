@@ -1,5 +1,3 @@
-#include "app/verbs/benchmark.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
@@ -30,6 +28,7 @@
 #include "app/train/run_inputs.h"
 #include "app/train/training_step.h"
 #include "app/verbs/output_paths.h"
+#include "app/verbs/verbs.h"
 #include "cuda_ext/compat.h"
 #include "data/io/error.h"
 #include "data/io/files.h"

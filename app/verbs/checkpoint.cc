@@ -1,5 +1,3 @@
-#include "app/verbs/checkpoint.h"
-
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -13,6 +11,7 @@
 #include "app/cli/command_line.h"
 #include "app/cli/percentage.h"
 #include "app/system/exit_codes.h"
+#include "app/verbs/verbs.h"
 #include "data/io/error.h"
 
 namespace bert {

@@ -1,5 +1,3 @@
-#include "app/verbs/config.h"
-
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +7,7 @@
 #include "app/cli/command_line.h"
 #include "app/config/pretrain_config.h"
 #include "app/system/exit_codes.h"
+#include "app/verbs/verbs.h"
 
 namespace bert {
 namespace {

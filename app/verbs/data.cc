@@ -1,5 +1,3 @@
-#include "app/verbs/data.h"
-
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -23,6 +21,7 @@
 #include "app/system/processors.h"
 #include "app/system/threads.h"
 #include "app/verbs/output_paths.h"
+#include "app/verbs/verbs.h"
 #include "data/examples/pretraining_data.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"

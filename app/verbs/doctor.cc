@@ -1,5 +1,3 @@
-#include "app/verbs/doctor.h"
-
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
@@ -19,6 +17,7 @@
 #include "app/system/exit_codes.h"
 #include "app/system/libbert.h"
 #include "app/verbs/torch_verbs.h"
+#include "app/verbs/verbs.h"
 #include "data/io/files.h"
 
 namespace bert {

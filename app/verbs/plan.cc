@@ -1,4 +1,4 @@
-#include "app/verbs/plan.h"
+#include "app/plan/plan.h"
 
 #include <fmt/format.h>
 
@@ -13,10 +13,10 @@
 #include "app/benchmark/report.h"
 #include "app/cli/command_line.h"
 #include "app/parse/bounded_json.h"
-#include "app/plan/plan.h"
 #include "app/report/metrics.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
+#include "app/verbs/verbs.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
 

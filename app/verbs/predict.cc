@@ -1,5 +1,3 @@
-#include "app/verbs/predict.h"
-
 #include <torch/types.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/output_paths.h"
+#include "app/verbs/verbs.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/io/io_errors.h"

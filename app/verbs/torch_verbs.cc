@@ -15,8 +15,7 @@
 #include "app/system/fail_point.h"
 #include "app/system/torch_errors.h"
 #include "app/train/trainer.h"
-#include "app/verbs/benchmark.h"
-#include "app/verbs/predict.h"
+#include "app/verbs/verbs.h"
 #include "cuda_ext/compat.h"
 
 namespace bert {

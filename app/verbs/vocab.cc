@@ -1,5 +1,3 @@
-#include "app/verbs/vocab.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -18,6 +16,7 @@
 #include "app/cli/percentage.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/output_paths.h"
+#include "app/verbs/verbs.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/text/text_input.h"

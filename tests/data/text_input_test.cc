@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "app/system/exit_codes.h"
-#include "app/verbs/data.h"
-#include "app/verbs/vocab.h"
+#include "app/verbs/verbs.h"
 #include "data/io/error.h"
 #include "tests/support/command_testing.h"
 #include "tests/testing.h"

@@ -12,7 +12,7 @@
 #include "app/config/pretrain_config.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
-#include "app/verbs/predict.h"
+#include "app/verbs/verbs.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "model/torchscript.h"

@@ -12,7 +12,7 @@
 
 #include "app/config/fields.h"
 #include "app/system/exit_codes.h"
-#include "app/verbs/plan.h"
+#include "app/verbs/verbs.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 // Last: it brings Catch2.

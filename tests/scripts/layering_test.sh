@@ -29,7 +29,7 @@ fault() {
 fault 'app/system may include only' app/system/signals.h '#include "app/config/fields.h"'
 fault 'model may include only' model/bert.cc '#include "optim/lamb.h"'
 fault 'data/tokenizer may include only' data/tokenizer/tokenizer.cc '#include "cuda_ext/packed_batch.h"'
-fault 'app/report may include only' app/report/metrics.h '#include "app/verbs/benchmark.h"'
+fault 'app/report may include only' app/report/metrics.h '#include "app/verbs/verbs.h"'
 fault 'there is no such file' app/main.cc '#include "app/none.h"'
 fault 'write the path from the root' app/main.cc '#include "none.h"'
 fault 'app/attic is not in the table' app/attic/old.h '#pragma once'

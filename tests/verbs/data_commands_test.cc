@@ -8,7 +8,7 @@
 
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
-#include "app/verbs/data.h"
+#include "app/verbs/verbs.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
 #include "data/io/files.h"

@@ -8,8 +8,7 @@
 #include <fstream>
 
 #include "app/system/errors.h"
-#include "app/verbs/data.h"
-#include "app/verbs/vocab.h"
+#include "app/verbs/verbs.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "tests/testing.h"

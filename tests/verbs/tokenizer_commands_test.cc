@@ -10,7 +10,7 @@
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/sha256.h"
-#include "app/verbs/vocab.h"
+#include "app/verbs/verbs.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "tests/support/command_testing.h"
