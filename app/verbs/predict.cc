@@ -1,26 +1,21 @@
 #include <torch/types.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "app/cli/command_line.h"
-#include "app/cli/percentage.h"
 #include "app/cli/standard_input.h"
-#include "app/config/pretrain_config.h"
 #include "app/inference/predictor.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
-#include "app/verbs/output_paths.h"
+#include "app/verbs/raw_weights_option.h"
 #include "app/verbs/verbs.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
-#include "data/io/io_errors.h"
 #include "data/text/text_input.h"
 #include "data/text/unicode.h"
-#include "model/torchscript.h"
 
 namespace bert {
 namespace {
@@ -79,13 +74,6 @@ void drop_invalid_utf8(std::vector<Text>& texts) {
     std::fprintf(stderr, "bert predict: dropped %ld invalid UTF-8 sequences\n", static_cast<long>(invalid));
 }
 
-void add_raw_weights(CLI::App& app, WeightsKind& weights) {
-  app.add_flag_callback(
-      "--raw-weights", [&weights] { weights = WeightsKind::kRaw; },
-      "of a run with optimizer.ema_decay: the weights themselves; the default is their moving average, which the run "
-      "evaluated");
-}
-
 }  // namespace
 
 int predict_command(int argc, char** argv) {
@@ -128,81 +116,6 @@ int predict_command(int argc, char** argv) {
       throw DataError(place + ": " + error.what());
     }
   }
-  return kOk;
-}
-
-int export_command(int argc, char** argv) {
-  CLI::App app(
-      "Writes a checkpoint's model as TorchScript (loads in LibTorch and Python without this program) or safetensors "
-      "(Hugging Face's "
-      "names).\nExample: bert export --checkpoint runs/phase2 --format torchscript --output bert.pt",
-      "bert export");
-  std::string checkpoint_path, format = "torchscript", output, precision = "fp32";
-  WeightsKind weights = WeightsKind::kAveraged;
-  app.add_option("--checkpoint", checkpoint_path, "checkpoint or run directory")->required();
-  app.add_option("--format", format, "of the file")
-      ->check(CLI::IsMember({"torchscript", "safetensors"}))
-      ->capture_default_str();
-  app.add_option("--output", output, "file to write")->required();
-  app.add_option("--precision", precision, "of the weights")
-      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
-      ->capture_default_str();
-  add_raw_weights(app, weights);
-  if (!parse_command_line(app, argc, argv)) return kOk;
-  check_outputs({{"--output", output}}, {});
-  std::error_code unseen;
-  if (std::filesystem::is_regular_file(checkpoint_path, unseen))
-    throw InputMissing(checkpoint_path + ": is a file; name the checkpoint or run directory to export");
-  Percentage percentage;
-  const VerifiedCheckpoint verified = find_valid_checkpoint(
-      checkpoint_path, say_in("bert export"), [&](double share) { percentage.update("verifying", share); });
-  const Checkpoint checkpoint = load_model(verified, weights);
-  const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, verified.directory + "/state.json");
-  BertForPreTraining model(config.model);
-  load_state_dict(*model, checkpoint.model);
-  model->eval();
-  const auto dtype = precision == "fp16" ? torch::kHalf : precision == "bf16" ? torch::kBFloat16 : torch::kFloat;
-  int64_t needed = 0;
-  for (const torch::Tensor& parameter : model->parameters())
-    needed += parameter.numel() * static_cast<int64_t>(c10::elementSize(dtype));
-  check_free_space(output, needed, "the export");
-  int64_t done = 0;
-  const auto written = [&](size_t bytes) {
-    constexpr double kUnsynced = 0.99;  // the end is when the disk has it all
-    done += static_cast<int64_t>(bytes);
-    percentage.update("writing", std::min(kUnsynced, static_cast<double>(done) / static_cast<double>(needed)));
-  };
-  if (format == "safetensors") {
-    model->to(dtype);
-    save_safetensors(output, state_dict(*model), written);
-  } else {
-    std::string vocabulary;
-    for (const std::string& token : checkpoint.state.vocabulary) vocabulary += token + "\n";
-    nlohmann::ordered_json extra = nlohmann::json::parse(bert::to_json(config))["model"];
-    extra["model_type"] = "bert";
-    extra["do_lower_case"] = config.data.tokenizer.do_lower_case;
-    extra["max_input_chars_per_word"] = config.data.tokenizer.max_input_chars_per_word;
-    ExtraFiles files = {{"config.json", extra.dump(2) + "\n"}, {"vocab.txt", vocabulary}};
-    if (!checkpoint.tokenizer_model.empty()) files[kTokenizerFile] = checkpoint.tokenizer_model;
-    AtomicFile file(output);
-    std::exception_ptr failure;
-    percentage.update("tracing and comparing", 0);
-    const torch::jit::Module script = export_torchscript(*model, dtype);
-    percentage.update("tracing and comparing", 1);
-    save_torchscript(script, files, [&](const void* data, size_t bytes) {
-      try {
-        if (!failure) file.write(data, bytes);
-        written(bytes);
-      } catch (const IoError&) {
-        failure = std::current_exception();  // LibTorch calls this in a destructor: nothing may leave it
-      }
-      return bytes;
-    });
-    if (failure) std::rethrow_exception(failure);
-    file.commit();
-  }
-  percentage.update("writing", 1);
-  std::fprintf(stderr, "wrote %s%s\n", output.c_str(), checkpoint.averaged ? ", moving averages of the weights" : "");
   return kOk;
 }
 
