@@ -153,21 +153,6 @@ void check_libtorch_apart(Report& report) {
 
 }  // namespace
 
-int version_command(int argc, char** argv) {
-  CLI::App app("Versions of bert and LibTorch.\nExample: bert version", "bert version");
-  if (!parse_command_line(app, argc, argv)) return kOk;
-  std::printf("bert %s\n", BERT_VERSION);
-  std::string error;
-  if (const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, error))) {
-    std::fflush(stdout);
-    char name[] = "version";  // argv[0] may be --version
-    char* arguments[] = {name, nullptr};
-    return command(1, arguments);
-  }
-  std::printf("LibTorch does not load: %s\n", error.c_str());
-  return kOk;
-}
-
 int doctor_command(int argc, char** argv) {
   CLI::App app(
       "What is installed, what works, what to do about it. Exit code 66 when something is BAD.\nExample: bert doctor",
