@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <exception>
 #include <map>
 #include <optional>
 #include <utility>
 
-#include "app/cli/command_line.h"
 #include "app/distributed/environment.h"
 #include "app/distributed/process_group.h"
 #include "app/system/error_report.h"
@@ -284,27 +282,6 @@ int pretrain(const PretrainConfig& config, bool allow_config_change) {
   if (environment.rank == 0) lock.emplace(config.run_directory);
   const StopSignals signals;
   return Trainer(config, environment, select_device(config.device, environment.local_rank)).run(allow_config_change);
-}
-
-int pretrain_command(int argc, char** argv) {
-  CLI::App app(
-      "Pre-trains as CONFIG.json says; goes on from the newest valid checkpoint of its run directory. Keys of the "
-      "configuration are set\n"
-      "with a.b=value. SIGTERM, SIGINT and SIGUSR1 save a checkpoint and end with 75.\n"
-      "Example: bert pretrain configs/quickstart.json max_steps=500 optimizer.lr=1e-3",
-      "bert pretrain");
-  std::string path;
-  std::vector<std::string> overrides;
-  bool allow_config_change = false;
-  app.add_option("config", path, "CONFIG.json")->required();
-  app.add_option("overrides", overrides, "a.b=value");
-  app.add_flag("--allow-config-change", allow_config_change,
-               "go on although the configuration differs from the checkpoint's");
-  if (!parse_command_line(app, argc, argv)) return kOk;
-  // What a run makes is its run directory: it goes on, and ends with the code that it ends with, where nobody reads its
-  // console any more.
-  std::signal(SIGPIPE, SIG_IGN);
-  return pretrain(load_pretrain_config(path, overrides), allow_config_change);
 }
 
 }  // namespace bert

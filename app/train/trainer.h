@@ -11,7 +11,4 @@ namespace bert {
 /// a checkpoint saved. Throws ConfigError, DataError, InputMissing, IoError, PeerError, c10::Error.
 int pretrain(const PretrainConfig& config, bool allow_config_change);
 
-/// `bert pretrain`.
-int pretrain_command(int argc, char** argv);
-
 }  // namespace bert

@@ -14,6 +14,7 @@ int doctor_command(int argc, char** argv);
 int export_command(int argc, char** argv);
 int plan_command(int argc, char** argv);
 int predict_command(int argc, char** argv);
+int pretrain_command(int argc, char** argv);
 int tokenize_command(int argc, char** argv);
 int version_command(int argc, char** argv);
 int vocab_command(int argc, char** argv);

@@ -1,0 +1,34 @@
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "app/cli/command_line.h"
+#include "app/config/pretrain_config.h"
+#include "app/system/exit_codes.h"
+#include "app/train/trainer.h"
+#include "app/verbs/verbs.h"
+
+namespace bert {
+
+int pretrain_command(int argc, char** argv) {
+  CLI::App app(
+      "Pre-trains as CONFIG.json says; goes on from the newest valid checkpoint of its run directory. Keys of the "
+      "configuration are set\n"
+      "with a.b=value. SIGTERM, SIGINT and SIGUSR1 save a checkpoint and end with 75.\n"
+      "Example: bert pretrain configs/quickstart.json max_steps=500 optimizer.lr=1e-3",
+      "bert pretrain");
+  std::string path;
+  std::vector<std::string> overrides;
+  bool allow_config_change = false;
+  app.add_option("config", path, "CONFIG.json")->required();
+  app.add_option("overrides", overrides, "a.b=value");
+  app.add_flag("--allow-config-change", allow_config_change,
+               "go on although the configuration differs from the checkpoint's");
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  // What a run makes is its run directory: it goes on, and ends with the code that it ends with, where nobody reads its
+  // console any more.
+  std::signal(SIGPIPE, SIG_IGN);
+  return pretrain(load_pretrain_config(path, overrides), allow_config_change);
+}
+
+}  // namespace bert
