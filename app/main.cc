@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/cli/command_line.h"
@@ -16,6 +17,8 @@ namespace bert {
 namespace {
 
 int run_in_torch_library(int argc, char** argv) {
+  // LibTorch takes a while to load. A run that is preempted meanwhile must end with 75, too.
+  if (std::string_view(argv[0]) == "pretrain") StopSignals::hold();
   std::string error;
   const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, error));
   if (command == nullptr) {
@@ -25,37 +28,23 @@ int run_in_torch_library(int argc, char** argv) {
   return command(argc, argv);
 }
 
-int pretrain(int argc, char** argv) {
-  StopSignals::hold();  // LibTorch takes a while to load, and a run that is preempted meanwhile is to be requeued too
-  return run_in_torch_library(argc, argv);
-}
-
 struct Verb {
   const char* name;
-  int (*run)(int, char**);
-  const char* summary;
+  int (*run)(int argc, char** argv);
+  const char* help;
 };
 
-constexpr Verb kVerbs[] = {
-    {"vocab", vocab_command, "learn a WordPiece vocabulary from text"},
-    {"tokenize", tokenize_command, "text to tokens, ids or offsets"},
-    {"data", data_command, "create, split, verify, show and count pre-training examples"},
-    {"pretrain", pretrain, "pre-train; resumes by itself from its run directory"},
-    {"predict", run_in_torch_library, "fill in masked words, or features, from a checkpoint or an export"},
-    {"export", run_in_torch_library, "checkpoint to TorchScript or safetensors"},
-    {"checkpoint", checkpoint_command, "list, verify and compare checkpoints"},
-    {"config", config_command, "validate, show and compare configurations, or print their schema"},
-    {"benchmark", run_in_torch_library, "time training, inference and every operator; compare with an earlier run"},
-    {"plan", plan_command, "predict step time, memory and days on a cluster"},
-    {"doctor", doctor_command, "what is installed, what works, what to do about it"},
-    {"version", version_command, "versions of bert and LibTorch"},
-};
+#define BERT_CORE_VERB(name, function, help) {name, function, help},
+#define BERT_TORCH_VERB(name, function, help) {name, run_in_torch_library, help},
+constexpr Verb kVerbs[] = {BERT_VERBS(BERT_CORE_VERB, BERT_TORCH_VERB)};
+#undef BERT_CORE_VERB
+#undef BERT_TORCH_VERB
 
 void print_help(FILE* stream) {
   std::fprintf(
       stream,
       "bert: pre-train BERT from raw text\n\nUsage: bert VERB ARGUMENTS...   (bert VERB --help tells the rest)\n\n");
-  for (const Verb& verb : kVerbs) std::fprintf(stream, "  %-11s %s\n", verb.name, verb.summary);
+  for (const Verb& verb : kVerbs) std::fprintf(stream, "  %-11s %s\n", verb.name, verb.help);
   std::fprintf(
       stream,
       "\nExample: bert pretrain configs/quickstart.json max_steps=100\n\n"

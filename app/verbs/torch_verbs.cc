@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
@@ -20,14 +21,15 @@
 namespace bert {
 namespace {
 
-int print_versions() {
+/// The LibTorch part of `bert version`.
+int print_versions(int /*argc*/, char** /*argv*/) {
   std::printf("LibTorch %s, %s, %d threads\n", TORCH_VERSION,
               torch::cuda::is_available() ? "CUDA available" : "CPU only", torch::get_num_threads());
   return kOk;
 }
 
 /// The LibTorch part of `bert doctor`: 0 when a product comes out right on the CPU and on every CUDA device.
-int check_libtorch() {
+int check_libtorch(int /*argc*/, char** /*argv*/) {
   const torch::Tensor ones = torch::ones({64, 64});
   bool right = torch::mm(ones, ones).eq(64).all().item<bool>();
   std::printf("%-5s %-12s LibTorch %s computes on the CPU with %d threads\n", right ? "ok" : "BAD", "LibTorch",
@@ -54,21 +56,30 @@ void keep_large_blocks() {
   mallopt(M_TOP_PAD, kHeapGrowth);
 }
 
+struct TorchVerb {
+  std::string_view name;
+  int (*run)(int argc, char** argv);
+};
+
+#define BERT_CORE_VERB(name, function, help)
+#define BERT_TORCH_VERB(name, function, help) {name, function},
+constexpr TorchVerb kTorchVerbs[] = {
+    {"doctor", check_libtorch}, {"version", print_versions}, BERT_VERBS(BERT_CORE_VERB, BERT_TORCH_VERB)};
+#undef BERT_CORE_VERB
+#undef BERT_TORCH_VERB
+
 }  // namespace
 }  // namespace bert
 
 extern "C" int bert_torch_command(int argc, char** argv) {
-  const std::string verb = argv[0];
+  const std::string name = argv[0];
   bert::keep_large_blocks();
   const auto run = [&] {
     bert::check_fail_point();
-    if (verb == "pretrain") return bert::pretrain_command(argc, argv);
-    if (verb == "predict") return bert::predict_command(argc, argv);
-    if (verb == "export") return bert::export_command(argc, argv);
-    if (verb == "benchmark") return bert::benchmark_command(argc, argv);
-    if (verb == "doctor") return bert::check_libtorch();
-    if (verb == "version") return bert::print_versions();
+    for (const bert::TorchVerb& verb : bert::kTorchVerbs) {
+      if (name == verb.name) return verb.run(argc, argv);
+    }
     throw bert::UsageError("no such verb");
   };
-  return bert::guarded("bert " + verb, [&] { return bert::with_plain_errors(run); });
+  return bert::guarded("bert " + name, [&] { return bert::with_plain_errors(run); });
 }

@@ -20,3 +20,21 @@ int version_command(int argc, char** argv);
 int vocab_command(int argc, char** argv);
 
 }  // namespace bert
+
+/// The verbs in the order of `bert --help`: name, function, help line. A verb is CORE(...) if it works without LibTorch:
+/// build/bert holds it (app/main.cc). A verb is TORCH(...) if it needs LibTorch: libbert.so holds it
+/// (app/verbs/torch_verbs.cc), and build/bert opens that library for these verbs alone. Each of the two files passes
+/// macros that make an entry of its table from a row, or nothing.
+#define BERT_VERBS(CORE, TORCH)                                                                                     \
+  CORE("vocab", vocab_command, "learn a WordPiece vocabulary from text")                                            \
+  CORE("tokenize", tokenize_command, "text to tokens, ids or offsets")                                              \
+  CORE("data", data_command, "create, split, verify, show and count pre-training examples")                         \
+  TORCH("pretrain", pretrain_command, "pre-train; resumes by itself from its run directory")                        \
+  TORCH("predict", predict_command, "fill in masked words, or features, from a checkpoint or an export")            \
+  TORCH("export", export_command, "checkpoint to TorchScript or safetensors")                                       \
+  CORE("checkpoint", checkpoint_command, "list, verify and compare checkpoints")                                    \
+  CORE("config", config_command, "validate, show and compare configurations, or print their schema")                \
+  TORCH("benchmark", benchmark_command, "time training, inference and every operator; compare with an earlier run") \
+  CORE("plan", plan_command, "predict step time, memory and days on a cluster")                                     \
+  CORE("doctor", doctor_command, "what is installed, what works, what to do about it")                              \
+  CORE("version", version_command, "versions of bert and LibTorch")
