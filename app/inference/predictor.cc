@@ -8,6 +8,7 @@
 
 #include "app/checkpoint/torch_archive.h"
 #include "app/config/pretrain_config.h"
+#include "app/inference/tokenizer_settings.h"
 #include "app/parse/bounded_json.h"
 #include "app/system/errors.h"
 #include "app/system/torch_errors.h"
@@ -82,9 +83,6 @@ void Predictor::load_export(const std::string& file) {
   const std::string config_name = file + ": config.json";
   const nlohmann::json config = parse_bounded_json(extra["config.json"], config_name);
   if (!config.is_object()) throw DataError(config_name + ": want an object, got " + config.type_name());
-  const auto integer = [&](const char* key, int64_t fallback) {
-    return config.contains(key) ? integer_member(config, key, config_name) : fallback;
-  };
   sentencepiece_ = !extra[kTokenizerFile].empty();
   if (sentencepiece_) {
     tokenizer_ = std::make_unique<SentencePieceTokenizer>(extra[kTokenizerFile], file);
@@ -92,13 +90,10 @@ void Predictor::load_export(const std::string& file) {
     std::vector<std::string> tokens;
     std::istringstream lines(extra["vocab.txt"]);
     for (std::string line; std::getline(lines, line);) tokens.push_back(line);
-    TokenizerConfig settings;
-    constexpr const char* kLowerCase = "do_lower_case";
-    if (config.contains(kLowerCase)) settings.do_lower_case = boolean_member(config, kLowerCase, config_name);
-    settings.max_input_chars_per_word = integer("max_input_chars_per_word", settings.max_input_chars_per_word);
-    tokenizer_ = make_wordpiece(std::move(tokens), settings, file);
+    tokenizer_ = make_wordpiece(std::move(tokens), read_tokenizer_settings(config, config_name), file);
   }
-  config_.max_position_embeddings = integer("max_position_embeddings", config_.max_position_embeddings);
+  constexpr const char* kLongest = "max_position_embeddings";
+  if (config.contains(kLongest)) config_.max_position_embeddings = integer_member(config, kLongest, config_name);
 }
 
 torch::Tensor Predictor::encode(const std::string& text) const {

@@ -11,6 +11,7 @@
 #include "app/cli/command_line.h"
 #include "app/cli/percentage.h"
 #include "app/config/pretrain_config.h"
+#include "app/inference/tokenizer_settings.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/output_paths.h"
 #include "app/verbs/raw_weights_option.h"
@@ -31,8 +32,7 @@ ExtraFiles files_inside(const Checkpoint& checkpoint, const PretrainConfig& conf
   for (const std::string& token : checkpoint.state.vocabulary) vocabulary += token + "\n";
   nlohmann::ordered_json model = nlohmann::json::parse(to_json(config))["model"];
   model["model_type"] = "bert";
-  model["do_lower_case"] = config.data.tokenizer.do_lower_case;
-  model["max_input_chars_per_word"] = config.data.tokenizer.max_input_chars_per_word;
+  write_tokenizer_settings(config.data.tokenizer, model);
   ExtraFiles files = {{"config.json", model.dump(2) + "\n"}, {"vocab.txt", vocabulary}};
   if (!checkpoint.tokenizer_model.empty()) files[kTokenizerFile] = checkpoint.tokenizer_model;
   return files;
