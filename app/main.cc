@@ -43,13 +43,13 @@ constexpr Verb kVerbs[] = {BERT_VERBS(BERT_CORE_VERB, BERT_TORCH_VERB)};
 void print_help(FILE* stream) {
   std::fprintf(
       stream,
-      "bert: pre-train BERT from raw text\n\nUsage: bert VERB ARGUMENTS...   (bert VERB --help tells the rest)\n\n");
+      "bert: pre-train BERT from raw text\n\nUsage: bert VERB ARGUMENTS...   (bert VERB --help shows the options)\n\n");
   for (const Verb& verb : kVerbs) std::fprintf(stream, "  %-11s %s\n", verb.name, verb.help);
   std::fprintf(
       stream,
       "\nExample: bert pretrain configs/quickstart.json max_steps=100\n\n"
-      "Exit codes: 0 ok; 1 slower than --fail-below; 2 usage; 65 bad data; 66 input missing, or something that doctor\n"
-      "calls BAD; 69 peer failure; 70 internal; 71 out of memory; 74 I/O or disk full; 75 preempted with a checkpoint\n"
+      "Exit codes: 0 ok; 1 slower than --fail-below; 2 usage; 65 bad data; 66 input missing, or BAD in bert\n"
+      "doctor; 69 peer failure; 70 internal; 71 out of memory; 74 I/O or disk full; 75 preempted with a checkpoint\n"
       "saved, run again; 77 refused; 78 bad configuration; 128+n killed by signal n.\n");
 }
 

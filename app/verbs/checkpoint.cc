@@ -40,7 +40,8 @@ Manifest verify_with_progress(const std::string& directory) {
 }
 
 int list(int argc, char** argv) {
-  CLI::App app("A line of JSON for every checkpoint of a run, oldest first, each verified.", "bert checkpoint list");
+  CLI::App app("Verifies every checkpoint of a run, oldest first, and prints a line of JSON for each.",
+               "bert checkpoint list");
   app.footer("Example: bert checkpoint list runs/first");
   std::string run_directory;
   app.add_option("RUN_DIRECTORY", run_directory, "run directory")->required();
@@ -71,7 +72,8 @@ void verify_directory(const std::string& directory) {
 }
 
 int verify(int argc, char** argv) {
-  CLI::App app("Compares every byte with the manifest; 65 damaged, 66 something is missing.", "bert checkpoint verify");
+  CLI::App app("Compares every byte with the manifest. Exit code 65: damaged; 66: a file is missing.",
+               "bert checkpoint verify");
   app.footer("Example: bert checkpoint verify runs/first/latest");
   std::vector<std::string> paths;
   app.add_option("PATH", paths, "checkpoint or run directories")->required();
@@ -129,11 +131,12 @@ std::string checkpoint_of(const std::string& path) {
 
 /// Two checkpoints in all of their tensors; a checkpoint and a file in those of one kind.
 int diff(int argc, char** argv) {
-  CLI::App app("A line of JSON for every tensor in which two checkpoints differ, then their number.",
-               "bert checkpoint diff");
+  CLI::App app(
+      "Prints a line of JSON for every tensor in which two checkpoints differ, then the number of such tensors.",
+      "bert checkpoint diff");
   app.footer("Example: bert checkpoint diff runs/first runs/second/checkpoints/step-00000100");
   std::string a, b;
-  const char* const what = "checkpoint or run directory (its latest), or .safetensors file";
+  const char* const what = "checkpoint, run directory (its newest checkpoint) or .safetensors file";
   app.add_option("A", a, what)->required();
   app.add_option("B", b, what)->required();
   if (!parse_command_line(app, argc, argv)) return kOk;
@@ -151,9 +154,9 @@ int diff(int argc, char** argv) {
 }
 
 constexpr Action kActions[] = {
-    {"list", list, "the checkpoints of a run, each verified"},
+    {"list", list, "lists the checkpoints of a run and verifies them"},
     {"verify", verify, "compares every byte with the manifest"},
-    {"diff", diff, "in which tensors two checkpoints differ"},
+    {"diff", diff, "compares two checkpoints tensor by tensor"},
 };
 
 }  // namespace

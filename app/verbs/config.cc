@@ -19,7 +19,7 @@ struct ConfigArguments {
 
   explicit ConfigArguments(CLI::App& app) {
     app.add_option("CONFIG", path, "JSON file")->required();
-    app.add_option("OVERRIDES", overrides, "a.b.c=value");
+    app.add_option("OVERRIDES", overrides, "a.b.c=value sets a key");
   }
 };
 
@@ -65,10 +65,10 @@ int diff(int argc, char** argv) {
 }
 
 constexpr Action kActions[] = {
-    {"validate", validate, "every error, or \"valid\""},
-    {"show", show, "the resolved configuration"},
-    {"schema", schema, "the JSON Schema"},
-    {"diff", diff, "in which keys two configurations differ"},
+    {"validate", validate, "reports every error, or \"valid\""},
+    {"show", show, "prints the resolved configuration"},
+    {"schema", schema, "prints the JSON Schema"},
+    {"diff", diff, "compares two configurations key by key"},
 };
 
 }  // namespace

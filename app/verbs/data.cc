@@ -144,21 +144,21 @@ Json write_shard(const std::string& path, const std::vector<TokenizedDocument>& 
 
 int create(int argc, char** argv) {
   CLI::App app(
-      "Makes pre-training examples from text: one sentence per line, empty lines between documents.\nExample: bert "
-      "data create "
-      "--input a.txt b.txt --vocab vocab.txt --output train.shard --max-seq-length 128",
+      "Makes pre-training examples from text: one sentence per line, an empty line between documents.\nExample: bert "
+      "data create --input a.txt b.txt --vocab vocab.txt --output train.shard --max-seq-length 128",
       "bert data create");
   app.footer(
       "Text and examples are held in memory: about 24 bytes for a byte of text at --dupe-factor 10. Make several "
-      "shards of a larger corpus, in one directory; data.train takes it. A SentencePiece model has rules of its own: "
-      "--do-lower-case, --match-special-tokens and --max-input-chars-per-word do not apply to it.");
+      "shards of a larger corpus in one directory; data.train takes the directory. --do-lower-case, "
+      "--match-special-tokens and --max-input-chars-per-word do not apply to a SentencePiece model, which has its own "
+      "rules inside.");
   CreateOptions options;
   app.add_option("--input", options.input, "text files, UTF-8")->required();
   app.add_option("--vocab", options.vocab, "vocab.txt, or a SentencePiece model *.model")->required();
   app.add_option("--output", options.output, "file to write")->required();
   app.add_option("--format", options.format, "shard")->check(CLI::IsMember({"shard"}))->capture_default_str();
   app.add_flag("--split-sentences", options.split_sentences,
-               "the input is plain prose: split it into sentences first (bert data split)");
+               "split the input, which is prose, into sentences first (as bert data split does)");
   auto* validation =
       app.add_option("--validation-output", options.validation_output,
                      "examples of documents that are held out, each used once; they are not in --output");
@@ -167,10 +167,11 @@ int create(int argc, char** argv) {
       ->capture_default_str()
       ->needs(validation);
   app.add_option("--validation-masked-lm-prob", options.validation_masked_lm_prob,
-                 "share of their tokens that is masked; default: --masked-lm-prob")
+                 "share of the held-out examples' tokens that is masked; default: --masked-lm-prob")
       ->check(number_in(0.0, 1.0))
       ->needs(validation);
-  app.add_option("--num-threads", options.num_threads, "threads that tokenize; the result does not depend on it")
+  app.add_option("--num-threads", options.num_threads,
+                 "threads that tokenize; the result does not depend on their number")
       ->check(number_in<int64_t>(1, kMaxThreads))
       ->capture_default_str();
   PretrainingDataConfig::visit_fields(options.examples, OptionAdder(app));
@@ -223,7 +224,8 @@ int create(int argc, char** argv) {
 
 int split(int argc, char** argv) {
   CLI::App app(
-      "Prose on stdin to one sentence per line on stdout, with an empty line after each document.\n"
+      "Splits prose on standard input into sentences: one per line on standard output, an empty line after each "
+      "document.\n"
       "Example: bert data split <book.txt >sentences.txt",
       "bert data split");
   if (!parse_command_line(app, argc, argv)) return kOk;
@@ -240,7 +242,7 @@ int split(int argc, char** argv) {
 
 int verify(int argc, char** argv) {
   CLI::App app(
-      "Reads every byte of shards and checks it. One line of JSON per shard; exit code 65 when one is damaged.\n"
+      "Checks every byte of shards and prints a line of JSON for each shard. Exit code 65 if one is damaged.\n"
       "Example: bert data verify train.shard",
       "bert data verify");
   std::vector<std::string> paths;
@@ -272,13 +274,13 @@ int verify(int argc, char** argv) {
 
 int show(int argc, char** argv) {
   CLI::App app(
-      "Shows one example. Masked tokens stand as [MASK](original).\nExample: bert data show train.shard --vocab "
+      "Shows one example. A masked token is shown as [MASK](original).\nExample: bert data show train.shard --vocab "
       "vocab.txt --row 7",
       "bert data show");
   std::string path, vocab;
   int64_t row = 0;
   app.add_option("PATH", path, "shard, or a directory of them")->required();
-  app.add_option("--vocab", vocab, "the vocabulary that the shard was made with; without it ids are shown");
+  app.add_option("--vocab", vocab, "vocabulary that the shard was made with; without it, ids are shown");
   app.add_option("--row", row, "number of the example, from 0")
       ->check(number_in<int64_t>(0, INT64_MAX))
       ->capture_default_str();
@@ -313,8 +315,9 @@ int show(int argc, char** argv) {
 
 int stats(int argc, char** argv) {
   CLI::App app(
-      "Counts of shards as JSON. length_histogram: [shortest, longest, examples] of each bin; parameters: those that "
-      "all shards were made with; content_checksum: of the set, as in a run's state.json; files: each shard's own.\n"
+      "Counts what shards hold; prints JSON. length_histogram: [shortest, longest, examples] of each bin; parameters: "
+      "those that all shards have in common; content_checksum: that of all shards together, as in a run's state.json; "
+      "files: the same for each shard.\n"
       "Example: bert data stats train.shard",
       "bert data stats");
   std::string path;
@@ -372,11 +375,11 @@ int stats(int argc, char** argv) {
 }
 
 constexpr Action kActions[] = {
-    {"create", create, "text to pre-training examples"},
-    {"split", split, "prose on stdin to one sentence per line"},
+    {"create", create, "makes pre-training examples from text"},
+    {"split", split, "splits prose into sentences"},
     {"verify", verify, "checks every byte of shards"},
-    {"show", show, "one example, for people"},
-    {"stats", stats, "counts and length histogram as JSON"},
+    {"show", show, "shows one example"},
+    {"stats", stats, "prints counts and a histogram of lengths"},
 };
 
 }  // namespace

@@ -99,7 +99,7 @@ void check_driver(Report& report) {
   if (std::getline(driver, line)) {
     report.ok("driver", line);
   } else if (std::filesystem::exists("/dev/nvidiactl")) {  // a sandbox hides the other
-    report.ok("driver", "NVIDIA's, of a version that it does not say");
+    report.ok("driver", "NVIDIA's; its version is not visible");
   } else {
     report.note("driver", "no NVIDIA driver is loaded: training runs on the processor");
   }
@@ -141,12 +141,12 @@ void check_libtorch_apart(Report& report) {
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFSIGNALED(status)) {
-    report.bad("LibTorch", std::string("kills the process that loads it: ") + strsignal(WTERMSIG(status)),
+    report.bad("LibTorch", std::string("the process that loads it is killed: ") + strsignal(WTERMSIG(status)),
                kInstallAgain);
   } else if (WEXITSTATUS(status) == kInputMissing) {
     report.add_problem();
   } else if (WEXITSTATUS(status) != kOk) {
-    report.bad("LibTorch", "ends the process that loads it, with code " + std::to_string(WEXITSTATUS(status)),
+    report.bad("LibTorch", "the process that loads it ends with code " + std::to_string(WEXITSTATUS(status)),
                kInstallAgain);
   }
 }
@@ -155,7 +155,8 @@ void check_libtorch_apart(Report& report) {
 
 int doctor_command(int argc, char** argv) {
   CLI::App app(
-      "What is installed, what works, what to do about it. Exit code 66 when something is BAD.\nExample: bert doctor",
+      "Checks the machine and the installation, and says what to do about what is BAD; exit code 66 then.\nExample: "
+      "bert doctor",
       "bert doctor");
   if (!parse_command_line(app, argc, argv)) return kOk;
   Report report;

@@ -64,18 +64,18 @@ void save_as_torchscript(torch::nn::Module& model, torch::Dtype dtype, const Ext
 
 int export_command(int argc, char** argv) {
   CLI::App app(
-      "Writes a checkpoint's model as TorchScript (loads in LibTorch and Python without this program) or safetensors "
-      "(Hugging Face's "
-      "names).\nExample: bert export --checkpoint runs/phase2 --format torchscript --output bert.pt",
+      "Writes a checkpoint's model as TorchScript (loads in LibTorch and Python without this program) or as "
+      "safetensors (Hugging Face's names).\nExample: bert export --checkpoint runs/phase2 --format torchscript "
+      "--output bert.pt",
       "bert export");
   std::string checkpoint_path, format = "torchscript", output, precision = "fp32";
   WeightsKind weights = WeightsKind::kAveraged;
   app.add_option("--checkpoint", checkpoint_path, "checkpoint or run directory")->required();
-  app.add_option("--format", format, "of the file")
+  app.add_option("--format", format, "format of the file")
       ->check(CLI::IsMember({"torchscript", "safetensors"}))
       ->capture_default_str();
   app.add_option("--output", output, "file to write")->required();
-  app.add_option("--precision", precision, "of the weights")
+  app.add_option("--precision", precision, "precision of the weights")
       ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
       ->capture_default_str();
   add_raw_weights(app, weights);

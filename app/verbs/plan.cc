@@ -318,27 +318,29 @@ int plan_command(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--nodes", options.nodes, "machines")->check(number_in<int64_t>(1, 100000))->capture_default_str();
   app.add_option("--network", options.network,
-                 "between nodes: NDR, HDR or EDR (InfiniBand), 400GbE, 200GbE, 100GbE, 25GbE, 10GbE")
+                 "network between nodes: NDR, HDR or EDR (InfiniBand), 400GbE, 200GbE, 100GbE, 25GbE, 10GbE")
       ->capture_default_str();
-  app.add_option("--ports", options.ports,
-                 "network ports of a node; by default one, with InfiniBand and from 200GbE one for each GPU, up to 8")
+  app.add_option(
+         "--ports", options.ports,
+         "network ports of a node; default: one for each GPU, up to 8, with InfiniBand and from 200GbE on, else one")
       ->check(number_in<int64_t>(1, 64));
-  app.add_option("--gpu", options.gpu, "h200, h100, a100, a100-40gb or v100")->capture_default_str();
+  app.add_option("--gpu", options.gpu, "model of the GPU: h200, h100, a100, a100-40gb or v100")->capture_default_str();
   app.add_option("--length", options.lengths,
-                 "tokens of a sequence, one number for each CONFIG; by default what data.train holds")
+                 "tokens of a sequence, one number for each CONFIG; default: the mean of data.train")
       ->delimiter(',')
       ->allow_extra_args(false)  // what follows are configurations and overrides
       ->check(number_in<int64_t>(1, 65536));
   app.add_option("--mfu", options.mfu,
-                 "share of the GPU's peak that forward and backward reach, where nothing was measured (NVIDIA's: 0.45)")
+                 "share of the GPU's peak that forward and backward reach, without a measurement (NVIDIA's code: 0.45)")
       ->check(number_in(0.001, 1.0))
       ->capture_default_str();
   constexpr double kSlowest = 1e-6, kFastest = 1e9;
-  CLI::Option* rate = app.add_option("--sequences-per-second", options.sequences_per_second,
-                                     "that `bert benchmark step` gave on one GPU, one number for each CONFIG")
-                          ->delimiter(',')
-                          ->allow_extra_args(false)
-                          ->check(number_in(kSlowest, kFastest));
+  CLI::Option* rate =
+      app.add_option("--sequences-per-second", options.sequences_per_second,
+                     "throughput of one GPU that `bert benchmark step` measured, one number for each CONFIG")
+          ->delimiter(',')
+          ->allow_extra_args(false)
+          ->check(number_in(kSlowest, kFastest));
   app.add_option("--measured", options.measured,
                  "output of `bert benchmark step --json` on one GPU, of the same model, precision and "
                  "length; a file for each CONFIG")

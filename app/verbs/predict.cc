@@ -90,11 +90,11 @@ int predict_command(int argc, char** argv) {
   app.add_option("--task", task, "what to predict")
       ->check(CLI::IsMember({"fill-mask", "features"}))
       ->capture_default_str();
-  app.add_option("--top-k", top_k, "fillers of each mask")->check(number_in<int64_t>(1, 1000))->capture_default_str();
+  app.add_option("--top-k", top_k, "words for each [MASK]")->check(number_in<int64_t>(1, 1000))->capture_default_str();
   add_raw_weights(app, weights);
   CLI::Option* file = app.add_option("--input", input, "file with one text a line; - is standard input");
-  app.add_option("TEXT", arguments, "texts; [MASK] marks what to fill in")->excludes(file);
-  app.footer("Invalid UTF-8 is dropped and counted on standard error.");
+  app.add_option("TEXT", arguments, "texts; [MASK] stands for a word to fill in")->excludes(file);
+  app.footer("Invalid UTF-8 is dropped; standard error has its count.");
   if (!parse_command_line(app, argc, argv)) return kOk;
   if (input.empty() && arguments.empty())
     throw UsageError("no text: give TEXT or --input FILE; see bert predict --help");

@@ -12,9 +12,9 @@ namespace bert {
 
 int pretrain_command(int argc, char** argv) {
   CLI::App app(
-      "Pre-trains as CONFIG.json says; goes on from the newest valid checkpoint of its run directory. Keys of the "
-      "configuration are set\n"
-      "with a.b=value. SIGTERM, SIGINT and SIGUSR1 save a checkpoint and end with 75.\n"
+      "Pre-trains as CONFIG.json says, from the newest valid checkpoint of the run directory if there is one.\n"
+      "a.b=value sets a key of the configuration. SIGTERM, SIGINT and SIGUSR1 save a checkpoint and end the run with "
+      "75.\n"
       "Example: bert pretrain configs/quickstart.json max_steps=500 optimizer.lr=1e-3",
       "bert pretrain");
   std::string path;
@@ -23,7 +23,7 @@ int pretrain_command(int argc, char** argv) {
   app.add_option("config", path, "CONFIG.json")->required();
   app.add_option("overrides", overrides, "a.b=value");
   app.add_flag("--allow-config-change", allow_config_change,
-               "go on although the configuration differs from the checkpoint's");
+               "resume even if the configuration differs from the checkpoint's");
   if (!parse_command_line(app, argc, argv)) return kOk;
   // What a run makes is its run directory: it goes on, and ends with the code that it ends with, where nobody reads its
   // console any more.

@@ -11,8 +11,8 @@ namespace bert {
 inline void add_raw_weights(CLI::App& app, WeightsKind& weights) {
   app.add_flag_callback(
       "--raw-weights", [&weights] { weights = WeightsKind::kRaw; },
-      "of a run with optimizer.ema_decay: the weights themselves; the default is their moving average, which the run "
-      "evaluated");
+      "use the weights themselves; the default for a run with optimizer.ema_decay is their moving average, which the "
+      "run evaluated");
 }
 
 }  // namespace bert

@@ -138,25 +138,25 @@ int tokenize_command(int argc, char** argv) {
   std::string vocab, format = "ids";
   bool cased = false, special_tokens = false;
   TokenizerConfig config;
-  CLI::App app{"Tokenizes standard input to standard output, one line per line.", "bert tokenize"};
+  CLI::App app{"Tokenizes each line of standard input to a line of standard output.", "bert tokenize"};
   app.add_option("--vocab", vocab, "vocab.txt (WordPiece), or a SentencePiece *.model or *.spm")->required();
   app.add_flag("--cased", cased, "keep case and accents; for a cased vocabulary");
-  app.add_option(
-         "--format", format,
-         "ids: separated by spaces; tokens: the same as text;\noffsets: a JSON array of [token, begin, end] per "
-         "line, in characters (code points) of the line, end excluded")
+  app.add_option("--format", format,
+                 "ids: numbers separated by spaces; tokens: text separated by spaces;\n"
+                 "offsets: a JSON array of [token, begin, end] per line, in characters (code points) of the line, end "
+                 "excluded")
       ->check(CLI::IsMember({"ids", "tokens", "offsets"}))
       ->capture_default_str();
   app.add_flag("--special-tokens", special_tokens, "[CLS] before each line, [SEP] after it");
   app.add_flag("--match-special-tokens", config.match_special_tokens,
-               "[MASK] and its like in the text are that token, as in Hugging Face");
+               "a special token such as [MASK] in the text is that token, as in Hugging Face");
   app.add_option("--max-input-chars-per-word", config.max_input_chars_per_word,
                  "longer words become [UNK]: 200 as Google, 100 as Hugging Face and NVIDIA")
       ->check(number_in<int64_t>(1, 10000))
       ->capture_default_str();
   app.footer(
-      "Invalid UTF-8 is dropped and counted on standard error. A SentencePiece model has rules of its own: --cased, "
-      "--match-special-tokens and --max-input-chars-per-word do not apply to it.\n\n"
+      "Invalid UTF-8 is dropped; standard error has its count. --cased, --match-special-tokens and "
+      "--max-input-chars-per-word do not apply to a SentencePiece model, which has its own rules inside.\n\n"
       "Example: echo 'Hello, world!' | bert tokenize --vocab vocab.txt --format tokens");
   if (!parse_command_line(app, argc, argv)) return kOk;
   config.do_lower_case = !cased;

@@ -36,5 +36,5 @@ int vocab_command(int argc, char** argv);
   CORE("config", config_command, "validate, show and compare configurations, or print their schema")                \
   TORCH("benchmark", benchmark_command, "time training, inference and every operator; compare with an earlier run") \
   CORE("plan", plan_command, "predict step time, memory and days on a cluster")                                     \
-  CORE("doctor", doctor_command, "what is installed, what works, what to do about it")                              \
+  CORE("doctor", doctor_command, "check the machine and the installation")                                          \
   CORE("version", version_command, "versions of bert and LibTorch")

@@ -10,7 +10,7 @@
 namespace bert {
 
 int version_command(int argc, char** argv) {
-  CLI::App app("Versions of bert and LibTorch.\nExample: bert version", "bert version");
+  CLI::App app("Prints the versions of bert and LibTorch.\nExample: bert version", "bert version");
   if (!parse_command_line(app, argc, argv)) return kOk;
   std::printf("bert %s\n", BERT_VERSION);
   std::string error;

@@ -53,10 +53,10 @@ int vocab_command(int argc, char** argv) {
   app.add_option("--size", config.vocab_size, "number of tokens, [PAD] [UNK] [CLS] [SEP] [MASK] included")
       ->required()
       ->check(number_in<int64_t>(6, 1 << 24));
-  app.add_option("--output", output, "the vocabulary: one token per line")->required();
-  app.add_flag("--allow-fewer", config.allow_fewer, "fewer tokens when the text cannot give so many");
+  app.add_option("--output", output, "vocabulary to write: one token per line")->required();
+  app.add_flag("--allow-fewer", config.allow_fewer, "accept fewer tokens if the text does not yield --size");
   app.add_flag("--allow-fewer-characters", config.allow_fewer_characters,
-               "less coverage, by leaving out the rarest characters, where --size has no room for all");
+               "leave out the rarest characters, below --character-coverage, if --size has no room for all");
   app.add_flag("--cased", cased, "keep case and accents");
   app.add_option("--character-coverage", config.character_coverage,
                  "share of the text whose characters get tokens; rarer characters become [UNK]")
