@@ -1,4 +1,4 @@
-// bertrun: a launcher with torchrun's contract. Its design is at the top of app/launcher/launcher.h.
+// The program `bertrun`: a launcher with torchrun's contract. app/launcher/launcher.h describes its design.
 #include "app/launcher/launcher.h"
 #include "app/system/exit_codes.h"
 #include "app/system/standard_streams.h"

@@ -1,4 +1,5 @@
-// bert: git-style verbs. This executable holds those that need no LibTorch; the others live in libbert.so beside it.
+// The program `bert`: verbs as in git. This executable holds the verbs that need no LibTorch; libbert.so holds the
+// others.
 #include <csignal>
 #include <cstdio>
 #include <string>
@@ -17,7 +18,7 @@ namespace bert {
 namespace {
 
 int run_in_torch_library(int argc, char** argv) {
-  // LibTorch takes a while to load. A run that is preempted meanwhile must end with 75, too.
+  // LibTorch takes a while to load. A signal that arrives during the load must also end the run with 75.
   if (std::string_view(argv[0]) == "pretrain") StopSignals::hold();
   std::string error;
   const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, error));
@@ -84,6 +85,6 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   bert::occupy_standard_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit fails to be written, with path and message, and kills nothing
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file size then fails with path and message
   return bert::run(argc, argv);
 }

@@ -14,9 +14,9 @@ namespace bert {
 namespace {
 
 // Note [Arguments in brackets]
-// To CLI11 a value of a list that begins with [ and ends with ] is itself a list: "[MASK] is [MASK]" would become
-// "MASK] is [MASK", and [a,b] two values. So every argument that ends in a bracket, or in the guard itself, gets the
-// guard at its end before CLI11 sees it, and every option, and remaining_arguments(), takes one off again.
+// CLI11 takes a value that begins with [ and ends with ] for a list: "[MASK] is [MASK]" would become "MASK] is [MASK",
+// and [a,b] two values. So an argument that ends with ] or with the guard character gets a guard character at its end
+// before CLI11 reads it. Every option, and remaining_arguments(), removes that character again.
 constexpr char kGuard = '\x1f';  // ASCII's unit separator
 
 std::string guarded_argument(std::string argument) {
@@ -28,7 +28,8 @@ void take_guard_off(std::string& value) {
   if (value.ends_with(kGuard)) value.pop_back();
 }
 
-/// Also refuses a value that is empty, but for a launcher's: torchrun takes those.
+/// Makes every option of `app` remove the guard from its values and refuse an empty value. Options of a launcher (with
+/// prefix_command() set) may be empty, as in torchrun.
 void take_values_as_they_are(CLI::App& app) {
   const bool may_be_empty = app.get_prefix_command();
   const auto take_value = [may_be_empty](std::string& value) {
@@ -54,7 +55,7 @@ void check_subcommand(const CLI::App& app, int argc, char** argv) {
 bool parse_command_line(CLI::App& app, int argc, char** argv) {
   check_subcommand(app, argc, argv);
   take_values_as_they_are(app);
-  std::vector<std::string> arguments;  // the last one first, as CLI11 wants them
+  std::vector<std::string> arguments;  // in reverse order, as CLI11's parse() expects them
   for (int i = argc - 1; i > 0; --i) arguments.push_back(guarded_argument(argv[i]));
   try {
     app.parse(std::move(arguments));

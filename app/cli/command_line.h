@@ -1,4 +1,5 @@
-// Command lines of the verbs: CLI11 with our exit codes, no unknown flag ignored, and every argument taken as it is.
+// Command lines of the verbs: CLI11 with the exit codes of bert. An unknown flag is an error; arguments are not
+// altered.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,22 +19,23 @@
 
 namespace bert {
 
-/// Parses argv (argv[0] is the verb). Returns false when --help was asked for and printed: the verb then ends with 0.
-/// Throws UsageError, also for a value that is empty and for a subcommand that does not exist.
+/// Parses argv (argv[0] is the verb). Returns false after it has printed the text of --help: the verb then returns kOk.
+/// Throws UsageError for a wrong command line, also for an empty value and for an unknown subcommand.
 bool parse_command_line(CLI::App& app, int argc, char** argv);
 
-/// What the options of a parsed command line have left over, where the application has prefix_command() set.
+/// The arguments after the options of a parsed command line, if `app` has prefix_command() set.
 std::vector<std::string> remaining_arguments(const CLI::App& app);
 
-/// "no action 'lits'; did you mean 'list'? ..." for the word that stands where one of `known` was expected. `what` is
-/// what such a word is called, `program` what --help belongs to; an empty `word` stands for none.
+/// The message for a `word` that is not one of `known`: "no action 'lits'; did you mean 'list'? See bert data --help".
+/// `what` is the name of the kind of word ("action"), `program` the command that has --help. `word` is empty if the
+/// command line has none.
 std::string unknown_word(const std::string& what, const std::string& word, const std::vector<std::string>& known,
                          const std::string& program);
 
-/// Says a sentence on standard error in the name of `program`.
+/// A function that prints "PROGRAM: MESSAGE" on standard error.
 std::function<void(const std::string& message)> say_in(std::string program);
 
-/// One of the things that a verb does, with a command line of its own: `bert data create`.
+/// An action of a verb, with its own command line: `create` of `bert data create`.
 struct Action {
   std::string_view name;
   int (*run)(int argc, char** argv);
@@ -46,16 +48,17 @@ struct ActionVerb {
   std::span<const Action> actions;
 };
 
-/// Runs the action that argv[1] names, or prints what there is to choose for --help. Throws UsageError.
+/// Runs the action that argv[1] names, or prints the list of actions for --help. Throws UsageError.
 int run_action(const ActionVerb& verb, int argc, char** argv);
 
-/// A check that an option's value is a number in [low, high], both included. NaN and what is no number are outside.
+/// A CLI11 check that the value of an option is a number in [low, high], both included. It refuses NaN and any other
+/// text.
 template <class Number>
 CLI::Validator number_in(Number low, Number high) {
   const std::string range = fmt::format("from {} to {}", low, high);
   return {[=](std::string& text) {
             Number value{};
-            errno = 0;  // a number that does not fit comes back as the nearest one that does
+            errno = 0;  // ERANGE: the number does not fit, and `value` is the nearest one that does
             const bool inside =
                 CLI::detail::lexical_cast(text, value) && errno != ERANGE && value >= low && value <= high;
             if (!inside) return fmt::format("want a number {}, got {}", range, text);
@@ -66,7 +69,7 @@ CLI::Validator number_in(Number low, Number high) {
           range};
 }
 
-/// Most sequences, tokens and steps that an option may ask for: more is a mistake, not a wish.
+/// The largest numbers of steps, and of sequences, that an option takes: more is a mistyped number.
 inline constexpr int64_t kManyTimes = 1'000'000'000, kManySequences = 1 << 20;
 
 }  // namespace bert

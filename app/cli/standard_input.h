@@ -1,11 +1,11 @@
-// Standard input as a whole.
+// Reads all of standard input.
 #pragma once
 
 #include <string>
 
 namespace bert {
 
-/// All bytes of standard input. Throws IoError when it cannot be read (a directory, a closed descriptor).
+/// All bytes of standard input. Throws IoError if reading fails (a directory, a closed descriptor).
 std::string read_standard_input();
 
 }  // namespace bert

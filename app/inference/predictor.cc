@@ -20,15 +20,15 @@ namespace bert {
 namespace {
 
 constexpr std::string_view kMask = "[MASK]";
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, which stands for a space in SentencePiece
 
 std::unique_ptr<Tokenizer> make_wordpiece(std::vector<std::string> tokens, TokenizerConfig config,
                                           const std::string& name) {
-  config.match_special_tokens = true;  // [MASK] in the text
+  config.match_special_tokens = true;  // [MASK] in the text is the token
   return std::make_unique<WordPieceTokenizer>(Vocabulary(std::move(tokens), name), config);
 }
 
-/// The beginning of `text` as a JSON string: no byte of it reaches a terminal raw.
+/// The beginning of `text` as a JSON string, so that a message has no control characters.
 std::string shown(const std::string& text) {
   constexpr size_t kMaxBytes = 60;
   const bool whole = text.size() <= kMaxBytes;
@@ -68,13 +68,13 @@ void Predictor::load_checkpoint_directory(const std::string& path, WeightsKind w
 void Predictor::load_export(const std::string& file) {
   export_file_ = file;
   std::istringstream bytes(read_file(file));
-  if (!bytes.view().starts_with("PK")) {  // an archive of zip
+  if (!bytes.view().starts_with("PK")) {  // the first bytes of a zip archive
     throw DataError(file +
                     ": is no TorchScript file. Name one that `bert export` wrote, or a checkpoint or run directory; "
                     "safetensors have no vocabulary");
   }
   ExtraFiles extra = {{"config.json", ""}, {"vocab.txt", ""}, {kTokenizerFile, ""}};
-  verify_torch_archive(bytes.view(), file);  // LibTorch looks at no checksum
+  verify_torch_archive(bytes.view(), file);  // LibTorch does not check the checksums
   with_data_errors(file + ": LibTorch cannot read it as TorchScript",
                    [&] { script_ = load_torchscript(bytes, extra); });
   if (extra["config.json"].empty() || extra["vocab.txt"].empty()) {
@@ -100,7 +100,7 @@ torch::Tensor Predictor::encode(const std::string& text) const {
   const Vocabulary& vocabulary = tokenizer_->vocabulary();
   std::vector<int32_t> ids = {vocabulary.cls_id()};
   for (size_t begin = 0;;) {
-    // A SentencePiece model knows no [MASK] in the text.
+    // A SentencePiece model does not recognise [MASK] in the text, so the text is split there.
     const size_t mask = sentencepiece_ ? text.find(kMask, begin) : std::string::npos;
     tokenizer_->encode(std::string_view(text).substr(begin, mask - begin), ids);
     if (mask == std::string::npos) break;
@@ -142,7 +142,7 @@ MaskFilling Predictor::fill_mask(const std::string& text, int64_t top_k) {
   const int64_t mask_id = tokenizer_->vocabulary().mask_id();
   const torch::Tensor masked = input_ids[0].eq(mask_id).nonzero().flatten();
   if (masked.numel() == 0) throw DataError("no [MASK] in the text: " + shown(text));
-  // The model may have more rows than the vocabulary has tokens: padding, which no text means.
+  // The vocabulary may be smaller than the table of the model; the other rows are padding.
   const torch::Tensor logits =
       mlm_logits(input_ids)[0].index_select(0, masked).slice(-1, 0, tokenizer_->vocabulary().size());
   const torch::Tensor probabilities = logits.to(torch::kFloat32).softmax(-1);

@@ -29,14 +29,14 @@ struct MaskFilling {
 
 class Predictor {
  public:
-  /// `path` is a checkpoint's directory, a run directory (find_valid_checkpoint(), which `note` is for), or a
-  /// TorchScript file that `bert export` wrote, which has one kind of weights inside. Throws InputMissing, DataError,
-  /// IoError.
+  /// `path` is a checkpoint directory, a run directory, or a TorchScript file from `bert export`. `weights` does not
+  /// apply to a TorchScript file, which has one kind of weights. `note` gets the messages of find_valid_checkpoint().
+  /// Throws InputMissing, DataError, IoError.
   explicit Predictor(
       const std::string& path, WeightsKind weights = WeightsKind::kAveraged,
       const std::function<void(const std::string& message)>& note = [](const std::string&) {});
 
-  /// The `top_k` best tokens for every [MASK]. Throws DataError when a text has no [MASK] or is too long.
+  /// The `top_k` best tokens for every [MASK]. Throws DataError if the text has no [MASK] or is too long.
   MaskFilling fill_mask(const std::string& text, int64_t top_k);
 
   struct Features {
@@ -44,8 +44,7 @@ class Predictor {
     torch::Tensor last_hidden_state;  // [S, H]
     torch::Tensor pooler_output;      // [H]
   };
-  /// Hidden states of one text, [CLS] and [SEP] included. From checkpoints only: an export of the pre-training model
-  /// returns logits.
+  /// Hidden states of one text, [CLS] and [SEP] included. Throws UsageError for an export, which returns logits only.
   Features features(const std::string& text);
 
   [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
@@ -54,10 +53,10 @@ class Predictor {
   void load_checkpoint_directory(const std::string& path, WeightsKind weights,
                                  const std::function<void(const std::string& message)>& note);
   void load_export(const std::string& file);
-  /// [CLS] text [SEP], [1, S].
+  /// Ids of [CLS] text [SEP], int64 [1, S].
   [[nodiscard]] torch::Tensor encode(const std::string& text) const;
   torch::Tensor mlm_logits(const torch::Tensor& input_ids);
-  /// A token as a filler: without the mark that SentencePiece sets for the space before it.
+  /// The text of a token without the mark of SentencePiece for the space before it.
   [[nodiscard]] std::string word(int64_t token) const;
 
   BertConfig config_;

@@ -29,7 +29,7 @@ std::string as_text(const json& value) {
 
 json parse_bounded_json(const std::string& text, const std::string& file) {
   constexpr int kMaxDepth = 64;
-  std::vector<std::set<std::string>> keys(kMaxDepth + 1);  // by depth
+  std::vector<std::set<std::string>> keys(kMaxDepth + 1);  // of the open object at each depth
   const auto watch = [&](int depth, json::parse_event_t event, json& value) {
     if (depth >= kMaxDepth) throw DataError(file + ": nested deeper than " + std::to_string(kMaxDepth) + " levels");
     const auto level = static_cast<size_t>(depth);

@@ -5,14 +5,15 @@
 
 namespace bert {
 
-/// Parses JSON that may come from anywhere. Throws DataError naming `file` on a syntax error, a duplicate key or
-/// nesting over 64 levels.
+/// Parses JSON from an untrusted file. Throws DataError, which names `file`, for a syntax error, a number that does not
+/// fit, a duplicate key, or nesting over 64 levels.
 nlohmann::json parse_bounded_json(const std::string& text, const std::string& file);
 
-/// `value` on one line; what is no UTF-8 becomes U+FFFD.
+/// `value` as JSON on one line; invalid UTF-8 becomes U+FFFD.
 std::string as_text(const nlohmann::json& value);
 
-/// Members with their type checked; each throws DataError naming `file` and the key.
+/// The member `key` of `object`, of the type that the function names. Each throws DataError, which names `file` and the
+/// key, if the member is missing or of another type.
 const nlohmann::json& member(const nlohmann::json& object, const char* key, nlohmann::json::value_t type,
                              const std::string& file);
 int64_t integer_member(const nlohmann::json& object, const char* key, const std::string& file);

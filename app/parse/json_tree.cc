@@ -16,19 +16,20 @@ constexpr size_t kLongestShown = 60;
 std::string shorten(std::string text) {
   if (text.size() <= kLongestShown) return text;
   size_t end = kLongestShown;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not within a UTF-8 character
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // do not cut a UTF-8 character
   text.resize(end);
   return text + "...";
 }
 
-/// Finds where the tokens stand that the parser reports, in the same order, by skipping what stands between them.
+/// Finds the line and column of each token that the parser reports, in the same order. It skips the characters between
+/// the tokens.
 class TokenPositions {
  public:
   explicit TokenPositions(std::string_view text) : text_(text) {
     if (text_.substr(0, 3) == "\xEF\xBB\xBF") offset_ = line_start_ = 3;  // byte order mark
   }
 
-  /// Moves to the next token and past it.
+  /// Marks the next token and moves past it.
   void next() {
     skip(" \t\r\n,:");
     mark();
@@ -46,7 +47,7 @@ class TokenPositions {
       for (size_t i = 0; i < bytes; ++i) advance();
     }
   }
-  /// Moves to what stands where a token should be, without passing it; `separator` may precede it, once.
+  /// Marks the place where the next token should be, without moving past it. One `separator` may precede that place.
   void stop(char separator) {
     skip(kWhiteSpace);
     if (separator != '\0' && peek() == separator) {
@@ -55,14 +56,14 @@ class TokenPositions {
     }
     mark();
   }
-  /// Moves to where the text ends.
+  /// Marks the end of the text.
   void to_end() {
     while (offset_ < text_.size()) advance();
     mark();
   }
 
-  /// After next(): what stands at that token where more follows it directly, as in 010, whose 0 is a number to the
-  /// parser; otherwise empty.
+  /// After next(): the whole word at that token if more characters follow the token directly; otherwise empty. In 010,
+  /// for example, the parser takes the first 0 for a number.
   [[nodiscard]] std::string run_on() const {
     if (offset_ >= text_.size() || ends_value(peek())) return "";
     size_t end = offset_;
@@ -92,7 +93,7 @@ class TokenPositions {
   static bool ends_value(char c) { return std::string_view(" \t\r\n,:{}[]/\"").find(c) != std::string_view::npos; }
   static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-  /// RFC 8259, section 6. The parser has found a number here.
+  /// Moves past a number (RFC 8259, section 6), which the parser has found here.
   void pass_number() {
     const auto pass_digits = [&] {
       while (is_digit(peek())) advance();
@@ -114,7 +115,7 @@ class TokenPositions {
     }
   }
 
-  /// Passes comments that end, and these characters.
+  /// Moves past `characters` and past comments that are closed.
   void skip(std::string_view characters) {
     for (;;) {
       if (offset_ < text_.size() && characters.find(peek()) != std::string_view::npos) {
@@ -133,11 +134,11 @@ class TokenPositions {
 
   std::string_view text_;
   size_t offset_ = 0, line_start_ = 0;
-  size_t token_start_ = 0;  // of what next() passed
+  size_t token_start_ = 0;  // offset of the token that next() marked
   int64_t line_ = 1, token_line_ = 1, token_column_ = 1;
 };
 
-/// What nlohmann's parser says, without its own positions and without the text that it has read.
+/// The message of nlohmann's parser, without its position and without the text that it has read.
 std::string explain(const nlohmann::json::exception& error) {
   const std::string text = error.what();
   constexpr int kOutOfRangeNumber = 406;  // nlohmann's exception id
@@ -152,7 +153,7 @@ std::string explain(const nlohmann::json::exception& error) {
   return message.substr(0, token) + (expected == std::string::npos || expected < token ? "" : message.substr(expected));
 }
 
-/// nlohmann's parser calls this for every token; it builds the tree.
+/// Builds the tree. nlohmann's parser calls a member function for each token.
 class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
  public:
   TreeBuilder(const std::string& text, std::shared_ptr<const JsonSource> source, JsonProblems& problems)
@@ -182,7 +183,8 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool number_float(number_float_t value, const string_t& text) override {
-    const bool whole = text.find_first_of(".eE") == std::string::npos;  // an integer beyond uint64 comes as a float
+    const bool whole =
+        text.find_first_of(".eE") == std::string::npos;  // the parser reports an integer beyond uint64 as a float
     JsonNode& node = leaf(whole ? JsonNode::Kind::kInteger : JsonNode::Kind::kNumber, text);
     node.fits = !whole && !underflows(text, value);
     node.number = value;
@@ -192,7 +194,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     leaf(JsonNode::Kind::kString, value);
     return true;
   }
-  bool binary(binary_t&) override { return false; }  // not in JSON text
+  bool binary(binary_t&) override { return false; }  // JSON text has no binary values
   bool start_object(std::size_t) override { return open(JsonNode::Kind::kObject); }
   bool start_array(std::size_t) override { return open(JsonNode::Kind::kArray); }
   bool end_object() override { return close(); }
@@ -238,7 +240,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     return text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
   }
 
-  /// Of the value that was read last, a leaf.
+  /// The JSON pointer of the last value, which is a leaf.
   [[nodiscard]] std::string last_pointer() const {
     if (open_.empty()) return "";
     const Open& parent = open_.back();
@@ -247,7 +249,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     return pointer();
   }
 
-  /// What was read last, a leaf, is not what the text says.
+  /// Removes the last value, which is a leaf: the parser has read a part of a word only.
   void drop_last() {
     if (open_.empty()) return;
     JsonNode& parent = *open_.back().node;
@@ -318,11 +320,11 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   TokenPositions positions_;
   std::shared_ptr<const JsonSource> source_;
   JsonProblems& problems_;
-  std::vector<Open> open_;  // pointers stay valid: a parent's list grows only after its last child is closed
+  std::vector<Open> open_;  // the pointers stay valid: a list grows only while no child of it is open
   std::string key_;
-  bool key_pending_ = false;  // its value has not come yet
-  bool after_value_ = false;  // the last token is a number or a literal
-  char separator_ = '\0';     // that may stand before the next token
+  bool key_pending_ = false;  // true between a key and its value
+  bool after_value_ = false;  // true if the last token is a number or a literal
+  char separator_ = '\0';     // character that may precede the next token
   JsonPlace key_place_;
 };
 
@@ -355,7 +357,7 @@ JsonNode parse_json(const std::string& text, const std::shared_ptr<const JsonSou
     problems.incomplete = true;
     return empty;
   }
-  // The parser takes a NUL for the end of the text, and would pass over what is behind it.
+  // The parser takes a NUL for the end of the text and would ignore the rest.
   if (const size_t nul = text.find('\0'); nul != std::string::npos) {
     TokenPositions positions(std::string_view(text).substr(0, nul));
     positions.to_end();
@@ -384,7 +386,7 @@ JsonNode parse_json_word(const std::string& text, std::shared_ptr<const JsonSour
                       nlohmann::json::sax_parse(text, &builder, nlohmann::json::input_format_t::json, true, false);
   if (parsed && builder.root.kind != JsonNode::Kind::kString) {
     if (builder.root.items.empty() && builder.root.members.empty())
-      builder.root.text = text;  // as written, should a string be wanted
+      builder.root.text = text;  // as written, in case the field is a string
   }
   const bool must_parse = !text.empty() && std::string_view("{[\"").find(text.front()) != std::string_view::npos;
   if (!found.list.empty() && (parsed || must_parse)) {
@@ -421,7 +423,7 @@ std::string pointer_part(const std::string& key) {
     } else if (c == '/') {
       part += "~1";
     } else if (static_cast<unsigned char>(c) < 0x20) {
-      part += '?';  // a message stays on its line
+      part += '?';  // a control character would break the line of a message
     } else {
       part += c;
     }

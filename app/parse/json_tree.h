@@ -1,4 +1,5 @@
-// A JSON text as a tree that remembers where every value stands.
+// A JSON text as a tree that has the line and column of every value. nlohmann/json 3.11, the version of Debian 12, does
+// not keep the positions of values, so this tree does.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +14,15 @@
 namespace bert {
 
 struct JsonSource {
-  std::string name;                 // a file, or what stands for one in messages
-  std::filesystem::path directory;  // paths in it are relative to this; empty = they stay as they are
-  bool words = false;               // command line or environment: a string needs no quotes, and there are no lines
+  std::string name;                 // name in messages: a file, or the kind of source
+  std::filesystem::path directory;  // directory that relative paths start from; empty: they stay relative
+  bool words = false;               // command line or environment: strings need no quotes, and places have no line
 };
 
 struct JsonPlace {
   std::shared_ptr<const JsonSource> source;
   int64_t line = 0, column = 0;
-  /// "file:line:column", or the name alone where there are no lines.
+  /// "file:line:column", or the name alone for a source without lines.
   [[nodiscard]] std::string str() const;
 };
 
@@ -31,16 +32,16 @@ struct JsonNode {
   enum class Kind { kNull, kBoolean, kInteger, kNumber, kString, kArray, kObject };
   Kind kind = Kind::kNull;
   JsonPlace place;
-  std::string text;  // a string's value; otherwise as written
+  std::string text;  // value of a string; other values as written
   int64_t integer = 0;
-  bool fits = true;  // kInteger: in int64; kNumber: false when it is too near to 0 for a double
+  bool fits = true;  // kInteger: fits int64; kNumber: false if a double would round it to 0
   double number = 0;
   std::vector<JsonNode> items;
   std::vector<JsonMember> members;
 
   [[nodiscard]] JsonNode* find(const std::string& key);
   [[nodiscard]] const JsonNode* find(const std::string& key) const { return const_cast<JsonNode*>(this)->find(key); }
-  /// For messages: the value, shortened.
+  /// The value for messages, shortened.
   [[nodiscard]] std::string got() const;
 };
 
@@ -52,25 +53,26 @@ struct JsonMember {
 
 struct JsonProblems {
   std::vector<ConfigProblem> list;
-  bool incomplete = false;  // a text ended early, or what it extends was not read: what is missing may stand there
+  bool incomplete = false;  // a text or a file that it extends was not read to the end: values may be missing
 };
 
 inline constexpr int kMaxJsonDepth = 64;
 inline constexpr int64_t kMaxJsonBytes = int64_t{16} << 20;
 
-/// Parses `text`; comments are allowed. Syntax errors, duplicate keys, nesting over 64 and numbers beyond double go
-/// into `problems`; after a syntax error the tree is what stood before it. The root is always an object.
+/// Parses `text`; comments are allowed. Adds syntax errors, duplicate keys, nesting over kMaxJsonDepth and numbers
+/// beyond double to `problems`. After a syntax error the tree has the values before the error. The root is always an
+/// object.
 JsonNode parse_json(const std::string& text, const std::shared_ptr<const JsonSource>& source, JsonProblems& problems);
 
-/// One value of a command line: JSON when it is, otherwise a string. Text that begins like a string, list or object
-/// must be one.
+/// Parses a value from a command line: JSON if `text` is JSON, otherwise a string. Text that begins with ", [ or { must
+/// be JSON.
 JsonNode parse_json_word(const std::string& text, std::shared_ptr<const JsonSource> source, const std::string& pointer,
                          JsonProblems& problems);
 
-/// Members of objects merge, everything else in `over` replaces what is in `base`.
+/// Merges `over` into `base`: objects member by member; any other value in `over` replaces the value in `base`.
 void merge_json(JsonNode& base, JsonNode over);
 
-/// A key as a part of a JSON pointer (RFC 6901), shortened when it is long.
+/// `key` as a part of a JSON pointer (RFC 6901); a long key is shortened.
 std::string pointer_part(const std::string& key);
 
 }  // namespace bert

@@ -32,7 +32,7 @@ std::string lower_case(std::string text) {
 
 std::string nearest_word(const std::string& word, const std::vector<std::string>& words) {
   constexpr size_t kFarthest = 2;
-  constexpr size_t kLongestWord = 100;  // the distance takes quadratic time
+  constexpr size_t kLongestWord = 100;  // the time of edit_distance() is quadratic
   std::string best;
   size_t best_distance = kFarthest + 1;
   if (word.size() > kLongestWord) return best;

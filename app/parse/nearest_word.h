@@ -1,4 +1,4 @@
-// "Did you mean": the word that somebody probably wanted to write.
+// The suggestion of "did you mean ...?" for a mistyped word.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace bert {
 
-/// The nearest of `words` within two edits (insertions, deletions, replacements, swaps of neighbours), "" when there is
-/// none. Upper and lower case are the same.
+/// The word of `words` with the fewest edits from `word`, at most two; "" if there is none. An edit is an insertion, a
+/// deletion, a replacement, or a swap of neighbours. The case of letters does not count.
 std::string nearest_word(const std::string& word, const std::vector<std::string>& words);
 
 }  // namespace bert

@@ -13,7 +13,7 @@ namespace bert {
 namespace {
 
 constexpr double kWidth = 720, kHeight = 420, kLeft = 64, kRight = 18, kTop = 40, kBottom = 52;  // pixels
-// Okabe and Ito's colours, which people with any colour vision can tell apart.
+// Okabe and Ito's colours, which people with colour blindness can distinguish.
 constexpr std::array<std::string_view, 7> kColours = {"#000000", "#e69f00", "#56b4e9", "#009e73",
                                                       "#d55e00", "#cc79a7", "#0072b2"};
 

@@ -16,8 +16,8 @@ struct LineChart {
   std::vector<ChartLine> lines;
 };
 
-/// An SVG document of 720 x 420 pixels, with ticks at round numbers and the labels beside the lines' colours. Equal
-/// charts give equal bytes. Throws std::invalid_argument when no value is finite.
+/// An SVG document of 720 x 420 pixels, with ticks at round numbers and a legend. Equal charts give equal bytes. Throws
+/// std::invalid_argument if no value is finite.
 [[nodiscard]] std::string to_svg(const LineChart& chart);
 
 }  // namespace bert

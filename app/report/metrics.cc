@@ -14,7 +14,7 @@
 namespace bert {
 namespace {
 
-/// Drops the lines of steps after `last_step`, and what is no line of metrics. Returns `path`.
+/// Drops the lines of steps after `last_step` and lines that are not metrics from the file `path`. Returns `path`.
 const std::string& without_later_lines(const std::string& path, int64_t last_step) {
   if (!std::filesystem::exists(path)) return path;
   const std::string old = read_file(path);
@@ -63,7 +63,7 @@ std::string format_duration(double seconds) {
 
 namespace {
 
-/// A figure of the progress line. Those of the lowest rank go first where there is little room.
+/// A figure of the progress line. On a narrow terminal the figures of the lowest rank are dropped first.
 struct Part {
   std::string text;
   int rank;
@@ -130,7 +130,7 @@ void Progress::update(const StepMetrics& m) {
   winsize window{};
   const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
   const int columns = known ? window.ws_col : kUsualColumns;
-  // One column less: a terminal moves to the next line when the last one is written to.
+  // One column less: a terminal moves to the next line after a character in the last column.
   std::fprintf(stderr, "\r\033[K%s", progress_line(m, all > 0 ? done / all : 1, eta, columns - 1).c_str());
   std::fflush(stderr);
   bar_shown_ = true;

@@ -1,4 +1,4 @@
-// What a run says: metrics.jsonl, progress for people, model FLOPs.
+// Output of a run for programs and people: metrics.jsonl, progress, model FLOPs.
 #pragma once
 
 #include <chrono>
@@ -11,13 +11,13 @@
 
 namespace bert {
 
-/// The JSON lines of a run, each written and flushed whole.
+/// The file metrics.jsonl of a run. Each line is written as a whole.
 class MetricsFile {
  public:
-  /// Opens `path` for appending. Lines of steps after `last_step` (a run that was killed after its last checkpoint) are
-  /// dropped first, as is a torn last line. Throws IoError.
+  /// Opens `path` for appending. First drops the lines of steps after `last_step`, which a run that was killed after
+  /// its last checkpoint leaves, and an incomplete last line. Throws IoError.
   MetricsFile(const std::string& path, int64_t last_step);
-  /// Throws IoError with path, and for a full disk needed and free.
+  /// Throws IoError with the path, and for a full disk with the needed and the free bytes.
   void write(const nlohmann::ordered_json& line) { file_.write(line.dump() + "\n"); }
 
  private:
@@ -44,12 +44,12 @@ struct StepMetrics {
   double sequences_per_second = 0, tokens_per_second = 0, mfu = 0;
 };
 
-/// A progress bar with ETA on a terminal (stderr), one plain line per call elsewhere.
+/// Progress on standard error: a bar with the time left on a terminal, otherwise one plain line for each call.
 class Progress {
  public:
   Progress(int64_t first_step, int64_t last_step);
   void update(const StepMetrics& metrics);
-  /// A line of its own, above the bar.
+  /// Prints a line above the bar.
   void message(const std::string& text);
   void finish();
 
@@ -60,11 +60,11 @@ class Progress {
   bool bar_shown_ = false;
 };
 
-/// A line of progress of at most `columns` columns: a bar of the `share` that is done, the step, and of the figures
-/// what finds room; the step and the time left (`eta` seconds) are shown always.
+/// A line of progress of at most `columns` columns: a bar of the `share` that is done, the step, the time left (`eta`,
+/// seconds), and as many of the other figures as fit.
 std::string progress_line(const StepMetrics& metrics, double share, double eta, int columns);
 
-/// "1:02:03" or "02:03".
+/// Hours, minutes and seconds: "1:02:03", or "02:03" below an hour.
 std::string format_duration(double seconds);
 
 }  // namespace bert

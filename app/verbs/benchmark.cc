@@ -38,11 +38,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kNoise = 0.9;  // --compare calls a figure slower when its speed is below this part of the old one
+constexpr double kNoise = 0.9;  // --compare marks a figure as slower below this share of its old speed
 
 struct BenchmarkOptions {
   std::string config, lengths, precision, device = "auto", compare, filter, output;
-  std::vector<std::string> overrides;  // of the configuration
+  std::vector<std::string> overrides;  // a.b=value
   std::vector<std::string> precisions = {"fp32", "bf16", "fp16", "bf16-weights", "fp16-weights"};
   int64_t batch = 8, length = 128, steps = 10, warmup = 3, threads = 0;
   int64_t tokens = 0, hidden = 0, larger_batch = 0;
@@ -96,13 +96,13 @@ Json sizes_of(const BertConfig& model) {
           {"intermediate_size", model.intermediate_size}};
 }
 
-/// The configuration's name and, where there are some, what was changed in it.
+/// Adds the path of the configuration and its overrides, if any.
 void add_config_name(Json& report, const BenchmarkOptions& options) {
   report["config"] = options.config;
   if (!options.overrides.empty()) report["overrides"] = options.overrides;
 }
 
-/// What every report says first: what was run, where, and with which model.
+/// The first members of a report: mode, machine, device, precision, configuration, threads.
 Json header(const std::string& mode, const BenchmarkOptions& options, c10::Device device,
             const std::string& precision) {
   Json report = {{"benchmark", mode},
@@ -116,12 +116,12 @@ Json header(const std::string& mode, const BenchmarkOptions& options, c10::Devic
 
 nlohmann::json plain(const Json& report) { return nlohmann::json::parse(report.dump()); }
 
-/// Before the work: whether the old report is of the same thing.
+/// Throws before the work if the report of --compare cannot be compared with this one (check_comparable()).
 void expect_comparable(const BenchmarkOptions& options, const Json& report) {
   if (!options.compare.empty()) check_comparable(read_report(options.compare), plain(report));
 }
 
-/// For people, where --json does not print the report at the end.
+/// Prints the figures for people. Does nothing with --json, which prints the report at the end.
 void print_figures(const BenchmarkOptions& options, const Json& report) {
   if (options.json) return;
   for (const auto& [key, value] : report.items()) fmt::print("{}: {}\n", key, value.dump());
@@ -160,7 +160,7 @@ Json run_step(const std::string& mode, const BenchmarkOptions& options) {
   return report;
 }
 
-/// The loader of a run of one process, on the run's data and in its order.
+/// Times the loader of a run of one process, on the run's data and in the run's order.
 Json run_data(const BenchmarkOptions& options) {
   const PretrainConfig config = load_pretrain_config(options.config, options.overrides);
   const auto shards = open_shards(config, "train", *load_tokenizer(config));
@@ -212,7 +212,7 @@ KernelBenchmarkOptions kernel_options(const BenchmarkOptions& options, c10::Devi
   KernelShape& shape = kernels.shape;
   shape.device = device;
   shape.dtype = dtype_of(precision);
-  constexpr int64_t kHead = 64;  // of every published BERT
+  constexpr int64_t kHead = 64;  // head size of every published BERT
   if (!options.config.empty()) {
     const BertConfig model = load_pretrain_config(options.config, options.overrides).model;
     shape.hidden = model.hidden_size;
@@ -249,7 +249,7 @@ void print_kernel(const Json& row) {
   std::fflush(stdout);
 }
 
-/// `failure`: of an operator that has no times in the report.
+/// Sets `failure` to the exception of an operator that failed; the report has no times for it.
 Json run_kernels(const BenchmarkOptions& options, std::exception_ptr& failure) {
   const c10::Device device = select_device(options.device, 0);
   const std::string precision = !options.precision.empty() ? options.precision : device.is_cuda() ? "bf16" : "fp32";
@@ -303,7 +303,7 @@ Json run_precisions(const BenchmarkOptions& options) {
   return report;
 }
 
-/// Every rank measures, rank 0 reports.
+/// Times the reduction of gradients on every rank; rank 0 reports.
 Json run_communication(const BenchmarkOptions& options) {
   PretrainConfig config = read_config(options);
   if (options.precision.empty()) config.precision = "fp32";
@@ -333,7 +333,8 @@ Json run_communication(const BenchmarkOptions& options) {
   return report;
 }
 
-/// Prints old, new and ratio of every figure and adds them to the report. False when one is below --fail-below.
+/// Prints the old value, the new value and the ratio of every figure, and adds them to the report. False if a ratio is
+/// below --fail-below.
 bool compare(const BenchmarkOptions& options, Json& report) {
   const auto figures = compare_reports(read_report(options.compare), plain(report));
   const double threshold = options.fail_below > 0 ? options.fail_below : kNoise;
@@ -386,7 +387,7 @@ void add_common_options(CLI::App& verb, BenchmarkOptions& options, const std::ve
   add_report_options(verb, options);
 }
 
-/// `steps`: their default, and where they are kept.
+/// Adds --steps and --warmup. `steps` holds the default of --steps and receives its value.
 void add_steps(CLI::App& verb, int64_t& steps, BenchmarkOptions& options) {
   verb.add_option("--steps", steps, "steps that are timed")
       ->check(number_in<int64_t>(1, kManyTimes))
@@ -397,7 +398,7 @@ void add_steps(CLI::App& verb, int64_t& steps, BenchmarkOptions& options) {
 }
 
 void add_shape_options(CLI::App& verb, BenchmarkOptions& options) {
-  constexpr int64_t kLongest = 1 << 20;  // the model has a limit of its own
+  constexpr int64_t kLongest = 1 << 20;  // read_lengths() checks the limit of the model
   verb.add_option("--batch", options.batch, "sequences of a batch, on each rank")
       ->check(number_in<int64_t>(1, kManySequences))
       ->capture_default_str();
@@ -441,7 +442,7 @@ void add_kernels_mode(CLI::App& app, BenchmarkOptions& options) {
   kernels->footer("Example: bert benchmark kernels --filter layer_norm --precision bf16");
 }
 
-/// `steps`: their default, and where they are kept.
+/// `steps` holds the default of --steps and receives its value.
 void add_precisions_mode(CLI::App& app, BenchmarkOptions& options, int64_t& steps) {
   CLI::App* precisions = app.add_subcommand(
       "precisions",
@@ -454,7 +455,7 @@ void add_precisions_mode(CLI::App& app, BenchmarkOptions& options, int64_t& step
                    "precisions to train in; the others are compared with the first (default: "
                    "fp32,bf16,fp16,bf16-weights,fp16-weights)")
       ->delimiter(',')
-      ->allow_extra_args(false)  // what follows are overrides
+      ->allow_extra_args(false)  // overrides may follow
       ->check(CLI::IsMember(precisions_of_training()));
   precisions->add_option("--steps", steps, "optimizer steps of each run")
       ->check(number_in<int64_t>(1, kManyTimes))

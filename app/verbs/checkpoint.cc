@@ -25,7 +25,7 @@ int64_t total_bytes(const Manifest& manifest) {
   return bytes;
 }
 
-/// The checkpoints of the run in `path`, oldest first; none when it is no run directory.
+/// The checkpoints of the run directory `path`, oldest first; empty if `path` is not a run directory.
 std::vector<CheckpointEntry> checkpoints_of_run(const std::string& path) {
   std::error_code unseen;
   if (fs::exists(path + "/" + kManifestFile, unseen) || !fs::is_directory(path + "/checkpoints", unseen)) return {};
@@ -89,7 +89,7 @@ int verify(int argc, char** argv) {
   return kOk;
 }
 
-/// Prints what differs between two safetensors files and returns how many tensors do.
+/// Prints a line for each tensor that differs between two safetensors files; returns the number of such tensors.
 int64_t diff_files(const std::string& a_path, const std::string& b_path) {
   const SafetensorsFile a(a_path), b(b_path);
   int64_t differing = 0;
@@ -112,7 +112,7 @@ int64_t diff_files(const std::string& a_path, const std::string& b_path) {
   return differing;
 }
 
-/// `path` itself, or the file `name` in it when it is a directory.
+/// `path`, or the file `name` in it if `path` is a directory.
 std::string file_of(const std::string& path, const std::string& name) {
   if (!fs::is_directory(path)) return path;
   std::string file = path + "/" + name;
@@ -120,7 +120,7 @@ std::string file_of(const std::string& path, const std::string& name) {
   throw InputMissing(path + ": is no checkpoint directory: it has no " + name + "; name one like runs/first/latest");
 }
 
-/// `path`, or of the run that it is what every verb takes: the checkpoint of `latest`, or the newest valid one.
+/// `path`, or a checkpoint of it if `path` is a run directory: that of `latest`, else the newest valid one.
 std::string checkpoint_of(const std::string& path) {
   if (checkpoints_of_run(path).empty()) return path;
   Percentage percentage;
@@ -129,7 +129,7 @@ std::string checkpoint_of(const std::string& path) {
       .directory;
 }
 
-/// Two checkpoints in all of their tensors; a checkpoint and a file in those of one kind.
+/// Compares all tensors of two checkpoints, or the tensors of one file of a checkpoint with those of a file.
 int diff(int argc, char** argv) {
   CLI::App app(
       "Prints a line of JSON for every tensor in which two checkpoints differ, then the number of such tensors.",

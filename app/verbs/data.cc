@@ -35,7 +35,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Adds one option per field of a configuration struct: max_seq_length becomes --max-seq-length.
+/// Adds an option for each field of a configuration struct: max_seq_length becomes --max-seq-length.
 class OptionAdder {
  public:
   explicit OptionAdder(CLI::App& app) : app_(app) {}
@@ -61,7 +61,7 @@ class OptionAdder {
   CLI::App& app_;
 };
 
-/// The fields of a configuration struct as they are written into a shard.
+/// The fields of a configuration struct as text, for the manifest of a shard.
 struct ParameterList {
   std::vector<std::pair<std::string, std::string>> parameters;
 
@@ -71,7 +71,7 @@ struct ParameterList {
   }
 };
 
-/// One line on stdout; bytes of a path that are not UTF-8 are replaced.
+/// Prints one line on standard output. Invalid UTF-8, for example in a path, becomes U+FFFD.
 void print_line(const Json& json) {
   std::cout << json.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
 }
@@ -99,14 +99,14 @@ struct CreateOptions {
   std::vector<std::string> input;
   std::string vocab, output, validation_output, format = "shard";
   double validation_share = 0.05;
-  std::optional<double> validation_masked_lm_prob;  // none: as the others
+  std::optional<double> validation_masked_lm_prob;  // default: examples.masked_lm_prob
   int64_t num_threads = usable_processors();
   bool split_sentences = false;
   PretrainingDataConfig examples;
   TokenizerConfig tokenizer;
 };
 
-/// What became of the shard at `path`, for the summary.
+/// Makes the examples and writes them to the shard `path`. Returns the counts of the shard for the summary.
 Json write_shard(const std::string& path, const std::vector<TokenizedDocument>& documents, const Tokenizer& tokenizer,
                  const CreateOptions& options, const PretrainingDataConfig& config, Percentage& percentage) {
   ParameterList list;
@@ -114,14 +114,14 @@ Json write_shard(const std::string& path, const std::vector<TokenizedDocument>& 
   TokenizerConfig::visit_fields(options.tokenizer, list);
   list("split_sentences", options.split_sentences);
   list("documents", documents.size());
-  // Opened before the examples are made: a directory that cannot be written to is told at once.
+  // The shard is opened before the examples are made: a directory that is not writable is reported at once.
   ShardWriter writer(path, {.vocab_size = tokenizer.vocabulary().size(),
                             .max_seq_length = config.max_seq_length,
                             .vocabulary_checksum = tokenizer.vocabulary().hash(),
                             .parameters = list.parameters});
   const auto examples =
       create_examples(documents, tokenizer, config, [&](double share) { percentage.update("making examples", share); });
-  int64_t without_masks = 0;  // Google's script makes such examples too
+  int64_t without_masks = 0;  // Google's create_pretraining_data.py makes such examples, too
   for (const PretrainingExample& example : examples) {
     writer.add(example);
     without_masks += example.masked_ids.empty();

@@ -23,7 +23,7 @@
 namespace bert {
 namespace {
 
-/// Value of the first line of `path` that starts with `key`, after the colon.
+/// The text after the colon in the first line of `path` that starts with `key`; empty if there is no such line.
 std::string field_of(const char* path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -40,7 +40,7 @@ class Report {
     line("BAD", what, detail + " -> " + remedy);
     ++problems_;
   }
-  /// One that another process has told.
+  /// Counts a problem that a child process has printed.
   void add_problem() { ++problems_; }
   [[nodiscard]] int problems() const { return problems_; }
 
@@ -98,7 +98,7 @@ void check_driver(Report& report) {
   std::string line;
   if (std::getline(driver, line)) {
     report.ok("driver", line);
-  } else if (std::filesystem::exists("/dev/nvidiactl")) {  // a sandbox hides the other
+  } else if (std::filesystem::exists("/dev/nvidiactl")) {  // a sandbox may hide /proc/driver
     report.ok("driver", "NVIDIA's; its version is not visible");
   } else {
     report.note("driver", "no NVIDIA driver is loaded: training runs on the processor");
@@ -121,7 +121,7 @@ void check_libtorch(Report& report) {
     report.bad("LibTorch", "loads, but a small computation fails", "run app/setup.sh again");
 }
 
-/// check_libtorch in a process of its own: a library that is cut off kills the process that loads it.
+/// Runs check_libtorch() in a child process: a truncated library kills the process that loads it.
 void check_libtorch_apart(Report& report) {
   std::fflush(stdout);
   const pid_t child = fork();
@@ -163,7 +163,7 @@ int doctor_command(int argc, char** argv) {
   report.ok("bert", BERT_VERSION);
   check_machine(report);
   check_driver(report);
-  // XXH3-128 of nothing, from xxHash's specification.
+  // XXH3-128 of the empty string, from xxHash's specification.
   if (checksum("", 0) == "99aa06d3014798d86001c324468d497f") {
     report.ok("checksum", "XXH3-128 self-test");
   } else {

@@ -26,7 +26,7 @@
 namespace bert {
 namespace {
 
-/// The files that an export has beside its code, by name.
+/// The files inside an export beside its code, by name.
 ExtraFiles files_inside(const Checkpoint& checkpoint, const PretrainConfig& config) {
   std::string vocabulary;
   for (const std::string& token : checkpoint.state.vocabulary) vocabulary += token + "\n";
@@ -38,7 +38,7 @@ ExtraFiles files_inside(const Checkpoint& checkpoint, const PretrainConfig& conf
   return files;
 }
 
-/// Traces `model` and writes the archive to `output`. `written` is called with the size of every part of it.
+/// Traces `model` and writes the archive to `output`. Calls `written` with the size of each part.
 void save_as_torchscript(torch::nn::Module& model, torch::Dtype dtype, const ExtraFiles& files,
                          const std::string& output, Percentage& percentage,
                          const std::function<void(size_t bytes)>& written) {
@@ -52,7 +52,8 @@ void save_as_torchscript(torch::nn::Module& model, torch::Dtype dtype, const Ext
       if (!failure) file.write(data, bytes);
       written(bytes);
     } catch (const IoError&) {
-      failure = std::current_exception();  // LibTorch calls this in a destructor: nothing may leave it
+      failure =
+          std::current_exception();  // LibTorch calls this function in a destructor, which an exception must not leave
     }
     return bytes;
   });
@@ -99,7 +100,7 @@ int export_command(int argc, char** argv) {
   check_free_space(output, needed, "the export");
   int64_t done = 0;
   const auto written = [&](size_t bytes) {
-    constexpr double kUnsynced = 0.99;  // the end is when the disk has it all
+    constexpr double kUnsynced = 0.99;  // the remaining percent stands for the final sync
     done += static_cast<int64_t>(bytes);
     percentage.update("writing", std::min(kUnsynced, static_cast<double>(done) / static_cast<double>(needed)));
   };

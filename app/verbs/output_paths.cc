@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 bool same_file(const std::string& a, const std::string& b) {
-  std::error_code unknown;  // of a pipe's name, for one, which is then empty
+  std::error_code unknown;  // set for the name of a pipe; the result is empty then
   const fs::path target = fs::weakly_canonical(fs::absolute(a), unknown);
   return (!target.empty() && target == fs::weakly_canonical(fs::absolute(b), unknown)) || fs::equivalent(a, b, unknown);
 }
@@ -39,7 +39,7 @@ void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<Name
                       "elsewhere",
                       output.name, output.path, manifest.string()));
     }
-    const AtomicFile probe(output.path);  // a directory that cannot be written to is told before the work
+    const AtomicFile probe(output.path);  // throws IoError if the directory is not writable
     taken.push_back({output.name, target});
   }
 }

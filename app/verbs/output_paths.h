@@ -1,4 +1,4 @@
-// What a command is about to write, against what it reads.
+// Checks of the paths that a verb writes against those that it reads.
 #pragma once
 
 #include <string>
@@ -6,18 +6,18 @@
 
 namespace bert {
 
-/// A path and what named it, for messages: "--output".
+/// A path and the option that named it, for messages: "--output".
 struct NamedPath {
   std::string name, path;
 };
 
-/// Refuses outputs whose writing would destroy something: a file that is one of `inputs` or another output, also under
-/// another name or through links, and a file beside a MANIFEST.json, which is a checkpoint's. Empty paths stand for
-/// options that were not given. Throws UsageError; IoError where the output is no regular file, or none can be made
-/// there. Call it before the work.
+/// Refuses outputs that would destroy something. Throws UsageError for a file that is one of `inputs` or another
+/// output, also under another name or through links, and for a file of a checkpoint (in a directory with a
+/// MANIFEST.json). Throws IoError if the output exists and is not a regular file, or if it cannot be created. An empty
+/// path stands for an option that was not given. Call it before the work.
 void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs);
 
-/// `paths`, all under one name.
+/// `paths`, each with the same name.
 std::vector<NamedPath> named_paths(const std::string& name, const std::vector<std::string>& paths);
 
 }  // namespace bert

@@ -33,7 +33,7 @@ struct PlanOptions {
   bool json = false;
 };
 
-/// A sequence of a phase: means.
+/// The mean sequence of a phase.
 struct Sequence {
   double tokens = 0, masked = 0, forward_flops = 0;
   std::string source;
@@ -49,7 +49,7 @@ Sequence sequence_of_length(int64_t length, const FlopCounter& flops) {
 }
 
 Sequence mean_sequence(const std::vector<std::string>& paths, const FlopCounter& flops) {
-  constexpr int64_t kSample = 4096;  // rows; their mean length is within 2 % of that of all
+  constexpr int64_t kSample = 4096;  // rows; their mean length is within 2 % of the mean of all rows
   const PretrainingShards shards(paths);
   const int64_t rows = std::min(kSample, shards.size());
   Sequence sum;
@@ -66,7 +66,7 @@ Sequence mean_sequence(const std::vector<std::string>& paths, const FlopCounter&
           .source = paths.front()};
 }
 
-/// --length, else what the shards hold, else the default of `bert data create`.
+/// The length of --length, else the mean of data.train, else the default length of `bert data create`.
 Sequence find_sequence(const PretrainConfig& config, const PlanOptions& options, size_t phase) {
   constexpr int64_t kDefaultLength = 128;
   const FlopCounter flops(config.model);
@@ -82,7 +82,7 @@ Sequence find_sequence(const PretrainConfig& config, const PlanOptions& options,
   }
   try {
     return mean_sequence(config.data.train, flops);
-  } catch (const InputMissing&) {  // a plan may come before the data
+  } catch (const InputMissing&) {  // a plan may be made before the data
   }
   Sequence result = sequence_of_length(std::min(kDefaultLength, config.model.max_position_embeddings), flops);
   result.source = "assumed: data.train is not there, and --length was not given";
@@ -118,16 +118,17 @@ struct Phase {
   [[nodiscard]] double days() const { return static_cast<double>(steps) * time.total() / 86400; }
 };
 
-/// What one GPU does in steps of one batch: forward, backward and update.
+/// The measured speed of one GPU in steps of forward, backward and update.
 struct Measurement {
   double sequences_per_second = 0;
   int64_t batch = 0;
-  std::string optimizer, source;  // `source` for messages
+  std::string optimizer, source;  // `source`: file or option, for messages
 };
 
-/// Throws DataError when the report is not of such steps, or of another model, precision or length than is planned.
+/// Reads a report of `bert benchmark step --json`. Throws DataError if the file is another report, or if its model,
+/// precision or length differs from the plan.
 Measurement read_measurement(const std::string& path, const PretrainConfig& config, const Sequence& sequence) {
-  constexpr double kSameLength = 0.05;  // of the mean: a benchmark reads some of the lengths that a run has
+  constexpr double kSameLength = 0.05;  // share of the mean; a benchmark reads only some of the lengths of a run
   const nlohmann::json report = read_report(path);
   const std::string& kind = string_member(report, "benchmark", path);
   if (kind != "step") {
@@ -177,14 +178,14 @@ std::optional<Measurement> find_measurement(const PretrainConfig& config, const 
                      .source = fmt::format("--sequences-per-second {}", rate)};
 }
 
-/// All but the time of forward and backward.
+/// The work of a step on each of `gpus` GPUs, without the time of forward and backward.
 StepWork work_of(const PretrainConfig& config, int64_t gpus) {
-  // Bytes of a parameter that an update moves, with gradients of 4 bytes: cuda_ext/kernels/multi_tensor_optim.cu.
+  // Bytes that an update moves per parameter, with gradients of 4 bytes: see cuda_ext/kernels/multi_tensor_optim.cu.
   constexpr double kLambBytes = 44, kAdamBytes = 32, kCopyBytes = 2;
   const int64_t micro_batches = config.global_batch_size / config.micro_batch_size;
   const auto parameters = static_cast<double>(parameter_count(config.model));
   const double copy = config.precision.ends_with("-weights") ? kCopyBytes : 0;
-  const double sent_share = config.distributed.compression == "none" ? 1 : 0.5;  // fp16 or bf16 in fp32's place
+  const double sent_share = config.distributed.compression == "none" ? 1 : 0.5;  // 2 bytes instead of 4
   const bool sharded = config.distributed.shard_optimizer_state;
   const double optimizer_bytes = parameters * ((config.optimizer.type == "lamb" ? kLambBytes : kAdamBytes) + copy);
   return {.accumulation_steps = (micro_batches + gpus - 1) / gpus,
@@ -194,7 +195,7 @@ StepWork work_of(const PretrainConfig& config, int64_t gpus) {
           .gathered_bytes = sharded ? parameters * (copy > 0 ? 2 : 4) : 0};
 }
 
-/// Seconds of forward and backward of a micro-batch: those of a measured step without its update.
+/// Seconds of forward and backward of a micro-batch: the time of a measured step minus that of its update.
 double measured_micro_step(const Measurement& measured, const PretrainConfig& config, const GpuModel& gpu) {
   PretrainConfig as_measured = config;
   as_measured.micro_batch_size = as_measured.global_batch_size = measured.batch;
@@ -210,12 +211,12 @@ double measured_micro_step(const Measurement& measured, const PretrainConfig& co
   return seconds * static_cast<double>(config.micro_batch_size) / static_cast<double>(measured.batch);
 }
 
-/// The same where nothing was measured: `mfu` is the share of the GPU's peak.
+/// Seconds of forward and backward of a micro-batch at `mfu`, a share of the GPU's peak.
 double assumed_micro_step(const PretrainConfig& config, const Sequence& sequence, double mfu, const GpuModel& gpu) {
-  // A forward and backward of BERT is about 31 kernels a layer at 6 us each to launch: a small batch waits for the
+  // Forward and backward of BERT launch about 31 kernels per layer, 6 us each: with a small batch the GPU waits for the
   // host.
   constexpr double kKernelsPerLayer = 31, kLaunchSeconds = 6e-6;
-  const double forwards = config.gradient_checkpointing ? 4 : 3;  // backward is two of them
+  const double forwards = config.gradient_checkpointing ? 4 : 3;  // backward takes two forwards
   const double flops = forwards * sequence.forward_flops * static_cast<double>(config.micro_batch_size);
   return std::max(flops / (mfu * peak_flops(gpu, config.precision)),
                   static_cast<double>(config.model.num_hidden_layers) * kKernelsPerLayer * kLaunchSeconds);
@@ -328,7 +329,7 @@ int plan_command(int argc, char** argv) {
   app.add_option("--length", options.lengths,
                  "tokens of a sequence, one number for each CONFIG; default: the mean of data.train")
       ->delimiter(',')
-      ->allow_extra_args(false)  // what follows are configurations and overrides
+      ->allow_extra_args(false)  // configurations and overrides may follow
       ->check(number_in<int64_t>(1, 65536));
   app.add_option("--mfu", options.mfu,
                  "share of the GPU's peak that forward and backward reach, without a measurement (NVIDIA's code: 0.45)")

@@ -28,7 +28,7 @@ nlohmann::ordered_json to_json(const MaskFilling& filling) {
       list.push_back({{"score", f.score}, {"token", f.token}, {"token_str", f.token_str}, {"sequence", f.sequence}});
     masks.push_back(std::move(list));
   }
-  // As Hugging Face's pipeline: one mask gives its fillers, several give a list of lists.
+  // As in Hugging Face's pipeline: the fillers of the one mask, or a list of fillers for each of several masks.
   return {{"text", filling.text}, {"fillers", filling.masks.size() == 1 ? masks[0] : masks}};
 }
 
@@ -46,12 +46,12 @@ nlohmann::ordered_json to_json(const std::string& text, const Predictor::Feature
           {"last_hidden_state", hidden}};
 }
 
-/// A text to predict on, and where it stands: "texts.txt: line 3".
+/// A text to predict on, and its place for messages: "texts.txt: line 3".
 struct Text {
   std::string text, place;
 };
 
-/// The lines of `input` that are not empty; "-" is standard input.
+/// The non-empty lines of the file `input`; "-" is standard input.
 std::vector<Text> read_texts(const std::string& input) {
   const std::string name = input == "-" ? "standard input" : input;
   std::istringstream stream(input == "-" ? read_standard_input() : read_file(input));

@@ -25,8 +25,8 @@ int pretrain_command(int argc, char** argv) {
   app.add_flag("--allow-config-change", allow_config_change,
                "resume even if the configuration differs from the checkpoint's");
   if (!parse_command_line(app, argc, argv)) return kOk;
-  // What a run makes is its run directory: it goes on, and ends with the code that it ends with, where nobody reads its
-  // console any more.
+  // The result of a run is its run directory. So the run continues, and its exit code does not change, if the reader of
+  // its output has closed the pipe.
   std::signal(SIGPIPE, SIG_IGN);
   return pretrain(load_pretrain_config(path, overrides), allow_config_change);
 }

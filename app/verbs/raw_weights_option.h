@@ -1,4 +1,4 @@
-// The option --raw-weights of the verbs that read a checkpoint's weights.
+// The option --raw-weights of the verbs that read the weights of a checkpoint.
 #pragma once
 
 #include <CLI/CLI.hpp>

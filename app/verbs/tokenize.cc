@@ -23,11 +23,11 @@ namespace {
 
 constexpr size_t kBufferBytes = 1 << 20;
 
-/// Calls handle(line) for each line of standard input, without its line feed; memory for the longest line.
+/// Calls handle(line) for each line of standard input, without the line feed. Holds the longest line in memory.
 template <class Handle>
 void for_each_input_line(Handle&& handle) {
   std::string buffer(2 * kBufferBytes, '\0');
-  size_t begin = 0, end = 0;  // what is read and not handled
+  size_t begin = 0, end = 0;  // bytes of `buffer` that are read but not handled yet
   bool first = true;
   for (;;) {
     const ssize_t got = ::read(STDIN_FILENO, buffer.data() + end, buffer.size() - end);
@@ -51,7 +51,7 @@ void for_each_input_line(Handle&& handle) {
   if (end > begin) handle(std::string_view(buffer).substr(begin, end - begin));
 }
 
-/// Standard output in large writes. Call flush() at the end.
+/// Buffers standard output and writes it in large parts. Call flush() at the end.
 class Output {
  public:
   std::string& text() { return text_; }
@@ -72,7 +72,7 @@ class Output {
   std::string text_;
 };
 
-/// A JSON array of [token, first character, one past the last] per token.
+/// A JSON array with [token, first character, one past the last character] for each token.
 std::string offsets_line(const Tokenizer& tokenizer, std::string_view line, const Encoding& encoding) {
   const std::vector<TextSpan> characters = character_spans(line, encoding.spans);
   nlohmann::json array = nlohmann::json::array();
@@ -82,7 +82,7 @@ std::string offsets_line(const Tokenizer& tokenizer, std::string_view line, cons
   return array.dump();
 }
 
-/// Writes one line per line of standard input; returns the number of invalid UTF-8 sequences.
+/// Tokenizes standard input to standard output, line by line. run() returns the number of invalid UTF-8 sequences.
 class LineTokenizer {
  public:
   LineTokenizer(const Tokenizer& tokenizer, const std::string& format, bool special_tokens)
@@ -118,7 +118,7 @@ class LineTokenizer {
   }
 
  private:
-  /// [CLS] before and [SEP] after, at no characters.
+  /// Adds [CLS] before and [SEP] after the tokens, with empty spans.
   void frame(Encoding& encoding, int64_t end) const {
     encoding.ids.insert(encoding.ids.begin(), tokenizer_.vocabulary().cls_id());
     encoding.ids.push_back(tokenizer_.vocabulary().sep_id());
@@ -128,7 +128,7 @@ class LineTokenizer {
 
   const Tokenizer& tokenizer_;
   const bool offsets_, special_tokens_;
-  std::vector<std::string> printed_;  // each id or token as it is written, with the space after it
+  std::vector<std::string> printed_;  // text of each id in the output, with a space after it
   std::vector<int32_t> ids_;
 };
 

@@ -28,7 +28,7 @@ int print_versions(int /*argc*/, char** /*argv*/) {
   return kOk;
 }
 
-/// The LibTorch part of `bert doctor`: 0 when a product comes out right on the CPU and on every CUDA device.
+/// The LibTorch part of `bert doctor`. Returns kOk if a matrix product is right on the CPU and on every CUDA device.
 int check_libtorch(int /*argc*/, char** /*argv*/) {
   const torch::Tensor ones = torch::ones({64, 64});
   bool right = torch::mm(ones, ones).eq(64).all().item<bool>();
@@ -46,9 +46,9 @@ int check_libtorch(int /*argc*/, char** /*argv*/) {
   return right ? kOk : kInternal;
 }
 
-/// A training step frees and takes the same large blocks again and again. By default glibc maps each of them anew, and
-/// the kernel clears every page; kept on the heap they stay mapped. BERT-base, batch 8 of 128 tokens, fp32, 2 cores:
-/// 1766 ms a step against 1937 (medians of three pairs in turns).
+/// Keeps large blocks on the heap. A training step frees and allocates the same large blocks repeatedly. By default
+/// glibc maps each of them anew, and the kernel clears every page; blocks on the heap stay mapped. BERT-base, batch 8
+/// of 128 tokens, fp32, 2 cores: 1766 ms a step against 1937 (medians of three pairs in turns).
 void keep_large_blocks() {
   constexpr int kHeapGrowth = 64 << 20;  // bytes
   mallopt(M_MMAP_MAX, 0);

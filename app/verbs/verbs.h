@@ -21,8 +21,8 @@ int vocab_command(int argc, char** argv);
 
 }  // namespace bert
 
-/// The verbs in the order of `bert --help`: name, function, help line. A verb is CORE(...) if it works without LibTorch:
-/// build/bert holds it (app/main.cc). A verb is TORCH(...) if it needs LibTorch: libbert.so holds it
+/// The verbs in the order of `bert --help`: name, function, help line. A verb is CORE(...) if it works without
+/// LibTorch: build/bert holds it (app/main.cc). A verb is TORCH(...) if it needs LibTorch: libbert.so holds it
 /// (app/verbs/torch_verbs.cc), and build/bert opens that library for these verbs alone. Each of the two files passes
 /// macros that make an entry of its table from a row, or nothing.
 #define BERT_VERBS(CORE, TORCH)                                                                                     \

@@ -19,8 +19,8 @@
 namespace bert {
 namespace {
 
-/// Gives the files to the trainer in parts that end with a line, and tells how far it is. Returns the number of invalid
-/// UTF-8 sequences.
+/// Adds the files to the trainer in parts of whole lines, with progress on standard error. Returns the number of
+/// invalid UTF-8 sequences.
 int64_t add_texts(const std::vector<std::string>& names, const std::vector<std::unique_ptr<MappedFile>>& files,
                   int64_t bytes, WordPieceTrainer& trainer) {
   constexpr size_t kPartBytes = 16 << 20;
@@ -68,14 +68,14 @@ int vocab_command(int argc, char** argv) {
   check_outputs({{"--output", output}}, named_paths("--input", inputs));
 
   const auto start = std::chrono::steady_clock::now();
-  std::vector<std::unique_ptr<MappedFile>> files;  // all are opened before the first is read
+  std::vector<std::unique_ptr<MappedFile>> files;  // all files are opened before the first is read
   int64_t bytes = 0;
   for (const std::string& input : inputs) {
     files.push_back(std::make_unique<MappedFile>(input));
     check_is_plain_text(input, files.back()->view());
     bytes += files.back()->size();
   }
-  AtomicFile file(output);  // a directory that cannot be written to is told at once
+  AtomicFile file(output);  // opened first: a directory that is not writable is reported at once
   fmt::print(stderr, "bert vocab: reading {:.1f} MB\n", 1e-6 * static_cast<double>(bytes));
   WordPieceTrainer trainer(config);
   const int64_t invalid = add_texts(inputs, files, bytes, trainer);

@@ -1,4 +1,4 @@
-// Command lines: what is taken as it is, what is refused, and with which words.
+// Command lines: arguments that are taken unchanged, arguments that are refused, and the messages.
 #include "app/cli/command_line.h"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ Values parse(std::vector<std::string> arguments) {
   return values;
 }
 
-/// Whether `value` is in [0.5, 1].
+/// True if number_in(0.5, 1.0) accepts `value`.
 bool in_range(const std::string& value) {
   std::string text = value;
   return number_in(0.5, 1.0)(text).empty();
@@ -84,7 +84,7 @@ TEST_CASE("A range takes its ends and no NaN", "[unit]") {
     CAPTURE(value);
     CHECK_FALSE(in_range(value));
   }
-  // As in a configuration: a number other than 0 that a double takes for 0.
+  // A number other than 0 that a double would round to 0 is refused, as in a configuration.
   for (const std::string value : {"0", "0.0", "-0", "0e5", "0e-400", "1e-300", "0x0p1", "5e-324"}) {
     CAPTURE(value);
     std::string text = value;
@@ -244,7 +244,7 @@ TEST_CASE("bert checkpoint diff takes checkpoints, runs and files", "[unit][chec
   CHECK_THAT(diff("run", "b.safetensors").out, Contains("\"differing_tensors\": 0"));
   CHECK_THAT(diff("a", "run").out, Contains("\"differing_tensors\": 1"));
   write("b.safetensors", 7);
-  write("run/latest/model.safetensors", 9);  // not what its manifest says
+  write("run/latest/model.safetensors", 9);  // differs from the manifest
   const CommandResult damaged = diff("run", "b.safetensors");
   CHECK_THAT(damaged.out, Contains("\"differing_tensors\": 0"));
   CHECK_THAT(damaged.err, Contains("using ") && Contains("step-00000002"));

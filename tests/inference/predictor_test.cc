@@ -1,4 +1,4 @@
-// Masked words from a checkpoint, and from its TorchScript export: the same.
+// A checkpoint and its TorchScript export fill in the same masked words.
 #include "app/inference/predictor.h"
 
 #include <torch/types.h>
@@ -26,7 +26,7 @@ using bert::testing::TemporaryDirectory;
 
 namespace {
 
-/// A random model whose vocabulary is a few words, as a checkpoint in `directory`.
+/// Writes a checkpoint of a random model with a vocabulary of a few words. Returns its path.
 std::string write_random_checkpoint(const TemporaryDirectory& directory, bool with_averages = false,
                                     int64_t vocab_size = 10) {
   PretrainConfig config;
@@ -90,7 +90,7 @@ TEST_CASE("Predicting says what is wrong with a text or a file", "[unit][predict
   Predictor predictor(write_random_checkpoint(directory));
   CHECK_THROWS_AS(predictor.fill_mask("the cat sat.", 5), DataError);
   CHECK_THROWS_AS(predictor.fill_mask("the the the the the the the the the the [MASK]", 5), DataError);
-  CHECK(predictor.fill_mask("[MASK]", 1000).masks.front().size() == 10);  // no more than there are tokens
+  CHECK(predictor.fill_mask("[MASK]", 1000).masks.front().size() == 10);  // at most the number of tokens
   CHECK_THROWS_AS(Predictor(directory.path("absent")), InputMissing);
   std::ofstream(directory.path("text")) << "not an archive";
   CHECK_THROWS_AS(Predictor(directory.path("text")), DataError);
@@ -209,7 +209,7 @@ TEST_CASE("bert predict takes texts as they are", "[unit][predict]") {
   CHECK(line_of(result.out)["text"] == "[MASK] is, in fact, [MASK]");
   CHECK(line_of(result.out)["fillers"].size() == 2);
 
-  // Invalid UTF-8 is dropped and counted, in both tasks.
+  // Both tasks drop and count invalid UTF-8.
   for (const std::string task : {"fill-mask", "features"}) {
     result = run({"--task", task, "the \xFF[MASK] c\xE2\x82"});
     CHECK(result.code == kOk);
@@ -217,7 +217,7 @@ TEST_CASE("bert predict takes texts as they are", "[unit][predict]") {
     CHECK(result.err == "bert predict: dropped 2 invalid UTF-8 sequences\n");
   }
 
-  // Errors say where, and print no byte of the text raw.
+  // Errors name the place and escape the bytes of the text.
   result = run({"--input", "-"}, "the [MASK] sat.\n\nno \x1b[31mred\n");
   CHECK(result.code == kBadData);
   CHECK(line_of(result.out)["text"] == "the [MASK] sat.");
@@ -330,7 +330,7 @@ TEST_CASE("A whole archive that is no export is refused with 65 and LibTorch's f
   predict(torch_archive({}));
   predict(torch_archive({{"bert/version", "3\n"}}));
   predict(torch_archive(archive_members()));
-  std::vector<ArchiveMember> members = archive_members();  // code that TorchScript's parser refuses
+  std::vector<ArchiveMember> members = archive_members();  // code with a syntax error
   members[2].content = "class Bert(Module):\n  def forward(self: 1 2 3\n";
   members.push_back({"bert/constants.pkl", "\x80\x02)."});
   predict(torch_archive(members));

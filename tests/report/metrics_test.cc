@@ -16,7 +16,7 @@ TEST_CASE("metrics.jsonl forgets what came after the checkpoint that a run goes 
   }
   {
     AtomicFile torn(path);
-    torn.write("{\"step\":1}\n{\"step\":\"x\"}\n{\"step\":2}\n{\"step\":3}\n{\"st");  // killed while it wrote
+    torn.write("{\"step\":1}\n{\"step\":\"x\"}\n{\"step\":2}\n{\"step\":3}\n{\"st");  // an incomplete last line
     torn.commit();
   }
   {
@@ -33,8 +33,8 @@ TEST_CASE("FLOPs of BERT-large at 128 tokens agree with the published count", "[
   large.num_attention_heads = 16;
   large.intermediate_size = 4096;
   const FlopCounter flops(large);
-  // 240.5 GFLOP per sequence of 128 with 20 masked tokens, forward and backward: NVIDIA's phase 1 at 139.5 TFLOP/s and
-  // 580 sequences/s.
+  // NVIDIA publishes 139.5 TFLOP/s and 580 sequences/s for phase 1: 240.5 GFLOP per sequence of 128 tokens with 20
+  // masked tokens, forward and backward.
   const double training = 3 * (flops.forward_of_sequence(128) + flops.forward_of_heads(20, 1));
   CHECK(training == testing::Approx(139.5e12 / 580).epsilon(0.005));
 }
@@ -52,7 +52,7 @@ TEST_CASE("A line of progress fits the terminal, and keeps the step and the time
                             .sequences_per_second = 123.4,
                             .tokens_per_second = 7890,
                             .mfu = 0.123};
-  const auto columns_of = [](const std::string& line) {  // code points: all of one column here
+  const auto columns_of = [](const std::string& line) {  // the number of code points; each takes one column here
     return std::count_if(line.begin(), line.end(),
                          [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
   };

@@ -23,7 +23,7 @@ using testing::Approx;
 using testing::Contains;
 using testing::TemporaryDirectory;
 
-/// What `bert data ARGUMENTS...` prints.
+/// Standard output of `bert data ARGUMENTS...`.
 std::string data(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "data");
   std::vector<char*> argv;
@@ -109,7 +109,7 @@ TEST_CASE("bert data create is the same whatever the threads, and follows its fl
 TEST_CASE("Examples without a masked token are counted and told, and a shard of nothing else is refused",
           "[unit][data_commands]") {
   const Files files;
-  // Every example has words of one piece and of two. With one token to mask, only the former can be masked whole.
+  // Every example has words of one piece and of two. With one token to mask, only words of one piece can be masked.
   const auto create = [&](const std::string& flag) {
     return testing::run_command(
         data_command, {"data", "create", "--input", files.text, "--vocab", files.vocab, "--output", files.shard,
@@ -119,7 +119,7 @@ TEST_CASE("Examples without a masked token are counted and told, and a shard of 
   CHECK(json::parse(result.out)["examples_without_masks"] == 0);
   CHECK_THAT(result.err, !Contains("no masked token"));
 
-  // Google's script leaves such an example as it is, too.
+  // Google's create_pretraining_data.py keeps such examples, too.
   std::ofstream(files.text) << "dogs\n\ndogs\n\nthe\n\nthe\n";
   result = create("--do-whole-word-mask");
   const json summary = json::parse(result.out);
@@ -158,7 +158,7 @@ TEST_CASE("bert data verify and stats show how far they are", "[unit][data_comma
   const std::string whole = testing::on_terminal([&] { data({"verify", files.shard}); });
   CHECK_THAT(whole, Contains("\rverifying " + files.shard + ": 40 % "));
   CHECK(whole.ends_with("\rverifying " + files.shard + ": 100 %\r\n"));
-  // The message of a damaged one begins a line of its own.
+  // The line of progress is ended before the message about a damaged shard.
   const std::string damaged = testing::on_terminal([&] { CHECK_THROWS_AS(data({"verify", copy}), DataError); });
   CHECK_THAT(damaged, Contains("\rverifying " + copy + ": 10 % ") && !Contains("100 %"));
   CHECK(damaged.ends_with(" % \r\n"));

@@ -1,4 +1,4 @@
-// What commands refuse to write over. The devices are pipes of these tests: no device of the machine is named.
+// Files that verbs refuse to write over. Pipes stand for devices here, so that no device of the machine is named.
 #include "app/verbs/output_paths.h"
 
 #include <sys/stat.h>
@@ -44,7 +44,7 @@ TEST_CASE("AtomicFile writes the file that a link names and keeps the link", "[u
   std::filesystem::create_directory(directory.path("elsewhere"));
   std::filesystem::create_symlink("elsewhere/file", directory.path("link"));
   std::filesystem::create_symlink("link", directory.path("second"));
-  for (const char* text : {"made", "replaced"}) {  // the links point to nothing at first
+  for (const char* text : {"made", "replaced"}) {  // the target does not exist at first
     AtomicFile file(directory.path("second"));
     file.write(text);
     file.commit();

@@ -1,5 +1,5 @@
-// How the programs end, as a shell sees it: a full standard output, a library that kills, a directory that is gone, too
-// little memory.
+// Exit codes and messages of the programs when standard output is full, a library is damaged, the current directory is
+// deleted, or memory runs out.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -31,10 +31,10 @@ namespace {
 
 struct Ending {
   int code = 0;
-  std::string said;  // on standard error
+  std::string said;  // standard error
 };
 
-/// Runs `bert ARGUMENTS...` with its standard output into `output`. `prepare` runs in the new process first.
+/// Runs `bert ARGUMENTS...` with standard output to the file `output`. Calls `prepare` in the new process before.
 Ending run(const TemporaryDirectory& directory, std::vector<std::string> arguments, const char* output,
            const std::function<void()>& prepare = {}) {
   arguments.insert(arguments.begin(), "bert");
@@ -108,7 +108,7 @@ TEST_CASE("A verb whose standard output is lost ends with 74", "[unit][process]"
     if (command.back() != "--help") continue;
     CHECK(run(directory, command, "/dev/null").code == kOk);
   }
-  CHECK(run(directory, {"pretrain", file}, "/dev/full").code == kOk);  // which says nothing there
+  CHECK(run(directory, {"pretrain", file}, "/dev/full").code == kOk);  // prints nothing on standard output
 }
 
 TEST_CASE("A program that cannot find itself says so", "[unit][process]") {
@@ -132,7 +132,7 @@ TEST_CASE("bert doctor outlives a library that kills what loads it", "[unit][pro
   std::filesystem::copy_file(BERT_EXECUTABLE, program);
   const auto library = std::filesystem::path(BERT_EXECUTABLE).parent_path() / "libbert.so";
   std::filesystem::copy_file(library, directory.path("libbert.so"));
-  std::filesystem::resize_file(directory.path("libbert.so"), 1 << 20);  // as a full disk leaves it
+  std::filesystem::resize_file(directory.path("libbert.so"), 1 << 20);  // truncated, as by a full disk
   std::ofstream(report).close();
   const Ending ending =
       run(directory, {"doctor"}, report.c_str(), [&] { execl(program.c_str(), program.c_str(), "doctor", nullptr); });
@@ -160,7 +160,7 @@ TEST_CASE("Too little memory ends with 71 and a sentence", "[unit][process]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   config.model.vocab_size = 1 << 20;
-  config.model.hidden_size = 4096;  // the table of words alone takes 16 GiB
+  config.model.hidden_size = 4096;  // the word embeddings alone take 16 GiB
   config.model.intermediate_size = 64;
   const std::string file = directory.path("run.json");
   std::ofstream(file) << to_json(config);

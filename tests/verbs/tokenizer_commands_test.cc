@@ -30,7 +30,7 @@ void write_file(const std::string& path, std::string_view text) {
   file.commit();
 }
 
-/// What `bert tokenize ARGUMENTS` writes for `input`.
+/// Standard output of `bert tokenize ARGUMENTS` for the standard input `input`.
 std::string tokenize(std::vector<std::string> arguments, std::string_view input) {
   const TemporaryDirectory directory;
   write_file(directory.path("in"), input);
@@ -97,14 +97,14 @@ TEST_CASE("bert tokenize gives Google's ids on novels and hostile text", "[golde
   std::string text =
       read_file(shared_data() + "/tokenizer/blns.txt") + read_file(shared_data() + "/tokenizer/NormalizationTest.txt");
   for (const std::string& file : files) text += read_file(file);
-  // sha256sum of what tests/golden/tokenizer.py writes with Python 3.11 (Unicode 14.0) for the same files, one after
-  // another: its docstring has the two commands.
+  // sha256sum of the output of tests/golden/tokenizer.py with Python 3.11 (Unicode 14.0) for the same files, one after
+  // another. The docstring of that script has the two commands.
   const std::string vocab = shared_data() + "/vocab/bert-base-", uncased = vocab + "uncased-vocab.txt";
   const std::string want = "6f6d7a2e7fe9b40f727f2b97bb843b36614872ba03bb096ea42ade2112371ea1";
   CHECK(sha256(tokenize({"--vocab", uncased}, text)) == want);
   CHECK(sha256(tokenize({"--vocab", vocab + "cased-vocab.txt", "--cased"}, text)) ==
         "50f1c675476666a0761183d22f77addd8778c202fc6415910a1b228ff6cd4e29");
-  CHECK(sha256(tokenize({"--vocab", uncased, "--cased"}, text)) != want);  // the negative twin: not folded
+  CHECK(sha256(tokenize({"--vocab", uncased, "--cased"}, text)) != want);  // the negative twin: case is kept
 }
 
 TEST_CASE("bert vocab writes a vocabulary that bert tokenize reads, or nothing", "[unit]") {

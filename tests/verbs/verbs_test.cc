@@ -1,4 +1,4 @@
-// The program as a user calls it: versions, wrong words and wrong values.
+// The program `bert` from a shell: versions, unknown verbs and wrong values.
 #include <sys/wait.h>
 
 #include <cstdio>
@@ -16,10 +16,10 @@ using testing::TemporaryDirectory;
 
 struct Output {
   int status;
-  std::string text;  // both streams
+  std::string text;  // standard output and standard error
 };
 
-/// `variables`: NAME=VALUE before the program.
+/// `variables`: environment variables as NAME=VALUE, before the name of the program.
 Output run_bert(const std::string& arguments, const std::string& variables = "") {
   FILE* pipe = popen((variables + " " + BERT_EXECUTABLE + " " + arguments + " 2>&1").c_str(), "r");
   REQUIRE(pipe != nullptr);
