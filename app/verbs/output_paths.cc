@@ -29,7 +29,7 @@ void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<Name
     const std::string target = writable_target(output.path);
     for (const NamedPath& other : taken) {
       if (other.path.empty() || !same_file(target, other.path)) continue;
-      throw UsageError(fmt::format("{} {}: is the file of {} {} too; write elsewhere", output.name, output.path,
+      throw UsageError(fmt::format("{} {}: is the same file as {} {}; write elsewhere", output.name, output.path,
                                    other.name, other.path));
     }
     const fs::path manifest = fs::absolute(target).parent_path() / kManifestFile;

@@ -156,7 +156,7 @@ Measurement read_measurement(const std::string& path, const PretrainConfig& conf
   expect("tokens of a sequence", std::round(length), std::round(sequence.tokens),
          std::abs(length - sequence.tokens) <= kSameLength * sequence.tokens);
   if (!differences.empty()) {
-    throw DataError(path + ": what was measured is not what is planned:" + differences +
+    throw DataError(path + ": the measurement differs from the plan:" + differences +
                     "\nMeasure with `bert benchmark step --config CONFIG --precision P --length S --json`.");
   }
   const int64_t batch = integer_member(report, "batch", path);

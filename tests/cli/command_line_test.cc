@@ -57,7 +57,7 @@ bool in_range(const std::string& value) {
 
 }  // namespace
 
-TEST_CASE("Arguments are taken as they are, in brackets too", "[unit]") {
+TEST_CASE("Arguments are not altered, even in brackets", "[unit]") {
   const std::vector<std::string> texts = {"[MASK]", "[MASK] is, in fact, [MASK]", "[a,b]", "[]", "x]\x1f", "\x1f", "]"};
   CHECK(parse(texts).texts == texts);
   std::vector<std::string> options = {"--input"};
@@ -72,7 +72,7 @@ TEST_CASE("Arguments are taken as they are, in brackets too", "[unit]") {
   CHECK_THAT(vocab.err, Contains("[y]: no such file"));
 }
 
-TEST_CASE("A value that is empty, and an option that is not known, are refused by name", "[unit]") {
+TEST_CASE("An empty value and an unknown option are refused by name", "[unit]") {
   CHECK_THROWS_WITH(parse({"--name", ""}), Contains("--name: the value is empty"));
   CHECK_THROWS_WITH(parse({""}), Contains("TEXT: the value is empty"));
   CHECK_THROWS_WITH(parse({"--nmae", "x]"}), Contains("--nmae") && !Contains("\x1f"));
@@ -133,7 +133,7 @@ TEST_CASE("The nearest word is at most two edits away", "[unit]") {
   CHECK(nearest_word("", words).empty());
 }
 
-TEST_CASE("A wrong verb is named, with the right one", "[unit]") {
+TEST_CASE("An unknown action is named, with a suggestion", "[unit]") {
   CommandResult result = run_command(checkpoint_command, {"checkpoint", "lits", "x"});
   CHECK(result.code == kUsage);
   CHECK_THAT(result.err, Contains("no action 'lits'; did you mean 'list'?"));
@@ -165,7 +165,7 @@ TEST_CASE("Every action shows an example of its own", "[unit]") {
   check(data_command, "data", {"create", "split", "verify", "show", "stats"});
 }
 
-TEST_CASE("bert checkpoint tells what a directory is not", "[unit][checkpoint]") {
+TEST_CASE("bert checkpoint names the fault of a directory that is no checkpoint", "[unit][checkpoint]") {
   const TemporaryDirectory directory;
   const auto run = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "checkpoint");
@@ -189,7 +189,7 @@ TEST_CASE("bert checkpoint tells what a directory is not", "[unit][checkpoint]")
   CHECK_THAT(result.err, Contains("e.pt: is a file; name the checkpoint directory"));
 }
 
-TEST_CASE("bert checkpoint verify and list say that they are done with each checkpoint", "[unit][checkpoint]") {
+TEST_CASE("bert checkpoint verify and list report each finished checkpoint", "[unit][checkpoint]") {
   const TemporaryDirectory directory;
   for (const int64_t step : {1, 2}) {
     CheckpointState state;
@@ -253,7 +253,7 @@ TEST_CASE("bert checkpoint diff takes checkpoints, runs and files", "[unit][chec
   CHECK_THAT(missing.err, Contains("is no checkpoint directory: it has no model.safetensors"));
 }
 
-TEST_CASE("BERT_FAIL_POINT must name a point that is there", "[unit]") {
+TEST_CASE("BERT_FAIL_POINT must name a known point", "[unit]") {
   const auto check = [](const char* value) {
     setenv("BERT_FAIL_POINT", value, 1);
     try {

@@ -64,7 +64,7 @@ int run_export(const std::string& checkpoint, const std::string& output, const s
 
 }  // namespace
 
-TEST_CASE("A checkpoint and its export fill masks alike", "[unit][predict]") {
+TEST_CASE("A checkpoint and its export fill in the same words", "[unit][predict]") {
   const TemporaryDirectory directory;
   const std::string checkpoint = write_random_checkpoint(directory), file = directory.path("bert.pt");
   REQUIRE(run_export(checkpoint, file) == 0);
@@ -85,7 +85,7 @@ TEST_CASE("A checkpoint and its export fill masks alike", "[unit][predict]") {
   CHECK(second.sequence == "the [MASK] sat. " + second.token_str + "s");
 }
 
-TEST_CASE("Predicting says what is wrong with a text or a file", "[unit][predict]") {
+TEST_CASE("The error of a prediction names the fault of a text or a file", "[unit][predict]") {
   const TemporaryDirectory directory;
   Predictor predictor(write_random_checkpoint(directory));
   CHECK_THROWS_AS(predictor.fill_mask("the cat sat.", 5), DataError);
@@ -109,7 +109,7 @@ TEST_CASE("Rows of the model that no token has are never filled in", "[unit][pre
   }
 }
 
-TEST_CASE("What is no checkpoint is told, with what predict and export take", "[unit][predict]") {
+TEST_CASE("predict and export refuse a path that is no checkpoint, and name what they take", "[unit][predict]") {
   const TemporaryDirectory directory;
   const std::string checkpoint = write_random_checkpoint(directory), file = directory.path("bert.safetensors");
   REQUIRE(run_export(checkpoint, file, "safetensors") == 0);
@@ -125,7 +125,7 @@ TEST_CASE("What is no checkpoint is told, with what predict and export take", "[
                     Contains(file + ": is a file; name the checkpoint or run directory to export"));
 }
 
-TEST_CASE("Predicting and exporting take a run's newest valid checkpoint, and say which", "[unit][predict]") {
+TEST_CASE("predict and export take a run's newest valid checkpoint, and name it", "[unit][predict]") {
   const TemporaryDirectory directory;
   const std::string checkpoint = write_random_checkpoint(directory), run = directory.path("run"),
                     first = run + "/checkpoints/step-00000001", output = directory.path("out");
@@ -167,7 +167,7 @@ TEST_CASE("An export as safetensors has the checkpoint's tensors", "[unit][predi
   for (const auto& item : model) CHECK(torch::equal(exported[item.key()], item.value()));
 }
 
-TEST_CASE("The moving average is what is exported and predicts, or the weights when asked", "[unit][predict]") {
+TEST_CASE("The moving average is exported and predicts, or the weights with --raw-weights", "[unit][predict]") {
   const TemporaryDirectory directory;
   const std::string checkpoint = write_random_checkpoint(directory, true);
   const StateDict model = load_checkpoint(checkpoint).model;
@@ -191,7 +191,7 @@ TEST_CASE("The moving average is what is exported and predicts, or the weights w
   CHECK_FALSE(load_model(write_random_checkpoint(directory)).averaged);
 }
 
-TEST_CASE("bert predict takes texts as they are", "[unit][predict]") {
+TEST_CASE("bert predict does not alter texts", "[unit][predict]") {
   const TemporaryDirectory directory;
   const std::string checkpoint = write_random_checkpoint(directory);
   const auto run = [&](std::vector<std::string> more, const std::string& input = "") {

@@ -7,7 +7,7 @@
 
 using namespace bert;
 
-TEST_CASE("metrics.jsonl forgets what came after the checkpoint that a run goes on from", "[unit]") {
+TEST_CASE("metrics.jsonl loses the lines after the checkpoint that a run resumes from", "[unit]") {
   const bert::testing::TemporaryDirectory directory;
   const std::string path = directory.path("metrics.jsonl");
   {
@@ -39,7 +39,7 @@ TEST_CASE("FLOPs of BERT-large at 128 tokens agree with the published count", "[
   CHECK(training == testing::Approx(139.5e12 / 580).epsilon(0.005));
 }
 
-TEST_CASE("A line of progress fits the terminal, and keeps the step and the time left", "[unit]") {
+TEST_CASE("A line of progress fits the terminal, and always has the step and the time left", "[unit]") {
   const StepMetrics metrics{.step = 1234,
                             .max_steps = 8000,
                             .skipped = 3,
@@ -70,7 +70,7 @@ TEST_CASE("A line of progress fits the terminal, and keeps the step and the time
   }
 }
 
-TEST_CASE("durations", "[unit]") {
+TEST_CASE("A duration has hours from one hour on", "[unit]") {
   CHECK(format_duration(59.6) == "01:00");
   CHECK(format_duration(3723) == "1:02:03");
 }

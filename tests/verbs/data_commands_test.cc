@@ -88,7 +88,8 @@ TEST_CASE("bert data create writes a shard and says what it did", "[unit][data_c
   CHECK_THAT(data({"show", files.shard}), Contains("A: 2 "));
 }
 
-TEST_CASE("bert data create is the same whatever the threads, and follows its flags", "[unit][data_commands]") {
+TEST_CASE("The result of bert data create depends on its flags, not on the number of threads",
+          "[unit][data_commands]") {
   const Files files;
   const auto create = [&](std::vector<std::string> more) {
     std::vector<std::string> arguments = {"create",   "--input",   files.text,         "--vocab", files.vocab,
@@ -106,7 +107,7 @@ TEST_CASE("bert data create is the same whatever the threads, and follows its fl
   CHECK(create({"--split-sentences"}) != one);
 }
 
-TEST_CASE("Examples without a masked token are counted and told, and a shard of nothing else is refused",
+TEST_CASE("Examples without a masked token are counted and reported, and a shard of nothing else is refused",
           "[unit][data_commands]") {
   const Files files;
   // Every example has words of one piece and of two. With one token to mask, only words of one piece can be masked.
@@ -144,7 +145,7 @@ TEST_CASE("Examples without a masked token are counted and told, and a shard of 
   CHECK_THAT(result.err, Contains("examples have no masked token: they have nothing but special tokens"));
 }
 
-TEST_CASE("bert data verify and stats show how far they are", "[unit][data_commands]") {
+TEST_CASE("bert data verify and stats show their progress", "[unit][data_commands]") {
   const Files files;
   data({"create", "--input", files.text, "--vocab", files.vocab, "--output", files.shard, "--max-seq-length", "24"});
   const testing::CommandResult verified = testing::run_command(data_command, {"data", "verify", files.shard});
@@ -192,7 +193,8 @@ TEST_CASE("bert data split keeps documents apart", "[unit][data_commands]") {
   CHECK(result.err.empty());
 }
 
-TEST_CASE("bert data split drops and counts invalid UTF-8, and fails on what cannot be read", "[unit][data_commands]") {
+TEST_CASE("bert data split drops and counts invalid UTF-8, and fails if standard input cannot be read",
+          "[unit][data_commands]") {
   const testing::CommandResult dropped =
       testing::run_command(data_command, {"data", "split"}, "It\xFF rai\xE2\x82ned. Caf\u00E9.\n");
   CHECK(dropped.out == "It rained.\nCaf\u00E9.\n\n");
@@ -202,7 +204,7 @@ TEST_CASE("bert data split drops and counts invalid UTF-8, and fails on what can
   CHECK_THAT(directory.err, Contains("standard input: cannot read: Is a directory"));
 }
 
-TEST_CASE("bert data fails with what is wrong and leaves nothing half-written", "[unit][data_commands]") {
+TEST_CASE("bert data names the error and leaves no incomplete file", "[unit][data_commands]") {
   const Files files;
   const auto create = [&](const std::string& input, const std::string& vocab, const std::string& output) {
     return data({"create", "--input", input, "--vocab", vocab, "--output", output});

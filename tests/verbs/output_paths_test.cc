@@ -25,7 +25,7 @@ int run(int (*command)(int, char**), std::vector<std::string> arguments) {
   return command(static_cast<int>(argv.size()), argv.data());
 }
 
-TEST_CASE("AtomicFile puts no file in the place of a pipe or a directory", "[unit][files]") {
+TEST_CASE("AtomicFile does not replace a pipe or a directory", "[unit][files]") {
   const TemporaryDirectory directory;
   const std::string pipe = directory.path("pipe"), link = directory.path("link");
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
@@ -67,7 +67,7 @@ TEST_CASE("An output that is an input, another output or a checkpoint's file is 
   for (const std::string& output : {text, link, directory.path("hard"), directory.path("./text")}) {
     CAPTURE(output);
     CHECK_THROWS_WITH(check_outputs({{"--output", output}}, inputs),
-                      Contains("--output " + output + ": is the file of --input " + text));
+                      Contains("--output " + output + ": is the same file as --input " + text));
     CHECK_THROWS_AS(check_outputs({{"--output", output}}, inputs), UsageError);
   }
   CHECK_NOTHROW(check_outputs({{"--output", absent}, {"--validation-output", ""}}, inputs));
@@ -77,7 +77,7 @@ TEST_CASE("An output that is an input, another output or a checkpoint's file is 
   CHECK_NOTHROW(check_outputs({{"--output", absent}}, {{"--input", "/dev/fd/" + std::to_string(pipes[0])}}));
   for (const int end : pipes) close(end);
   CHECK_THROWS_WITH(check_outputs({{"--output", absent}, {"--validation-output", directory.path("./absent")}}, inputs),
-                    Contains("--validation-output") && Contains("is the file of --output"));
+                    Contains("--validation-output") && Contains("is the same file as --output"));
   const auto here = std::filesystem::current_path();
   std::filesystem::current_path(directory.path());
   CHECK_THROWS_AS(check_outputs({{"--output", "new"}, {"--validation-output", "./new"}}, {}), UsageError);

@@ -111,7 +111,7 @@ TEST_CASE("A verb whose standard output is lost ends with 74", "[unit][process]"
   CHECK(run(directory, {"pretrain", file}, "/dev/full").code == kOk);  // prints nothing on standard output
 }
 
-TEST_CASE("A program that cannot find itself says so", "[unit][process]") {
+TEST_CASE("A program without /proc says that it cannot find its own path", "[unit][process]") {
   const TemporaryDirectory directory;
   tiny(directory, "run");
   const Ending ending = run(directory, {"pretrain", "none.json"}, "/dev/null", [] {
@@ -125,7 +125,7 @@ TEST_CASE("A program that cannot find itself says so", "[unit][process]") {
   CHECK_THAT(ending.said, Contains("bert pretrain: ") && Contains("/proc/self/exe"));
 }
 
-TEST_CASE("bert doctor outlives a library that kills what loads it", "[unit][process]") {
+TEST_CASE("bert doctor survives a library that kills the process that loads it", "[unit][process]") {
   const TemporaryDirectory directory;
   tiny(directory, "run");
   const std::string program = directory.path("bert"), report = directory.path("report");
@@ -141,7 +141,7 @@ TEST_CASE("bert doctor outlives a library that kills what loads it", "[unit][pro
                                     Contains("run app/setup.sh again"));
 }
 
-TEST_CASE("A directory that is gone is told before LibTorch is loaded", "[unit][process]") {
+TEST_CASE("A deleted current directory is reported before LibTorch is loaded", "[unit][process]") {
   const TemporaryDirectory directory;
   tiny(directory, "run");
   const std::string gone = directory.path("gone");

@@ -38,7 +38,7 @@ TEST_CASE("bert --version and bert version say the same", "[unit]") {
   CHECK_THAT(flag.text, Contains("bert ") && Contains("LibTorch ") && !Contains("no such verb"));
 }
 
-TEST_CASE("bert names a verb that is not there, and every exit code", "[unit]") {
+TEST_CASE("bert names an unknown verb, and every exit code", "[unit]") {
   const Output wrong = run_bert("pretrian c.json");
   CHECK(wrong.status == kUsage);
   CHECK_THAT(wrong.text, Contains("no verb 'pretrian'; did you mean 'pretrain'?"));
@@ -74,7 +74,7 @@ TEST_CASE("bert benchmark refuses devices, precisions and sizes that it does not
   CHECK_THAT(help, Contains("--batch INT:from 1 to 1048576=8") && Contains("=128") && Contains("=10"));
 }
 
-TEST_CASE("A fail point that is not there is told at the start", "[unit]") {
+TEST_CASE("An unknown fail point is reported at the start", "[unit]") {
   const Output output = run_bert("pretrain none.json", "BERT_FAIL_POINT=train.stpe");
   CHECK(output.status == kUsage);
   CHECK_THAT(output.text, Contains("BERT_FAIL_POINT=train.stpe: want NAME") && Contains("train.step"));
