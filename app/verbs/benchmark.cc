@@ -6,7 +6,6 @@
 #include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -19,7 +18,6 @@
 #include "app/benchmark/precision_curves.h"
 #include "app/benchmark/report.h"
 #include "app/benchmark/step.h"
-#include "app/cli/command_line.h"
 #include "app/config/pretrain_config.h"
 #include "app/distributed/environment.h"
 #include "app/system/errors.h"
@@ -27,6 +25,7 @@
 #include "app/system/threads.h"
 #include "app/train/run_inputs.h"
 #include "app/train/training_step.h"
+#include "app/verbs/benchmark_options.h"
 #include "app/verbs/output_paths.h"
 #include "app/verbs/verbs.h"
 #include "cuda_ext/compat.h"
@@ -39,16 +38,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kNoise = 0.9;  // --compare marks a figure as slower below this share of its old speed
-
-struct BenchmarkOptions {
-  std::string config, lengths, precision, device = "auto", compare, filter, output;
-  std::vector<std::string> overrides;  // a.b=value
-  std::vector<std::string> precisions = {"fp32", "bf16", "fp16", "bf16-weights", "fp16-weights"};
-  int64_t batch = 8, length = 128, steps = 10, warmup = 3, threads = 0;
-  int64_t tokens = 0, hidden = 0, larger_batch = 0;
-  double seconds = KernelBenchmarkOptions{}.seconds, fail_below = 0;
-  bool json = false;
-};
 
 std::vector<int64_t> read_lengths(const BenchmarkOptions& options, int64_t limit) {
   std::vector<int64_t> result;
@@ -103,9 +92,8 @@ void add_config_name(Json& report, const BenchmarkOptions& options) {
 }
 
 /// The first members of a report: mode, machine, device, precision, configuration, threads.
-Json header(const std::string& mode, const BenchmarkOptions& options, c10::Device device,
-            const std::string& precision) {
-  Json report = {{"benchmark", mode},
+Json header(const BenchmarkOptions& options, c10::Device device, const std::string& precision) {
+  Json report = {{"benchmark", options.mode},
                  {"machine", device.is_cuda() ? compat::device_name(device) : processor_name()},
                  {"device", device.str()},
                  {"precision", precision}};
@@ -146,12 +134,12 @@ void add_shape(Json& report, const BenchmarkOptions& options, const PretrainConf
   report["steps"] = options.steps;
 }
 
-Json run_step(const std::string& mode, const BenchmarkOptions& options) {
+Json run_step(const BenchmarkOptions& options) {
   PretrainConfig config = read_config(options);
   if (options.precision.empty()) config.precision = "fp32";
   StepBenchmarkOptions step = step_options(options, config);
-  step.training = mode == "step";
-  Json report = header(mode, options, select_device(config.device, 0), config.precision);
+  step.training = options.mode == "step";
+  Json report = header(options, select_device(config.device, 0), config.precision);
   add_shape(report, options, config);
   if (step.training) report["optimizer"] = config.optimizer.type;
   expect_comparable(options, report);
@@ -186,7 +174,7 @@ Json run_ablation(const BenchmarkOptions& options) {
   if (options.precision.empty()) config.precision = "bf16";
   const AblationOptions ablation{.step = step_options(options, config),
                                  .larger_batch = options.larger_batch > 0 ? options.larger_batch : 4 * options.batch};
-  Json report = header("ablation", options, select_device(config.device, 0), config.precision);
+  Json report = header(options, select_device(config.device, 0), config.precision);
   add_shape(report, options, config);
   report["optimizer"] = config.optimizer.type;
   report["larger_batch"] = ablation.larger_batch;
@@ -255,7 +243,7 @@ Json run_kernels(const BenchmarkOptions& options, std::exception_ptr& failure) {
   const std::string precision = !options.precision.empty() ? options.precision : device.is_cuda() ? "bf16" : "fp32";
   const KernelBenchmarkOptions kernels = kernel_options(options, device, precision);
   const KernelShape& shape = kernels.shape;
-  Json report = header("kernels", options, device, precision);
+  Json report = header(options, device, precision);
   report["model"] = {{"hidden_size", shape.hidden},
                      {"num_attention_heads", shape.heads},
                      {"intermediate_size", shape.intermediate},
@@ -275,8 +263,7 @@ Json run_precisions(const BenchmarkOptions& options) {
   const std::string csv = options.output + ".csv", svg = options.output + ".svg";
   check_outputs({{"--output", csv}, {"--output", svg}}, {{"--config", options.config}});
   config.device = options.device;
-  Json report = header("precisions", options, select_device(config.device, 0),
-                       fmt::format("{}", fmt::join(options.precisions, ",")));
+  Json report = header(options, select_device(config.device, 0), fmt::format("{}", fmt::join(options.precisions, ",")));
   report["steps"] = options.steps;
   const auto curves = train_in_precisions(config, options.precisions, options.steps, [&](const PrecisionCurve& curve) {
     constexpr size_t kReportEvery = 50;  // steps
@@ -316,7 +303,7 @@ Json run_communication(const BenchmarkOptions& options) {
   if (!group)
     throw UsageError(
         "benchmark communication needs several ranks: bertrun --nproc-per-node 2 bert benchmark communication");
-  Json report = header("communication", options, device, config.precision);
+  Json report = header(options, device, config.precision);
   add_shape(report, options, config);
   report["ranks"] = get_world_size(group);
   report["bucket_mb"] = config.distributed.bucket_mb;
@@ -353,182 +340,20 @@ bool compare(const BenchmarkOptions& options, Json& report) {
   return options.fail_below <= 0 || slower.empty();
 }
 
-void add_machine_options(CLI::App& verb, BenchmarkOptions& options) {
-  verb.add_option("--device", options.device, "device; auto is cuda if there is a GPU")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
-  verb.add_option("--threads", options.threads, "processor threads (default: all, or OMP_NUM_THREADS)")
-      ->check(number_in<int64_t>(1, kMaxThreads));
-}
-
-void add_report_options(CLI::App& verb, BenchmarkOptions& options) {
-  verb.add_flag("--json", options.json, "one JSON object on the last line");
-  CLI::Option* compare = verb.add_option(
-      "--compare", options.compare,
-      "file with the output of an earlier --json; shows each figure's speed relative to the earlier one");
-  constexpr double kLeast = 0.001, kMost = 1000;
-  verb.add_option("--fail-below", options.fail_below,
-                  "with --compare: exit code 1 if a figure's speed is below this share of the earlier one")
-      ->needs(compare)
-      ->check(number_in(kLeast, kMost));
-}
-
-CLI::Option* add_config(CLI::App& verb, BenchmarkOptions& options, const char* help) {
-  CLI::Option* config = verb.add_option("--config", options.config, help);
-  verb.add_option("overrides", options.overrides, "a.b=value sets a key of --config")->needs(config);
-  return config;
-}
-
-void add_common_options(CLI::App& verb, BenchmarkOptions& options, const std::vector<std::string>& precisions,
-                        const char* precision_help) {
-  add_config(verb, options, "configuration; its model and optimizer are used (default: BERT-base)");
-  add_machine_options(verb, options);
-  verb.add_option("--precision", options.precision, precision_help)->check(CLI::IsMember(precisions));
-  add_report_options(verb, options);
-}
-
-/// Adds --steps and --warmup. `steps` holds the default of --steps and receives its value.
-void add_steps(CLI::App& verb, int64_t& steps, BenchmarkOptions& options) {
-  verb.add_option("--steps", steps, "steps that are timed")
-      ->check(number_in<int64_t>(1, kManyTimes))
-      ->capture_default_str();
-  verb.add_option("--warmup", options.warmup, "steps before the timed ones")
-      ->check(number_in<int64_t>(0, kManyTimes))
-      ->capture_default_str();
-}
-
-void add_shape_options(CLI::App& verb, BenchmarkOptions& options) {
-  constexpr int64_t kLongest = 1 << 20;  // read_lengths() checks the limit of the model
-  verb.add_option("--batch", options.batch, "sequences of a batch, on each rank")
-      ->check(number_in<int64_t>(1, kManySequences))
-      ->capture_default_str();
-  verb.add_option("--length", options.length, "tokens of every sequence")
-      ->check(number_in<int64_t>(1, kLongest))
-      ->capture_default_str();
-  add_steps(verb, options.steps, options);
-}
-
-void add_step_options(CLI::App& verb, BenchmarkOptions& options, const std::vector<std::string>& precisions,
-                      const char* precision_help) {
-  add_common_options(verb, options, precisions, precision_help);
-  add_shape_options(verb, options);
-  verb.add_option("--lengths", options.lengths,
-                  "file with one length per line; the lengths are used in turn instead of --length");
-}
-
-std::vector<std::string> precisions_of_training() {
-  return {"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"};
-}
-
-void add_kernels_mode(CLI::App& app, BenchmarkOptions& options) {
-  CLI::App* kernels = app.add_subcommand(
-      "kernels",
-      "Every operator, forward and backward: bytes per second beside those of a copy, FLOP/s beside those of a matrix "
-      "product, and its speed relative to the plain ATen expression");
-  constexpr int64_t kMostTokens = 1 << 24, kWidest = 1 << 16;
-  add_common_options(*kernels, options, {"fp32", "bf16", "fp16"},
-                     "precision of the inputs (default: fp32 on the CPU, bf16 on a GPU)");
-  kernels->add_option("--tokens", options.tokens, "number of tokens (default: 4096 on the CPU, 32768 on a GPU)")
-      ->check(number_in<int64_t>(1, kMostTokens));
-  kernels
-      ->add_option("--hidden", options.hidden, "hidden size, without --config (default: 768 on the CPU, 1024 on a GPU)")
-      ->check(number_in<int64_t>(1, kWidest))
-      ->excludes("--config");
-  kernels->add_option("--filter", options.filter, "only operators whose name contains this");
-  constexpr double kShortest = 0.001, kLongest = 3600;
-  kernels->add_option("--seconds", options.seconds, "seconds to time each operator for")
-      ->check(number_in(kShortest, kLongest))
-      ->capture_default_str();
-  kernels->footer("Example: bert benchmark kernels --filter layer_norm --precision bf16");
-}
-
-/// `steps` holds the default of --steps and receives its value.
-void add_precisions_mode(CLI::App& app, BenchmarkOptions& options, int64_t& steps) {
-  CLI::App* precisions = app.add_subcommand(
-      "precisions",
-      "Trains a configuration anew in several precisions, on the same batches, and writes the losses of every step to "
-      "OUTPUT.csv and a chart of them to OUTPUT.svg");
-  add_config(*precisions, options, "pre-training configuration; its data is read")->required();
-  precisions->add_option("--output", options.output, "path of the two files, without .csv and .svg")->required();
-  precisions
-      ->add_option("--precisions", options.precisions,
-                   "precisions to train in; the others are compared with the first (default: "
-                   "fp32,bf16,fp16,bf16-weights,fp16-weights)")
-      ->delimiter(',')
-      ->allow_extra_args(false)  // overrides may follow
-      ->check(CLI::IsMember(precisions_of_training()));
-  precisions->add_option("--steps", steps, "optimizer steps of each run")
-      ->check(number_in<int64_t>(1, kManyTimes))
-      ->capture_default_str();
-  add_machine_options(*precisions, options);
-  precisions->add_flag("--json", options.json, "one JSON object on the last line");
-  precisions->footer("Example: bert benchmark precisions --config configs/quickstart.json --output curves");
-}
-
 }  // namespace
 
 int benchmark_command(int argc, char** argv) {
   BenchmarkOptions options;
-  int64_t precision_steps = 500, data_steps = 1000;
-  CLI::App app(
-      "Times training, inference and the operators on made-up data, and the loader and precisions on real data.",
-      "bert benchmark");
-  app.require_subcommand(1);
-  app.footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
-  constexpr auto kPrecisionHelp = "precision of the matrix products (default: fp32)";
-
-  CLI::App* step = app.add_subcommand("step", "Forward, backward and update, on random tokens without padding");
-  add_step_options(*step, options, precisions_of_training(), kPrecisionHelp);
-  step->footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
-
-  CLI::App* inference = app.add_subcommand("inference", "Encoder and pooler, on random tokens without padding");
-  add_step_options(*inference, options, precisions_of_training(), kPrecisionHelp);
-  inference->footer("Example: bert benchmark inference --batch 1 --length 128 --precision bf16");
-
-  add_kernels_mode(app, options);
-  CLI::App* data = app.add_subcommand(
-      "data",
-      "The loader alone: the speed at which one process makes the batches of a configuration's data.train, in a run's "
-      "order");
-  add_config(*data, options, "pre-training configuration; its data and batch sizes are used")->required();
-  add_steps(*data, data_steps, options);
-  add_report_options(*data, options);
-  data->footer("Example: bert benchmark data --config configs/quickstart.json --steps 2000");
-
-  CLI::App* ablation = app.add_subcommand(
-      "ablation",
-      "A training step as plain ATen, then with one optimisation after another: precision, fused linear, LayerNorm, "
-      "GELU, softmax and dropout, attention, optimizer, the head on masked rows only, packing instead of padding, a "
-      "larger batch");
-  add_step_options(*ablation, options, precisions_of_training(),
-                   "precision that the first stage switches to (default: bf16)");
-  ablation->add_option("--larger-batch", options.larger_batch, "sequences of the last stage (default: 4 times --batch)")
-      ->check(number_in<int64_t>(1, kManySequences));
-  ablation->footer("Example: bert benchmark ablation --batch 4 --lengths lengths.txt --steps 5");
-
-  add_precisions_mode(app, options, precision_steps);
-
-  CLI::App* communication = app.add_subcommand(
-      "communication",
-      "The reduction of gradients between ranks: its bandwidth beside that of one all_reduce, and the part of its time "
-      "that backward does not hide");
-  add_common_options(*communication, options, precisions_of_training(), kPrecisionHelp);
-  add_shape_options(*communication, options);
-  communication->footer("Example: bertrun --nproc-per-node 2 bert benchmark communication --batch 2 --steps 5");
-
-  if (!parse_command_line(app, argc, argv)) return kOk;
+  if (!parse_benchmark_options(argc, argv, options)) return kOk;
   use_threads(options.threads);
-  const std::string mode = app.get_subcommands().front()->get_name();
-  if (mode == "precisions") options.steps = precision_steps;
-  if (mode == "data") options.steps = data_steps;
   std::exception_ptr failure;
-  Json report = mode == "kernels"         ? run_kernels(options, failure)
-                : mode == "data"          ? run_data(options)
-                : mode == "ablation"      ? run_ablation(options)
-                : mode == "precisions"    ? run_precisions(options)
-                : mode == "communication" ? run_communication(options)
-                                          : run_step(mode, options);
-  if (mode == "communication" && distributed_environment().rank != 0) return kOk;
+  Json report = options.mode == "kernels"         ? run_kernels(options, failure)
+                : options.mode == "data"          ? run_data(options)
+                : options.mode == "ablation"      ? run_ablation(options)
+                : options.mode == "precisions"    ? run_precisions(options)
+                : options.mode == "communication" ? run_communication(options)
+                                                  : run_step(options);
+  if (options.mode == "communication" && distributed_environment().rank != 0) return kOk;
   const bool fast_enough = options.compare.empty() || compare(options, report);
   if (options.json) fmt::print("{}\n", report.dump());
   if (failure) std::rethrow_exception(failure);

@@ -1,0 +1,178 @@
+#include "app/verbs/benchmark_options.h"
+
+#include "app/cli/command_line.h"
+#include "app/system/threads.h"
+
+namespace bert {
+namespace {
+
+void add_machine_options(CLI::App& verb, BenchmarkOptions& options) {
+  verb.add_option("--device", options.device, "device; auto is cuda if there is a GPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  verb.add_option("--threads", options.threads, "processor threads (default: all, or OMP_NUM_THREADS)")
+      ->check(number_in<int64_t>(1, kMaxThreads));
+}
+
+void add_report_options(CLI::App& verb, BenchmarkOptions& options) {
+  verb.add_flag("--json", options.json, "one JSON object on the last line");
+  CLI::Option* compare = verb.add_option(
+      "--compare", options.compare,
+      "file with the output of an earlier --json; shows each figure's speed relative to the earlier one");
+  constexpr double kLeast = 0.001, kMost = 1000;
+  verb.add_option("--fail-below", options.fail_below,
+                  "with --compare: exit code 1 if a figure's speed is below this share of the earlier one")
+      ->needs(compare)
+      ->check(number_in(kLeast, kMost));
+}
+
+CLI::Option* add_config(CLI::App& verb, BenchmarkOptions& options, const char* help) {
+  CLI::Option* config = verb.add_option("--config", options.config, help);
+  verb.add_option("overrides", options.overrides, "a.b=value sets a key of --config")->needs(config);
+  return config;
+}
+
+void add_common_options(CLI::App& verb, BenchmarkOptions& options, const std::vector<std::string>& precisions,
+                        const char* precision_help) {
+  add_config(verb, options, "configuration; its model and optimizer are used (default: BERT-base)");
+  add_machine_options(verb, options);
+  verb.add_option("--precision", options.precision, precision_help)->check(CLI::IsMember(precisions));
+  add_report_options(verb, options);
+}
+
+/// Adds --steps and --warmup. `steps` holds the default of --steps and receives its value.
+void add_steps(CLI::App& verb, int64_t& steps, BenchmarkOptions& options) {
+  verb.add_option("--steps", steps, "steps that are timed")
+      ->check(number_in<int64_t>(1, kManyTimes))
+      ->capture_default_str();
+  verb.add_option("--warmup", options.warmup, "steps before the timed ones")
+      ->check(number_in<int64_t>(0, kManyTimes))
+      ->capture_default_str();
+}
+
+void add_shape_options(CLI::App& verb, BenchmarkOptions& options) {
+  constexpr int64_t kLongest = 1 << 20;  // read_lengths() checks the limit of the model
+  verb.add_option("--batch", options.batch, "sequences of a batch, on each rank")
+      ->check(number_in<int64_t>(1, kManySequences))
+      ->capture_default_str();
+  verb.add_option("--length", options.length, "tokens of every sequence")
+      ->check(number_in<int64_t>(1, kLongest))
+      ->capture_default_str();
+  add_steps(verb, options.steps, options);
+}
+
+void add_step_options(CLI::App& verb, BenchmarkOptions& options, const std::vector<std::string>& precisions,
+                      const char* precision_help) {
+  add_common_options(verb, options, precisions, precision_help);
+  add_shape_options(verb, options);
+  verb.add_option("--lengths", options.lengths,
+                  "file with one length per line; the lengths are used in turn instead of --length");
+}
+
+std::vector<std::string> precisions_of_training() {
+  return {"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"};
+}
+
+void add_kernels_mode(CLI::App& app, BenchmarkOptions& options) {
+  CLI::App* kernels = app.add_subcommand(
+      "kernels",
+      "Every operator, forward and backward: bytes per second beside those of a copy, FLOP/s beside those of a matrix "
+      "product, and its speed relative to the plain ATen expression");
+  constexpr int64_t kMostTokens = 1 << 24, kWidest = 1 << 16;
+  add_common_options(*kernels, options, {"fp32", "bf16", "fp16"},
+                     "precision of the inputs (default: fp32 on the CPU, bf16 on a GPU)");
+  kernels->add_option("--tokens", options.tokens, "number of tokens (default: 4096 on the CPU, 32768 on a GPU)")
+      ->check(number_in<int64_t>(1, kMostTokens));
+  kernels
+      ->add_option("--hidden", options.hidden, "hidden size, without --config (default: 768 on the CPU, 1024 on a GPU)")
+      ->check(number_in<int64_t>(1, kWidest))
+      ->excludes("--config");
+  kernels->add_option("--filter", options.filter, "only operators whose name contains this");
+  constexpr double kShortest = 0.001, kLongest = 3600;
+  kernels->add_option("--seconds", options.seconds, "seconds to time each operator for")
+      ->check(number_in(kShortest, kLongest))
+      ->capture_default_str();
+  kernels->footer("Example: bert benchmark kernels --filter layer_norm --precision bf16");
+}
+
+/// `steps` holds the default of --steps and receives its value.
+void add_precisions_mode(CLI::App& app, BenchmarkOptions& options, int64_t& steps) {
+  CLI::App* precisions = app.add_subcommand(
+      "precisions",
+      "Trains a configuration anew in several precisions, on the same batches, and writes the losses of every step to "
+      "OUTPUT.csv and a chart of them to OUTPUT.svg");
+  add_config(*precisions, options, "pre-training configuration; its data is read")->required();
+  precisions->add_option("--output", options.output, "path of the two files, without .csv and .svg")->required();
+  precisions
+      ->add_option("--precisions", options.precisions,
+                   "precisions to train in; the others are compared with the first (default: "
+                   "fp32,bf16,fp16,bf16-weights,fp16-weights)")
+      ->delimiter(',')
+      ->allow_extra_args(false)  // overrides may follow
+      ->check(CLI::IsMember(precisions_of_training()));
+  precisions->add_option("--steps", steps, "optimizer steps of each run")
+      ->check(number_in<int64_t>(1, kManyTimes))
+      ->capture_default_str();
+  add_machine_options(*precisions, options);
+  precisions->add_flag("--json", options.json, "one JSON object on the last line");
+  precisions->footer("Example: bert benchmark precisions --config configs/quickstart.json --output curves");
+}
+
+}  // namespace
+
+bool parse_benchmark_options(int argc, char** argv, BenchmarkOptions& options) {
+  int64_t precision_steps = 500, data_steps = 1000;
+  CLI::App app(
+      "Times training, inference and the operators on made-up data, and the loader and precisions on real data.",
+      "bert benchmark");
+  app.require_subcommand(1);
+  app.footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
+  constexpr auto kPrecisionHelp = "precision of the matrix products (default: fp32)";
+
+  CLI::App* step = app.add_subcommand("step", "Forward, backward and update, on random tokens without padding");
+  add_step_options(*step, options, precisions_of_training(), kPrecisionHelp);
+  step->footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
+
+  CLI::App* inference = app.add_subcommand("inference", "Encoder and pooler, on random tokens without padding");
+  add_step_options(*inference, options, precisions_of_training(), kPrecisionHelp);
+  inference->footer("Example: bert benchmark inference --batch 1 --length 128 --precision bf16");
+
+  add_kernels_mode(app, options);
+  CLI::App* data = app.add_subcommand(
+      "data",
+      "The loader alone: the speed at which one process makes the batches of a configuration's data.train, in a run's "
+      "order");
+  add_config(*data, options, "pre-training configuration; its data and batch sizes are used")->required();
+  add_steps(*data, data_steps, options);
+  add_report_options(*data, options);
+  data->footer("Example: bert benchmark data --config configs/quickstart.json --steps 2000");
+
+  CLI::App* ablation = app.add_subcommand(
+      "ablation",
+      "A training step as plain ATen, then with one optimisation after another: precision, fused linear, LayerNorm, "
+      "GELU, softmax and dropout, attention, optimizer, the head on masked rows only, packing instead of padding, a "
+      "larger batch");
+  add_step_options(*ablation, options, precisions_of_training(),
+                   "precision that the first stage switches to (default: bf16)");
+  ablation->add_option("--larger-batch", options.larger_batch, "sequences of the last stage (default: 4 times --batch)")
+      ->check(number_in<int64_t>(1, kManySequences));
+  ablation->footer("Example: bert benchmark ablation --batch 4 --lengths lengths.txt --steps 5");
+
+  add_precisions_mode(app, options, precision_steps);
+
+  CLI::App* communication = app.add_subcommand(
+      "communication",
+      "The reduction of gradients between ranks: its bandwidth beside that of one all_reduce, and the part of its time "
+      "that backward does not hide");
+  add_common_options(*communication, options, precisions_of_training(), kPrecisionHelp);
+  add_shape_options(*communication, options);
+  communication->footer("Example: bertrun --nproc-per-node 2 bert benchmark communication --batch 2 --steps 5");
+
+  if (!parse_command_line(app, argc, argv)) return false;
+  options.mode = app.get_subcommands().front()->get_name();
+  if (options.mode == "precisions") options.steps = precision_steps;
+  if (options.mode == "data") options.steps = data_steps;
+  return true;
+}
+
+}  // namespace bert

@@ -1,0 +1,28 @@
+// The command line of `bert benchmark`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "app/benchmark/kernels.h"
+
+namespace bert {
+
+/// The options of all modes. A mode reads those that its --help lists.
+struct BenchmarkOptions {
+  std::string mode;  // step, inference, kernels, data, ablation, precisions or communication
+  std::string config, lengths, precision, device = "auto", compare, filter, output;
+  std::vector<std::string> overrides;  // a.b=value
+  std::vector<std::string> precisions = {"fp32", "bf16", "fp16", "bf16-weights", "fp16-weights"};
+  int64_t batch = 8, length = 128, steps = 10, warmup = 3, threads = 0;
+  int64_t tokens = 0, hidden = 0, larger_batch = 0;
+  double seconds = KernelBenchmarkOptions{}.seconds, fail_below = 0;
+  bool json = false;
+};
+
+/// Parses the command line; argv[0] is the verb. Returns false after it has printed the text of --help. Throws
+/// UsageError.
+bool parse_benchmark_options(int argc, char** argv, BenchmarkOptions& options);
+
+}  // namespace bert
