@@ -26,6 +26,28 @@ struct PackedBatch {
   at::Tensor masked_ids;            // [M], the original ids at those rows
   at::Tensor next_sentence_labels;  // [B], 1 = the second segment is random
 
+  /// Calls visit(tensor) for every tensor of `self`, which is a PackedBatch or a const PackedBatch.
+  template <class Self, class Visitor>
+  static void visit_tensors(Self& self, Visitor&& visit) {
+    visit(self.input_ids);
+    visit(self.token_type_ids);
+    visit(self.position_ids);
+    visit(self.dropout_keys);
+    visit(self.cu_seqlens);
+    visit(self.masked_positions);
+    visit(self.masked_ids);
+    visit(self.next_sentence_labels);
+  }
+
+  /// This batch on `device`. Copies from pinned memory are asynchronous. Undefined tensors stay undefined.
+  [[nodiscard]] PackedBatch to(at::Device device) const {
+    PackedBatch result = *this;
+    visit_tensors(result, [device](at::Tensor& tensor) {
+      if (tensor.defined()) tensor = tensor.to(device, /*non_blocking=*/true);
+    });
+    return result;
+  }
+
   [[nodiscard]] int64_t num_tokens() const { return input_ids.numel(); }
   [[nodiscard]] int64_t num_sequences() const { return cu_seqlens.numel() - 1; }
   [[nodiscard]] int64_t num_masked() const { return masked_positions.numel(); }

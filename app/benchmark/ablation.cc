@@ -147,7 +147,7 @@ nlohmann::ordered_json run_ablation(const AblationOptions& options) {
                                               .first_sample = round * count,
                                               .padded = list[i].padded},
                                              generators[i]);
-      const double ms = step.run(list[i], to_device(batch, step.device()));
+      const double ms = step.run(list[i], batch.to(step.device()));
       const TrainingStep::MeanLoss loss = step.take_mean_loss();
       if (round < options.step.warmup) continue;
       samples[i].ms.push_back(ms);

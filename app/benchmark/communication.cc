@@ -56,11 +56,11 @@ nlohmann::ordered_json benchmark_communication(const CommunicationBenchmarkOptio
   auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(get_rank(group)));
   for (int64_t i = 0; i < options.warmup + options.steps; ++i) {
     const PackedBatch batch =
-        to_device(random_batch({.lengths = std::vector<int64_t>(static_cast<size_t>(options.batch), options.length),
-                                .vocab_size = options.config.model.vocab_size,
-                                .first_sample = (i * get_world_size(group) + get_rank(group)) * options.batch},
-                               generator),
-                  device);
+        random_batch({.lengths = std::vector<int64_t>(static_cast<size_t>(options.batch), options.length),
+                      .vocab_size = options.config.model.vocab_size,
+                      .first_sample = (i * get_world_size(group) + get_rank(group)) * options.batch},
+                     generator)
+            .to(device);
     const double step_ms = time_of(group, device, [&] { step.run({&batch, 1}); });
     if (i < options.warmup) continue;
     steps.push_back(step_ms);

@@ -55,7 +55,7 @@ std::vector<PrecisionCurve> train_in_precisions(PretrainConfig config, const std
     for (int64_t i = 0; i < steps; ++i) {
       std::vector<PackedBatch> micro_batches;
       for (int64_t rows = 0; rows < config.global_batch_size; rows += config.micro_batch_size) {
-        micro_batches.push_back(to_device(loader.next(), device));
+        micro_batches.push_back(loader.next().to(device));
       }
       step.run(micro_batches);
       const TrainingStep::MeanLoss loss = step.take_mean_loss();

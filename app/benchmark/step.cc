@@ -51,11 +51,11 @@ nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options) {
   int64_t tokens = 0;
   for (int64_t i = 0; i < options.warmup + options.steps; ++i) {
     const std::vector<int64_t> lengths = lengths_in_turn(options.lengths, i * options.batch, options.batch);
-    const PackedBatch batch = to_device(
+    const PackedBatch batch =
         random_batch(
             {.lengths = lengths, .vocab_size = options.config.model.vocab_size, .first_sample = i * options.batch},
-            generator),
-        device);
+            generator)
+            .to(device);
     synchronize(device);
     const auto start = std::chrono::steady_clock::now();
     step(batch);

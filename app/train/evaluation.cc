@@ -56,7 +56,7 @@ std::optional<Evaluation> evaluate_pretraining(TrainingStep& step, std::shared_p
   const EvaluationGuard evaluation(*step.model);
   for (int64_t i = step.rank(); i < batches && !stop(); i += step.world_size()) {
     const PackedBatch host = loader.next();
-    const PackedBatch batch = to_device(host, step.device());
+    const PackedBatch batch = host.to(step.device());
     const PretrainingOutput output = step.forward(batch);
     const PretrainingLoss loss = pretraining_loss(output, batch, vocab_size);
     const auto masked = static_cast<double>(batch.num_masked()), sequences = static_cast<double>(batch.num_sequences());

@@ -148,7 +148,7 @@ std::vector<PackedBatch> Trainer::next_micro_batches() {
     log_.add(batch);
     tokens += batch.num_tokens();
     if (sample_log_) sample_log_->add(batch, *loader_);
-    micro_batches.push_back(to_device(batch, step_.device()));
+    micro_batches.push_back(batch.to(step_.device()));
   }
   if (sample_log_) sample_log_->end_step();
   if (std::exchange(first_step_, false)) report_balance(tokens);

@@ -220,14 +220,4 @@ void synchronize(c10::Device device) {
   if (device.is_cuda()) torch::cuda::synchronize(device.index());
 }
 
-PackedBatch to_device(const PackedBatch& batch, c10::Device device) {
-  PackedBatch result = batch;
-  for (torch::Tensor* tensor :
-       {&result.input_ids, &result.token_type_ids, &result.position_ids, &result.dropout_keys, &result.cu_seqlens,
-        &result.masked_positions, &result.masked_ids, &result.next_sentence_labels}) {
-    *tensor = tensor->to(device, /*non_blocking=*/true);
-  }
-  return result;
-}
-
 }  // namespace bert

@@ -128,7 +128,4 @@ double measure_gemm(c10::Device device, c10::ScalarType dtype);
 /// Waits for what runs on the device.
 void synchronize(c10::Device device);
 
-/// Copies a batch to the device, asynchronously from pinned memory.
-PackedBatch to_device(const PackedBatch& batch, c10::Device device);
-
 }  // namespace bert

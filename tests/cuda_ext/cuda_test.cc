@@ -501,7 +501,7 @@ TEST_CASE("Training steps on CUDA are those of the CPU", "[cuda]") {
     const at::ScalarType type = compute_dtype(parse_precision(precision));
     for (int64_t step = 0; step < 4; ++step) {
       const PackedBatch batch = batch_of({33, 7, 64, 1}, 4 * step);
-      const PackedBatch moved = to_device(batch, device);
+      const PackedBatch moved = batch.to(device);
       on_device.run({&moved, 1});
       on_cpu.run({&batch, 1});
       const auto got = on_device.take_mean_loss(), want = on_cpu.take_mean_loss();
@@ -522,7 +522,7 @@ TEST_CASE("A training step on CUDA does not wait for the device, and takes no me
     config.model.attention_probs_dropout_prob = 0.1;
     TrainingStep step(config, device, nullptr);
     std::vector<PackedBatch> batches;
-    for (int64_t i = 0; i < 6; ++i) batches.push_back(to_device(batch_of({33, 7, 64, 1}, 4 * i), device));
+    for (int64_t i = 0; i < 6; ++i) batches.push_back(batch_of({33, 7, 64, 1}, 4 * i).to(device));
     for (size_t i = 0; i < 3; ++i) step.run({&batches[i], 1});
     const int64_t allocations = compat::device_allocations(device);
     {

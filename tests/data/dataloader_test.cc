@@ -71,11 +71,12 @@ void take_apart(const PackedBatch& batch, Samples& samples) {
 }
 
 bool same(const PackedBatch& a, const PackedBatch& b) {
-  return a.max_seqlen == b.max_seqlen && at::equal(a.input_ids, b.input_ids) &&
-         at::equal(a.token_type_ids, b.token_type_ids) && at::equal(a.position_ids, b.position_ids) &&
-         at::equal(a.dropout_keys, b.dropout_keys) && at::equal(a.cu_seqlens, b.cu_seqlens) &&
-         at::equal(a.masked_positions, b.masked_positions) && at::equal(a.masked_ids, b.masked_ids) &&
-         at::equal(a.next_sentence_labels, b.next_sentence_labels);
+  std::vector<at::Tensor> of_a;
+  PackedBatch::visit_tensors(a, [&](const at::Tensor& tensor) { of_a.push_back(tensor); });
+  bool result = a.max_seqlen == b.max_seqlen && a.first_sample == b.first_sample;
+  auto other = of_a.begin();
+  PackedBatch::visit_tensors(b, [&](const at::Tensor& tensor) { result = result && at::equal(tensor, *other++); });
+  return result;
 }
 
 TEST_CASE("A batch holds its examples end to end", "[unit][dataloader]") {
