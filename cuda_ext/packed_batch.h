@@ -9,8 +9,10 @@ namespace bert {
 
 /// What a token's dropout masks are drawn from: Note [Dropout keys], philox.h. Sequences are shorter than 2^16.
 inline constexpr int kDropoutKeyPositionBits = 16;
-constexpr int64_t dropout_key(int64_t sample, int64_t position) { return sample << kDropoutKeyPositionBits | position; }
-constexpr int64_t sample_of_dropout_key(int64_t key) { return key >> kDropoutKeyPositionBits; }
+constexpr int64_t dropout_key(int64_t sequence, int64_t position) {
+  return sequence << kDropoutKeyPositionBits | position;
+}
+constexpr int64_t sequence_of_dropout_key(int64_t key) { return key >> kDropoutKeyPositionBits; }
 
 /// A batch of sequences laid end to end without padding. T real tokens, B sequences, M masked tokens. Integer tensors
 /// are int64 unless stated; all tensors live on one device.
@@ -18,10 +20,10 @@ struct PackedBatch {
   at::Tensor input_ids;             // [T]
   at::Tensor token_type_ids;        // [T]
   at::Tensor position_ids;          // [T], from 0 in every sequence
-  at::Tensor dropout_keys;          // [T], dropout_key(sample's number since the run began, position in the sample)
+  at::Tensor dropout_keys;          // [T], dropout_key(the sequence's number since the run began, position in it)
   at::Tensor cu_seqlens;            // [B + 1] int32, cu_seqlens[0] = 0, cu_seqlens[B] = T
   int64_t max_seqlen = 0;           // longest sequence
-  int64_t first_sample = 0;         // number of the first sequence's sample since the run began
+  int64_t first_sequence = 0;       // number of the first sequence since the run began
   at::Tensor masked_positions;      // [M], rows of the packed batch (0 .. T - 1), ascending
   at::Tensor masked_ids;            // [M], the original ids at those rows
   at::Tensor next_sentence_labels;  // [B], 1 = the second segment is random

@@ -67,7 +67,7 @@ torch::Tensor PackedInput::unpack(const torch::Tensor& x) const {
 }
 
 PackedInput pack(const BertConfig& config, const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
-                 const torch::Tensor& attention_mask, int64_t first_sample) {
+                 const torch::Tensor& attention_mask, int64_t first_sequence) {
   TORCH_CHECK(input_ids.defined() && input_ids.dim() == 2 && input_ids.numel() > 0,
               "BERT: input_ids must be [B, S], not empty, got ", input_ids.sizes(),
               ". For one sequence call unsqueeze(0).");
@@ -90,16 +90,16 @@ PackedInput pack(const BertConfig& config, const torch::Tensor& input_ids, const
   input.rows = mask.flatten().nonzero().squeeze(1);
   const torch::Tensor lengths = mask.sum(1);
   const torch::Tensor positions = input.rows.remainder(input.sequence_length);
-  const torch::Tensor samples = input.rows.div(input.sequence_length, "floor") + first_sample;
+  const torch::Tensor numbers = input.rows.div(input.sequence_length, "floor") + first_sequence;
   PackedBatch& batch = input.batch;
   batch.input_ids = input_ids.flatten().index_select(0, input.rows);
   batch.token_type_ids = types.flatten().index_select(0, input.rows);
   batch.position_ids = positions;
-  batch.dropout_keys = samples.bitwise_left_shift(kDropoutKeyPositionBits).bitwise_or(positions);  // dropout_key()
+  batch.dropout_keys = numbers.bitwise_left_shift(kDropoutKeyPositionBits).bitwise_or(positions);  // dropout_key()
   batch.cu_seqlens = at::zeros({input.batch_size + 1}, lengths.options().dtype(torch::kInt));
   batch.cu_seqlens.narrow(0, 1, input.batch_size).copy_(lengths.cumsum(0));
   batch.max_seqlen = lengths.max().item<int64_t>();
-  batch.first_sample = first_sample;
+  batch.first_sequence = first_sequence;
   return input;
 }
 
@@ -133,8 +133,8 @@ BertModelOutput BertModelImpl::forward(const torch::Tensor& input_ids, const tor
 
 PackedInput BertModelImpl::pack(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                                 const torch::Tensor& attention_mask) {
-  PackedInput input = bert::pack(config, input_ids, token_type_ids, attention_mask, samples_seen);
-  if (is_training()) samples_seen += input.batch_size;
+  PackedInput input = bert::pack(config, input_ids, token_type_ids, attention_mask, sequences_seen);
+  if (is_training()) sequences_seen += input.batch_size;
   return input;
 }
 

@@ -40,9 +40,9 @@ struct PackedInput {
 /// Packs input_ids, token_type_ids, attention_mask, int64 [B, S]. Undefined token_type_ids are zeros, an undefined mask
 /// is ones. A token keeps its column as its position. Throws c10::Error for other shapes, ids out of range, S >
 /// max_position_embeddings, and a row whose mask does not begin with 1 (padding stands on the right; the first token is
-/// [CLS]). Dropout keys number the samples from `first_sample`. Waits for the device.
+/// [CLS]). Dropout keys number the sequences from `first_sequence`. Waits for the device.
 PackedInput pack(const BertConfig& config, const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
-                 const torch::Tensor& attention_mask, int64_t first_sample = 0);
+                 const torch::Tensor& attention_mask, int64_t first_sequence = 0);
 
 /// What the layers need to know of a batch beside its hidden states.
 struct PackedContext {
@@ -185,10 +185,10 @@ struct BertModelOutput {
 
 /// Embeddings, encoder and, where a head needs it, the pooler.
 ///
-/// Note [Samples of the padded interface]
+/// Note [Sequences of the padded interface]
 /// Dropout is a pure function of a seed and of what is dropped (Note [Dropout keys], philox.h), and a padded batch does
-/// not say which samples it has. So in training the padded forward of this model, and of those that carry it, numbers
-/// them in the order in which they come: samples_seen counts them, and masks differ from call to call. In evaluation it
+/// not say which sequences of a run it has. So in training the padded forward of this model, and of those that carry it, numbers
+/// them in the order in which they come: sequences_seen counts them, and masks differ from call to call. In evaluation it
 /// stays. It is no buffer, so no state dict has it: a program that resumes sets it, with its seed, to draw what it
 /// would have drawn. The packed forward takes the keys of its batch and does not count.
 struct BertModelImpl : torch::nn::Module {
@@ -198,10 +198,10 @@ struct BertModelImpl : torch::nn::Module {
   BertModelOutput forward(const PackedBatch& batch, int64_t dropout_seed = 0);
   BertModelOutput forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                           const torch::Tensor& attention_mask, int64_t dropout_seed = 0);
-  /// pack(), with the samples' numbers in training.
+  /// pack(), with the sequences' numbers in training.
   PackedInput pack(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                    const torch::Tensor& attention_mask);
-  int64_t samples_seen = 0;
+  int64_t sequences_seen = 0;
   const BertConfig config;
   BertEmbeddings embeddings;
   BertEncoder encoder;
@@ -240,7 +240,7 @@ struct BertPreTrainingHeadsImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertPreTrainingHeads);
 
-// ---- models with heads: forward is packed, or padded for people (Note [Samples of the padded interface]) ----
+// ---- models with heads: forward is packed, or padded for people (Note [Sequences of the padded interface]) ----
 
 struct PretrainingOutput {
   torch::Tensor mlm_logits;  // [M, V], on CUDA [M, >= V], the masked rows only; or [B, S, V] with zeros at padding

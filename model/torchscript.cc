@@ -210,7 +210,7 @@ Kind kind_of(torch::nn::Module& module) {
 // ---- tracing and checking ----
 
 /// A batch of any ids; row b has b tokens of padding where S allows.
-Input sample_input(const BertConfig& config, int64_t batch_size, int64_t sequence_length) {
+Input made_up_input(const BertConfig& config, int64_t batch_size, int64_t sequence_length) {
   const Tensor columns = at::arange(sequence_length, torch::kLong).expand({batch_size, -1});
   const Tensor rows = at::arange(batch_size, torch::kLong).unsqueeze(1);
   return {.input_ids = (columns * 7 + rows * 3 + 1).remainder(config.vocab_size),
@@ -234,7 +234,7 @@ void trace(Mirror& model, const Kind& kind) {
     }
     return {c10::ivalue::Tuple::create(std::move(outputs))};
   };
-  const Input input = sample_input(kind.config, 2, std::min<int64_t>(8, kind.config.max_position_embeddings));
+  const Input input = made_up_input(kind.config, 2, std::min<int64_t>(8, kind.config.max_position_embeddings));
   const auto state =
       torch::jit::tracer::trace({input.input_ids, input.token_type_ids, input.attention_mask}, run,
                                 [](const Tensor&) { return std::string(); }, /*strict=*/true,
@@ -251,7 +251,7 @@ void trace(Mirror& model, const Kind& kind) {
 /// Padding is left out.
 void check_equal(Mirror& model, const Kind& kind, double tolerance, const char* against,
                  const std::function<std::vector<Tensor>(const Input&)>& expected) {
-  const Input input = sample_input(kind.config, 3, std::min<int64_t>(13, kind.config.max_position_embeddings));
+  const Input input = made_up_input(kind.config, 3, std::min<int64_t>(13, kind.config.max_position_embeddings));
   const std::vector<Tensor> want = expected(input);
   const auto got = model.forward({input.input_ids, input.token_type_ids, input.attention_mask}).toTuple();
   for (size_t i = 0; i < want.size(); ++i) {

@@ -30,7 +30,7 @@ PackedBatch random_batch(const RandomBatchOptions& options, at::Generator genera
   const auto tokens = static_cast<int64_t>(positions.size());
   PackedBatch batch;
   batch.max_seqlen = longest;
-  batch.first_sample = options.first_sample;
+  batch.first_sequence = options.first_sample;
   batch.input_ids = at::randint(RandomBatchOptions::kFirstToken, options.vocab_size, {tokens}, generator, integers);
   if (!padding.empty()) batch.input_ids.index_fill_(0, at::tensor(padding, integers), 0);
   batch.token_type_ids = at::zeros({tokens}, integers);

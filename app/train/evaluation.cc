@@ -44,7 +44,7 @@ std::optional<Evaluation> evaluate_pretraining(TrainingStep& step, std::shared_p
   PretrainingDataLoader loader(std::move(shards), {.micro_batch_size = kBatch,
                                                    .shuffle = false,
                                                    .repeat = false,
-                                                   .max_samples = examples,
+                                                   .max_sequences = examples,
                                                    .rank = step.rank(),
                                                    .world_size = step.world_size()});
 

@@ -71,7 +71,7 @@ void resume(const RunParts& run, const std::string& directory, bool allow_config
     run.step.scaler.load_state_dict(scaler);
   }
   if (before.precision == run.config.precision) run.step.scaler.continue_skips(state.consecutive_skips);
-  run.loader.restore({.seed = static_cast<uint64_t>(state.sampler_seed), .consumed_samples = state.consumed_samples});
+  run.loader.restore({.seed = static_cast<uint64_t>(state.sampler_seed), .consumed_sequences = state.consumed_samples});
   run.log.restore(state.metrics);
   run.log.say("continuing from " + directory);
 }
@@ -149,7 +149,7 @@ void save_run(const RunParts& run, int64_t applied) {
     const SamplerState sampler = run.loader.state();
     checkpoint.state = {.step = applied,
                         .sampler_seed = static_cast<int64_t>(sampler.seed),
-                        .consumed_samples = sampler.consumed_samples,
+                        .consumed_samples = sampler.consumed_sequences,
                         .loss_scale = run.step.scaler.current_scale().item<double>(),
                         .growth_tracker = run.step.scaler.growth_tracker().item<int64_t>(),
                         .consecutive_skips = run.step.consecutive_skips(),

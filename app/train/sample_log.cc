@@ -22,9 +22,9 @@ SampleLog::SampleLog(const std::string& run_directory, int64_t rank, int64_t wor
 }
 
 void SampleLog::add(const PackedBatch& batch, const PretrainingDataLoader& loader) {
-  for (const int64_t sample : samples_of(batch)) {
+  for (const int64_t sample : sequence_numbers(batch)) {
     samples_.push_back(sample);
-    examples_.push_back(loader.example_of_sample(sample));
+    examples_.push_back(loader.example_of_sequence(sample));
   }
 }
 

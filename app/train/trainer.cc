@@ -266,7 +266,7 @@ int Trainer::run(bool allow_config_change) {
   }
   if (config_.data.log_sample_ids) {
     sample_log_.emplace(config_.run_directory, environment_.rank, environment_.world_size,
-                        loader_->state().consumed_samples / config_.global_batch_size);
+                        loader_->state().consumed_sequences / config_.global_batch_size);
   }
   return train();
 }

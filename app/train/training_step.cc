@@ -81,7 +81,7 @@ TrainingStep::TrainingStep(const PretrainConfig& config, c10::Device device,
 
 PretrainingOutput TrainingStep::forward(const PackedBatch& batch) {
   if (device_.is_cuda() && model->is_training()) {
-    seed_for_micro_batch(at::globalContext().defaultGenerator(device_), model->dropout_seed, batch.first_sample);
+    seed_for_micro_batch(at::globalContext().defaultGenerator(device_), model->dropout_seed, batch.first_sequence);
   }
   const AutocastGuard autocast(device_.type(), precision_);
   return model->forward(batch);

@@ -12,13 +12,13 @@ namespace bert {
 /// ascending. Throws std::invalid_argument when bins < 1.
 ///
 /// Note [Balanced micro-batches]
-/// Which samples a step consumes depends on the step alone. How they are cut into micro-batches depends on these
-/// samples and on micro_batch_size, not on the number of ranks: so any number of ranks computes the same sums. Samples
+/// Which sequences a step consumes depends on the step alone. How they are cut into micro-batches depends on these
+/// sequences and on micro_batch_size, not on the number of ranks: so any number of ranks computes the same sums. Sequences
 /// are dealt so that micro-batches have close numbers of tokens; whole micro-batches are then dealt to ranks in the
 /// same way. Both take the heaviest items first, one to each bin in turn, to the lightest bin first; then the heaviest
-/// and the lightest bin, or one of them and a third, swap items as long as that brings the two closer. What a sample weighs is its length; in steps of
-/// many samples, where small errors average out, the size of its row, which is known without reading it: so a rank
-/// reads the pages of its own samples only.
+/// and the lightest bin, or one of them and a third, swap items as long as that brings the two closer. What a sequence weighs is its length; in steps of
+/// many sequences, where small errors average out, the size of its row, which is known without reading it: so a rank
+/// reads the pages of its own sequences only.
 std::vector<std::vector<int64_t>> deal_evenly(std::span<const int64_t> weights, int64_t bins);
 
 }  // namespace bert

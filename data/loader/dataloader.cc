@@ -18,23 +18,23 @@
 namespace bert {
 namespace {
 
-constexpr int64_t kMostLengthsRead = 4096;      // samples of a step: at a page each, 16 MiB that every rank reads
+constexpr int64_t kMostLengthsRead = 4096;      // sequences of a step: at a page each, 16 MiB that every rank reads
 constexpr int64_t kBytesMadeAhead = 256 << 20;  // Note [Batches made ahead]
 
-/// Example index of any sample number; remembers the permutation of the epoch that it was asked for last.
-class SampleOrder {
+/// Example index of any sequence number; remembers the permutation of the epoch that it was asked for last.
+class ExampleOrder {
  public:
-  SampleOrder(int64_t size, const DataLoaderConfig& config)
+  ExampleOrder(int64_t size, const DataLoaderConfig& config)
       : size_(size), seed_(config.seed), shuffle_(config.shuffle), permutation_(size, config.seed, 0) {}
 
-  int64_t operator()(int64_t sample) {
-    const int64_t epoch = sample / size_;
-    if (!shuffle_) return sample % size_;
+  int64_t operator()(int64_t sequence) {
+    const int64_t epoch = sequence / size_;
+    if (!shuffle_) return sequence % size_;
     if (epoch != epoch_) {
       permutation_ = Permutation(size_, seed_, static_cast<uint64_t>(epoch));
       epoch_ = epoch;
     }
-    return permutation_(sample % size_);
+    return permutation_(sequence % size_);
   }
 
  private:
@@ -45,8 +45,8 @@ class SampleOrder {
   Permutation permutation_;
 };
 
-/// The rows of `samples` laid end to end.
-PackedBatch collate(const std::vector<ShardRow>& rows, const std::vector<int64_t>& samples, bool pin_memory) {
+/// The rows laid end to end, as the sequences of these numbers.
+PackedBatch collate(const std::vector<ShardRow>& rows, const std::vector<int64_t>& numbers, bool pin_memory) {
   int64_t tokens = 0, masked = 0;
   for (const ShardRow& row : rows) {
     tokens += row.length;
@@ -57,7 +57,7 @@ PackedBatch collate(const std::vector<ShardRow>& rows, const std::vector<int64_t
   };
   const int64_t sequences = static_cast<int64_t>(rows.size());
   PackedBatch batch;
-  batch.first_sample = samples.front();
+  batch.first_sequence = numbers.front();
   for (at::Tensor* tensor : {&batch.input_ids, &batch.token_type_ids, &batch.position_ids, &batch.dropout_keys}) {
     *tensor = make(tokens, at::kLong);
   }
@@ -82,7 +82,7 @@ PackedBatch collate(const std::vector<ShardRow>& rows, const std::vector<int64_t
     for (int64_t position = 0; position < row.length; ++position) {
       token_type_ids[token + position] = position >= row.segment_b_start;
       position_ids[token + position] = position;
-      dropout_keys[token + position] = dropout_key(samples[static_cast<size_t>(i)], position);
+      dropout_keys[token + position] = dropout_key(numbers[static_cast<size_t>(i)], position);
     }
     row.copy_masked_ids(masked_ids + mask);
     for (int64_t j = 0; j < row.num_masked; ++j) masked_positions[mask + j] = token + row.masked_position(j);
@@ -97,32 +97,32 @@ PackedBatch collate(const std::vector<ShardRow>& rows, const std::vector<int64_t
 
 }  // namespace
 
-std::vector<int64_t> samples_of(const PackedBatch& batch) {
-  std::vector<int64_t> samples;
+std::vector<int64_t> sequence_numbers(const PackedBatch& batch) {
+  std::vector<int64_t> numbers;
   const auto* starts = batch.cu_seqlens.const_data_ptr<int32_t>();
   const auto* keys = batch.dropout_keys.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < batch.num_sequences(); ++i) samples.push_back(sample_of_dropout_key(keys[starts[i]]));
-  return samples;
+  for (int64_t i = 0; i < batch.num_sequences(); ++i) numbers.push_back(sequence_of_dropout_key(keys[starts[i]]));
+  return numbers;
 }
 
 struct PretrainingDataLoader::Impl {
   std::shared_ptr<const PretrainingShards> shards;
   DataLoaderConfig config;
-  int64_t start = 0;    // consumed samples of all ranks when this run of batches began
+  int64_t start = 0;    // consumed sequences of all ranks when this run of batches began
   int64_t batches = 0;  // handed out since
   std::unique_ptr<Prefetcher<PackedBatch>> prefetcher;
 
-  /// First sample of this rank's batch `index`, without a global batch.
-  [[nodiscard]] int64_t first_sample(int64_t index) const {
+  /// First sequence of this rank's batch `index`, without a global batch.
+  [[nodiscard]] int64_t first_sequence(int64_t index) const {
     return start + (index * config.world_size + config.rank) * config.micro_batch_size;
   }
 
-  /// Samples of a single pass.
+  /// Sequences of a single pass.
   [[nodiscard]] int64_t end() const {
-    return config.max_samples > 0 ? std::min(config.max_samples, shards->size()) : shards->size();
+    return config.max_sequences > 0 ? std::min(config.max_sequences, shards->size()) : shards->size();
   }
 
-  [[nodiscard]] bool is_past_end(int64_t sample) const { return !config.repeat && sample >= end(); }
+  [[nodiscard]] bool is_past_end(int64_t sequence) const { return !config.repeat && sequence >= end(); }
 
   [[nodiscard]] int64_t batches_per_step() const {
     const int64_t all = config.global_batch_size / config.micro_batch_size;
@@ -138,22 +138,22 @@ struct PretrainingDataLoader::Impl {
     return std::clamp<int64_t>(kBytesMadeAhead / batch_bytes, 1, wanted);
   }
 
-  /// The samples of this rank's micro-batches one after another, none after the last.
+  /// The sequences of this rank's micro-batches one after another, none after the last.
   [[nodiscard]] std::function<std::vector<int64_t>()> sampler() const {
     if (config.global_batch_size > 0) return balanced_sampler();
-    return [this_batch = first_sample(0), size = end(), settings = config]() mutable {
+    return [this_batch = first_sequence(0), size = end(), settings = config]() mutable {
       int64_t count = settings.micro_batch_size;
       if (!settings.repeat) count = std::min(count, size - this_batch);
-      std::vector<int64_t> samples(static_cast<size_t>(std::max<int64_t>(count, 0)));
-      std::iota(samples.begin(), samples.end(), this_batch);
+      std::vector<int64_t> sequences(static_cast<size_t>(std::max<int64_t>(count, 0)));
+      std::iota(sequences.begin(), sequences.end(), this_batch);
       this_batch += settings.world_size * settings.micro_batch_size;
-      return samples;
+      return sequences;
     };
   }
 
   /// See Note [Balanced micro-batches].
   [[nodiscard]] std::function<std::vector<int64_t>()> balanced_sampler() const {
-    return [data = shards, settings = config, order = SampleOrder(shards->size(), config), step_start = start,
+    return [data = shards, settings = config, order = ExampleOrder(shards->size(), config), step_start = start,
             waiting = std::deque<std::vector<int64_t>>()]() mutable {
       if (waiting.empty()) {
         std::vector<int64_t> weights;
@@ -170,26 +170,26 @@ struct PretrainingDataLoader::Impl {
         }
         const auto of_ranks = deal_evenly(sums, settings.world_size);
         for (const int64_t own : of_ranks[static_cast<size_t>(settings.rank)]) {
-          std::vector<int64_t>& samples = waiting.emplace_back(micro_batches[static_cast<size_t>(own)]);
-          for (int64_t& sample : samples) sample += step_start;
+          std::vector<int64_t>& sequences = waiting.emplace_back(micro_batches[static_cast<size_t>(own)]);
+          for (int64_t& sequence : sequences) sequence += step_start;
         }
         step_start += settings.global_batch_size;
       }
-      std::vector<int64_t> samples = std::move(waiting.front());
+      std::vector<int64_t> sequences = std::move(waiting.front());
       waiting.pop_front();
-      return samples;
+      return sequences;
     };
   }
 
   /// Makes this rank's batches one after another, without a look at what next() does meanwhile.
   [[nodiscard]] std::function<std::optional<PackedBatch>()> maker() const {
-    return [data = shards, pin_memory = config.pin_memory, order = SampleOrder(shards->size(), config),
-            next_samples = sampler(), rows = std::vector<ShardRow>()]() mutable -> std::optional<PackedBatch> {
-      const std::vector<int64_t> samples = next_samples();
-      if (samples.empty()) return std::nullopt;
+    return [data = shards, pin_memory = config.pin_memory, order = ExampleOrder(shards->size(), config),
+            next_sequences = sampler(), rows = std::vector<ShardRow>()]() mutable -> std::optional<PackedBatch> {
+      const std::vector<int64_t> sequences = next_sequences();
+      if (sequences.empty()) return std::nullopt;
       rows.clear();
-      for (const int64_t sample : samples) rows.push_back(data->row(order(sample)));
-      return collate(rows, samples, pin_memory);
+      for (const int64_t sequence : sequences) rows.push_back(data->row(order(sequence)));
+      return collate(rows, sequences, pin_memory);
     };
   }
 };
@@ -209,8 +209,8 @@ PretrainingDataLoader::PretrainingDataLoader(std::shared_ptr<const PretrainingSh
                 " must be a multiple of micro_batch_size ", config.micro_batch_size, " and have one for each of the ",
                 config.world_size, " ranks");
   }
-  TORCH_CHECK(config.max_samples >= 0 && (config.max_samples == 0 || !config.repeat),
-              "PretrainingDataLoader: max_samples ends a single pass (repeat = false), got ", config.max_samples);
+  TORCH_CHECK(config.max_sequences >= 0 && (config.max_sequences == 0 || !config.repeat),
+              "PretrainingDataLoader: max_sequences ends a single pass (repeat = false), got ", config.max_sequences);
   TORCH_CHECK(config.prefetch >= 0, "PretrainingDataLoader: prefetch must be at least 0, got ", config.prefetch);
   impl_ = std::make_unique<Impl>(Impl{.shards = std::move(shards), .config = config, .prefetcher = nullptr});
 }
@@ -234,7 +234,7 @@ int64_t PretrainingDataLoader::micro_batches_per_step() const { return impl_->ba
 
 int64_t PretrainingDataLoader::prefetch() const { return impl_->prefetch(); }
 
-bool PretrainingDataLoader::exhausted() const { return impl_->is_past_end(impl_->first_sample(impl_->batches)); }
+bool PretrainingDataLoader::exhausted() const { return impl_->is_past_end(impl_->first_sequence(impl_->batches)); }
 
 SamplerState PretrainingDataLoader::state() const {
   const DataLoaderConfig& config = impl_->config;
@@ -242,7 +242,7 @@ SamplerState PretrainingDataLoader::state() const {
   consumed += config.global_batch_size > 0 ? impl_->batches / impl_->batches_per_step() * config.global_batch_size
                                            : impl_->batches * config.world_size * config.micro_batch_size;
   if (!config.repeat) consumed = std::min(consumed, impl_->end());
-  return {.seed = config.seed, .consumed_samples = consumed};
+  return {.seed = config.seed, .consumed_sequences = consumed};
 }
 
 void PretrainingDataLoader::restore(const SamplerState& state) {
@@ -251,17 +251,17 @@ void PretrainingDataLoader::restore(const SamplerState& state) {
                     ", the configuration has " + std::to_string(impl_->config.seed) +
                     ". Resume with the seed that the run began with.");
   }
-  if (state.consumed_samples < 0) {
-    throw DataError("the sampler's state has " + std::to_string(state.consumed_samples) + " consumed samples");
+  if (state.consumed_sequences < 0) {
+    throw DataError("the sampler's state has " + std::to_string(state.consumed_sequences) + " consumed sequences");
   }
   impl_->prefetcher.reset();
-  impl_->start = state.consumed_samples;
+  impl_->start = state.consumed_sequences;
   impl_->batches = 0;
 }
 
-int64_t PretrainingDataLoader::example_of_sample(int64_t sample) const {
-  TORCH_CHECK(sample >= 0, "PretrainingDataLoader: a sample number is at least 0, got ", sample);
-  return SampleOrder(impl_->shards->size(), impl_->config)(sample);
+int64_t PretrainingDataLoader::example_of_sequence(int64_t sequence) const {
+  TORCH_CHECK(sequence >= 0, "PretrainingDataLoader: a sequence number is at least 0, got ", sequence);
+  return ExampleOrder(impl_->shards->size(), impl_->config)(sequence);
 }
 
 }  // namespace bert

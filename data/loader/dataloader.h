@@ -1,4 +1,4 @@
-// Batches of pre-training examples, in an order that is a pure function of (seed, sample number).
+// Batches of pre-training examples, in an order that is a pure function of (seed, sequence number).
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ struct DataLoaderConfig {
   int64_t micro_batch_size = 8;  // sequences
   bool shuffle = true;           // a different permutation every epoch, by seed and epoch
   uint64_t seed = 0;
-  bool repeat = true;       // false: one pass; the last batch may be smaller
-  int64_t max_samples = 0;  // of a single pass, over all ranks; 0: all examples
+  bool repeat = true;         // false: one pass; the last batch may be smaller
+  int64_t max_sequences = 0;  // of a single pass, over all ranks; 0: all examples
   int64_t rank = 0, world_size = 1;
-  // Samples of one step over all ranks, whose micro-batches are balanced: Note [Balanced micro-batches] in
-  // batch_plan.h. 0: micro-batches are consecutive samples, number i of the run goes to rank i % world_size.
+  // Sequences of one step over all ranks, whose micro-batches are balanced: Note [Balanced micro-batches] in
+  // batch_plan.h. 0: micro-batches are consecutive sequences, number i of the run goes to rank i % world_size.
   int64_t global_batch_size = 0;
   int64_t prefetch = 0;  // batches made ahead by the background thread; 0: Note [Batches made ahead]
   bool pin_memory = false;
@@ -32,21 +32,21 @@ struct DataLoaderConfig {
 /// and a machine has eight ranks. Of configs/ only phase 2 on one GPU meets the limit: 1,024 micro-batches of 32 x 512
 /// tokens, of which half are made ahead.
 
-/// Where the run is in its data. The order of samples depends on nothing else, so micro_batch_size and world_size may
+/// Where the run is in its data. The order of sequences depends on nothing else, so micro_batch_size and world_size may
 /// change.
 struct SamplerState {
   uint64_t seed = 0;
-  int64_t consumed_samples = 0;  // over all ranks, since the run began
+  int64_t consumed_sequences = 0;  // over all ranks, since the run began
   bool operator==(const SamplerState&) const = default;
 };
 
-/// The sample number of every sequence of a batch on the CPU.
-[[nodiscard]] std::vector<int64_t> samples_of(const PackedBatch& batch);
+/// The sequence number of every sequence of a batch on the CPU.
+[[nodiscard]] std::vector<int64_t> sequence_numbers(const PackedBatch& batch);
 
 class PretrainingDataLoader {
  public:
   /// Throws c10::Error on settings that cannot be: with a global_batch_size it is a multiple of micro_batch_size, every
-  /// rank has a micro-batch, and repeat is set; with max_samples it is not.
+  /// rank has a micro-batch, and repeat is set; with max_sequences it is not.
   PretrainingDataLoader(std::shared_ptr<const PretrainingShards> shards, DataLoaderConfig config);
   ~PretrainingDataLoader();
 
@@ -65,8 +65,8 @@ class PretrainingDataLoader {
   [[nodiscard]] SamplerState state() const;
   /// Continues from `state`. Throws DataError when state.seed differs from the configured seed.
   void restore(const SamplerState& state);
-  /// Example index of a sample number: the permutation itself, for tests and logs.
-  [[nodiscard]] int64_t example_of_sample(int64_t sample) const;
+  /// Example index of a sequence number: the permutation itself, for tests and logs.
+  [[nodiscard]] int64_t example_of_sequence(int64_t sequence) const;
 
  private:
   struct Impl;

@@ -485,7 +485,7 @@ PackedBatch batch_of(const std::vector<int32_t>& sizes, int64_t first_sample) {
   batch.dropout_keys = at::cat(keys);
   batch.cu_seqlens = lengths.cu_seqlens;
   batch.max_seqlen = lengths.longest;
-  batch.first_sample = first_sample;
+  batch.first_sequence = first_sample;
   batch.masked_positions = at::arange(1, lengths.tokens, 5, at::kLong);
   batch.masked_ids = batch.input_ids.index_select(0, batch.masked_positions);
   batch.next_sentence_labels = integers(2, static_cast<int64_t>(sizes.size()), seed + 2);

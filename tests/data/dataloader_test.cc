@@ -32,9 +32,9 @@ std::vector<int64_t> values(const at::Tensor& tensor) {
   return {wide.const_data_ptr<int64_t>(), wide.const_data_ptr<int64_t>() + wide.numel()};
 }
 
-/// Sample number -> its example, as it stands in a batch. Fails when the batch's parts disagree.
-using Samples = std::map<int64_t, PretrainingExample>;
-void take_apart(const PackedBatch& batch, Samples& samples) {
+/// Sequence number -> its example, as it stands in a batch. Fails when the batch's parts disagree.
+using Sequences = std::map<int64_t, PretrainingExample>;
+void take_apart(const PackedBatch& batch, Sequences& sequences) {
   const auto ids = values(batch.input_ids), types = values(batch.token_type_ids),
              positions = values(batch.position_ids);
   const auto keys = values(batch.dropout_keys), ends = values(batch.cu_seqlens),
@@ -42,18 +42,18 @@ void take_apart(const PackedBatch& batch, Samples& samples) {
   const auto originals = values(batch.masked_ids), labels = values(batch.next_sentence_labels);
   REQUIRE(ends.front() == 0);
   REQUIRE(ends.back() == batch.num_tokens());
-  REQUIRE(batch.first_sample == keys.front() >> 16);
+  REQUIRE(batch.first_sequence == keys.front() >> 16);
   REQUIRE(static_cast<int64_t>(labels.size()) == batch.num_sequences());
   int64_t longest = 0;
   size_t mask = 0;
   for (size_t i = 0; i + 1 < ends.size(); ++i) {
     PretrainingExample example;
-    const int64_t sample = keys.at(static_cast<size_t>(ends[i])) >> 16;
+    const int64_t sequence = keys.at(static_cast<size_t>(ends[i])) >> 16;
     example.segment_b_start = static_cast<int32_t>(ends[i + 1] - ends[i]);
     for (int64_t t = ends[i]; t < ends[i + 1]; ++t) {
       const auto at = static_cast<size_t>(t);
       REQUIRE(positions[at] == t - ends[i]);
-      REQUIRE(keys[at] == (sample << 16 | positions[at]));
+      REQUIRE(keys[at] == (sequence << 16 | positions[at]));
       example.input_ids.push_back(static_cast<int32_t>(ids[at]));
       example.segment_b_start -= static_cast<int32_t>(types[at]);
       if (t > ends[i]) REQUIRE(types[at] >= types[at - 1]);
@@ -63,7 +63,7 @@ void take_apart(const PackedBatch& batch, Samples& samples) {
       example.masked_ids.push_back(static_cast<int32_t>(originals[mask]));
     }
     example.is_random_next = labels[i] != 0;
-    REQUIRE(samples.emplace(sample, example).second);
+    REQUIRE(sequences.emplace(sequence, example).second);
     longest = std::max(longest, ends[i + 1] - ends[i]);
   }
   REQUIRE(mask == masked.size());
@@ -73,7 +73,7 @@ void take_apart(const PackedBatch& batch, Samples& samples) {
 bool same(const PackedBatch& a, const PackedBatch& b) {
   std::vector<at::Tensor> of_a;
   PackedBatch::visit_tensors(a, [&](const at::Tensor& tensor) { of_a.push_back(tensor); });
-  bool result = a.max_seqlen == b.max_seqlen && a.first_sample == b.first_sample;
+  bool result = a.max_seqlen == b.max_seqlen && a.first_sequence == b.first_sequence;
   auto other = of_a.begin();
   PackedBatch::visit_tensors(b, [&](const at::Tensor& tensor) { result = result && at::equal(tensor, *other++); });
   return result;
@@ -82,27 +82,27 @@ bool same(const PackedBatch& a, const PackedBatch& b) {
 TEST_CASE("A batch holds its examples end to end", "[unit][dataloader]") {
   const TemporaryDirectory directory;
   PretrainingDataLoader loader(made_up_shards(directory, 30), {.micro_batch_size = 7, .shuffle = false});
-  Samples samples;
+  Sequences sequences;
   const PackedBatch batch = loader.next();
-  take_apart(batch, samples);
+  take_apart(batch, sequences);
   CHECK(batch.input_ids.scalar_type() == at::kLong);
   CHECK(batch.cu_seqlens.scalar_type() == at::kInt);
-  REQUIRE(samples.size() == 7);
-  for (int64_t i = 0; i < 7; ++i) CHECK(samples.at(i) == made_up_example(i));
+  REQUIRE(sequences.size() == 7);
+  for (int64_t i = 0; i < 7; ++i) CHECK(sequences.at(i) == made_up_example(i));
 }
 
 TEST_CASE("Every epoch visits every example once, in another order", "[unit][dataloader]") {
   const TemporaryDirectory directory;
   const int64_t size = 60;
   PretrainingDataLoader loader(made_up_shards(directory, size), {.micro_batch_size = 8, .seed = 5});
-  Samples samples;
-  while (samples.size() < 4 * size) take_apart(loader.next(), samples);
+  Sequences sequences;
+  while (sequences.size() < 4 * size) take_apart(loader.next(), sequences);
   std::set<std::vector<int64_t>> orders;
   for (int64_t epoch = 0; epoch < 4; ++epoch) {
     std::vector<int64_t> order;
     for (int64_t i = 0; i < size; ++i) {
-      const int64_t sample = epoch * size + i, index = loader.example_of_sample(sample);
-      REQUIRE(samples.at(sample) == made_up_example(index));
+      const int64_t sequence = epoch * size + i, index = loader.example_of_sequence(sequence);
+      REQUIRE(sequences.at(sequence) == made_up_example(index));
       order.push_back(index);
     }
     orders.insert(order);
@@ -112,27 +112,27 @@ TEST_CASE("Every epoch visits every example once, in another order", "[unit][dat
   CHECK(orders.size() == 4);
 }
 
-TEST_CASE("The order of samples depends on neither the size of micro-batches nor the number of ranks",
+TEST_CASE("The order of sequences depends on neither the size of micro-batches nor the number of ranks",
           "[unit][dataloader]") {
   const TemporaryDirectory directory;
   const auto shards = made_up_shards(directory, 20);
-  const auto first_samples = [&](int64_t micro_batch_size, int64_t world_size) {
-    Samples samples;
+  const auto first_sequences = [&](int64_t micro_batch_size, int64_t world_size) {
+    Sequences sequences;
     for (int64_t rank = 0; rank < world_size; ++rank) {
       PretrainingDataLoader loader(
           shards,
           {.micro_batch_size = micro_batch_size, .seed = 9, .rank = rank, .world_size = world_size, .prefetch = 2});
-      for (int64_t i = 0; i < 48 / (micro_batch_size * world_size); ++i) take_apart(loader.next(), samples);
-      CHECK((loader.state() == SamplerState{.seed = 9, .consumed_samples = 48}));
+      for (int64_t i = 0; i < 48 / (micro_batch_size * world_size); ++i) take_apart(loader.next(), sequences);
+      CHECK((loader.state() == SamplerState{.seed = 9, .consumed_sequences = 48}));
     }
-    REQUIRE(samples.size() == 48);
-    REQUIRE(samples.rbegin()->first == 47);
-    return samples;
+    REQUIRE(sequences.size() == 48);
+    REQUIRE(sequences.rbegin()->first == 47);
+    return sequences;
   };
-  const Samples want = first_samples(1, 1);
-  CHECK((first_samples(8, 1) == want));
-  CHECK((first_samples(4, 3) == want));
-  CHECK((first_samples(3, 4) == want));
+  const Sequences want = first_sequences(1, 1);
+  CHECK((first_sequences(8, 1) == want));
+  CHECK((first_sequences(4, 3) == want));
+  CHECK((first_sequences(3, 4) == want));
 }
 
 TEST_CASE("Micro-batch i goes to rank i % world_size", "[unit][dataloader]") {
@@ -144,12 +144,12 @@ TEST_CASE("Micro-batch i goes to rank i % world_size", "[unit][dataloader]") {
   for (int i = 0; i < 12; ++i) CHECK(same(whole.next(), i % 2 == 0 ? first.next() : second.next()));
 }
 
-TEST_CASE("A step's micro-batches are a function of its samples, dealt whole to any number of ranks",
+TEST_CASE("A step's micro-batches are a function of its sequences, dealt whole to any number of ranks",
           "[unit][dataloader]") {
   const TemporaryDirectory directory;
   const auto shards = made_up_shards(directory, 100);
   const int64_t global = 24, micro = 3, steps = 5;
-  using MicroBatches = std::map<int64_t, std::vector<int64_t>>;  // by the first sample
+  using MicroBatches = std::map<int64_t, std::vector<int64_t>>;  // by the first sequence
   const auto run = [&](int64_t world_size, std::vector<std::vector<int64_t>>& tokens) {
     MicroBatches result;
     for (int64_t rank = 0; rank < world_size; ++rank) {
@@ -160,22 +160,22 @@ TEST_CASE("A step's micro-batches are a function of its samples, dealt whole to 
       for (int64_t step = 0; step < steps; ++step) {
         int64_t& sum = tokens[static_cast<size_t>(step)].emplace_back(0);
         for (int64_t i = 0; i < loader.micro_batches_per_step(); ++i) {
-          CHECK((loader.state() == SamplerState{.seed = 9, .consumed_samples = step * global}));
+          CHECK((loader.state() == SamplerState{.seed = 9, .consumed_sequences = step * global}));
           const PackedBatch batch = loader.next();
-          Samples checked;
+          Sequences checked;
           take_apart(batch, checked);
-          const std::vector<int64_t> samples = samples_of(batch);
-          REQUIRE(static_cast<int64_t>(samples.size()) == micro);
-          REQUIRE(std::is_sorted(samples.begin(), samples.end()));
-          for (const int64_t sample : samples) {
-            REQUIRE(sample / global == step);
-            REQUIRE(checked.at(sample) == made_up_example(loader.example_of_sample(sample)));
+          const std::vector<int64_t> sequences = sequence_numbers(batch);
+          REQUIRE(static_cast<int64_t>(sequences.size()) == micro);
+          REQUIRE(std::is_sorted(sequences.begin(), sequences.end()));
+          for (const int64_t sequence : sequences) {
+            REQUIRE(sequence / global == step);
+            REQUIRE(checked.at(sequence) == made_up_example(loader.example_of_sequence(sequence)));
           }
-          REQUIRE(result.emplace(samples.front(), samples).second);
+          REQUIRE(result.emplace(sequences.front(), sequences).second);
           sum += batch.num_tokens();
         }
       }
-      CHECK(loader.state().consumed_samples == steps * global);
+      CHECK(loader.state().consumed_sequences == steps * global);
     }
     return result;
   };
@@ -200,7 +200,7 @@ TEST_CASE("A restored loader with a global batch continues with the same micro-b
   PretrainingDataLoader whole(shards, config), resumed(shards, config);
   for (int i = 0; i < 8; ++i) whole.next();
   resumed.restore(whole.state());
-  CHECK(whole.state().consumed_samples == 16);
+  CHECK(whole.state().consumed_sequences == 16);
   for (int i = 0; i < 8; ++i) CHECK(same(whole.next(), resumed.next()));
 }
 
@@ -230,7 +230,7 @@ TEST_CASE("A restored loader continues with the same batches, from every point",
 TEST_CASE("A run may go on with other micro-batches and ranks, in the middle of an epoch", "[unit][dataloader]") {
   const TemporaryDirectory directory;
   const auto shards = made_up_shards(directory, 50);
-  Samples want, got;
+  Sequences want, got;
   PretrainingDataLoader whole(shards, {.micro_batch_size = 1, .seed = 4});
   for (int i = 0; i < 45; ++i) take_apart(whole.next(), want);
   PretrainingDataLoader before(shards, {.micro_batch_size = 5, .seed = 4});
@@ -239,7 +239,7 @@ TEST_CASE("A run may go on with other micro-batches and ranks, in the middle of 
     PretrainingDataLoader after(shards, {.micro_batch_size = 2, .seed = 4, .rank = rank, .world_size = 3});
     after.restore(before.state());
     for (int i = 0; i < 5; ++i) take_apart(after.next(), got);
-    CHECK(after.state().consumed_samples == 45);
+    CHECK(after.state().consumed_sequences == 45);
   }
   CHECK((got == want));
 }
@@ -249,41 +249,41 @@ TEST_CASE("A single pass ends after every example, with a smaller last batch", "
   const auto shards = made_up_shards(directory, 23);
   for (const int64_t world_size : {1, 2, 3, 40}) {
     CAPTURE(world_size);
-    Samples samples;
+    Sequences sequences;
     for (int64_t rank = 0; rank < world_size; ++rank) {
       PretrainingDataLoader loader(
           shards, {.micro_batch_size = 4, .shuffle = false, .repeat = false, .rank = rank, .world_size = world_size});
-      while (!loader.exhausted()) take_apart(loader.next(), samples);
-      CHECK(loader.state().consumed_samples <= 23);
+      while (!loader.exhausted()) take_apart(loader.next(), sequences);
+      CHECK(loader.state().consumed_sequences <= 23);
       CHECK_THROWS_WITH(loader.next(), Contains("exhausted"));
       loader.restore({});
       CHECK(loader.exhausted() == (4 * rank >= 23));
     }
-    REQUIRE(samples.size() == 23);
-    for (int64_t i = 0; i < 23; ++i) REQUIRE(samples.at(i) == made_up_example(i));
+    REQUIRE(sequences.size() == 23);
+    for (int64_t i = 0; i < 23; ++i) REQUIRE(sequences.at(i) == made_up_example(i));
   }
 }
 
-TEST_CASE("A single pass ends after max_samples, whatever the number of ranks", "[unit][dataloader]") {
+TEST_CASE("A single pass ends after max_sequences, whatever the number of ranks", "[unit][dataloader]") {
   const TemporaryDirectory directory;
   const auto shards = made_up_shards(directory, 23);
   for (const int64_t world_size : {1, 2, 3, 40}) {
     for (const int64_t most : {1, 4, 10, 22, 23, 100}) {
       CAPTURE(world_size, most);
-      Samples samples;
+      Sequences sequences;
       for (int64_t rank = 0; rank < world_size; ++rank) {
         PretrainingDataLoader loader(shards, {.micro_batch_size = 4,
                                               .shuffle = false,
                                               .repeat = false,
-                                              .max_samples = most,
+                                              .max_sequences = most,
                                               .rank = rank,
                                               .world_size = world_size});
-        while (!loader.exhausted()) take_apart(loader.next(), samples);
-        CHECK(loader.state().consumed_samples <= most);
+        while (!loader.exhausted()) take_apart(loader.next(), sequences);
+        CHECK(loader.state().consumed_sequences <= most);
       }
       const int64_t want = std::min<int64_t>(most, 23);
-      REQUIRE(static_cast<int64_t>(samples.size()) == want);
-      for (int64_t i = 0; i < want; ++i) REQUIRE(samples.at(i) == made_up_example(i));
+      REQUIRE(static_cast<int64_t>(sequences.size()) == want);
+      for (int64_t i = 0; i < want; ++i) REQUIRE(sequences.at(i) == made_up_example(i));
     }
   }
 }
@@ -316,19 +316,19 @@ TEST_CASE("A damaged row reaches the caller of next(), after the batches before 
   for (int i = 0; i < 3; ++i) CHECK_NOTHROW(loader.next());
   CHECK_THROWS_WITH(loader.next(), Contains(path + ": byte " + std::to_string(row) + ": row 9"));
   CHECK_THROWS_AS(loader.next(), DataError);
-  CHECK(loader.state().consumed_samples == 9);
+  CHECK(loader.state().consumed_sequences == 9);
 }
 
 TEST_CASE("A loader refuses states and settings that cannot be", "[unit][dataloader]") {
   const TemporaryDirectory directory;
   const auto shards = made_up_shards(directory, 9);
   PretrainingDataLoader loader(shards, {.seed = 1});
-  CHECK_THROWS_WITH(loader.restore({.seed = 2, .consumed_samples = 0}), Contains("seed 2") && Contains("has 1"));
-  CHECK_THROWS_AS(loader.restore({.seed = 1, .consumed_samples = -1}), DataError);
+  CHECK_THROWS_WITH(loader.restore({.seed = 2, .consumed_sequences = 0}), Contains("seed 2") && Contains("has 1"));
+  CHECK_THROWS_AS(loader.restore({.seed = 1, .consumed_sequences = -1}), DataError);
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_size = 0}), Contains("micro_batch_size"));
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.rank = 2, .world_size = 2}), Contains("rank 2 of 2"));
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.prefetch = -1}), Contains("prefetch"));
-  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.max_samples = 8}), Contains("max_samples ends a single pass"));
+  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.max_sequences = 8}), Contains("max_sequences ends a single pass"));
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_size = 4, .global_batch_size = 6}),
                     Contains("global_batch_size 6 must be a multiple of micro_batch_size 4"));
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_size = 4, .world_size = 3, .global_batch_size = 8}),

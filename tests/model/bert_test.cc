@@ -155,7 +155,7 @@ TEST_CASE("Dropout is a function of seed and keys, and absent in evaluation", "[
   model->dropout_seed = 6;
   CHECK_FALSE(at::equal(first, model->forward(batch).mlm_logits));
 
-  // The same sample in a batch of its own drops the same elements. Sequence 3 has the last two masked tokens.
+  // The same sequence in a batch of its own drops the same elements. Sequence 3 has the last two masked tokens.
   model->dropout_seed = 5;
   PackedBatch alone = pack(golden.config(), golden.input_ids[3].narrow(0, 0, 7).unsqueeze(0),
                            golden.token_type_ids[3].narrow(0, 0, 7).unsqueeze(0), {})
@@ -169,7 +169,7 @@ TEST_CASE("Dropout is a function of seed and keys, and absent in evaluation", "[
   CHECK(at::equal(model->forward(batch).mlm_logits, evaluated));
 }
 
-TEST_CASE("Padded input draws other masks in every training call, and counts samples there only", "[unit][model]") {
+TEST_CASE("Padded input draws other masks in every training call, and counts sequences there only", "[unit][model]") {
   const BertGolden golden;
   BertForPreTraining model(golden.config());
   golden.load(*model);
@@ -178,26 +178,26 @@ TEST_CASE("Padded input draws other masks in every training call, and counts sam
   model->eval();
   const torch::Tensor evaluated = logits();
   CHECK(at::equal(logits(), evaluated));
-  CHECK(model->bert->samples_seen == 0);
+  CHECK(model->bert->sequences_seen == 0);
 
   model->train();
   const torch::Tensor first = logits(), second = logits();
   CHECK_FALSE(at::equal(first, second));
-  CHECK(model->bert->samples_seen == 2 * ids.size(0));
+  CHECK(model->bert->sequences_seen == 2 * ids.size(0));
 
-  // The second call's masks are those of samples B .. 2 B - 1, and packed input neither counts nor changes.
+  // The second call's masks are those of sequences B .. 2 B - 1, and packed input neither counts nor changes.
   const PackedInput packed = pack(golden.config(), ids, types, mask, ids.size(0));
-  CHECK(packed.batch.first_sample == ids.size(0));
+  CHECK(packed.batch.first_sequence == ids.size(0));
   CHECK(packed.batch.dropout_keys[0].item<int64_t>() == ids.size(0) << 16);
   PackedBatch batch = packed.batch;
   batch.masked_positions = at::arange(batch.num_tokens());
   for (int i = 0; i < 2; ++i) CHECK(at::equal(packed.unpack(model->forward(batch).mlm_logits), second));
-  CHECK(model->bert->samples_seen == 2 * ids.size(0));
+  CHECK(model->bert->sequences_seen == 2 * ids.size(0));
 
-  model->bert->samples_seen = 0;
+  model->bert->sequences_seen = 0;
   CHECK(at::equal(logits(), first));
   const auto seeded = [&](int64_t seed) {
-    model->bert->samples_seen = 0;
+    model->bert->sequences_seen = 0;
     return model->bert->forward(ids, types, mask, seed).last_hidden_state;
   };
   CHECK(at::equal(seeded(3), seeded(3)));

@@ -25,7 +25,7 @@ BertConfig tiny_model() {
           .max_position_embeddings = 48};
 }
 
-/// The batch's sequences in `parts` micro-batches; dropout keys and first_sample are those of the whole.
+/// The batch's sequences in `parts` micro-batches; dropout keys and first_sequence are those of the whole.
 std::vector<PackedBatch> split(const PackedBatch& whole, int64_t parts) {
   std::vector<PackedBatch> result;
   const auto* ends = whole.cu_seqlens.const_data_ptr<int32_t>();
@@ -39,7 +39,7 @@ std::vector<PackedBatch> split(const PackedBatch& whole, int64_t parts) {
       part.*field = (whole.*field).narrow(0, begin, tokens).contiguous();
     }
     part.cu_seqlens = (whole.cu_seqlens.narrow(0, first, sequences + 1) - begin).to(at::kInt);
-    part.first_sample = whole.first_sample + first;
+    part.first_sequence = whole.first_sequence + first;
     part.masked_positions = whole.masked_positions.masked_select(masked) - begin;
     part.masked_ids = whole.masked_ids.masked_select(masked);
     part.next_sentence_labels = whole.next_sentence_labels.narrow(0, first, sequences).contiguous();

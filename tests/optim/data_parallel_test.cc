@@ -19,7 +19,7 @@ using torch::Tensor;
 using testing::mismatch;
 using testing::on_ranks;
 
-/// A regression with two parameters: loss = mean over samples of (x weight + bias - y)^2.
+/// A regression with two parameters: loss = mean over points of (x weight + bias - y)^2.
 struct Model {
   explicit Model(at::ScalarType dtype) {
     parameters = {{"dense.weight", at::arange(12, at::kDouble).sin().view({4, 3}).to(dtype).requires_grad_()},
@@ -39,7 +39,7 @@ struct Data {
   Tensor x, y;
 };
 
-/// The parameters after three steps over the same 24 samples in `micro_steps` parts.
+/// The parameters after three steps over the same 24 points in `micro_steps` parts.
 std::vector<Tensor> train(const OptimizerConfig& config, int64_t micro_steps) {
   const Data data(at::kDouble);
   Model model(at::kDouble);
