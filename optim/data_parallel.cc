@@ -207,7 +207,7 @@ void DataParallel::launch(Bucket& bucket) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> tensors{bucket.gradients};
   if (bucket.compressed.defined()) {
-    if (options_.average) bucket.gradients.div_(world_size());
+    if (options_.mean_over_ranks) bucket.gradients.div_(world_size());
     tensors = {bucket.compressed.copy_(bucket.gradients)};
   }
   if (bucket.root == kAllRanks) {
@@ -225,7 +225,7 @@ void DataParallel::complete(Bucket& bucket) {
   if (bucket.root != kAllRanks && bucket.root != rank()) return;
   if (bucket.compressed.defined()) {
     bucket.gradients.copy_(bucket.compressed);
-  } else if (options_.average) {
+  } else if (options_.mean_over_ranks) {
     bucket.gradients.div_(world_size());
   }
 }

@@ -26,7 +26,7 @@ GradientCompression parse_gradient_compression(const std::string& word);
 struct DataParallelOptions {
   int64_t bucket_bytes = 25 * 1024 * 1024;  // of gradients, before compression; as in torch's DistributedDataParallel
   GradientCompression compression = GradientCompression::kNone;
-  bool average = true;           // false: the sum over ranks, for losses that are shares of the global batch's
+  bool mean_over_ranks = true;   // false: the sum over ranks, for losses that are shares of the global batch's
   std::vector<int> owners = {};  // of each parameter: the one rank that gets its gradient (optim/sharded_optimizer.h);
                                  // empty: all ranks get all
 };

@@ -147,10 +147,10 @@ void MomentOptimizer::apply(const StepInputs& inputs) {
                .step = step_,
                .grad_norm = grad_norm_,
                .skipped = found_inf_});
-  if (ema_decay_ > 0.0) average_what_was_left_out();
+  if (ema_decay_ > 0.0) update_ema_of_unused();
 }
 
-void MomentOptimizer::average_what_was_left_out() {
+void MomentOptimizer::update_ema_of_unused() {
   const at::NoGradGuard no_grad;
   torch::Tensor share;
   for (const auto& states : states_) {
@@ -165,8 +165,8 @@ void MomentOptimizer::average_what_was_left_out() {
   }
 }
 
-std::vector<WeightAverage> MomentOptimizer::averages() const {
-  std::vector<WeightAverage> result;
+std::vector<WeightEma> MomentOptimizer::emas() const {
+  std::vector<WeightEma> result;
   for (const auto& states : states_) {
     for (const ParameterState& state : states) {
       if (state.ema.defined()) result.push_back({state.param, state.ema});

@@ -40,7 +40,7 @@ class MomentOptimizer : public BertOptimizer {
   [[nodiscard]] StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
   void reset_step() override { step_.zero_(); }
-  [[nodiscard]] std::vector<WeightAverage> averages() const override;
+  [[nodiscard]] std::vector<WeightEma> emas() const override;
   [[nodiscard]] std::optional<std::string> first_non_finite_gradient() const override;
 
  private:
@@ -57,7 +57,7 @@ class MomentOptimizer : public BertOptimizer {
   [[nodiscard]] std::vector<ops::OptimizerTensors> collect();
   [[nodiscard]] std::vector<UpdateOptions> group_options() const;
   /// Weights that had no gradient are part of the averages all the same.
-  void average_what_was_left_out();
+  void update_ema_of_unused();
 
   UpdateRule rule_;
   std::vector<std::vector<ParameterState>> states_;  // [group][parameter]

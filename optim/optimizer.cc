@@ -40,15 +40,15 @@ void BertOptimizer::load(torch::serialize::InputArchive& archive) {
   load_state_dict(state);
 }
 
-AveragedWeights::AveragedWeights(const BertOptimizer& optimizer) {
+EmaWeights::EmaWeights(const BertOptimizer& optimizer) {
   const at::NoGradGuard no_grad;
-  for (auto& [parameter, average] : optimizer.averages()) {
-    saved_.push_back({parameter, parameter.detach().clone()});
-    parameter.copy_(average);
+  for (auto& [parameter, ema] : optimizer.emas()) {
+    saved_.emplace_back(parameter, parameter.detach().clone());
+    parameter.copy_(ema);
   }
 }
 
-AveragedWeights::~AveragedWeights() {
+EmaWeights::~EmaWeights() {
   const at::NoGradGuard no_grad;
   for (auto& [parameter, before] : saved_) parameter.copy_(before);
 }

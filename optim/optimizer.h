@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda_ext/state_dict.h"
@@ -37,8 +38,8 @@ struct NamedParameterGroup {
   std::vector<size_t> places = {};
 };
 
-struct WeightAverage {
-  torch::Tensor parameter, average;
+struct WeightEma {
+  torch::Tensor parameter, ema;
 };
 
 /// What one step needs from outside; device scalars, so that nothing synchronises.
@@ -95,7 +96,7 @@ class BertOptimizer : public torch::optim::Optimizer {
   /// Every parameter with its moving average (fp32; fp64 for fp64), live; none without ema_decay. Over the t steps so
   /// far the average is that of all t weights while 1 / t >= 1 - ema_decay, and ema_decay a + (1 - ema_decay) p from
   /// there on; a skipped step leaves it.
-  [[nodiscard]] virtual std::vector<WeightAverage> averages() const = 0;
+  [[nodiscard]] virtual std::vector<WeightEma> emas() const = 0;
   /// What state_dict() takes of this process's memory.
   [[nodiscard]] virtual int64_t state_bytes() const;
   /// state_dict() as one dictionary under "state". load() throws c10::Error for any other archive.
@@ -108,15 +109,15 @@ class BertOptimizer : public torch::optim::Optimizer {
 
 /// Puts the optimizer's averages into the parameters as long as it lives, for evaluation; the parameters then get
 /// their bits back. Nothing without ema_decay.
-class AveragedWeights {
+class EmaWeights {
  public:
-  explicit AveragedWeights(const BertOptimizer& optimizer);
-  ~AveragedWeights();
-  AveragedWeights(const AveragedWeights&) = delete;
-  AveragedWeights& operator=(const AveragedWeights&) = delete;
+  explicit EmaWeights(const BertOptimizer& optimizer);
+  ~EmaWeights();
+  EmaWeights(const EmaWeights&) = delete;
+  EmaWeights& operator=(const EmaWeights&) = delete;
 
  private:
-  std::vector<WeightAverage> saved_;  // parameters, and what was in them
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> saved_;  // each parameter with its values before
 };
 
 /// Whether the name contains none of `no_decay`, by default the recipe's: biases and LayerNorm do not decay.

@@ -61,7 +61,7 @@ TrainingBytes bytes_per_parameter(const OptimizerConfig& config, c10::ScalarType
           .gradient = full,
           .moments = 2 * full,
           .master = weight < full ? full : 0,
-          .average = config.ema_decay > 0.0 ? full : 0};
+          .ema = config.ema_decay > 0.0 ? full : 0};
 }
 
 std::string FittedState::report() const {

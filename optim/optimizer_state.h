@@ -24,9 +24,9 @@ namespace bert {
 /// converted, which takes 4 more bytes each; fp64 takes temporary tensors in a step, the others none.
 struct TrainingBytes {
   int64_t weight = 0, gradient = 0;
-  int64_t moments = 0, master = 0, average = 0;
-  /// What the optimizer keeps: moments, master and average.
-  [[nodiscard]] int64_t state() const { return moments + master + average; }
+  int64_t moments = 0, master = 0, ema = 0;
+  /// What the optimizer keeps: moments, master and moving average.
+  [[nodiscard]] int64_t state() const { return moments + master + ema; }
 };
 [[nodiscard]] TrainingBytes bytes_per_parameter(const OptimizerConfig& config, c10::ScalarType dtype);
 

@@ -125,9 +125,9 @@ class ShardedOptimizer : public BertOptimizer {
     send_parameters();
   }
 
-  [[nodiscard]] std::vector<WeightAverage> averages() const override {
+  [[nodiscard]] std::vector<WeightEma> emas() const override {
     const at::NoGradGuard no_grad;
-    std::vector<WeightAverage> result;
+    std::vector<WeightEma> result;
     if (config_.ema_decay <= 0.0) return result;
     const StateDict own = own_->state_dict();
     const StateDict layout = layout_->state_dict();

@@ -26,7 +26,7 @@ namespace bert {
 /// every rank calls it, skips the same steps, and has the same bits in all parameters, grad_norm(), found_inf() and
 /// applied_steps() after it. With fp16 or bf16 parameters these are what is sent, not the masters.
 /// Collectives too are state_dict() (rank 0 gets the whole state in new CPU tensors, which a checkpoint of any number
-/// of ranks is made of; the others get nothing), averages() and first_non_finite_gradient(). load_state_dict() takes
+/// of ranks is made of; the others get nothing), emas() and first_non_finite_gradient(). load_state_dict() takes
 /// the whole state and keeps this rank's part. param_groups() are those of this rank's parameters, of whose options a
 /// step takes over the rate; every owned parameter needs a gradient, which DataParallel sees to. Throws c10::Error as
 /// make_optimizer does, for a frozen parameter, and for owners that are no ranks or leave one without parameters.

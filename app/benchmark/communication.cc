@@ -39,7 +39,7 @@ nlohmann::ordered_json benchmark_communication(const CommunicationBenchmarkOptio
     DataParallel parallel(group, parameters,
                           {.bucket_bytes = options.config.distributed.bucket_mb << 20,
                            .compression = parse_gradient_compression(options.config.distributed.compression),
-                           .average = false});
+                           .mean_over_ranks = false});
     const torch::Tensor whole = torch::zeros_like(parallel.buffers().front());
     bytes = static_cast<int64_t>(whole.nbytes());
     for (int64_t i = 0; i < options.warmup + options.steps; ++i) {

@@ -198,7 +198,7 @@ void Trainer::stop_if_hopeless() {
 void Trainer::evaluate() {
   const auto start = std::chrono::steady_clock::now();
   set_phase("evaluation");
-  const AveragedWeights averaged(*step_.optimizer);
+  const EmaWeights ema(*step_.optimizer);
   // The last one is finished: nobody would come back for it.
   const auto stop = [this] { return StopSignals::arrived() && applied_ < last_step(); };
   const auto evaluation = evaluate_pretraining(step_, validation_, *unigram_, config_.data.max_eval_examples, stop);

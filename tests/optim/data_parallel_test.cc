@@ -311,7 +311,7 @@ TEST_CASE("A gradient with an owner arrives there", "[optim][distributed]") {
 
 TEST_CASE("The sum over ranks is the mean before its division", "[optim][distributed]") {
   const std::vector<std::vector<size_t>> used = {kAll, kBackwards, kSome};
-  const Reduced mean = reduce({}, used), sum = reduce({.average = false}, used);
+  const Reduced mean = reduce({}, used), sum = reduce({.mean_over_ranks = false}, used);
   CHECK(mean.gradients[1].equal(sum.gradients[1] / 3));
 }
 

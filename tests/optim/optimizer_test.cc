@@ -596,12 +596,12 @@ TEST_CASE("Hyper-parameters out of range are refused with value and range", "[un
   CHECK(fields == 10);
 }
 
-TEST_CASE("Averaged weights are the mean at first, then a moving average, and leave out skipped steps",
+TEST_CASE("EmaWeights are the mean of the weights at first, then a moving average, and leave out skipped steps",
           "[unit][optim]") {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
     Tensor weight = at::tensor({1.0, -2.0}, at::kDouble).to(dtype).requires_grad_();
     const auto optimizer = make_optimizer({.type = "adamw", .lr = 0.1, .ema_decay = 0.75}, {{"a.weight", weight}});
-    REQUIRE(optimizer->averages().size() == 1);
+    REQUIRE(optimizer->emas().size() == 1);
     const auto exact = [&] {  // the weights before rounding
       const StateDict state = optimizer->state_dict();
       return (dtype == at::kBFloat16 ? state["master.a.weight"] : weight).detach().to(at::kDouble, false, true);
@@ -616,23 +616,23 @@ TEST_CASE("Averaged weights are the mean at first, then a moving average, and le
       const double share = std::max(1.0 / applied, 0.25);  // 1, 1/2, 1/3, 1/4, 1/4, ...
       want = want.defined() ? want * (1.0 - share) + exact() * share : exact();
     }
-    const Tensor average = optimizer->state_dict()["ema.a.weight"];
-    CHECK(mismatch(average, want, kClose) == "");
+    const Tensor ema = optimizer->state_dict()["ema.a.weight"];
+    CHECK(mismatch(ema, want, kClose) == "");
     const Tensor before = weight.detach().clone();
     {
-      const AveragedWeights averaged(*optimizer);
-      CHECK(weight.equal(average.to(dtype)));
+      const EmaWeights ema_weights(*optimizer);
+      CHECK(weight.equal(ema.to(dtype)));
     }
     CHECK(weight.equal(before));
   }
   auto parameters = small_parameters();
   const auto without = make_optimizer({}, parameters);
-  CHECK(without->averages().empty());
-  const AveragedWeights nothing(*without);
+  CHECK(without->emas().empty());
+  const EmaWeights nothing(*without);
   CHECK_THROWS_WITH(make_optimizer({.ema_decay = 1.0}, parameters), testing::Contains("optimizer.ema_decay is 1,"));
 }
 
-TEST_CASE("The average of a weight counts the steps that left it out", "[unit][optim]") {
+TEST_CASE("The moving average of a weight counts the steps that left it out", "[unit][optim]") {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf}) {
     const Tensor start = at::tensor({1.0, -2.0}, at::kDouble).to(dtype);
     Tensor always = start.clone().requires_grad_(), sometimes = start.clone().requires_grad_();

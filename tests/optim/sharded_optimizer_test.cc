@@ -280,7 +280,7 @@ TEST_CASE("A sharded state that does not fit is refused with the list", "[optim]
       testing::Contains("missing: exp_avg.layer.0.dense.bias") && testing::Contains("extra: exp_avg.other"));
 }
 
-TEST_CASE("The averages of sharded state are whole on every rank", "[optim][distributed]") {
+TEST_CASE("The moving averages of sharded state are whole on every rank", "[optim][distributed]") {
   const Setting setting{.config = {.type = "lamb", .ema_decay = 0.9}};
   std::vector<bool> right(3), restored(3);
   on_ranks(3, [&](int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
@@ -290,11 +290,11 @@ TEST_CASE("The averages of sharded state are whole on every rank", "[optim][dist
     const auto optimizer = make_sharded_optimizer(group, setting.config, parameters, owners);
     Outcome outcome;
     take_steps(setting, 0, 3, parameters, parallel, *optimizer, outcome);
-    const std::vector<WeightAverage> averages = optimizer->averages();
-    bool equal = averages.size() == parameters.size();
+    const std::vector<WeightEma> emas = optimizer->emas();
+    bool equal = emas.size() == parameters.size();
     {
-      const AveragedWeights averaged(*optimizer);
-      for (size_t i = 0; equal && i < averages.size(); ++i) equal = parameters[i].tensor.equal(averages[i].average);
+      const EmaWeights ema_weights(*optimizer);
+      for (size_t i = 0; equal && i < emas.size(); ++i) equal = parameters[i].tensor.equal(emas[i].ema);
       equal = equal && !parameters[0].tensor.equal(outcome.parameters[0]);
     }
     right[static_cast<size_t>(rank)] = equal;
