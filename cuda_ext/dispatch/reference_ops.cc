@@ -143,7 +143,7 @@ void step(UpdateRule rule, const std::vector<ops::OptimizerTensors>& groups, con
     const Tensor inv_scale = scalars.inv_scale.defined() ? scalars.inv_scale : one;
     const auto clipped = [&](const Tensor& gradient_norm) {
       if (o.max_grad_norm <= 0.0) return inv_scale;
-      return inv_scale * (o.max_grad_norm / (gradient_norm + o.clip_eps)).clamp_max_(1.0);
+      return inv_scale * clip_ratio(o, gradient_norm).clamp_max_(1.0);
     };
     const Tensor multiplier = clipped(total);
     for (size_t i = 0; i < groups[g].params.size(); ++i) {

@@ -18,7 +18,7 @@ namespace {
 /// clip_coefficient() of a tensor.
 at::Tensor clip(const UpdateOptions& options, const at::Tensor& norm) {
   if (options.max_grad_norm <= 0.0) return at::ones_like(norm);
-  return (options.max_grad_norm / (norm + options.clip_eps)).clamp_max(1.0);
+  return clip_ratio(options, norm).clamp_max(1.0);
 }
 
 /// The lists by ATen's operators, in any dtype, layout and place.

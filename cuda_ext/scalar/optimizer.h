@@ -74,10 +74,17 @@ struct UpdateOptions {
   bool operator==(const UpdateOptions&) const = default;
 };
 
-/// What gradients of norm `norm` are multiplied by: 1 up to max_grad_norm.
+/// The factor that brings gradients of norm `norm` to max_grad_norm; above 1 for smaller norms. max_grad_norm > 0.
+/// Number is double, or at::Tensor for scalars on a device.
+template <class Number>
+BERT_HOST_DEVICE Number clip_ratio(const UpdateOptions& options, const Number& norm) {
+  return options.max_grad_norm / (norm + options.clip_eps);
+}
+
+/// The factor that gradients of norm `norm` are multiplied by: 1 up to max_grad_norm.
 BERT_HOST_DEVICE double clip_coefficient(const UpdateOptions& options, double norm) {
   if (options.max_grad_norm <= 0.0) return 1.0;
-  const double ratio = options.max_grad_norm / (norm + options.clip_eps);
+  const double ratio = clip_ratio(options, norm);
   return ratio < 1.0 ? ratio : 1.0;
 }
 
