@@ -1,9 +1,10 @@
 """Writes lr_schedules.json: learning-rate schedules in float64. Needs CPython >= 3.8 only (written with 3.11.2).
 
-Each is written as its program computes it (recipe.md 2.2), with no code of the program under test: NVIDIA's PyTorch
-schedulers by the share k / T of a step counted from 1; PaddlePaddle's as LinearWarmup over whole steps around
-PolynomialDecay, counted from 1; TensorFlow's as polynomial_decay of an adjusted rate, counted from 0; the re-based
-poly and cosine as in transformers, by the share of what follows the warm-up.
+Each is written as its program computes it, with no code of the program under test. The programs are those of
+github.com/NVIDIA/DeepLearningExamples at 729963dd, in FRAMEWORK/LanguageModeling/BERT: PyTorch's schedulers.py by the
+share k / T of a step counted from 1; PaddlePaddle's lr_scheduler.py as LinearWarmup over whole steps around
+PolynomialDecay, counted from 1; TensorFlow's optimization.py as polynomial_decay of an adjusted rate, counted from 0.
+The re-based poly and cosine are those of transformers, by the share of what follows the warm-up.
 """
 
 import json

@@ -1,7 +1,8 @@
 """Writes optimizers.json: LAMB, AdamW, Adam and BertAdam in float64. Needs CPython >= 3.8 only (written with 3.11.2).
 
-Written from the formulas (recipe.md 2.1, 2.4; Kingma and Ba 2015; Loshchilov and Hutter 2019), element by element, with no code of the program
-under test.
+Written from the formulas, element by element, with no code of the program under test: LAMB as in github.com/NVIDIA/DeepLearningExamples at
+729963dd, PyTorch/LanguageModeling/BERT/lamb_amp_opt/csrc/multi_tensor_lamb.cu; BertAdam as in optimization.py of that directory; Adam of Kingma
+and Ba 2015; AdamW of Loshchilov and Hutter 2019.
 Gradients are multiples of 1/1024, so that they are the same numbers in every floating-point type.
 """
 

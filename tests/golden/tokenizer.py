@@ -4,6 +4,10 @@ Run with Python 3.11 (Unicode 14.0): python3 tests/golden/tokenizer.py > tests/g
 With a vocabulary it writes the ids of the lines on standard input instead, one line each; tests/verbs/tokenizer_commands_test.cc has their sha256sum:
   cat blns.txt NormalizationTest.txt text/novels/* | python3 tests/golden/tokenizer.py uncased bert-base-uncased-vocab.txt | sha256sum
   cat blns.txt NormalizationTest.txt text/novels/* | python3 tests/golden/tokenizer.py cased bert-base-cased-vocab.txt | sha256sum
+blns.txt is that of github.com/minimaxir/big-list-of-naughty-strings, NormalizationTest.txt that of Unicode 14.0; the 12 novels are those of
+github.com/computationalstylistics/100_english_novels by Blackmore (Erema), Burnett (Garden), Chesterton (Thursday), Conrad (Nostromo), Eliot (Felix),
+Ford (Post), Gaskell (Lovers), Hardy (Jude), James (Roderick), Lee (Penelope), Morris (Water) and Schreiner (Trooper), in this order; the vocabularies
+are those of github.com/NVIDIA/DeepLearningExamples.
 The algorithm is written from the description of tokenization.py in google-research/bert, rule by rule, so that a twin can break one rule.
 """
 import json

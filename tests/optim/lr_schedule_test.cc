@@ -36,7 +36,8 @@ int64_t first_difference(const json& entry, const LrSchedule& schedule) {
   return 0;
 }
 
-/// Of recipe.md 2.2: by step, counted from 1.
+/// Learning rates of NVIDIA's PolyWarmUpScheduler (github.com/NVIDIA/DeepLearningExamples at 729963dd,
+/// PyTorch/LanguageModeling/BERT/schedulers.py) by step, counted from 1. Issue 522 there logs steps 1880 to 1882.
 using Published = std::vector<std::pair<int64_t, double>>;
 const Published kPhase1{{1, 2.9986455e-6},
                         {100, 2.9986455e-4},
