@@ -1,4 +1,4 @@
-// The one type that data, model and cuda_ext share.
+// The batch type that data, model and cuda_ext share.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,7 +7,8 @@
 
 namespace bert {
 
-/// What a token's dropout masks are drawn from: Note [Dropout keys], philox.h. Sequences are shorter than 2^16.
+/// The key from which a token's dropout masks are drawn: Note [Dropout keys], philox.h. Sequences are shorter than
+/// 2^16.
 inline constexpr int kDropoutKeyPositionBits = 16;
 constexpr int64_t dropout_key(int64_t sequence, int64_t position) {
   return sequence << kDropoutKeyPositionBits | position;
@@ -20,10 +21,10 @@ struct PackedBatch {
   at::Tensor input_ids;             // [T]
   at::Tensor token_type_ids;        // [T]
   at::Tensor position_ids;          // [T], from 0 in every sequence
-  at::Tensor dropout_keys;          // [T], dropout_key(the sequence's number since the run began, position in it)
+  at::Tensor dropout_keys;          // [T], dropout_key(number of the sequence, position in it)
   at::Tensor cu_seqlens;            // [B + 1] int32, cu_seqlens[0] = 0, cu_seqlens[B] = T
   int64_t max_seqlen = 0;           // longest sequence
-  int64_t first_sequence = 0;       // number of the first sequence since the run began
+  int64_t first_sequence = 0;       // number of the first sequence, counted from 0 over the whole run
   at::Tensor masked_positions;      // [M], rows of the packed batch (0 .. T - 1), ascending
   at::Tensor masked_ids;            // [M], the original ids at those rows
   at::Tensor next_sentence_labels;  // [B], 1 = the second segment is random

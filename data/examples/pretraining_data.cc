@@ -18,8 +18,9 @@ namespace {
 
 // Note [The next sentence of a lone document]
 // B of a "random next" example comes from another document. Google's script draws a document up to ten times and keeps
-// the label even when every draw was the example's own document, as always with a corpus of one. Here such an example
-// is labelled as not random, as in NVIDIA's copy of the script. The draws are the same, so all else is equal.
+// the label "random" even if every draw was the example's own document, which always happens with a corpus of one
+// document. Here such an example is labelled "not random", as in NVIDIA's copy of the script. The draws are the same,
+// so everything else is equal.
 constexpr int kDocumentDraws = 10;
 
 constexpr int64_t kSpecialTokens = 3;  // [CLS] A [SEP] B [SEP]
@@ -30,7 +31,8 @@ class ExampleMaker {
                const PretrainingDataConfig& config)
       : tokenizer_(tokenizer), config_(config), random_(static_cast<uint64_t>(config.random_seed)) {
     for (const TokenizedDocument& document : documents) documents_.push_back(&document);
-    // A token that the vocabulary lists twice counts once, in its first place, with the id of its last: a Python dict.
+    // A token that occurs twice in the vocabulary counts once, at its first place and with its last id, like a key of a
+    // Python dict.
     const Vocabulary& vocabulary = tokenizer.vocabulary();
     std::unordered_set<int32_t> seen;
     for (const std::string& token : vocabulary.tokens()) {
@@ -65,13 +67,13 @@ class ExampleMaker {
       chunk_length += static_cast<int64_t>(document.sentence(i).size());
       if (i + 1 < document.size() && chunk_length < target_length) continue;
       const size_t used = add_example(document_index, chunk_start, i + 1, target_length);
-      i = chunk_start + used - 1;  // sentences that B did not take are read again
+      i = chunk_start + used - 1;  // sentences that B did not use are read again
       chunk_start = i + 1;
       chunk_length = 0;
     }
   }
 
-  /// One example from the sentences begin .. end - 1. Returns how many of them it used up.
+  /// Makes one example from the sentences [begin, end). Returns the number of sentences used.
   size_t add_example(int64_t document_index, size_t begin, size_t end, int64_t target_length) {
     const TokenizedDocument& document = *documents_[static_cast<size_t>(document_index)];
     const size_t sentences = end - begin;
@@ -116,7 +118,7 @@ class ExampleMaker {
     return from_elsewhere ? a_sentences : sentences;
   }
 
-  /// truncate_seq_pair: tokens go from the longer one (from B when equal), from its front or its back.
+  /// truncate_seq_pair: drops tokens of the longer segment (of B if equal), each from its front or its back.
   void truncate_pair() {
     size_t begin_a = 0, end_a = a_.size(), begin_b = 0, end_b = b_.size();
     const size_t max_tokens = static_cast<size_t>(config_.max_seq_length - kSpecialTokens);
@@ -135,8 +137,8 @@ class ExampleMaker {
     keep(b_, begin_b, end_b);
   }
 
-  /// create_masked_lm_predictions: candidates are tokens, or with do_whole_word_mask a token and the continuations
-  /// after it.
+  /// create_masked_lm_predictions: a candidate is one token; with do_whole_word_mask it is a token with its
+  /// continuations.
   void mask(PretrainingExample& example) {
     std::vector<int32_t>& ids = example.input_ids;
     const Vocabulary& vocabulary = tokenizer_.vocabulary();
@@ -153,7 +155,7 @@ class ExampleMaker {
     }
     random_.shuffle(candidates_);
 
-    // nearbyint rounds halves to even, as Python's round.
+    // nearbyint rounds halves to even, as Python's round does.
     const double share = static_cast<double>(ids.size()) * config_.masked_lm_prob;
     const int64_t wanted =
         std::min(config_.max_predictions_per_seq, std::max<int64_t>(1, std::llrint(std::nearbyint(share))));
@@ -198,7 +200,7 @@ class ExampleMaker {
   std::vector<const TokenizedDocument*> documents_;
   std::vector<int32_t> vocabulary_ids_;
   std::vector<PretrainingExample> examples_;
-  // Kept from example to example for their memory.
+  // Members that keep their memory from example to example.
   std::vector<int32_t> a_, b_, positions_;
   std::vector<Candidate> candidates_;
   std::vector<std::pair<int32_t, int32_t>> masked_;  // position, original id

@@ -15,18 +15,18 @@ namespace bert {
 
 /// [CLS] A [SEP] B [SEP] with some tokens replaced.
 struct PretrainingExample {
-  std::vector<int32_t> input_ids;         // as the model sees them
+  std::vector<int32_t> input_ids;         // with the replaced tokens
   int32_t segment_b_start = 0;            // index of B's first token; token_type_ids are 1 from here on
   std::vector<int32_t> masked_positions;  // ascending
   std::vector<int32_t> masked_ids;        // the original ids at those positions
-  bool is_random_next = false;            // B is not what follows A
+  bool is_random_next = false;            // B does not follow A in the text
   bool operator==(const PretrainingExample&) const = default;
 };
 
-/// Throws DataError when the parts of an example do not fit together or to these bounds.
+/// Throws DataError if the parts of an example contradict each other or exceed these bounds.
 void validate(const PretrainingExample& example, int64_t vocab_size, int64_t max_seq_length);
 
-/// The ids of a document, sentence by sentence; no sentence is empty.
+/// The ids of a document by sentence. No sentence is empty.
 struct TokenizedDocument {
   std::vector<int32_t> ids;           // of all sentences, one after another
   std::vector<size_t> sentence_ends;  // into ids
@@ -37,7 +37,7 @@ struct TokenizedDocument {
   }
 };
 
-/// What was read.
+/// Counts of the text that was read.
 struct CorpusStatistics {
   int64_t bytes = 0, documents = 0, sentences = 0, tokens = 0;
   int64_t unknown_tokens = 0;     // [UNK]
@@ -55,19 +55,19 @@ struct ReadOptions {
   std::function<void(int64_t bytes, int64_t of_bytes)> progress;  // may be empty
 };
 
-/// Reads and tokenizes text with one sentence per line and empty lines between documents; as in Google's script a
-/// document goes on from one file into the next when no empty line is between. CRLF and a byte order mark are taken as
-/// such. Throws InputMissing, IoError, and DataError when there is no text at all, or something else (text_input.h).
+/// Reads and tokenizes text with one sentence a line and empty lines between documents. As in Google's script, a
+/// document continues into the next file if no empty line separates them. CRLF and a byte order mark are understood.
+/// Throws InputMissing, IoError, and DataError if there is no text at all, or something other than text (text_input.h).
 Corpus read_documents(const std::vector<std::string>& paths, const Tokenizer& tokenizer, const ReadOptions& options);
 
-/// Takes whole documents out of `documents` for validation: those whose place in the corpus hashes, with `seed`, below
-/// `share`; at least one, and at least one stays. Throws DataError when there is only one document,
+/// Moves whole documents out of `documents` for validation: those whose place in the corpus hashes, with `seed`, below
+/// `share`. At least one document moves and at least one stays. Throws DataError if there is only one document,
 /// std::invalid_argument for a share outside of (0, 1).
 std::vector<TokenizedDocument> hold_out(std::vector<TokenizedDocument>& documents, double share, uint64_t seed);
 
 /// Google's create_training_instances: the same examples in the same order for the same documents, vocabulary and
-/// settings, except for Note [The next sentence of a lone document]. `progress` may be empty; it is told the share
-/// done, 0 to 1. Throws DataError when `documents` is empty.
+/// settings, except for Note [The next sentence of a lone document]. `progress` may be empty; it gets the finished
+/// share, 0 to 1. Throws DataError if `documents` is empty.
 std::vector<PretrainingExample> create_examples(const std::vector<TokenizedDocument>& documents,
                                                 const Tokenizer& tokenizer, const PretrainingDataConfig& config,
                                                 const std::function<void(double)>& progress = {});

@@ -13,10 +13,10 @@
 namespace bert {
 namespace {
 
-constexpr size_t kBlockBytes = size_t{4} << 20;  // of text between two looks at the threads' work
+constexpr size_t kBlockBytes = size_t{4} << 20;  // bytes of text that the threads tokenize at a time
 constexpr std::string_view kByteOrderMark = "\ufeff";
 
-/// Whether Python's line.strip() leaves nothing of a line that was decoded with errors ignored.
+/// True if Python's line.strip() leaves nothing of a line that was decoded with errors ignored.
 bool is_blank(std::string_view line) {
   while (!line.empty()) {
     const DecodedUtf8 decoded = decode_utf8(line);
@@ -31,7 +31,7 @@ class CorpusReader {
   CorpusReader(const Tokenizer& tokenizer, int64_t num_threads)
       : tokenizer_(tokenizer), num_threads_(static_cast<size_t>(std::max<int64_t>(1, num_threads))) {}
 
-  /// A line that stays in memory until the next flush().
+  /// Adds a line whose text stays in memory until the next flush().
   void add_line(std::string_view line) {
     lines_.push_back(line);
     block_bytes_ += line.size() + 1;
@@ -40,7 +40,7 @@ class CorpusReader {
 
   void add_copied_line(std::string_view line) { add_line(copies_.emplace_back(line)); }
 
-  /// Tokenizes the lines of the block, each thread a run of them, and appends them in their order.
+  /// Tokenizes the lines of the block, each thread a contiguous part, and appends the results in order.
   void flush() {
     std::vector<Tokenized> parts(std::min(num_threads_, std::max<size_t>(1, lines_.size())));
     {
@@ -54,7 +54,7 @@ class CorpusReader {
     block_bytes_ = 0;
   }
 
-  /// Invalid UTF-8 in what has been flushed.
+  /// Invalid UTF-8 in the text flushed so far.
   [[nodiscard]] int64_t invalid_sequences() const { return corpus_.statistics.invalid_sequences; }
 
   Corpus finish(int64_t bytes) {
@@ -67,7 +67,7 @@ class CorpusReader {
  private:
   struct Tokenized {
     std::vector<int32_t> ids;
-    std::vector<size_t> ends;  // into ids, one per line; kBlank for a line that ends a document
+    std::vector<size_t> ends;  // end in ids of each line; kBlank for a line that ends a document
     int64_t invalid_sequences = 0;
     std::exception_ptr error;
   };
@@ -127,7 +127,7 @@ class CorpusReader {
 
 Corpus read_documents(const std::vector<std::string>& paths, const Tokenizer& tokenizer, const ReadOptions& options) {
   std::vector<std::unique_ptr<MappedFile>>
-      files;  // all are opened before the first is read: a missing one is told at once
+      files;  // all files are opened before the first is read, so a missing one is reported at once
   int64_t all_bytes = 0, done_bytes = 0;
   for (const std::string& path : paths) {
     files.push_back(std::make_unique<MappedFile>(path));
@@ -156,8 +156,8 @@ Corpus read_documents(const std::vector<std::string>& paths, const Tokenizer& to
       while (!rest.empty()) {
         std::string_view line = rest.substr(0, rest.find('\n'));
         rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-        // A mark alone is no blank line to Python, so it does not end a document; without it the tokenizer sees the
-        // same.
+        // Python does not take a line with a mark alone for blank, so the line does not end a document. The tokenizer
+        // ignores the mark.
         if (line.data() == file->data() && line.starts_with(kByteOrderMark) &&
             !is_blank(line.substr(kByteOrderMark.size()))) {
           line.remove_prefix(kByteOrderMark.size());

@@ -21,7 +21,7 @@ static_assert(std::endian::native == std::endian::little, "shards are little-end
 constexpr char kMagic[8] = {'B', 'E', 'R', 'T', 'S', 'H', 'D', '\n'};
 constexpr uint32_t kVersion = 1;
 constexpr uint64_t kMaxNarrowVocabulary = 65536;  // ids fit into 16 bits
-constexpr size_t kBufferBytes = 1 << 20;          // written at once
+constexpr size_t kBufferBytes = 1 << 20;          // bytes of one write
 
 struct ShardHeader {
   char magic[8];
@@ -30,7 +30,7 @@ struct ShardHeader {
   uint64_t tokens, masked_tokens, max_id, longest_row, vocab_size, max_seq_length;
   uint64_t tail_checksum;        // XXH3-64 from offsets_start to the end
   uint64_t content_checksum[2];  // XXH3-128 from the end of the header to the end: low, high
-  uint64_t header_checksum;      // XXH3-64 of all before
+  uint64_t header_checksum;      // XXH3-64 of the bytes before
 };
 static_assert(sizeof(ShardHeader) == 128);
 
@@ -123,7 +123,7 @@ ShardWriter::ShardWriter(const std::string& path, ShardOptions options) {
   header.vocab_size = static_cast<uint64_t>(impl_->options.vocab_size);
   header.max_seq_length = static_cast<uint64_t>(impl_->options.max_seq_length);
   header.id_bytes = header.vocab_size <= kMaxNarrowVocabulary ? 2 : 4;
-  impl_->file.write(&header, sizeof header);  // its place; the content comes on commit()
+  impl_->file.write(&header, sizeof header);  // reserves the place; commit() writes the content
 }
 
 ShardWriter::~ShardWriter() = default;
@@ -231,7 +231,7 @@ Shard::Shard(const std::string& path) : path_(path), file_(path) {
     throw bad(std::min(file_bytes, header.file_bytes),
               fmt::format("{} bytes expected, {} are there.", header.file_bytes, file_bytes));
   }
-  // What follows holds for every file that ShardWriter wrote; a file made to deceive is stopped here.
+  // Every file that ShardWriter wrote passes. A file with made-up contents is refused here.
   const bool sound = (header.id_bytes == 2 || header.id_bytes == 4) && header.max_seq_length <= UINT16_MAX &&
                      header.vocab_size <= uint64_t{1} << 31 && header.offsets_start % 8 == 0 &&
                      sizeof header <= header.offsets_start && header.offsets_start <= header.text_start &&
@@ -337,8 +337,8 @@ void Shard::verify(const std::function<void(double)>& progress) const {
     sums.masked_tokens += checked.num_masked;
     tell(static_cast<int64_t>(offsets_[i + 1]) - content_start);
   }
-  // Bytes between the rows' checksums (the alignment after the last row) are left to this one.
-  constexpr int64_t kPieceBytes = int64_t{16} << 20;  // between two calls of progress
+  // The checksum of the content also covers the bytes that no row's checksum covers (the alignment after the last row).
+  constexpr int64_t kPieceBytes = int64_t{16} << 20;  // bytes between two calls of progress
   Checksum sum;
   for (int64_t at = 0; at < content_bytes; at += kPieceBytes) {
     const int64_t bytes = std::min(kPieceBytes, content_bytes - at);

@@ -1,4 +1,4 @@
-// Our file of pre-training examples: memory-mapped, without padding, every byte under a checksum.
+// A file of pre-training examples: memory-mapped, without padding, every byte under a checksum.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,22 @@
 namespace bert {
 
 // Note [Shard format]
-// Little-endian. `id` is 2 bytes where the vocabulary has at most 65536 entries, otherwise 4.
+// Little-endian. `id` takes 2 bytes if the vocabulary has at most 65536 entries, otherwise 4.
 //   header   128 bytes: ShardHeader in shard.cc; its last 8 bytes are the XXH3-64 of the bytes before
 //   rows     each from a multiple of 4: u32 low half of the XXH3-64 of the rest of the row, u16 length,
 //            u16 segment_b_start, u16 masked tokens, u16 1 when the next sentence is random, id input_ids[],
 //            id masked_ids[], u16 masked_positions[], zeros
 //   offsets  from a multiple of 8: u64 per row, where it starts in the file, and one more for where the rows end
 //   text     the vocabulary's checksum and the parameters of creation, "key=value\n" each
-// Opening checks header, size, offsets and text (8 bytes a row are read); reading a row checks the row. So no damaged
-// byte is ever trained on, and no row is read before it is needed. The checksum of the content in the header covers rows, offsets and text: it
-// names the data in logs and checkpoints, and `bert data verify` compares it.
+// Opening a shard checks header, size, offsets and text, and reads 8 bytes a row. Reading a row checks the row. So
+// damaged bytes are never trained on, and rows are read only when they are needed. The checksum of the content, in the
+// header, covers rows, offsets and text. It identifies the data in logs and checkpoints, and `bert data verify`
+// compares it.
 
-/// What a shard says about itself.
+/// The figures that a shard stores of itself.
 struct ShardManifest {
   int64_t rows = 0;
-  int64_t tokens = 0;  // of all rows, [CLS] and [SEP] included
+  int64_t tokens = 0;  // in all rows, with [CLS] and [SEP]
   int64_t masked_tokens = 0;
   int64_t max_id = 0;          // largest id in any row
   int64_t longest_row = 0;     // tokens
@@ -36,7 +37,7 @@ struct ShardManifest {
   int64_t max_seq_length = 0;  // no row is longer
   std::string vocabulary_checksum;
   std::string content_checksum;
-  std::vector<std::pair<std::string, std::string>> parameters;  // how the examples were made, for people
+  std::vector<std::pair<std::string, std::string>> parameters;  // settings of creation, for people
 };
 
 struct ShardOptions {
@@ -46,7 +47,7 @@ struct ShardOptions {
   std::vector<std::pair<std::string, std::string>> parameters;  // names without '=', both without line breaks
 };
 
-/// Writes examples one by one; the file appears under its name on commit().
+/// Writes examples one by one. The file gets its name on commit().
 class ShardWriter {
  public:
   /// Throws IoError, and DataError when an option is out of range.
@@ -55,9 +56,9 @@ class ShardWriter {
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
-  /// Throws DataError when the example is malformed (see validate()) or has an id that the vocabulary lacks.
+  /// Throws DataError if the example is malformed (see validate()) or has an id outside of the vocabulary.
   void add(const PretrainingExample& example);
-  /// Throws IoError. Nothing may follow.
+  /// Completes the file. No call may follow. Throws IoError.
   ShardManifest commit();
 
  private:
@@ -65,7 +66,7 @@ class ShardWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A row in the mapping, checked. Valid as long as its shard.
+/// A checked row in the mapping. Valid as long as its shard.
 class ShardRow {
  public:
   int64_t length = 0;  // tokens
@@ -73,7 +74,7 @@ class ShardRow {
   int64_t num_masked = 0;
   bool is_random_next = false;
 
-  /// Copies to `out`, which has `length` or `num_masked` places. Out is int32_t or int64_t.
+  /// Copies to `out`, which must have room for `length` or `num_masked` elements. Out is int32_t or int64_t.
   template <class Out>
   void copy_input_ids(Out* out) const {
     copy_ids(input_ids_, length, out);
@@ -104,18 +105,18 @@ class ShardRow {
 /// One file. Any number of threads may read it.
 class Shard {
  public:
-  /// Checks header, size, offsets and text. Throws InputMissing, IoError, DataError with the byte.
+  /// Checks header, size, offsets and text. Throws InputMissing, IoError, DataError with the byte offset.
   explicit Shard(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const ShardManifest& manifest() const { return manifest_; }
   [[nodiscard]] int64_t size() const { return manifest_.rows; }
-  /// Throws DataError with the byte when the row is damaged, std::out_of_range for an index outside of the shard.
+  /// Throws DataError with the byte offset if the row is damaged, std::out_of_range for an index outside of the shard.
   [[nodiscard]] ShardRow row(int64_t index) const;
-  /// The size of a row in the file, without a look at the row. Throws std::out_of_range.
+  /// The size of a row in bytes, without reading the row. Throws std::out_of_range.
   [[nodiscard]] int64_t bytes_of_row(int64_t index) const;
-  /// Reads every byte. `progress` may be empty; it is told the share done, 0 to 1. Throws DataError with the byte at the
-  /// first thing that is wrong.
+  /// Reads and checks every byte. `progress` may be empty; it gets the finished share, 0 to 1. Throws DataError with
+  /// the byte offset of the first error.
   void verify(const std::function<void(double)>& progress = {}) const;
 
  private:
@@ -126,19 +127,19 @@ class Shard {
   bool wide_ = false;
 };
 
-/// The files that a name stands for: itself, or for a directory its files *.shard, sorted. Throws InputMissing when
-/// there are none.
+/// The files behind a path: the path itself, or for a directory its files *.shard, sorted. Throws InputMissing if there
+/// are none.
 std::vector<std::string> shard_files(const std::string& path);
 
 /// Shards of one vocabulary as one indexable set of examples. Any number of threads may read it.
 class PretrainingShards {
  public:
-  /// Each name stands for its shard_files(). Throws what Shard throws, and DataError when nothing is
-  /// there to read or the vocabularies differ.
+  /// Opens the shard_files() of each path. Throws what Shard throws, and DataError if there are no rows or the
+  /// vocabularies differ.
   explicit PretrainingShards(const std::vector<std::string>& paths);
 
   [[nodiscard]] int64_t size() const { return first_rows_.back(); }
-  /// Throws as Shard::row.
+  /// Throws what Shard::row throws.
   [[nodiscard]] ShardRow row(int64_t index) const;
   [[nodiscard]] int64_t bytes_of_row(int64_t index) const;
   [[nodiscard]] PretrainingExample example(int64_t index) const;
@@ -149,15 +150,15 @@ class PretrainingShards {
     return shards_.front()->manifest().vocabulary_checksum;
   }
   [[nodiscard]] int64_t longest_row() const;
-  /// A checksum of the contents' checksums in their order: what a checkpoint keeps to know its data again.
+  /// A checksum of the contents' checksums in order. A checkpoint stores it to recognise its data.
   [[nodiscard]] std::string content_checksum() const;
 
  private:
-  /// The shard that has row `index`, and its number there. Throws std::out_of_range.
+  /// The shard with row `index`, and the number of the row in it. Throws std::out_of_range.
   [[nodiscard]] std::pair<const Shard*, int64_t> locate(int64_t index) const;
 
   std::vector<std::unique_ptr<Shard>> shards_;
-  std::vector<int64_t> first_rows_ = {0};  // of every shard, and the total
+  std::vector<int64_t> first_rows_ = {0};  // first row of each shard, then the total
 };
 
 }  // namespace bert

@@ -21,7 +21,7 @@ class Descriptor {
   }
   ~Descriptor() { reset(); }
   [[nodiscard]] int get() const { return value_; }
-  /// Whether there is one; what open and its like gave at an error is none.
+  /// True if a file is open. open() and similar calls return -1 on error, which counts as no file.
   [[nodiscard]] explicit operator bool() const { return value_ >= 0; }
   int release() { return std::exchange(value_, -1); }
   void reset() {

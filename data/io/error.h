@@ -1,4 +1,4 @@
-// Errors of data and files; app/system/exit_codes.cc turns them into exit codes, once.
+// Errors of data and files. app/system/exit_codes.cc turns them into exit codes in one place.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ struct DataError : std::runtime_error {
       : std::runtime_error(file + ": byte " + std::to_string(offset) + ": " + message) {}
 };
 
-/// Something to read is not there: exit code 66.
+/// An input file is missing: exit code 66.
 struct InputMissing : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The system failed to read or write, disk full included: exit code 74.
+/// The system failed to read or write, for example on a full disk: exit code 74.
 struct IoError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

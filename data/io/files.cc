@@ -32,7 +32,7 @@ std::string directory_of(const std::string& path) {
 
 constexpr int64_t kMostFromDevices = int64_t{1} << 30;  // bytes of a pipe or device, which may have no end
 
-/// `flags` are O_NONBLOCK where a pipe shall not make it wait for somebody to write to it.
+/// With O_NONBLOCK in `flags`, opening a pipe does not wait for a writer.
 Descriptor open_to_read(const std::string& path, int flags = 0) {
   Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
   if (file) return file;
@@ -52,7 +52,7 @@ const char* kind_of(mode_t mode) {
   return "special file";
 }
 
-/// Writes all bytes; `offset` is a place in the file.
+/// Writes all bytes. `offset` is the position in the file.
 void write_fully(int descriptor, const std::string& path, int64_t offset, const char* data, size_t bytes) {
   while (bytes > 0) {
     const ssize_t written = pwrite(descriptor, data, bytes, offset);
@@ -64,19 +64,19 @@ void write_fully(int descriptor, const std::string& path, int64_t offset, const 
   }
 }
 
-/// The name by which a file that has none can be reached.
+/// A path to a file that has no name.
 std::string name_of(int descriptor) { return fmt::format("/proc/self/fd/{}", descriptor); }
 
-/// A file without a name in `directory`, gone when the process is, whatever ends it. None where the file system has no
-/// such files, or where nothing could name it later.
+/// Opens a file without a name in `directory`; it disappears with the process. Returns no file where the file system
+/// has no unnamed files, or where nothing could give the file a name later.
 Descriptor open_unnamed(const std::string& directory) {
   Descriptor file(open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
   if (file && access(name_of(file.get()).c_str(), F_OK) != 0) file.reset();
   return file;
 }
 
-/// How the names of `target`'s temporaries begin, without their directory: with its own name or, where that leaves no
-/// room for the rest, with the checksum of it.
+/// The first part of the names of `target`'s temporary files, without the directory: the name of `target`, or its
+/// checksum where the name leaves no room for the rest.
 std::string temporary_prefix(const std::string& target) {
   constexpr size_t kLongestRest = 26;  // ".tmp-", two numbers of at most ten digits, a hyphen
   const std::string name = std::filesystem::path(target).filename().string();
@@ -85,15 +85,15 @@ std::string temporary_prefix(const std::string& target) {
   return (fits ? name : checksum(name.data(), name.size())) + ".tmp-";
 }
 
-/// A name that no other file of this process has had. Files of an earlier process of this number may.
+/// A name that this process has not used for another file. An earlier process with the same number may have used it.
 std::string new_temporary(const std::string& target) {
   static std::atomic<int> count{0};
   const std::string name = fmt::format("{}{}-{}", temporary_prefix(target), getpid(), ++count);
   return (std::filesystem::path(target).parent_path() / name).string();
 }
 
-/// Removes the temporaries of `target` whose process is gone: its number is not in use here, and no machine holds the
-/// lock.
+/// Removes temporary files of `target` whose process has ended: no process here has its number, and no machine holds
+/// the lock.
 void remove_stale(const std::string& target) {
   const std::string prefix = temporary_prefix(target);
   std::error_code absent;
@@ -105,7 +105,7 @@ void remove_stale(const std::string& target) {
     const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, pid);
     if (error != std::errc() || stop == end || *stop != '-' || pid <= 0) continue;
     if (kill(pid, 0) == 0 || errno != ESRCH) continue;
-    // For writing, as a lock on NFS wants it; a pipe of that name does not make it wait.
+    // Opened for writing, because a lock on NFS needs that. O_NONBLOCK: a pipe of that name must not block.
     const Descriptor file(open(entry.path().c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
     if (file && flock(file.get(), LOCK_EX | LOCK_NB) == 0) unlink(entry.path().c_str());
   }
@@ -123,7 +123,7 @@ std::string writable_target(const std::string& path) {
                               S_ISDIR(status.st_mode) ? "Name a file in it." : "Name a file, and print that."));
   }
   std::filesystem::path target = path;
-  constexpr int kMostLinks = 40;  // as the kernel's
+  constexpr int kMostLinks = 40;  // the kernel's limit
   for (int links = 0; std::filesystem::is_symlink(target); ++links) {
     if (links == kMostLinks) throw_io_error(path, "create", ELOOP);
     target = target.parent_path() / std::filesystem::read_symlink(target);
@@ -133,7 +133,7 @@ std::string writable_target(const std::string& path) {
 
 AtomicFile::AtomicFile(std::string path)
     : path_(std::move(path)), target_(writable_target(path_)), temporary_(new_temporary(target_)) {
-  struct stat status {};  // a path that is too long as a whole is told before the work, not by commit()
+  struct stat status {};  // a path that is too long is reported before the work, not by commit()
   if (lstat(temporary_.c_str(), &status) != 0 && errno != ENOENT) throw_io_error(path_, "create", errno);
   remove_stale(target_);
   descriptor_ = open_unnamed(directory_of(target_));
@@ -144,7 +144,7 @@ AtomicFile::AtomicFile(std::string path)
     if (errno != EEXIST) throw_io_error(path_, "create", errno);
     temporary_ = new_temporary(target_);
   }
-  flock(descriptor_.get(), LOCK_EX | LOCK_NB);  // remove_stale() of another machine sees that somebody is at work on it
+  flock(descriptor_.get(), LOCK_EX | LOCK_NB);  // tells remove_stale() on other machines that the file is in use
 }
 
 AtomicFile::~AtomicFile() {
@@ -174,7 +174,7 @@ void AtomicFile::commit() {
     }
     named_ = true;
   }
-  // Before it is closed: the lock keeps others from taking it for a dead process's.
+  // Renamed before it is closed: the lock keeps others from removing the file as a dead process's.
   if (rename(temporary_.c_str(), target_.c_str()) != 0) throw_io_error(path_, "rename", errno);
   named_ = false;
   if (close(descriptor_.release()) != 0) throw_io_error(path_, "close", errno);
@@ -192,7 +192,7 @@ void AppendedFile::write(std::string_view text) {
   try {
     write_fully(descriptor_.get(), path_, status.st_size, text.data(), text.size());
   } catch (const IoError&) {
-    static_cast<void>(ftruncate(descriptor_.get(), status.st_size) == 0);  // as well as it goes
+    static_cast<void>(ftruncate(descriptor_.get(), status.st_size) == 0);  // best effort
     throw;
   }
 }
@@ -211,7 +211,7 @@ std::string read_file(const std::string& path, int64_t limit) {
   check_limit(status.st_size);
   std::string content;
   size_t used = 0;
-  // One byte more than the file says, so that the end is seen without growing; pipes say 0 and grow.
+  // One byte more than the reported size, so that the end is seen without growing. Pipes report 0, and grow.
   content.resize(static_cast<size_t>(status.st_size) + 1);
   while (true) {
     if (used == content.size()) content.resize(std::max<size_t>(2 * used, 1 << 16));
@@ -237,7 +237,7 @@ MappedFile::MappedFile(const std::string& path) {
   }
   size_ = status.st_size;
   data_ = "";
-  if (size_ == 0) return;  // an empty mapping is an error to mmap
+  if (size_ == 0) return;  // mmap refuses an empty range
   void* mapping = mmap(nullptr, static_cast<size_t>(size_), PROT_READ, MAP_SHARED, file.get(), 0);
   if (mapping == MAP_FAILED) throw_io_error(path, "map", errno);
   data_ = static_cast<const char*>(mapping);
@@ -250,7 +250,7 @@ MappedFile::~MappedFile() {
 void sync_path(const std::string& path) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) throw_io_error(path, "sync", errno);
-  // Some file systems cannot sync a directory and say EINVAL; there is nothing to wait for then.
+  // Some file systems cannot sync a directory and return EINVAL. That is not an error here.
   if (fsync(file.get()) != 0 && errno != EINVAL) throw_io_error(path, "sync", errno);
 }
 

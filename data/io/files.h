@@ -1,4 +1,4 @@
-// Files that are whole or absent: written without a name, or under a temporary one, synced, renamed.
+// Files that are complete or absent: written without a name or under a temporary one, synced, then renamed.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ struct XXH3_state_s;
 
 namespace bert {
 
-/// The file that writing to `path` makes or replaces: `path` with its symbolic links followed, also where the last of
-/// them points to nothing yet. Throws IoError when something other than a regular file is there: renaming over a device
-/// or a pipe would put a file in its place.
+/// The file that a write to `path` creates or replaces: `path` with its symbolic links followed, even if the last one
+/// points to nothing yet. Throws IoError if something other than a regular file is there: a rename would replace a
+/// device or a pipe by a file.
 std::string writable_target(const std::string& path);
 
-/// Writes a file that commit() puts at writable_target(path). Until then it has no name, or a temporary one beside it
-/// where the file system knows no files without; without commit() it goes, and an earlier file at `path` stays as it
-/// was. What a killed process left under a temporary name is removed by the next that writes the same file. Every
-/// failure throws IoError with path, what failed, and for a full disk needed and free.
+/// Writes a file that commit() puts at writable_target(path). Until then the file has no name, or a temporary name
+/// beside the target where the file system has no unnamed files. Without commit() the file is removed, and an earlier
+/// file at `path` is unchanged. The next write of the same target removes temporary files of killed processes. Every
+/// failure throws IoError with the path and the failed action, on a full disk also with the bytes needed and free.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -39,16 +39,16 @@ class AtomicFile {
  private:
   std::string path_, target_, temporary_;
   Descriptor descriptor_;
-  bool named_ = false;  // temporary_ is there
+  bool named_ = false;  // temporary_ exists
   int64_t size_ = 0;
 };
 
-/// A file that grows by whole pieces: logs. Every failure throws IoError as AtomicFile's do.
+/// A file to which whole pieces are appended, such as a log. Failures throw IoError as those of AtomicFile do.
 class AppendedFile {
  public:
   explicit AppendedFile(const std::string& path);
 
-  /// When it throws, no part of `text` stays in the file.
+  /// Appends `text`. If it throws, no part of `text` stays in the file.
   void write(std::string_view text);
 
  private:
@@ -56,7 +56,7 @@ class AppendedFile {
   Descriptor descriptor_;
 };
 
-/// The whole file. Throws InputMissing, IoError, or DataError when it is larger than `limit` bytes.
+/// Reads a whole file. Throws InputMissing, IoError, or DataError if the file is larger than `limit` bytes.
 std::string read_file(const std::string& path, int64_t limit = int64_t{1} << 40);
 
 /// A read-only mapping of a file. Throws InputMissing, IoError.
@@ -81,7 +81,7 @@ void sync_path(const std::string& path);
 /// XXH3-128 as 32 lowercase hexadecimal digits.
 std::string checksum(const void* data, size_t bytes);
 
-/// The same checksum of bytes that come in pieces.
+/// The same checksum for bytes that arrive in pieces.
 class Checksum {
  public:
   Checksum();

@@ -12,14 +12,14 @@
 namespace bert {
 namespace {
 
-/// What may still be written beside `path`.
+/// The space that is left on the disk of `path`.
 FreeSpace free_space(const std::string& path) {
   const std::string directory = std::filesystem::path(path).parent_path().string();
   struct statvfs disk {};
   if (statvfs(directory.empty() ? "." : directory.c_str(), &disk) != 0) return {};
   FreeSpace free;
   free.bytes = uint64_t{disk.f_bavail} * disk.f_frsize;
-  if (disk.f_files > 0) free.files = disk.f_favail;  // btrfs, for one, has no such number
+  if (disk.f_files > 0) free.files = disk.f_favail;  // some file systems, such as btrfs, have no such number
   return free;
 }
 

@@ -1,4 +1,4 @@
-// What the system says when it cannot read or write, for people.
+// The system's read and write errors as messages for people.
 #pragma once
 
 #include <cstddef>
@@ -8,21 +8,21 @@
 
 namespace bert {
 
-/// What may still be written to a disk; none where it does not say, or has no limit.
+/// Free bytes and files of a disk. Empty where the file system does not report them or has no limit.
 struct FreeSpace {
   std::optional<uint64_t> bytes, files;
 };
 
-/// What a failed write says of a disk (error ENOSPC) or a quota (EDQUOT) that has no room: for `needed` bytes more, or
-/// for a file.
+/// The message for a full disk (error ENOSPC) or quota (EDQUOT), when `needed` more bytes, or a file, were to be
+/// written.
 std::string no_room(int error, const FreeSpace& free, uint64_t needed);
 
-/// Throws IoError for the errno value `error` of a failed `action` on `path`: "PATH: cannot write: ...". For a full
-/// disk it says how many bytes are free, and that `needed` more were to be written, or that it has no room for a file.
+/// Throws IoError for the errno value `error` of a failed `action` on `path`: "PATH: cannot write: ...". On a full disk
+/// the message gives the free bytes and the `needed` ones, or says that the disk has no room for another file.
 [[noreturn]] void throw_io_error(const std::string& path, const char* action, int error, size_t needed = 0);
 
-/// Throws IoError when the disk that `path` is to be on has less than `bytes` free, or no room for a file; `what` needs
-/// them: "an export".
+/// Throws IoError if the disk of `path` has less than `bytes` free, or no room for another file. `what` names the thing
+/// to be written in the message, such as "an export".
 void check_free_space(const std::string& path, int64_t bytes, const char* what);
 
 }  // namespace bert

@@ -9,19 +9,19 @@
 namespace bert {
 namespace {
 
-constexpr int64_t kTriesPerBin = 8;  // pairs of bins that are looked at; twice as many gain nothing that could be seen
+constexpr int64_t kTriesPerBin = 8;  // pairs of bins that are tried; twice as many gain nothing measurable
 
 struct Bins {
   std::span<const int64_t> weights;
   std::vector<std::vector<int64_t>> items;
   std::vector<int64_t> sums;
 
-  /// Swaps the two items that bring `heavy` and `light` closest. Whether any did.
+  /// Swaps the two items that bring `heavy` and `light` closest together. Returns true if a swap helped.
   bool swap_between(size_t heavy, size_t light) {
     const int64_t gap = sums[heavy] - sums[light];
     int64_t best = gap;
     std::pair<size_t, size_t> places;
-    const int64_t least = gap % 2;  // closer they cannot come
+    const int64_t least = gap % 2;  // the smallest possible gap
     for (size_t i = 0; i < items[heavy].size() && best > least; ++i) {
       for (size_t j = 0; j < items[light].size() && best > least; ++j) {
         const int64_t moved = weight(items[heavy][i]) - weight(items[light][j]);
@@ -41,8 +41,8 @@ struct Bins {
     return true;
   }
 
-  /// Swaps items of the heaviest and the lightest bin; else of one of them and the bin that is next to the other, and so
-  /// on. Whether any swap was left; takes the pairs that it looks at from `tries`.
+  /// Swaps items of the heaviest and the lightest bin; if no swap helps, of one of these and the next bin by weight,
+  /// and so on. Returns true if a swap helped. Subtracts the tried pairs from `tries`.
   bool improve(int64_t& tries) {
     --tries;
     const auto [light, heavy] = std::minmax_element(sums.begin(), sums.end());
@@ -72,7 +72,7 @@ std::vector<std::vector<int64_t>> deal_evenly(std::span<const int64_t> weights, 
                    [&](int64_t a, int64_t b) { return dealt.weight(a) > dealt.weight(b); });
   for (size_t begin = 0; begin < weights.size(); begin += count) {
     const size_t items = std::min(count, weights.size() - begin);
-    lightest_bin_first.resize(items);  // the last round goes to the first bins
+    lightest_bin_first.resize(items);  // the items of the last round go to the first bins
     std::iota(lightest_bin_first.begin(), lightest_bin_first.end(), 0);
     std::stable_sort(lightest_bin_first.begin(), lightest_bin_first.end(), [&](int64_t a, int64_t b) {
       return dealt.sums[static_cast<size_t>(a)] < dealt.sums[static_cast<size_t>(b)];

@@ -18,10 +18,10 @@
 namespace bert {
 namespace {
 
-constexpr int64_t kMostLengthsRead = 4096;      // sequences of a step: at a page each, 16 MiB that every rank reads
+constexpr int64_t kMostLengthsRead = 4096;      // sequences of a step; at a page each, every rank reads 16 MiB
 constexpr int64_t kBytesMadeAhead = 256 << 20;  // Note [Batches made ahead]
 
-/// Example index of any sequence number; remembers the permutation of the epoch that it was asked for last.
+/// Example index of any sequence number. Keeps the permutation of the last epoch asked for.
 class ExampleOrder {
  public:
   ExampleOrder(int64_t size, const DataLoaderConfig& config)
@@ -45,7 +45,7 @@ class ExampleOrder {
   Permutation permutation_;
 };
 
-/// The rows laid end to end, as the sequences of these numbers.
+/// Lays the rows end to end. `numbers` are their sequence numbers.
 PackedBatch collate(const std::vector<ShardRow>& rows, const std::vector<int64_t>& numbers, bool pin_memory) {
   int64_t tokens = 0, masked = 0;
   for (const ShardRow& row : rows) {
@@ -108,8 +108,8 @@ std::vector<int64_t> sequence_numbers(const PackedBatch& batch) {
 struct PretrainingDataLoader::Impl {
   std::shared_ptr<const PretrainingShards> shards;
   DataLoaderConfig config;
-  int64_t start = 0;    // consumed sequences of all ranks when this run of batches began
-  int64_t batches = 0;  // handed out since
+  int64_t start = 0;    // sequences that all ranks had consumed before the first of these batches
+  int64_t batches = 0;  // batches returned since `start`
   std::unique_ptr<Prefetcher<PackedBatch>> prefetcher;
 
   /// First sequence of this rank's batch `index`, without a global batch.
@@ -117,7 +117,7 @@ struct PretrainingDataLoader::Impl {
     return start + (index * config.world_size + config.rank) * config.micro_batch_size;
   }
 
-  /// Sequences of a single pass.
+  /// Number of sequences in a single pass.
   [[nodiscard]] int64_t end() const {
     return config.max_sequences > 0 ? std::min(config.max_sequences, shards->size()) : shards->size();
   }
@@ -129,16 +129,16 @@ struct PretrainingDataLoader::Impl {
     return all / config.world_size + (config.rank < all % config.world_size ? 1 : 0);
   }
 
-  /// See Note [Batches made ahead].
+  /// Number of batches to make ahead: Note [Batches made ahead].
   [[nodiscard]] int64_t prefetch() const {
     if (config.prefetch > 0) return config.prefetch;
-    constexpr int64_t kOfToken = 4 * sizeof(int64_t);  // what collate() makes of a token that is not masked
+    constexpr int64_t kOfToken = 4 * sizeof(int64_t);  // bytes that collate() makes of a token that is not masked
     const int64_t batch_bytes = std::max<int64_t>(1, config.micro_batch_size * shards->longest_row() * kOfToken);
     const int64_t wanted = config.global_batch_size > 0 ? batches_per_step() : 4;
     return std::clamp<int64_t>(kBytesMadeAhead / batch_bytes, 1, wanted);
   }
 
-  /// The sequences of this rank's micro-batches one after another, none after the last.
+  /// A generator of the sequence numbers of this rank's micro-batches. Returns an empty list after the last one.
   [[nodiscard]] std::function<std::vector<int64_t>()> sampler() const {
     if (config.global_batch_size > 0) return balanced_sampler();
     return [this_batch = first_sequence(0), size = end(), settings = config]() mutable {
@@ -151,7 +151,7 @@ struct PretrainingDataLoader::Impl {
     };
   }
 
-  /// See Note [Balanced micro-batches].
+  /// The same with a global batch: Note [Balanced micro-batches].
   [[nodiscard]] std::function<std::vector<int64_t>()> balanced_sampler() const {
     return [data = shards, settings = config, order = ExampleOrder(shards->size(), config), step_start = start,
             waiting = std::deque<std::vector<int64_t>>()]() mutable {
@@ -181,7 +181,7 @@ struct PretrainingDataLoader::Impl {
     };
   }
 
-  /// Makes this rank's batches one after another, without a look at what next() does meanwhile.
+  /// A generator of this rank's batches. It shares no state with next().
   [[nodiscard]] std::function<std::optional<PackedBatch>()> maker() const {
     return [data = shards, pin_memory = config.pin_memory, order = ExampleOrder(shards->size(), config),
             next_sequences = sampler(), rows = std::vector<ShardRow>()]() mutable -> std::optional<PackedBatch> {

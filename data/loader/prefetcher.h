@@ -1,4 +1,4 @@
-// Items made ahead of their use by one background thread.
+// Items that one background thread makes before they are needed.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,7 @@
 namespace bert {
 
 /// Calls `make` on a background thread until it returns nothing, and keeps at most `depth` items waiting. The
-/// destructor stops the thread after the item that it is making.
+/// destructor stops the thread after the current item.
 template <class Item>
 class Prefetcher {
  public:
@@ -32,8 +32,8 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// The next item, or nothing after the last one. Throws what `make` threw, after the items before it, on this and
-  /// every later call.
+  /// The next item, or nothing after the last one. If `make` threw, this and every later call throws the same error
+  /// once the items before it are returned.
   std::optional<Item> next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !items_.empty() || finished_; });
@@ -63,8 +63,8 @@ class Prefetcher {
       } catch (...) {
         error = std::current_exception();
       }
-      // `item` is not looked at after an exception: GCC 12 with -O1 gives a trivial one the memory of the call's result
-      // then.
+      // `item` is not read after an exception: GCC 12 with -O1 then gives a trivial item the memory of the result of
+      // the call.
       const bool last = error != nullptr || !item.has_value();
       {
         const std::lock_guard lock(mutex_);
@@ -87,7 +87,7 @@ class Prefetcher {
   std::deque<Item> items_;
   std::exception_ptr error_;
   bool stopping_ = false, finished_ = false;
-  std::thread thread_;  // last, so that it starts when the rest is there
+  std::thread thread_;  // last, so that the thread starts when all other members exist
 };
 
 }  // namespace bert

@@ -1,4 +1,4 @@
-// A shuffled order that needs no memory and can be entered anywhere.
+// A shuffled order that needs no memory and gives any element directly.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace bert {
 
-/// A mixing of 64 bits in which every input bit reaches every output bit (the finaliser of SplitMix64: Steele, Lea and
-/// Flood, 2014).
+/// Mixes 64 bits so that every input bit affects every output bit (the finaliser of SplitMix64: Steele, Lea and Flood,
+/// 2014).
 inline constexpr uint64_t mix_bits(uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
@@ -17,10 +17,10 @@ inline constexpr uint64_t mix_bits(uint64_t x) {
   return x ^ x >> 31;
 }
 
-/// A permutation of 0 .. size - 1, chosen by (seed, epoch) and computed element by element.
-/// It is a Feistel network on the smallest even number of bits that holds size - 1, walked until the value falls below
-/// size (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002): the domain is less than 4 * size, so a walk
-/// takes less than 4 turns on average.
+/// A permutation of 0 .. size - 1, chosen by (seed, epoch) and computed element by element. It is a Feistel network on
+/// the smallest even number of bits that holds size - 1, applied until the value falls below size (Black and Rogaway,
+/// "Ciphers with arbitrary finite domains", 2002). The domain is smaller than 4 * size, so fewer than 4 applications
+/// are needed on average.
 class Permutation {
  public:
   /// Throws std::invalid_argument when size < 1.

@@ -1,6 +1,6 @@
-// CPython's random.Random, draw for draw, so that examples equal those of Google's Python script.
-// Source: Matsumoto and Nishimura, "Mersenne Twister", 1998 (MT19937, init_by_array); CPython's Lib/random.py and
-// Modules/_randommodule.c for what is made of its words. The tests hold values that CPython printed.
+// CPython's random.Random, draw for draw, so that examples equal those of Google's Python script. Source: Matsumoto and
+// Nishimura, "Mersenne Twister", 1998 (MT19937, init_by_array); CPython's Lib/random.py and Modules/_randommodule.c for
+// the distributions. The tests compare with values that CPython printed.
 #pragma once
 
 #include <array>

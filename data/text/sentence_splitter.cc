@@ -11,13 +11,13 @@
 namespace bert {
 namespace {
 
-constexpr size_t kWrappedWidth = 120;                   // bytes; no wrapped text is wider
-constexpr size_t kMeanDocumentBytes = size_t{1} << 18;  // above this, blank lines in twos are no chapter breaks
-constexpr size_t kLongestListNumber = 4;  // "12." or "xii." begins a list's item, "1984." may end a sentence
+constexpr size_t kWrappedWidth = 120;                   // bytes; wrapped text is not wider
+constexpr size_t kMeanDocumentBytes = size_t{1} << 18;  // with longer documents, two blank lines do not mark a chapter
+constexpr size_t kLongestListNumber = 4;  // "12." or "xii." begins a list item, "1984." may end a sentence
 
 using Words = std::unordered_set<std::string_view>;
 
-/// Lower case, without the last full stop. A sentence goes on after these.
+/// In lower case, without the last full stop. A sentence does not end after these.
 const Words kAbbreviations = {"mr",   "mrs",  "ms",  "messrs", "mme", "mlle", "dr",     "prof", "rev",  "hon",
                               "st",   "sr",   "fr",  "gen",    "col", "capt", "lt",     "sgt",  "cpl",  "maj",
                               "adm",  "cmdr", "gov", "sen",    "rep", "pres", "supt",   "insp", "esp",  "vs",
@@ -32,8 +32,8 @@ constexpr std::array<std::string_view, 12> kClosers = {"\"",     "'",      ")", 
                                                        "\u201d", "\u00bb", "\u203a", "\u300d", "\u300f", "\uff09"};
 constexpr std::array<std::string_view, 15> kOpeners = {
     "\"", "'", "(", "[", "{", "\u2018", "\u201c", "\u00ab", "\u2039", "\u00bf", "\u00a1", "-", "\u2013", "\u2014", "_"};
-/// Of Armenian, Arabic and Urdu, the Indic scripts (danda), Burmese, Ethiopic, Khmer, Chinese and Japanese: from
-/// Unicode's Sentence_Terminal, those that stand nowhere but at an end.
+/// Full stops of Armenian, Arabic and Urdu, the Indic scripts (danda), Burmese, Ethiopic, Khmer, Chinese and Japanese.
+/// From Unicode's Sentence_Terminal: the signs that occur only at the end of a sentence.
 constexpr std::array<std::string_view, 13> kTerminators = {"\u0589", "\u061f", "\u06d4", "\u0964", "\u0965",
                                                            "\u104b", "\u1362", "\u1367", "\u17d4", "\u3002",
                                                            "\uff01", "\uff1f", "\uff61"};
@@ -44,7 +44,7 @@ bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 
-/// Bytes of the first of `signs` that `text` has at `at`, or 0.
+/// Bytes of the first of `signs` that `text` has at position `at`, or 0.
 template <size_t N>
 size_t match(std::string_view text, size_t at, const std::array<std::string_view, N>& signs) {
   for (const std::string_view sign : signs) {
@@ -70,7 +70,7 @@ bool is_list_number(std::string_view word) {
   return word.size() <= kLongestListNumber && (all("0123456789") || all("ivxlc") || all("IVXLC"));
 }
 
-/// Whether the full stop after `word` belongs to it. `next` is what follows the white space, without opening quotes.
+/// True if the full stop after `word` is part of it. `next` is the text after the white space, without opening quotes.
 bool is_abbreviation(std::string_view word, bool begins_sentence, std::string_view next) {
   if (begins_sentence && is_list_number(word)) return true;
   if (word.size() == 1) return is_upper(word[0]) && word != "I";
@@ -78,14 +78,14 @@ bool is_abbreviation(std::string_view word, bool begins_sentence, std::string_vi
   for (char& c : lower) c = is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c;
   if (kAbbreviations.contains(lower)) return true;
   if (kBeforeNumbers.contains(lower)) return !next.empty() && is_digit(next[0]);
-  // U.S or J.R.R, not a.m: letters with full stops between.
+  // Letters with full stops between them, such as U.S or J.R.R, but not a.m.
   for (size_t i = 0; i < word.size(); ++i) {
     if (i % 2 == 0 ? !is_upper(word[i]) : word[i] != '.') return false;
   }
   return word.size() % 2 == 1;
 }
 
-/// The end of the sentence that begins at `begin`: after its last sign.
+/// The end of the sentence that begins at `begin`, after its last sign.
 size_t sentence_end(std::string_view text, size_t begin) {
   const size_t first_word = skip(text, begin, kOpeners);
   for (size_t i = begin; i < text.size(); ++i) {
@@ -145,14 +145,14 @@ std::string single_spaced(std::string_view text) {
   return result;
 }
 
-/// Takes the first line, without its line break, off `text`.
+/// Removes the first line from `text` and returns it without its line break.
 std::string_view take_line(std::string_view& text) {
   const std::string_view line = text.substr(0, text.find('\n'));
   text.remove_prefix(std::min(line.size() + 1, text.size()));
   return line;
 }
 
-/// How many blank lines, 1 or 2, end a document.
+/// Number of blank lines, 1 or 2, that end a document.
 size_t document_break(std::string_view text) {
   size_t breaks = 0, blank = 0;
   std::string_view rest = text;

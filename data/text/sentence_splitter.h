@@ -1,4 +1,4 @@
-// Plain prose to the input of create_pretraining_data: one sentence per line, empty lines between documents.
+// Plain prose to the input of create_pretraining_data: one sentence a line, empty lines between documents.
 #pragma once
 
 #include <functional>
@@ -9,14 +9,14 @@
 namespace bert {
 
 // Note [Sentences]
-// A sentence ends after . ! ? or an ellipsis, with the quotes and brackets that close there, when white space follows
-// and what comes next does not begin in lower case; after 。！？, a danda (।), ؟ ۔ and the like it ends without white
-// space. A full stop does not end it after a title or another abbreviation (Mr. vs. e.g.), an initial (J. Smith, U.S.
-// Army), "No. 5" and its like before a number, or the number of a list's item. The rules are for English and do little
-// harm in other languages that use these signs; they use no model, so the same text gives the same sentences
-// everywhere.
+// A sentence ends after . ! ? or an ellipsis, including closing quotes and brackets, if white space follows and the
+// next text does not begin in lower case. After 。！？, a danda (।), ؟ ۔ and similar signs it ends without white space.
+// A full stop does not end a sentence after a title or another abbreviation (Mr. vs. e.g.), after an initial (J. Smith,
+// U.S. Army), after "No." and similar words before a number, and after the number of a list item.
+// The rules are for English and do little harm in other languages that use these signs. They use no model, so the same
+// text gives the same sentences everywhere.
 
-/// The sentences of one paragraph, their white space made single spaces. Linear in the length.
+/// Splits one paragraph into sentences. Runs of white space become single spaces. Linear in the length.
 std::vector<std::string> split_sentences(std::string_view paragraph);
 
 /// Calls `line` with every sentence of `text`, and with an empty line after each document.
@@ -24,7 +24,7 @@ std::vector<std::string> split_sentences(std::string_view paragraph);
 ///   120 bytes: such text has one paragraph per line.
 /// - Documents end at runs of two or more blank lines (chapters), if that gives documents of at most 256 KiB on
 ///   average; otherwise at every blank line.
-/// A byte order mark at the start is left out, CRLF is a line break. Any bytes are allowed.
+/// A byte order mark at the start is dropped. CRLF is a line break. Any bytes are allowed.
 void split_prose(std::string_view text, const std::function<void(std::string_view)>& line);
 
 }  // namespace bert

@@ -8,7 +8,8 @@
 namespace bert {
 namespace {
 
-/// bzip2's header: "BZh", the size of the blocks, and the first block's mark, which is pi, or the end's, its root.
+/// True for a bzip2 header: "BZh", the size of the blocks, then the mark of the first block (the digits of pi) or of
+/// the end (the digits of its square root).
 bool is_bzip2(std::string_view text) {
   constexpr size_t kMark = 4;
   return text.starts_with("BZh") && text.size() > kMark && text[3] >= '1' && text[3] <= '9' &&

@@ -19,7 +19,7 @@ bool contains(const std::array<Range, N>& ranges, char32_t value) {
   return std::any_of(ranges.begin(), ranges.end(), [&](const Range& r) { return r.first <= value && value <= r.last; });
 }
 
-// Google's tokenization.py, _is_chinese_char.
+// The ranges of _is_chinese_char in Google's tokenization.py.
 constexpr std::array<Range, 8> kCjk{{{0x4E00, 0x9FFF},
                                      {0x3400, 0x4DBF},
                                      {0x20000, 0x2A6DF},
@@ -29,7 +29,8 @@ constexpr std::array<Range, 8> kCjk{{{0x4E00, 0x9FFF},
                                      {0xF900, 0xFAFF},
                                      {0x2F800, 0x2FA1F}}};
 
-// Cased but neither Lu, Ll, Lt nor case-ignorable (PropList.txt: Other_Lowercase and Other_Uppercase).
+// Cased characters outside of Lu, Ll and Lt that are not case-ignorable (PropList.txt: Other_Lowercase and
+// Other_Uppercase).
 constexpr std::array<Range, 7> kOtherCased{{{0xAA, 0xAA},
                                             {0xBA, 0xBA},
                                             {0x2160, 0x217F},
@@ -38,7 +39,7 @@ constexpr std::array<Range, 7> kOtherCased{{{0xAA, 0xAA},
                                             {0x1F150, 0x1F169},
                                             {0x1F170, 0x1F189}}};
 
-// Case-ignorable by Word_Break = MidLetter, MidNumLet or Single_Quote (WordBreakProperty.txt).
+// Characters that are case-ignorable by Word_Break = MidLetter, MidNumLet or Single_Quote (WordBreakProperty.txt).
 constexpr std::array<char32_t, 17> kIgnorablePunctuation{0x27,   0x2E,   0x3A,   0xB7,   0x387,  0x55F,
                                                          0x5F4,  0x2018, 0x2019, 0x2024, 0x2027, 0xFE13,
                                                          0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A};
@@ -51,7 +52,7 @@ int combining_class(char32_t value) {
   return static_cast<int>(utf8proc_get_property(static_cast<utf8proc_int32_t>(value))->combining_class);
 }
 
-/// Unicode's Case_Ignorable.
+/// The property Case_Ignorable of Unicode.
 bool is_case_ignorable(char32_t value) {
   switch (category(value)) {
     case UTF8PROC_CATEGORY_MN:
@@ -66,15 +67,15 @@ bool is_case_ignorable(char32_t value) {
   }
 }
 
-/// Unicode's Cased, for characters that are not case-ignorable.
+/// The property Cased of Unicode, for characters that are not case-ignorable.
 bool is_cased(char32_t value) {
   const utf8proc_category_t c = category(value);
   return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT ||
          contains(kOtherCased, value);
 }
 
-/// Whether the capital sigma at `at` ends a word: a cased letter before it and none after it, past what is
-/// case-ignorable.
+/// True if the capital sigma at `at` ends a word: a cased letter stands before it and none after it, ignoring
+/// case-ignorable characters.
 bool is_final_sigma(const std::vector<SourceCharacter>& characters, size_t at) {
   size_t before = at;
   while (before > 0 && is_case_ignorable(characters[before - 1].value)) --before;
@@ -88,10 +89,10 @@ char32_t simple_lower(char32_t value) {
   return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(value)));
 }
 
-/// Appends the full canonical decomposition of `value`, not yet in canonical order.
+/// Appends the full canonical decomposition of `value`, before canonical ordering.
 template <class Append>
 void decompose(char32_t value, Append&& append) {
-  std::array<utf8proc_int32_t, 32> parts;  // the longest in Unicode has 4
+  std::array<utf8proc_int32_t, 32> parts;  // the longest decomposition in Unicode has 4
   int boundary = 0;
   const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(value), parts.data(), parts.size(),
                                              UTF8PROC_DECOMPOSE, &boundary);
@@ -106,8 +107,8 @@ DecodedUtf8 decode_utf8(std::string_view text) {
   if (lead < 0x80) return {lead, 1};
   if (lead < 0xC2 || lead > 0xF4) return {kInvalidUtf8, 1};
   const int length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // Only the second byte has bounds that depend on the first: they exclude overlong forms, surrogates and values above
-  // 0x10FFFF.
+  // Only the bounds of the second byte depend on the first byte. They exclude overlong forms, surrogates and values
+  // above 0x10FFFF.
   const unsigned char lowest = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned char highest = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   char32_t value = lead & (0x7F >> length);
@@ -183,7 +184,7 @@ bool is_bert_punctuation(char32_t value) {
   }
   const utf8proc_category_t c = category(value);
   return c >= UTF8PROC_CATEGORY_PC &&
-         c <= UTF8PROC_CATEGORY_PO;  // PC PD PS PE PI PF PO are neighbours in the enumeration
+         c <= UTF8PROC_CATEGORY_PO;  // PC PD PS PE PI PF PO are adjacent in the enumeration
 }
 
 FoldTable::FoldTable(bool lower) : lower_(lower) {}
@@ -216,10 +217,9 @@ Folded FoldTable::fold(char32_t value) const {
 
   std::vector<SourceCharacter> parts{{value, 0, 0}};
   if (lower_) {
-    bool reorders = false;  // a character that stays and that canonical ordering can move
+    bool reorders = false;  // true if a character that is kept can be moved by canonical ordering
     decompose(simple_lower(value), [&](char32_t part) { reorders |= combining_class(part) != 0 && !is_mark(part); });
-    // A mark of class 0 keeps its neighbours from being put in order, so runs with one are folded in context when such
-    // a character is there.
+    // A mark of class 0 stops the ordering of its neighbours, so a run with such a character is folded in context.
     if (reorders) return {.kind = CharacterKind::kContext};
     fold_in_context(parts);
   }
@@ -251,7 +251,7 @@ void fold_in_context(std::vector<SourceCharacter>& characters) {
     const auto append = [&](char32_t value) { decomposed.push_back({value, from.begin, from.end}); };
     if (from.value == kCapitalSigma) {
       append(is_final_sigma(characters, i) ? kFinalSigma : kSmallSigma);
-    } else if (from.value == kCapitalIWithDot) {  // the one lower-case form of two characters (SpecialCasing.txt)
+    } else if (from.value == kCapitalIWithDot) {  // the only lower-case form of two characters (SpecialCasing.txt)
       append('i');
       append(kCombiningDotAbove);
     } else {

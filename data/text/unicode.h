@@ -1,10 +1,10 @@
-// UTF-8 and the properties of Unicode that BERT's basic tokenizer asks for.
+// UTF-8, and the properties of Unicode that BERT's basic tokenizer needs.
 //
 // Note [Unicode version]
-// Properties come from utf8proc: 2.8 (Debian 12) has Unicode 15.0. Python 3.11, on which the oracle runs, has 14.0. The
-// two differ on the 4489 code points that 15.0 added, which 14.0 calls unassigned: there, combining marks are dropped,
-// format characters are dropped and punctuation is split where 14.0 keeps all three as letters. On every other code
-// point they agree (tests/data/unicode_test.cc).
+// Properties come from utf8proc. Version 2.8 (Debian 12) has Unicode 15.0; Python 3.11, which made the goldens, has
+// 14.0. The two differ on the 4489 code points that 15.0 added and 14.0 calls unassigned. With 15.0 combining marks and
+// format characters among these are dropped and punctuation is split; with 14.0 all of them are letters. The two agree
+// on every other code point (tests/data/unicode_test.cc).
 #pragma once
 
 #include <array>
@@ -17,18 +17,18 @@
 
 namespace bert {
 
-/// What decode_utf8 gives for bytes that are not UTF-8.
+/// The value that decode_utf8 returns for bytes that are not UTF-8.
 inline constexpr char32_t kInvalidUtf8 = 0xFFFFFFFF;
 
-/// One code point and the bytes it takes.
+/// One code point and its number of bytes.
 struct DecodedUtf8 {
   char32_t value;
   int bytes;
 };
 
-/// Decodes the code point at the start of `text`, which is not empty. For invalid bytes: kInvalidUtf8 and the length of
-/// the maximal invalid subpart, at least 1. Source: The Unicode Standard 15.0, section 3.9, table 3-7 and "U+FFFD
-/// substitution of maximal subparts".
+/// Decodes the code point at the start of `text`, which must not be empty. For invalid bytes it returns kInvalidUtf8
+/// and the length of the maximal invalid subpart, at least 1. Source: The Unicode Standard 15.0, section 3.9, table 3-7
+/// and "U+FFFD substitution of maximal subparts".
 DecodedUtf8 decode_utf8(std::string_view text);
 
 /// Appends `value`, a Unicode scalar value, as UTF-8.
@@ -40,23 +40,23 @@ int64_t count_invalid_utf8(std::string_view text);
 /// Removes the maximal invalid subparts of `text` and returns their number.
 int64_t drop_invalid_utf8(std::string& text);
 
-/// White space as Python's str.isspace has it.
+/// White space as in Python's str.isspace.
 bool is_python_space(char32_t value);
 
-/// `text` without white space (str.isspace) at both ends. `text` is valid UTF-8.
+/// `text` without white space (str.isspace) at both ends. `text` must be valid UTF-8.
 std::string_view strip_space(std::string_view text);
 
-/// What the basic tokenizer does with a code point.
+/// The basic tokenizer's treatment of a code point.
 enum class CharacterKind : uint8_t {
   kLetter,       // part of a word
   kSpace,        // ends a word
-  kDropped,      // Cc, Cf, U+FFFD, combining marks when accents are stripped: as if it were not there
+  kDropped,      // skipped: Cc, Cf, U+FFFD, and combining marks when accents are stripped
   kPunctuation,  // a word by itself
-  kCjk,          // an ideograph: a word by itself, and the context of case folding ends here
-  kContext,      // what it becomes depends on its neighbours: fold_in_context
+  kCjk,          // an ideograph: a word by itself, and the end of a context of case folding
+  kContext,      // the result depends on the neighbours: fold_in_context
 };
 
-/// A code point's kind and, for kLetter, kPunctuation and kCjk, the UTF-8 that it becomes.
+/// The kind of a code point and, for kLetter, kPunctuation and kCjk, its folded form in UTF-8.
 struct Folded {
   static constexpr size_t kMaxBytes = 12;
   CharacterKind kind = CharacterKind::kDropped;
@@ -65,16 +65,16 @@ struct Folded {
   std::array<char, kMaxBytes> utf8{};
 };
 
-/// Kind and folded form of every code point, made per block of 256 when first asked for. Any number of threads may ask.
+/// Kind and folded form of every code point. Blocks of 256 are made on first use. Safe for any number of threads.
 class FoldTable {
  public:
-  /// lower: lower case, then NFD, then without Mn. Otherwise code points stay as they are.
+  /// With `lower`: lower case, then NFD, then without Mn. Otherwise code points stay unchanged.
   explicit FoldTable(bool lower);
   ~FoldTable();
   FoldTable(const FoldTable&) = delete;
   FoldTable& operator=(const FoldTable&) = delete;
 
-  /// The table that every tokenizer of the process shares.
+  /// The table that all tokenizers of the process share.
   static const FoldTable& shared(bool lower);
 
   /// `value` < 0x110000.
@@ -92,19 +92,19 @@ class FoldTable {
   mutable std::array<std::atomic<const Block*>, 0x1100> blocks_{};
 };
 
-/// A code point and the bytes of the text that it comes from.
+/// A code point and the range of its bytes in the text.
 struct SourceCharacter {
   char32_t value;
   int64_t begin, end;
 };
 
-/// str.lower() with the final-sigma rule, NFD with canonical ordering, then Mn dropped, on a run of characters that
-/// holds neither white space nor dropped characters. Each result keeps the place of the character that it comes from.
-/// Linear but for runs of combining marks (n log n). Source: Google's tokenization.py; CPython's unicodeobject.c for
-/// the rule of the final sigma; The Unicode Standard, section 3.11.
+/// Applies str.lower() with the rule for the final sigma, then NFD with canonical ordering, then drops Mn. `characters`
+/// is a run without white space and without dropped characters. Each result keeps the byte range of the character that
+/// it comes from. Time is linear, but n log n in runs of combining marks. Source: Google's tokenization.py; CPython's
+/// unicodeobject.c for the final sigma; The Unicode Standard, section 3.11.
 void fold_in_context(std::vector<SourceCharacter>& characters);
 
-/// Punctuation as BERT has it: every printable ASCII character that is no letter, digit or space, and category P.
+/// Punctuation as BERT defines it: category P, and every printable ASCII character that is no letter, digit or space.
 bool is_bert_punctuation(char32_t value);
 
 }  // namespace bert

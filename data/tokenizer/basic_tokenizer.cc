@@ -25,7 +25,7 @@ BasicTokenizer::BasicTokenizer(const TokenizerConfig& config)
 
 std::vector<SourceCharacter> BasicTokenizer::read_run(std::string_view text, size_t& at, int64_t& invalid) const {
   const FoldTable& kinds =
-      FoldTable::shared(false);  // combining marks count here: they take part in canonical ordering
+      FoldTable::shared(false);  // keeps combining marks, because they take part in canonical ordering
   std::vector<SourceCharacter> run;
   while (at < text.size()) {
     const DecodedUtf8 decoded = decode_utf8(text.substr(at));

@@ -11,29 +11,29 @@
 
 namespace bert {
 
-/// A half-open range of bytes of the text.
+/// A half-open range of bytes in the text.
 struct TextSpan {
   int64_t begin = 0, end = 0;
   bool operator==(const TextSpan&) const = default;
 };
 
-/// A word as the basic tokenizer hands it out; valid until the next one.
+/// One word of the basic tokenizer. Valid until the next word.
 struct Word {
   std::string_view text;            // folded UTF-8; empty when overlong
   bool overlong = false;            // more than max_input_chars_per_word code points
-  TextSpan span;                    // where the word comes from
-  const TextSpan* spans = nullptr;  // per byte of `text`, where its character comes from; null unless asked for
+  TextSpan span;                    // the bytes of the word in the text
+  const TextSpan* spans = nullptr;  // for each byte of `text`, the source of its character; null unless asked for
 };
 
-/// Cleans, folds and splits text at white space, punctuation and ideographs. Immutable: any number of threads may use
-/// one. Source: Google's tokenization.py (BasicTokenizer).
+/// Cleans and folds text, and splits it at white space, punctuation and ideographs. Immutable: any number of threads
+/// may use one tokenizer. Source: Google's tokenization.py (BasicTokenizer).
 class BasicTokenizer {
  public:
   explicit BasicTokenizer(const TokenizerConfig& config);
 
-  /// Calls sink(const Word&) for each word in order; kSpans asks for Word::spans. Returns the number of invalid UTF-8
-  /// sequences, which are dropped. Linear in the length of the text, with memory for one word (for one run without
-  /// white space where kContext characters are).
+  /// Calls sink(const Word&) for each word in order. With kSpans, Word::spans is set. Returns the number of invalid
+  /// UTF-8 sequences, which are dropped. Time is linear in the length of the text. Memory is that of one word, or of
+  /// one run without white space where kContext characters occur.
   template <bool kSpans, class Sink>
   int64_t for_each_word(std::string_view text, Sink&& sink) const;
 
@@ -41,18 +41,18 @@ class BasicTokenizer {
   template <bool kSpans>
   class WordBuffer;
 
-  /// The characters from `at` to the next white space, ideograph or end, without dropped ones; moves `at` there and
-  /// counts invalid sequences.
+  /// Reads the characters from `at` to the next white space, ideograph or end, without dropped ones. Moves `at` there
+  /// and counts invalid sequences.
   std::vector<SourceCharacter> read_run(std::string_view text, size_t& at, int64_t& invalid) const;
 
-  // What a byte means. Values from 33 are the folded form of an ASCII letter.
+  // The action for a byte. Values from 33 are the folded form of an ASCII letter.
   enum Action : unsigned char { kDecode, kSpace, kDrop, kSplit, kFirstLetter = 33 };
   std::array<unsigned char, 256> action_{};
   const FoldTable& fold_;
   size_t max_characters_;
 };
 
-/// The word that is being read. Characters past the limit are counted, not kept.
+/// The word that is being read. Characters beyond the limit are counted but not kept.
 template <bool kSpans>
 class BasicTokenizer::WordBuffer {
  public:
@@ -71,7 +71,7 @@ class BasicTokenizer::WordBuffer {
     if constexpr (kSpans) spans_.insert(spans_.end(), bytes, from);
   }
 
-  /// Hands the word, if there is one, to the sink and starts the next.
+  /// Passes the word, if there is one, to the sink and starts the next word.
   template <class Sink>
   void flush(Sink&& sink) {
     if (characters_ == 0) return;
@@ -100,7 +100,7 @@ template <bool kSpans, class Sink>
 int64_t BasicTokenizer::for_each_word(std::string_view text, Sink&& sink) const {
   WordBuffer<kSpans> word(max_characters_);
   int64_t invalid = 0;
-  size_t run_begin = 0;  // after the last white space or ideograph: where the context of a character begins
+  size_t run_begin = 0;  // position after the last white space or ideograph: the context of a character begins here
   int64_t invalid_before_run = 0;
   const auto begin_run = [&](size_t at) {
     run_begin = at;
@@ -136,7 +136,7 @@ int64_t BasicTokenizer::for_each_word(std::string_view text, Sink&& sink) const 
     }
     const Folded& folded = fold_[decoded.value];
     if (folded.kind == CharacterKind::kContext) {
-      // The words before this one stand; this one and the rest of the run are folded with all of the run in sight.
+      // Words before this one are complete. This word and the rest of the run are folded with the whole run as context.
       const int64_t resume = word.empty() ? from : word.begin();
       word.clear();
       at = run_begin;

@@ -5,7 +5,7 @@
 
 namespace bert {
 
-/// Places the nodes level by level; the keys below a node are a range of the sorted keys.
+/// Places the nodes level by level. The keys below a node are a range of the sorted keys.
 class DoubleArray::Builder {
  public:
   Builder(std::vector<std::pair<std::string_view, int32_t>> keys, std::vector<Node>& nodes)
@@ -18,7 +18,7 @@ class DoubleArray::Builder {
       open.pop_front();
     }
     const auto last = std::find_if(nodes_.rbegin(), nodes_.rend(), [](const Node& n) { return n.parent != kNone; });
-    nodes_.resize(static_cast<size_t>(nodes_.rend() - last) + kBytes);  // next() may look kBytes past the last node
+    nodes_.resize(static_cast<size_t>(nodes_.rend() - last) + kBytes);  // next() may read kBytes past the last node
   }
 
  private:
@@ -55,7 +55,7 @@ class DoubleArray::Builder {
 
   [[nodiscard]] bool free_at(size_t at) const { return at != kRoot && nodes_[at].parent == kNone; }
 
-  /// The first base at which every child finds a free place.
+  /// The first base for which the places of all children are free.
   size_t find_base(const std::vector<size_t>& bytes) {
     while (!free_at(first_free_)) ++first_free_;
     size_t at = std::max(first_free_, bytes.front() + 1);  // place of the first child; bases start at 1
@@ -69,7 +69,7 @@ class DoubleArray::Builder {
       }
       if (std::all_of(bytes.begin(), bytes.end(), [&](size_t byte) { return free_at(base + byte); })) {
         if (tried > kBytes && taken * 20 > tried * 19)
-          first_free_ = at;  // 95 % full up to here: later searches start here
+          first_free_ = at;  // 95 % full up to here: later searches begin here
         return base;
       }
     }

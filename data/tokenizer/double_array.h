@@ -1,4 +1,4 @@
-// A trie of byte strings in two arrays: one step is one addition and one comparison.
+// A trie of byte strings in a double array: one step is one addition and one comparison.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class DoubleArray {
   static constexpr int32_t kRoot = 0;
   static constexpr int32_t kNone = -1;
 
-  /// Keys in any order, not empty; of equal keys the last one counts.
+  /// Keys in any order, not empty. Of equal keys the last one is kept.
   explicit DoubleArray(std::vector<std::pair<std::string_view, int32_t>> keys);
 
   /// The node reached from `node` by `byte`, or kNone.
@@ -29,7 +29,7 @@ class DoubleArray {
 
  private:
   struct Node {
-    int32_t base = 0;  // children stand at base + byte; a leaf's base is 0, where no node has it as its parent
+    int32_t base = 0;  // children are at base + byte; a leaf's base is 0, where no node has it as its parent
     int32_t parent = kNone;
     int32_t value = kNone;
   };

@@ -12,21 +12,21 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the rules are little-endian");
 
-// Of sentencepiece_model.proto.
-constexpr uint64_t kNormalizerSpec = 3, kDenormalizerSpec = 5;  // of ModelProto
-constexpr uint64_t kPrecompiledCharsmap = 2;                    // of NormalizerSpec
+// Field numbers of sentencepiece_model.proto.
+constexpr uint64_t kNormalizerSpec = 3, kDenormalizerSpec = 5;  // in ModelProto
+constexpr uint64_t kPrecompiledCharsmap = 2;                    // in NormalizerSpec
 
-/// Reads the fields of a protocol buffer one by one. Groups, which no model has, are none.
+/// Reads the fields of a protocol buffer one by one. Groups are refused; models have none.
 class FieldReader {
  public:
-  /// `name` is what errors call it.
+  /// `name` names the model in errors.
   FieldReader(std::string_view message, const std::string& name) : rest_(message), name_(name) {}
 
   /// Moves to the next field; false at the end. Throws DataError.
   bool next() {
     enum WireType { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
     if (rest_.empty()) return false;
-    const auto key = static_cast<uint32_t>(varint());  // as protobuf, which drops the rest
+    const auto key = static_cast<uint32_t>(varint());  // protobuf drops the higher bits too
     uint64_t size = 0;
     switch (key & 7) {
       case kVarint:
@@ -52,7 +52,7 @@ class FieldReader {
   }
 
   [[nodiscard]] uint64_t number() const { return number_; }
-  /// Bytes or message; empty for a number.
+  /// The bytes or the message; empty for a number.
   [[nodiscard]] std::string_view content() const { return content_; }
 
  private:
@@ -72,12 +72,12 @@ class FieldReader {
   uint64_t number_ = 0;
 };
 
-/// Whether a search in these rules stays in them: the size of a trie, the trie in the units of Darts-clone, and the
-/// texts that its values are the beginnings of, each of which ends with a NUL.
+/// True if a search in these rules stays inside of them. The rules are the size of a trie, the trie in the units of
+/// Darts-clone, and texts that end with a NUL; the values of the trie are positions in the texts.
 bool stays_inside(std::string_view rules) {
   constexpr uint32_t kHasLeaf = 1 << 8, kExtended = 1 << 9, kLeaf = uint32_t{1} << 31, kBlock = 256;
   uint32_t trie_bytes = 0;
-  if (rules.size() < sizeof trie_bytes) return true;  // the library refuses it, or there are none
+  if (rules.size() < sizeof trie_bytes) return true;  // the library refuses them, or there are no rules
   std::memcpy(&trie_bytes, rules.data(), sizeof trie_bytes);
   rules.remove_prefix(sizeof trie_bytes);
   if (trie_bytes >= rules.size()) return true;  // as above
@@ -87,9 +87,10 @@ bool stays_inside(std::string_view rules) {
   if (units.empty() || texts.back() != '\0') return false;
   for (uint32_t at = 0; at < units.size(); ++at) {
     const uint32_t unit = units[at];
-    if ((unit & kLeaf) != 0 && at != 0) continue;  // a value, which no byte of the text leads to
+    if ((unit & kLeaf) != 0 && at != 0) continue;  // a value: no byte of the text leads to it
     const uint32_t offset = unit >> 10 << ((unit & kExtended) != 0 ? 8 : 0);
-    const uint32_t children = at ^ offset;  // the child of byte b is at children ^ b, and what ends here at children
+    const uint32_t children =
+        at ^ offset;  // the child for byte b is at children ^ b, the value of a key that ends here at children
     if ((children | (kBlock - 1)) >= units.size()) return false;
     if ((unit & kHasLeaf) != 0 && (units[children] & ~kLeaf) >= texts.size()) return false;
   }

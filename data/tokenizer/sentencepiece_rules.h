@@ -1,4 +1,4 @@
-// The rules of normalisation in a SentencePiece model, which the library follows without looking where they lead.
+// A check of the normalisation rules in a SentencePiece model. The library follows these rules without bounds checks.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace bert {
 
-/// Throws DataError, with `name`, when the serialized model is no protocol buffer, or when one of its rules leads outside
-/// of the rules, where the library would read.
+/// Throws DataError, with `name`, if the serialized model is not a protocol buffer, or if one of its rules would make
+/// the library read outside of the rules.
 void check_normalization_rules(std::string_view model, const std::string& name);
 
 }  // namespace bert

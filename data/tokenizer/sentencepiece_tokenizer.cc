@@ -15,11 +15,11 @@ namespace bert {
 namespace {
 
 constexpr std::string_view kWordBegin = "\xE2\x96\x81";  // U+2581, which sentencepiece writes for a space
-constexpr int64_t kMaxModelBytes = int64_t{1} << 30;     // far above any model
+constexpr int64_t kMaxModelBytes = int64_t{1} << 30;     // far above the size of any model
 constexpr size_t kMaxCallBytes = 64 << 10;               // sentencepiece 0.1.97 crashes on pieces above 300 KB
 constexpr int kMaxPieces = std::numeric_limits<int32_t>::max() / 2;
 
-/// Where to end a part of at most kMaxCallBytes: before the last space in it, else at a character.
+/// Length of a part of at most kMaxCallBytes: up to the last space in it, otherwise up to a whole character.
 size_t part_length(std::string_view text) {
   if (text.size() <= kMaxCallBytes) return text.size();
   const size_t space = text.rfind(' ', kMaxCallBytes);
@@ -29,7 +29,7 @@ size_t part_length(std::string_view text) {
   return length;
 }
 
-/// `text` without invalid UTF-8 and without U+0000, and for each byte kept, and for the end, its place in `text`.
+/// `text` without invalid UTF-8 and U+0000, with the position in `text` of each byte that was kept, and of the end.
 struct CleanText {
   std::string text;
   std::vector<int64_t> places;
@@ -53,7 +53,7 @@ struct CleanText {
     places.push_back(static_cast<int64_t>(from.size()));
   }
 
-  /// The place that bytes [begin, end) of `text` come from.
+  /// The range of `text` that bytes [begin, end) come from.
   [[nodiscard]] TextSpan place(size_t begin, size_t end) const {
     return {places[begin], end > begin ? places[end - 1] + 1 : places[begin]};
   }
@@ -65,7 +65,7 @@ struct SentencePieceTokenizer::Processor {
   sentencepiece::SentencePieceProcessor model;
 
   Processor(const std::string& serialized, const std::string& name) {
-    check_normalization_rules(serialized, name);  // before the library follows them in the model's tests of itself
+    check_normalization_rules(serialized, name);  // before the library follows the rules when it tests the model
     const auto status = model.LoadFromSerializedProto(serialized);
     if (!status.ok() || model.GetPieceSize() <= 0 || model.GetPieceSize() > kMaxPieces) {
       throw DataError(fmt::format("{}: not a SentencePiece model ({}). Give the .model file that spm_train wrote.",
@@ -73,8 +73,8 @@ struct SentencePieceTokenizer::Processor {
     }
   }
 
-  /// The model's pieces, then those of [PAD] [CLS] [SEP] [MASK] that it lacks under their own names and its own. unk is
-  /// always there.
+  /// The model's pieces, then each of [PAD] [CLS] [SEP] [MASK] that the model has neither under this name nor under its
+  /// own. Every model has unk.
   [[nodiscard]] Vocabulary vocabulary(const std::string& name) const {
     std::vector<std::string> tokens;
     tokens.reserve(static_cast<size_t>(model.GetPieceSize()));
@@ -130,7 +130,7 @@ Encoding SentencePieceTokenizer::encode_with_offsets(std::string_view text) cons
 std::string SentencePieceTokenizer::decode(const std::vector<int32_t>& ids) const {
   std::vector<int> own;
   for (const int32_t id : ids) {
-    static_cast<void>(vocabulary().token(id));  // throws where there is none
+    static_cast<void>(vocabulary().token(id));  // throws if there is no such id
     if (!vocabulary().is_special(id) && id < processor_->model.GetPieceSize()) own.push_back(id);
   }
   return processor_->model.DecodeIds(own);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kContinuationPrefix = "##";
 
-/// Key and id of the tokens that begin with ## (continuation, the key without it), or of the others.
+/// Key and id of the tokens that begin with ## (if `continuation`; the key is without ##), or of the others.
 std::vector<std::pair<std::string_view, int32_t>> keys(const Vocabulary& vocabulary, bool continuation) {
   std::vector<std::pair<std::string_view, int32_t>> result;
   for (int64_t id = 0; id < vocabulary.size(); ++id) {

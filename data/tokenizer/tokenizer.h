@@ -1,19 +1,21 @@
 // Text to token ids and back.
 //
 // Note [Hugging Face differs]
-// Ids equal Hugging Face's fast tokenizer on ordinary prose. Where they differ, we follow Google's script. Found by
-// running tokenizers 0.23.3 against Google's algorithm on every code point:
-// 1. Words above 100 characters are [UNK] there, above 200 here. max_input_chars_per_word = 100 gives theirs.
-// 2. [MASK] and the other special tokens in the text are tokens there, text here. match_special_tokens = true gives
-//    theirs.
+// Ids equal those of Hugging Face's fast tokenizer on ordinary prose. Where the two differ, this one follows Google's
+// script. The differences were found by comparing tokenizers 0.23.3 with Google's algorithm on every code point.
+// "There" is Hugging Face, "here" this tokenizer:
+// 1. Words of more than 100 characters are [UNK] there, of more than 200 here. max_input_chars_per_word = 100 gives the
+//    same.
+// 2. [MASK] and the other special tokens in the text are tokens there, text here. match_special_tokens = true gives the
+//    same.
 // 3. A capital sigma at the end of a word becomes U+03C3 there, the final sigma U+03C2 here (uncased).
 // 4. Private-use characters are dropped there, letters here.
 // 5. The ideographs U+2B820..U+2B91F are letters there, words here.
-// 6. Its Unicode data for everything but lower case is older: about 380 newer combining marks stay, 13 newer format
+// 6. The Unicode data there is older, except for lower case: about 380 newer combining marks stay, 13 newer format
 //    characters stay, 104 newer punctuation characters do not split words, U+1734 and U+111C9 are marks and U+166D is
-//    punctuation. Its lower case is newer than ours.
-// Offsets mean the same: those of the characters that stay, so an accent that is a character of its own is outside of
-// its letter's span.
+//    punctuation. The lower case there is newer.
+// Offsets have the same meaning: they cover the characters that are kept, so a separate accent character is outside of
+// the span of its letter.
 #pragma once
 
 #include <cstdint>
@@ -29,33 +31,33 @@
 
 namespace bert {
 
-/// Ids with the place in the text that each comes from.
+/// Ids, each with its place in the text.
 struct Encoding {
   std::vector<int32_t> ids;
-  std::vector<TextSpan> spans;    // bytes of the text, per id
+  std::vector<TextSpan> spans;    // range of bytes in the text, one for each id
   int64_t invalid_sequences = 0;  // invalid UTF-8 that was dropped
 };
 
-/// The same places counted in code points, as Python slices and Hugging Face's offsets count them; an invalid sequence
-/// counts as one. `spans` are bytes of `text`.
+/// Converts `spans`, bytes of `text`, to code points, as Python slices and Hugging Face's offsets count them. An
+/// invalid sequence counts as one.
 std::vector<TextSpan> character_spans(std::string_view text, const std::vector<TextSpan>& spans);
 
-/// What every tokenizer can do. Immutable after construction: any number of threads may use one.
+/// The interface of all tokenizers. Immutable after construction: any number of threads may use one.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// Appends the ids of `text`, without [CLS] and [SEP]. Any bytes are allowed; invalid UTF-8 is dropped and the number
-  /// of invalid sequences returned. Time is linear in the length of the text.
+  /// Appends the ids of `text`, without [CLS] and [SEP]. Any bytes are allowed. Invalid UTF-8 is dropped; returns the
+  /// number of invalid sequences. Time is linear in the length of the text.
   virtual int64_t encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
 
-  /// The same with places.
+  /// The ids of `text` with their places.
   [[nodiscard]] virtual Encoding encode_with_offsets(std::string_view text) const = 0;
 
-  /// Text of the tokens, special ones left out. Throws DataError for an id outside of the vocabulary.
+  /// The text of the tokens, without special ones. Throws DataError for an id outside of the vocabulary.
   [[nodiscard]] virtual std::string decode(const std::vector<int32_t>& ids) const = 0;
 
-  /// Whether a token continues the word of the token before it: whole-word masking masks them together.
+  /// True if a token continues the word of the token before it. Whole-word masking masks both together.
   [[nodiscard]] virtual bool is_continuation(int64_t id) const = 0;
 
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const;
@@ -69,8 +71,8 @@ class Tokenizer {
   Vocabulary vocabulary_;
 };
 
-/// Google's tokenizer: BasicTokenizer, then for each word the longest pieces of the vocabulary from left to right; a
-/// word that cannot be built is one [UNK]. Source: Google's tokenization.py (FullTokenizer).
+/// Google's tokenizer: BasicTokenizer, then for each word the longest pieces of the vocabulary from left to right. A
+/// word without such pieces is one [UNK]. Source: Google's tokenization.py (FullTokenizer).
 class WordPieceTokenizer : public Tokenizer {
  public:
   explicit WordPieceTokenizer(Vocabulary vocabulary, const TokenizerConfig& config = {});
@@ -78,7 +80,8 @@ class WordPieceTokenizer : public Tokenizer {
   using Tokenizer::encode;
   int64_t encode(std::string_view text, std::vector<int32_t>& ids) const override;
   [[nodiscard]] Encoding encode_with_offsets(std::string_view text) const override;
-  /// Words joined by spaces, pieces without ##. Punctuation keeps its spaces: what stood there is not known.
+  /// Words joined by spaces, pieces without ##. Punctuation keeps its spaces, because the original spacing is not
+  /// known.
   [[nodiscard]] std::string decode(const std::vector<int32_t>& ids) const override;
   [[nodiscard]] bool is_continuation(int64_t id) const override;
 
@@ -92,17 +95,16 @@ class WordPieceTokenizer : public Tokenizer {
 
   TokenizerConfig config_;
   BasicTokenizer basic_;
-  DoubleArray first_, continuation_;  // tokens that begin a word; tokens that continue one, without ##
+  DoubleArray first_, continuation_;  // tokens that begin a word; tokens that continue a word, without ##
 };
 
-/// A SentencePiece model (unigram or BPE) as the alternative. Special tokens that the model lacks get the ids after its
-/// own.
+/// A SentencePiece model (unigram or BPE). Special tokens that the model lacks get the ids after its own.
 class SentencePieceTokenizer : public Tokenizer {
  public:
   /// Throws InputMissing, IoError, DataError.
   static std::unique_ptr<SentencePieceTokenizer> load(const std::string& path);
 
-  /// From the bytes of a model file; `name` is what errors call it.
+  /// Reads the bytes of a model file. `name` names the model in errors.
   SentencePieceTokenizer(std::string model, const std::string& name);
   ~SentencePieceTokenizer() override;
 
@@ -112,7 +114,7 @@ class SentencePieceTokenizer : public Tokenizer {
   [[nodiscard]] std::string decode(const std::vector<int32_t>& ids) const override;
   [[nodiscard]] bool is_continuation(int64_t id) const override;
 
-  /// The bytes that make this tokenizer again: what a checkpoint keeps.
+  /// The bytes of the model, from which this tokenizer can be made again. Checkpoints store them.
   [[nodiscard]] const std::string& model() const { return model_; }
 
  private:
@@ -123,8 +125,8 @@ class SentencePieceTokenizer : public Tokenizer {
   std::unique_ptr<Processor> processor_;
 };
 
-/// A SentencePiece model for *.model and *.spm, to which `config` does not apply; WordPiece for every other name.
-/// Throws InputMissing, IoError, DataError.
+/// Makes a SentencePiece tokenizer for *.model and *.spm, to which `config` does not apply, and WordPiece for other
+/// names. Throws InputMissing, IoError, DataError.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& path, const TokenizerConfig& config = {});
 
 }  // namespace bert

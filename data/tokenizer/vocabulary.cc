@@ -11,8 +11,8 @@
 namespace bert {
 namespace {
 
-constexpr int64_t kMaxFileBytes =
-    int64_t{1} << 30;  // far above any vocabulary: a wrong file is refused before it fills the memory
+constexpr int64_t kMaxFileBytes = int64_t{1}
+                                  << 30;  // far above any vocabulary: refuses a wrong file before it fills the memory
 
 std::string joined(const std::vector<std::string>& tokens) {
   std::string text;

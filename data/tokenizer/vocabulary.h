@@ -10,21 +10,22 @@
 
 namespace bert {
 
-/// Tokens in the order of their ids. Holds [PAD] [UNK] [CLS] [SEP] [MASK], under these names unless others are given.
+/// Tokens in the order of their ids. Includes [PAD] [UNK] [CLS] [SEP] [MASK], under these names unless others are
+/// given.
 class Vocabulary {
  public:
-  /// What the five special tokens are called.
+  /// Names of the five special tokens.
   struct SpecialTokens {
     std::string pad = "[PAD]", unk = "[UNK]", cls = "[CLS]", sep = "[SEP]", mask = "[MASK]";
   };
 
-  /// `name` is what errors call it. Of a token that is there twice, the last place is its id, as in Google's
-  /// load_vocab. Throws DataError naming the special tokens that are missing, or the line of a token that is not UTF-8.
+  /// `name` names the vocabulary in errors. If a token occurs twice, its id is the last place, as in Google's
+  /// load_vocab. Throws DataError that names the missing special tokens, or the line of a token that is not UTF-8.
   explicit Vocabulary(std::vector<std::string> tokens, const std::string& name = "vocabulary");
   Vocabulary(std::vector<std::string> tokens, const SpecialTokens& special, const std::string& name);
 
-  /// Reads one token per line; the id is the line number from 0. White space (str.strip) around a token is not part of
-  /// it. Throws InputMissing, IoError, DataError.
+  /// Reads one token a line. The id is the line number from 0. White space (str.strip) around a token is removed.
+  /// Throws InputMissing, IoError, DataError.
   static Vocabulary load(const std::string& path);
 
   Vocabulary(Vocabulary&&) = default;
@@ -50,13 +51,12 @@ class Vocabulary {
   [[nodiscard]] const std::array<int32_t, 5>& special_ids() const { return special_ids_; }
   [[nodiscard]] bool is_special(int64_t id) const;
 
-  /// XXH3-128 of the tokens, each followed by a line feed: what shards and checkpoints compare.
+  /// XXH3-128 of the tokens, each followed by a line feed. Shards and checkpoints compare it.
   [[nodiscard]] std::string hash() const;
 
  private:
   std::vector<std::string> tokens_;
-  std::unordered_map<std::string_view, int32_t>
-      ids_;  // views into tokens_, whose strings stay in place when the object moves
+  std::unordered_map<std::string_view, int32_t> ids_;  // views into tokens_, whose strings do not move with the object
   std::array<int32_t, 5> special_ids_{};
 };
 

@@ -18,7 +18,7 @@
 namespace bert {
 namespace {
 
-constexpr std::string_view kWordBegin = "\xE2\x96\x81";  // U+2581, which sentencepiece puts where a word begins
+constexpr std::string_view kWordBegin = "\xE2\x96\x81";  // U+2581, which sentencepiece puts at the beginning of a word
 constexpr int64_t kSentencePieceMeta = 3;                // <unk> <s> </s>
 constexpr const char* kSpecialTokens[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 
@@ -41,14 +41,15 @@ void for_each_character(std::string_view text, Handle&& handle) {
   }
 }
 
-/// Whether a character can stand inside of a word: punctuation and ideographs are words by themselves.
+/// True if a character can stand inside of a word. Punctuation and ideographs are words by themselves.
 bool can_continue(std::string_view character) {
   return FoldTable::shared(false)[decode_utf8(character).value].kind == CharacterKind::kLetter;
 }
 
 // Note [Characters of sentencepiece]
-// sentencepiece takes U+2581 for a word's beginning and skips whatever has U+2585, its sign of the unknown. To BERT both
-// are letters. So sentencepiece sees characters of private use in their place, which the text does not have.
+// sentencepiece reads U+2581 as the beginning of a word and skips words with U+2585, its sign for unknown text. BERT
+// reads both as letters. So sentencepiece gets private-use characters in their place, chosen so that the text does not
+// contain them.
 class StandIns {
  public:
   explicit StandIns(const std::unordered_set<std::string_view>& taken) {
@@ -79,7 +80,7 @@ class StandIns {
   std::vector<std::pair<std::string_view, std::string>> pairs_;
 };
 
-/// Words as sentencepiece reads them in its tsv format: word, tab, count.
+/// Words in the tsv format of sentencepiece: word, tab, count.
 class WordLines : public sentencepiece::SentenceIterator {
  public:
   explicit WordLines(std::vector<std::string> lines) : lines_(std::move(lines)) {}
@@ -161,7 +162,8 @@ std::vector<std::string> WordPieceTrainer::learn_pieces(const std::vector<std::s
   lines.reserve(words.size());
   for (const auto& [word, count] : words) lines.push_back(fmt::format("{}\t{}", word, count));
 
-  // Its characters, and its pieces of U+2581 and one character, are ours already: so many more are asked for.
+  // sentencepiece's vocabulary includes each character, and U+2581 with each character, which are counted already. So
+  // as many more tokens are asked for.
   const auto characters_twice = 2 * static_cast<int64_t>(characters.size());
   WordLines iterator(std::move(lines));
   std::string serialized;
@@ -207,7 +209,7 @@ std::vector<std::string> WordPieceTrainer::train() const {
   if (tokens.size() > size) {
     WordPieceTrainerConfig fitting = config_;
     fitting.allow_fewer_characters = true;
-    constexpr double kDigits = 1e4;  // rounded down, so that it fits
+    constexpr double kDigits = 1e4;  // rounded down, so that the tokens fit
     const double coverage = std::floor(kDigits * choose_characters(fitting).statistics.coverage) / kDigits;
     throw DataError(fmt::format(
         "{} tokens are too few: the {} characters of the text and the special tokens take {}. Ask for more tokens{}.",

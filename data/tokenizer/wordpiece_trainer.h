@@ -1,9 +1,10 @@
 // Learns a WordPiece vocabulary from text.
 //
 // Note [BPE, not unigram]
-// The pieces are those of sentencepiece's BPE trainer. On nine tenths of the Jargon File, 4096 tokens, the last tenth
-// took 1.256 tokens per word with BPE and 1.387 with unigram (8000 tokens: 1.149 and 1.324): WordPiece takes the
-// longest piece, not the most likely ones. BPE also gives the same pieces with any number of threads; unigram does not.
+// The pieces come from the BPE trainer of sentencepiece. A vocabulary of 4096 tokens learned on nine tenths of the
+// Jargon File gave 1.256 tokens a word on the last tenth with BPE, 1.387 with unigram (8000 tokens: 1.149 and 1.324).
+// The reason: WordPiece takes the longest piece, not the most likely ones. BPE also gives the same pieces with any
+// number of threads; unigram does not.
 #pragma once
 
 #include <cstdint>
@@ -16,46 +17,46 @@
 
 namespace bert {
 
-/// What decides which vocabulary comes out.
+/// Options that decide the resulting vocabulary.
 struct WordPieceTrainerConfig {
   int64_t vocab_size = 30522;
   TokenizerConfig tokenizer = {};       // the one that will read the vocabulary
   double character_coverage = 0.9999;   // share of the text whose characters are in the vocabulary
-  bool allow_fewer = false;             // a text that cannot give vocab_size tokens gives what it has
-  bool allow_fewer_characters = false;  // where vocab_size has no room for those characters, the rarest stay out
+  bool allow_fewer = false;             // a text that cannot give vocab_size tokens gives fewer
+  bool allow_fewer_characters = false;  // the rarest characters are left out where vocab_size has no room for them
 };
 
 inline constexpr double kLeastCharacterCoverage = 0.5;
 
-/// Which characters of the text are in the vocabulary.
+/// The characters of the text that are in the vocabulary.
 struct CharacterStatistics {
-  int64_t in_text = 0;        // different ones
-  int64_t in_vocabulary = 0;  // of those, the most frequent
-  double coverage = 1;        // share of the text that they are
+  int64_t in_text = 0;        // distinct characters
+  int64_t in_vocabulary = 0;  // the most frequent ones
+  double coverage = 1;        // share of the text that these make up
 };
 
-/// Counts words and learns pieces of them. The same words and options give the same vocabulary.
+/// Counts words and learns their pieces. The same words and options give the same vocabulary.
 class WordPieceTrainer {
  public:
   explicit WordPieceTrainer(const WordPieceTrainerConfig& config);
 
-  /// Counts the words of `text`; a word does not continue in the next call's text. Returns the number of invalid UTF-8
-  /// sequences.
+  /// Counts the words of `text`. A word does not continue into the text of the next call. Returns the number of invalid
+  /// UTF-8 sequences.
   int64_t add(std::string_view text);
 
-  /// How many different words were counted.
+  /// Number of different words.
   [[nodiscard]] size_t words() const { return words_.size(); }
 
-  /// How many words were left out because the tokenizer makes [UNK] of words so long.
+  /// Number of words that are left out because the tokenizer makes [UNK] of words of this length.
   [[nodiscard]] int64_t overlong_words() const { return overlong_words_; }
 
-  /// Of the vocabulary that train() gives.
+  /// Statistics of the vocabulary that train() returns.
   [[nodiscard]] CharacterStatistics characters() const { return choose_characters(config_).statistics; }
 
-  /// Exactly vocab_size tokens (at most, with allow_fewer): [PAD] [UNK] [CLS] [SEP] [MASK], the characters by
-  /// frequency, each also as ##continuation where it can be one, then pieces of words in the order in which they were
-  /// learnt. Throws DataError when the text cannot give that many, when it has no words, or when the characters alone
-  /// are more (without allow_fewer_characters).
+  /// Returns exactly vocab_size tokens (at most, with allow_fewer): [PAD] [UNK] [CLS] [SEP] [MASK], then the characters
+  /// by frequency, each also as ##continuation if it can be one, then pieces of words in the order of learning. Throws
+  /// DataError if the text gives fewer tokens, if it has no words, or if the characters alone are more than vocab_size
+  /// (without allow_fewer_characters).
   [[nodiscard]] std::vector<std::string> train() const;
 
  private:
