@@ -140,7 +140,7 @@ PackedInput BertModelImpl::pack(const torch::Tensor& input_ids, const torch::Ten
 
 namespace {
 
-/// Draws on the CPU in fp32 whatever the parameter is, so that device and dtype do not change the values.
+/// Draws on the CPU in fp32 for every parameter, so that device and dtype do not change the values.
 class Initializer {
  public:
   Initializer(const BertConfig& config, uint64_t seed)
@@ -164,7 +164,7 @@ class Initializer {
     if (nvidia_) {
       value.normal_(0.0, std_, generator_);
     } else {
-      // x = sqrt(2) erfinv(u) is normal for u uniform in (-1, 1), and within two standard deviations for |u| <
+      // x = sqrt(2) erfinv(u) is normal for u uniform in (-1, 1). It is within two standard deviations if |u| <
       // erf(sqrt(2)).
       const double bound = std::erf(std::numbers::sqrt2);
       value.uniform_(-bound, bound, generator_).erfinv_().mul_(std_ * std::numbers::sqrt2).clamp_(-2 * std_, 2 * std_);
@@ -175,8 +175,8 @@ class Initializer {
  private:
   // Note [NVIDIA's initialisation]
   // The reference draws from N(0, 0.02) for nn.Linear and nn.Embedding only. Its three dense layers with a fused
-  // activation are of another class, LinearActivation, which that rule skips: they keep PyTorch's default, uniform in
-  // +-1/sqrt(fan_in), weight and bias.
+  // activation are of the class LinearActivation, which this rule skips. So they keep PyTorch's default, uniform in
+  // +-1/sqrt(fan_in) for weight and bias.
   static bool is_linear_activation(std::string_view name) {
     return name.ends_with("intermediate.dense") || name.ends_with("pooler.dense") || name.ends_with("transform.dense");
   }

@@ -1,10 +1,10 @@
 // Every module of BERT, in reading order: embeddings, attention, layer, encoder, pooler, heads, whole models.
-// Member name == registered name == Hugging Face's state-dict key.
+// Member name, registered name and Hugging Face's state-dict key are equal.
 // B batch, S sequence, T real tokens, M masked tokens, H hidden, A heads, D head size, L layers, I intermediate size, V
 // vocabulary.
 //
-// Parameters hold no values until init_weights or load_state_dict: a model that is about to be loaded pays for no
-// random numbers.
+// Parameters have no values before init_weights or load_state_dict, so that a model that is loaded draws no random
+// numbers.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -22,29 +22,30 @@ namespace bert {
 /// Throws c10::Error that lists every problem of `config`.
 void check(const BertConfig& config);
 
-/// The GELU that config.hidden_act names.
+/// The form of GELU that config.hidden_act selects.
 ops::Gelu gelu_form(const BertConfig& config);
 
 // ---- packed and padded batches ----
 
-/// A padded batch without its padding, and the way back.
+/// A padded batch in packed form, and the way back.
 struct PackedInput {
-  PackedBatch batch;   // no masked positions, no labels
-  torch::Tensor rows;  // [T], the places of the real tokens in the flattened [B * S]
+  PackedBatch batch;   // without masked positions and labels
+  torch::Tensor rows;  // [T], positions of the real tokens in the flattened [B * S]
   int64_t batch_size = 0, sequence_length = 0;
 
-  /// One value per token, [T, ...], as [B, S, ...] with zeros at padding. Differentiable.
+  /// Lays out one value a token, [T, ...], as [B, S, ...] with zeros at padding. Differentiable.
   [[nodiscard]] torch::Tensor unpack(const torch::Tensor& x) const;
 };
 
-/// Packs input_ids, token_type_ids, attention_mask, int64 [B, S]. Undefined token_type_ids are zeros, an undefined mask
-/// is ones. A token keeps its column as its position. Throws c10::Error for other shapes, ids out of range, S >
+/// Packs input_ids, token_type_ids and attention_mask, int64 [B, S]. Undefined token_type_ids are zeros, an undefined
+/// mask is ones. The position of a token is its column. The sequences get the numbers from `first_sequence` on in their
+/// dropout keys. Waits for the device. Throws c10::Error for other shapes, ids out of range, S >
 /// max_position_embeddings, and a row whose mask does not begin with 1 (padding stands on the right; the first token is
-/// [CLS]). Dropout keys number the sequences from `first_sequence`. Waits for the device.
+/// [CLS]).
 PackedInput pack(const BertConfig& config, const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                  const torch::Tensor& attention_mask, int64_t first_sequence = 0);
 
-/// What the layers need to know of a batch beside its hidden states.
+/// The properties of a batch that the layers need beside its hidden states.
 struct PackedContext {
   torch::Tensor cu_seqlens;    // [B + 1] int32
   torch::Tensor dropout_keys;  // [T]
@@ -52,7 +53,7 @@ struct PackedContext {
   int64_t dropout_seed = 0;
   bool training = false;
 
-  /// Dropout of probability p at a site of philox.h; none in evaluation.
+  /// Dropout of probability p at a site of philox.h. Does nothing in evaluation.
   [[nodiscard]] ops::Dropout dropout(double p, uint32_t site) const;
 };
 
@@ -66,14 +67,14 @@ struct LinearImpl : torch::nn::Module {
 };
 TORCH_MODULE(Linear);
 
-/// A table of `num_embeddings` rows; the op that fuses the three tables reads it. weight [N, H].
+/// A table of `num_embeddings` rows. The operator that fuses the three tables reads it. weight [N, H].
 struct EmbeddingImpl : torch::nn::Module {
   EmbeddingImpl(int64_t num_embeddings, int64_t embedding_dim);
   torch::Tensor weight;
 };
 TORCH_MODULE(Embedding);
 
-/// weight and bias [H]; fused ops read it together with what precedes it.
+/// weight and bias [H]. Fused operators read them together with the work before the normalisation.
 struct LayerNormImpl : torch::nn::Module {
   LayerNormImpl(int64_t hidden_size, double eps);
   torch::Tensor forward(const torch::Tensor& x);
@@ -97,9 +98,9 @@ TORCH_MODULE(BertEmbeddings);
 /// Query, key and value in one GEMM, then attention within each sequence. Returns [T, H].
 ///
 /// Note [One storage for query, key and value]
-/// The three projections keep their names, their optimizer state and their trust ratios, and still run as one GEMM: the
-/// weights are views of one [3H, H] storage, the biases of one [3H]. Whatever gives parameters new storage undoes that,
-/// so to() makes it again; load_state_dict and init_weights write in place and keep it.
+/// The three projections keep their names, their optimizer state and their trust ratios, and run as one GEMM: the
+/// weights are views of one [3H, H] storage, the biases of one [3H] storage. New storage for a parameter would break
+/// this, so to() restores it. load_state_dict and init_weights write in place and keep it.
 struct BertSelfAttentionImpl : torch::nn::Module {
   BertSelfAttentionImpl(const BertConfig& config, uint32_t layer_index);
   torch::Tensor forward(const torch::Tensor& hidden_states, const PackedContext& context);
@@ -118,7 +119,7 @@ struct BertSelfAttentionImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertSelfAttention);
 
-/// LayerNorm(dropout(dense(hidden_states)) + input). The same after attention (I = H) and after the feed-forward layer.
+/// LayerNorm(dropout(dense(hidden_states)) + input). Used after attention (I = H) and after the feed-forward layer.
 struct BertOutputImpl : torch::nn::Module {
   BertOutputImpl(const BertConfig& config, int64_t in_features, uint32_t dropout_site);
   torch::Tensor forward(const torch::Tensor& hidden_states, const torch::Tensor& input, const PackedContext& context);
@@ -155,13 +156,14 @@ struct BertLayerImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertLayer);
 
-/// The layers, one after another.
+/// All layers in order.
 ///
 /// Note [Gradient checkpointing]
-/// With gradient_checkpointing a layer in training keeps its input alone, H elements per token, and runs again in
-/// backward (model/recompute.h): the same bits in the gradients, as dropout is a pure function of keys, and four thirds
-/// of the encoder's work. Otherwise a layer keeps 8 H + 2 I + A + 4 elements per token (BERT-base: 16 times H), and on
-/// the CPU the bits of its dropout masks. The layer that backward is in takes these either way.
+/// With gradient_checkpointing, a layer in training keeps only its input, H elements a token, and runs again in
+/// backward (model/recompute.h). The gradients have the same bits, because dropout is a pure function of keys. The
+/// encoder does four thirds of the work. Without it, a layer keeps 8 H + 2 I + A + 4 elements a token (BERT-base: 16
+/// times H), and on the CPU the bits of its dropout masks. The layer whose backward is running needs these in both
+/// cases.
 struct BertEncoderImpl : torch::nn::Module {
   explicit BertEncoderImpl(const BertConfig& config);
   torch::Tensor forward(torch::Tensor hidden_states, const PackedContext& context);
@@ -183,22 +185,22 @@ struct BertModelOutput {
   torch::Tensor pooler_output;      // [B, H]; undefined without a pooler
 };
 
-/// Embeddings, encoder and, where a head needs it, the pooler.
+/// Embeddings, encoder and, for heads that need it, the pooler.
 ///
 /// Note [Sequences of the padded interface]
-/// Dropout is a pure function of a seed and of what is dropped (Note [Dropout keys], philox.h), and a padded batch does
-/// not say which sequences of a run it has. So in training the padded forward of this model, and of those that carry it, numbers
-/// them in the order in which they come: sequences_seen counts them, and masks differ from call to call. In evaluation it
-/// stays. It is no buffer, so no state dict has it: a program that resumes sets it, with its seed, to draw what it
-/// would have drawn. The packed forward takes the keys of its batch and does not count.
+/// Dropout is a pure function of a seed and of the number of a sequence in the run (Note [Dropout keys], philox.h). A
+/// padded batch has no such numbers. So in training the padded forward of this model, and of the models that contain
+/// it, numbers the sequences in the order of the calls: sequences_seen counts them, and masks differ from call to call.
+/// In evaluation the count stays. It is not a buffer, so it is in no state dict: a program that resumes sets it,
+/// together with its seed, to draw the same masks. The packed forward uses the keys of its batch and does not count.
 struct BertModelImpl : torch::nn::Module {
   explicit BertModelImpl(const BertConfig& config, bool add_pooling_layer = true);
-  /// Packed. Masks of dropout are drawn with `dropout_seed` (unused in evaluation). Throws c10::Error for a batch that
-  /// is not one.
+  /// Packed. Dropout masks are drawn with `dropout_seed` (unused in evaluation). Throws c10::Error for a malformed
+  /// batch.
   BertModelOutput forward(const PackedBatch& batch, int64_t dropout_seed = 0);
   BertModelOutput forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                           const torch::Tensor& attention_mask, int64_t dropout_seed = 0);
-  /// pack(), with the sequences' numbers in training.
+  /// pack() with numbers from sequences_seen on; counts them in training.
   PackedInput pack(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                    const torch::Tensor& attention_mask);
   int64_t sequences_seen = 0;
@@ -222,8 +224,8 @@ struct BertPredictionHeadTransformImpl : torch::nn::Module {
 TORCH_MODULE(BertPredictionHeadTransform);
 
 /// Logits over the vocabulary, [M, H] -> [M, V], on CUDA with padding: Note [Padded vocabulary], padded_linear.h. The
-/// decoder's weight is the word embedding: it belongs to the embeddings and is passed in, because named_parameters()
-/// would list a second registration and an optimizer would update it twice.
+/// decoder's weight is the word embedding. It belongs to the embeddings and is passed in: named_parameters() would list
+/// a second registration, and an optimizer would update it twice.
 struct BertLMPredictionHeadImpl : torch::nn::Module {
   explicit BertLMPredictionHeadImpl(const BertConfig& config);
   torch::Tensor forward(const torch::Tensor& hidden_states, const torch::Tensor& word_embeddings);
@@ -232,7 +234,7 @@ struct BertLMPredictionHeadImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertLMPredictionHead);
 
-/// The masked-token and the next-sentence head.
+/// The masked-token head and the next-sentence head.
 struct BertPreTrainingHeadsImpl : torch::nn::Module {
   explicit BertPreTrainingHeadsImpl(const BertConfig& config);
   BertLMPredictionHead predictions;
@@ -240,10 +242,10 @@ struct BertPreTrainingHeadsImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertPreTrainingHeads);
 
-// ---- models with heads: forward is packed, or padded for people (Note [Sequences of the padded interface]) ----
+// ---- models with heads: each has a packed and a padded forward (Note [Sequences of the padded interface]) ----
 
 struct PretrainingOutput {
-  torch::Tensor mlm_logits;  // [M, V], on CUDA [M, >= V], the masked rows only; or [B, S, V] with zeros at padding
+  torch::Tensor mlm_logits;  // [M, V], on CUDA [M, >= V], of the masked tokens; or [B, S, V] with zeros at padding
   torch::Tensor nsp_logits;  // [B, 2]
 };
 
@@ -253,7 +255,7 @@ struct PretrainingLoss {
 
 struct BertForPreTrainingImpl : torch::nn::Module {
   explicit BertForPreTrainingImpl(const BertConfig& config);
-  /// Packed. Masks of dropout are drawn with `dropout_seed` (unused in evaluation).
+  /// Packed. Dropout masks are drawn with `dropout_seed` (unused in evaluation).
   PretrainingOutput forward(const PackedBatch& batch);
   PretrainingOutput forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                             const torch::Tensor& attention_mask);
@@ -263,7 +265,7 @@ struct BertForPreTrainingImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertForPreTraining);
 
-/// Mean cross entropy of the masked tokens plus that of the next-sentence labels. NSP is left out where
+/// Mean cross entropy of the masked tokens plus that of the next-sentence labels. Without NSP if
 /// batch.next_sentence_labels is undefined.
 PretrainingLoss pretraining_loss(const PretrainingOutput& output, const PackedBatch& batch, int64_t vocab_size);
 
@@ -282,7 +284,7 @@ struct BertForQuestionAnsweringImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertForQuestionAnswering);
 
-/// Logits [B, C] of each sequence. C = 1 is regression.
+/// Logits [B, C], one row a sequence. C = 1 is regression.
 struct BertForSequenceClassificationImpl : torch::nn::Module {
   BertForSequenceClassificationImpl(const BertConfig& config, int64_t num_labels);
   torch::Tensor forward(const PackedBatch& batch);
@@ -294,7 +296,7 @@ struct BertForSequenceClassificationImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertForSequenceClassification);
 
-/// Logits [T, C] of each token, or [B, S, C] with zeros at padding.
+/// Logits [T, C], one row a token, or [B, S, C] with zeros at padding.
 struct BertForTokenClassificationImpl : torch::nn::Module {
   BertForTokenClassificationImpl(const BertConfig& config, int64_t num_labels);
   torch::Tensor forward(const PackedBatch& batch);
@@ -306,12 +308,12 @@ struct BertForTokenClassificationImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertForTokenClassification);
 
-/// Logits [N, C] of N questions with C choices each; every choice is a sequence.
+/// Logits [N, C] of N questions with C choices each. Every choice is a sequence.
 struct BertForMultipleChoiceImpl : torch::nn::Module {
   explicit BertForMultipleChoiceImpl(const BertConfig& config);
   /// Packed: sequence n * num_choices + c is choice c of question n.
   torch::Tensor forward(const PackedBatch& batch, int64_t num_choices);
-  /// Padded: [N, C, S] each.
+  /// Padded: tensors of [N, C, S].
   torch::Tensor forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                         const torch::Tensor& attention_mask);
   int64_t dropout_seed = 0;
@@ -320,9 +322,9 @@ struct BertForMultipleChoiceImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertForMultipleChoice);
 
-/// Initialises every parameter as config.init says: "bert" draws weights from a normal distribution cut at two standard
-/// deviations (initializer_range), biases 0, LayerNorm 1 and 0; "nvidia" is Note [NVIDIA's initialisation]. The result
-/// is a function of `seed` and the module's structure alone. Source: Google's modeling.py, create_initializer.
+/// Initialises every parameter as config.init says. "bert": weights from a normal distribution cut at two standard
+/// deviations (initializer_range), biases 0, LayerNorm 1 and 0. "nvidia": Note [NVIDIA's initialisation]. The values
+/// depend on `seed` and the structure of the module only. Source: Google's modeling.py, create_initializer.
 void init_weights(torch::nn::Module& module, const BertConfig& config, uint64_t seed);
 
 }  // namespace bert

@@ -1,4 +1,4 @@
-// What a BERT is made of. Keys and meaning as in Hugging Face's config.json.
+// The configuration of a model. Keys and meaning as in Hugging Face's config.json.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct BertConfig {
           std::initializer_list<const char*>{"bert", "nvidia"});
   }
 
-  /// Calls report(field, its value, what is wanted of it, another field, that one's value) where the two do not fit.
+  /// Calls report(field, value, wanted, other field, other value) for each pair of fields that contradict each other.
   template <class Report>
   static void check_relations(const BertConfig& self, Report&& report) {
     if (self.num_attention_heads > 0 && self.hidden_size % self.num_attention_heads != 0)

@@ -12,7 +12,7 @@
 namespace bert {
 namespace {
 
-/// Gives `parameters`, which are equal in shape, consecutive parts of one new storage and keeps their values.
+/// Moves `parameters`, which have equal shapes, to consecutive parts of one new storage. Their values stay.
 void make_consecutive(const std::vector<torch::Tensor>& parameters) {
   const torch::NoGradGuard no_grad;
   const std::vector<torch::Tensor> parts = at::cat(parameters).chunk(static_cast<int64_t>(parameters.size()));

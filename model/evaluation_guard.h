@@ -4,7 +4,7 @@
 
 namespace bert {
 
-/// Sets a module to evaluation, and back to what it was, also where something is thrown.
+/// Puts a module into evaluation mode for a scope. The destructor restores the earlier mode.
 class EvaluationGuard {
  public:
   explicit EvaluationGuard(torch::nn::Module& module) : module_(module), was_training_(module.is_training()) {

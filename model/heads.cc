@@ -11,15 +11,15 @@ namespace {
 
 torch::Tensor first_rows(const PackedBatch& batch) { return batch.cu_seqlens.narrow(0, 0, batch.num_sequences()); }
 
-/// Of the logits: whole 16-byte vectors of half precision on CUDA, Note [Padded vocabulary]. The CPU's products do not
-/// care.
+/// Columns of the logits: on CUDA whole 16-byte vectors of half precision, Note [Padded vocabulary]. Products on the
+/// CPU gain nothing from that.
 int64_t logit_columns(const torch::Tensor& word_embeddings) {
   constexpr int64_t kVector = 8;
   const int64_t words = word_embeddings.size(0);
   return word_embeddings.is_cuda() ? (words + kVector - 1) / kVector * kVector : words;
 }
 
-/// Dropout before a classifier: `rows` of the batch are what `x` has, or all of them where `rows` is undefined.
+/// Dropout before a classifier. `rows` are the rows of the batch that x consists of; undefined: all rows.
 torch::Tensor head_dropout(const torch::Tensor& x, const PackedBatch& batch, const torch::Tensor& rows, double p,
                            int64_t seed, bool training) {
   if (!training || p == 0.0) return x;

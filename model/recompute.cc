@@ -17,7 +17,7 @@ namespace {
 
 using torch::autograd::variable_list;
 
-/// Autocast as it is where this is made, for a device type.
+/// The autocast settings of a device type at the time of construction.
 struct AutocastSettings {
   explicit AutocastSettings(at::DeviceType type)
       : device_type(type),
@@ -37,7 +37,7 @@ struct AutocastSettings {
   bool cache_enabled;
 };
 
-/// Settings for a scope, without the cache of cast weights: a cast that was made without gradients must not serve one
+/// Sets these settings for a scope, without the cache of cast weights: a cast made without gradients must not serve one
 /// that needs them, and a layer casts each of its weights once anyway.
 class AutocastScope {
  public:
@@ -53,7 +53,7 @@ class AutocastScope {
   AutocastSettings previous_;
 };
 
-/// The state of the device's generator; undefined on the CPU, where nothing of ours draws from one.
+/// The state of the device's generator. Undefined on the CPU, where no operator of ours draws from a generator.
 at::Tensor generator_state(c10::Device device) {
   if (!device.is_cuda()) return {};
   at::Generator generator = at::globalContext().defaultGenerator(device);
@@ -68,7 +68,7 @@ void set_generator_state(c10::Device device, const at::Tensor& state) {
   generator.set_state(state);
 }
 
-/// A generator's state for a scope.
+/// Sets a generator's state for a scope.
 class GeneratorScope {
  public:
   GeneratorScope(c10::Device device, const at::Tensor& state) : device_(device), previous_(generator_state(device)) {
@@ -83,8 +83,8 @@ class GeneratorScope {
   at::Tensor previous_;
 };
 
-/// Its next edges are those of x and of the parameters, so that gradients go on through the graph as if the function's
-/// own nodes stood here: accumulation and hooks are the parameters' own.
+/// Its next edges are those of x and of the parameters. So gradients continue through the graph as if the function's
+/// own nodes stood here, and the parameters' own accumulation and hooks run.
 class Recomputation : public torch::autograd::Node {
  public:
   Recomputation(const at::Tensor& x, std::vector<at::Tensor> parameters,
@@ -106,7 +106,7 @@ class Recomputation : public torch::autograd::Node {
     const at::Tensor x = x_.unpack().detach();
     x.requires_grad_(task_should_compute_output(0));
     variable_list inputs;
-    std::vector<size_t> places;  // of the inputs in the result
+    std::vector<size_t> places;  // of the inputs in `result`
     const auto want = [&](const at::Tensor& input, size_t place) {
       if (!task_should_compute_output(place)) return;
       inputs.push_back(input);

@@ -10,7 +10,7 @@
 
 namespace bert {
 
-/// Parameters and buffers by name, each tensor once (tied weights appear under the first name), sharing storage with
+/// Parameters and buffers by name. Each tensor occurs once (a tied weight under its first name) and shares storage with
 /// the module.
 StateDict state_dict(const torch::nn::Module& module);
 
@@ -19,8 +19,8 @@ struct LoadReport {
   std::vector<std::string> unexpected;  // in the source, not in the module
 };
 
-/// Copies `source` into `module` (converting dtype and device). Throws c10::Error naming every tensor whose shape
-/// differs; with `strict`, also when a name is missing or unexpected.
+/// Copies `source` into `module` and converts dtype and device. Throws c10::Error with every tensor whose shape
+/// differs; with `strict`, also if a name is missing or unexpected.
 LoadReport load_state_dict(torch::nn::Module& module, const StateDict& source, bool strict = true);
 
 }  // namespace bert

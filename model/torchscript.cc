@@ -1,5 +1,5 @@
-// A module tree that mirrors ours and holds its tensors, a forward of plain ATen operators on padded tensors that reads
-// them from there, and a trace of that forward.
+// The export is a module tree that mirrors ours and holds its tensors, a forward of plain ATen operators on padded
+// tensors that reads them, and a trace of that forward.
 #include "model/torchscript.h"
 
 #include <ATen/ops/arange.h>
@@ -57,7 +57,7 @@ Mirror mirror(const torch::nn::Module& module, torch::Dtype dtype,
 }
 
 // ---- forward on padded tensors ----
-// Sizes come from the configuration or stay unsaid, so that the trace holds for every B and S.
+// Sizes come from the configuration or are left open, so that the trace holds for every B and S.
 
 Tensor tensor(const Mirror& module, const char* name) { return module.attr(name).toTensor(); }
 
@@ -86,7 +86,7 @@ Tensor embeddings(const Mirror& module, const Input& input, const BertConfig& co
   return layer_norm(child(module, "LayerNorm"), sum, config);
 }
 
-/// `attend` [B, 1, 1, S] bool: which tokens may be looked at.
+/// `attend` [B, 1, 1, S] bool: true for real tokens.
 Tensor self_attention(const Mirror& module, const Tensor& x, const Tensor& attend, const BertConfig& config) {
   const auto heads = [&](const char* name) {
     const std::vector<int64_t> sizes = {config.num_attention_heads, config.hidden_size / config.num_attention_heads};
@@ -130,7 +130,7 @@ Tensor mlm_logits(const Mirror& model, const Tensor& x, const BertConfig& config
   return at::linear(transformed, word_embeddings, tensor(predictions, "bias"));
 }
 
-// ---- each kind of model: its padded forward, and what our module says ----
+// ---- each kind of model: its padded forward, and the answer of our module ----
 
 struct Kind {
   BertConfig config;
@@ -209,7 +209,7 @@ Kind kind_of(torch::nn::Module& module) {
 
 // ---- tracing and checking ----
 
-/// A batch of any ids; row b has b tokens of padding where S allows.
+/// A made-up batch. Row b has b tokens of padding where S allows it.
 Input made_up_input(const BertConfig& config, int64_t batch_size, int64_t sequence_length) {
   const Tensor columns = at::arange(sequence_length, torch::kLong).expand({batch_size, -1});
   const Tensor rows = at::arange(batch_size, torch::kLong).unsqueeze(1);
@@ -247,8 +247,8 @@ void trace(Mirror& model, const Kind& kind) {
   model.type()->addMethod(method);
 }
 
-/// Throws where the traced model differs from `want` by more than `tolerance`, relative to the largest value above 1.
-/// Padding is left out.
+/// Throws if the traced model differs from `want` by more than `tolerance`, relative to the largest value above 1.
+/// Padding is not compared.
 void check_equal(Mirror& model, const Kind& kind, double tolerance, const char* against,
                  const std::function<std::vector<Tensor>(const Input&)>& expected) {
   const Input input = made_up_input(kind.config, 3, std::min<int64_t>(13, kind.config.max_position_embeddings));
@@ -266,7 +266,7 @@ void check_equal(Mirror& model, const Kind& kind, double tolerance, const char* 
   }
 }
 
-constexpr double kTolerance = 1e-5;  // between two fp32 computations whose sums run in another order
+constexpr double kTolerance = 1e-5;  // for two fp32 computations that sum in different orders
 
 }  // namespace
 
@@ -297,7 +297,7 @@ torch::jit::Module export_torchscript(torch::nn::Module& module, torch::Dtype dt
   if (dtype == torch::kFloat) return full;
 
   Mirror low = traced(dtype);
-  // Rounding errors of a layer add up like a random walk over about 8 roundings each; twice that is allowed.
+  // Rounding errors of a layer add up like a random walk of about 8 roundings. Twice that is allowed.
   const double epsilon = dtype == torch::kHalf ? 0x1p-11 : 0x1p-8;
   const double roundings = 8.0 * static_cast<double>(kind.config.num_hidden_layers + 1);
   check_equal(low, kind, 2.0 * epsilon * std::sqrt(roundings), "the fp32 export", [&](const Input& input) {

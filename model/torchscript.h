@@ -1,4 +1,4 @@
-// Export to TorchScript from C++, and back.
+// Export to TorchScript, and loading of exports.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
@@ -11,33 +11,33 @@
 
 namespace bert {
 
-/// A traced copy of `module` in evaluation mode: forward(input_ids, token_type_ids, attention_mask), int64 [B, S] of
-/// any B and S, returns a tuple of fp32 tensors:
+/// A traced copy of `module` in evaluation mode. forward(input_ids, token_type_ids, attention_mask) takes int64 [B, S]
+/// for any B and S, and returns a tuple of fp32 tensors:
 ///   BertForPreTraining                                       (mlm_logits [B, S, V], nsp_logits [B, 2])
 ///   BertForQuestionAnswering                                 (start_logits [B, S], end_logits [B, S])
 ///   BertForSequenceClassification                            (logits [B, C],)
 ///   BertForTokenClassification                               (logits [B, S, C],)
 ///   BertForMultipleChoice                                    (logits [B, 1],), B sequences of any number of questions
 ///   BertModel                                                (last_hidden_state [B, S, H], pooler_output [B, H])
-/// Attributes have the names of state_dict(); ATen operators only, so the file loads in any LibTorch or PyTorch and on
-/// any device. `dtype` (fp32, fp16, bf16) is that of the weights and of the computation; the outputs are fp32 always.
-/// An fp32 export shares the module's tensors where they are on the CPU. Before it is returned the copy runs at another
-/// batch size and length, padded, next to the module: throws c10::Error when fp32 differs by more than 1e-5 (relative
-/// above 1), lower precision by more than its rounding explains. `module` must have fp32 parameters; it keeps its
-/// training mode.
+/// Attributes have the names of state_dict(). The copy uses ATen operators only, so the file loads in any LibTorch or
+/// PyTorch and on any device. `dtype` (fp32, fp16, bf16) is the dtype of the weights and of the computation; the
+/// outputs are fp32. An fp32 export shares the module's tensors if they are on the CPU.
+/// Before it is returned, the copy runs at another batch size and length, padded, next to the module. Throws c10::Error
+/// if fp32 differs by more than 1e-5 (relative above 1), or lower precision by more than its rounding explains.
+/// `module` must have fp32 parameters; its training mode stays.
 torch::jit::Module export_torchscript(torch::nn::Module& module, torch::Dtype dtype = torch::kFloat);
 
-/// Files stored beside the code, by name: "config.json", "vocab.txt".
+/// Files stored in the archive beside the code, by name: "config.json", "vocab.txt".
 using ExtraFiles = std::unordered_map<std::string, std::string>;
 
-/// Hands the bytes of the archive to `writer`, in order. `writer` must return its second argument and keep a failure to
-/// itself until the call is over: LibTorch writes from a destructor, where an exception ends the process.
+/// Passes the bytes of the archive to `writer`, in order. `writer` must return its second argument, and must not throw:
+/// LibTorch writes from a destructor, where an exception ends the process.
 void save_torchscript(const torch::jit::Module& module, const ExtraFiles& extra_files,
                       const std::function<size_t(const void* data, size_t bytes)>& writer);
 
-/// Reads an archive onto `device`, in evaluation mode, and fills in the values of those names in `extra_files` that it
-/// has; the others stay as they are. Throws c10::Error for what is not a TorchScript archive. It holds code: load it
-/// only from who you trust.
+/// Reads an archive onto `device`, in evaluation mode. Fills in the values of the names in `extra_files` that the
+/// archive has; other values stay. Throws c10::Error if `in` is not a TorchScript archive. An archive contains code:
+/// load it only from a trusted source.
 torch::jit::Module load_torchscript(std::istream& in, ExtraFiles& extra_files, torch::Device device = torch::kCPU);
 
 }  // namespace bert

@@ -1,4 +1,4 @@
-// Adam with decoupled weight decay, with L2 decay, and as BERT was first trained.
+// Adam with decoupled weight decay, Adam with L2 decay, and the Adam that BERT was first trained with.
 #pragma once
 
 #include <vector>
@@ -12,36 +12,37 @@ namespace bert {
 ///   m  = beta1 m + (1 - beta1) g
 ///   v  = beta2 v + (1 - beta2) g^2
 ///   p -= lr (mhat / (sqrt(vhat) + eps) + weight_decay p)
-/// mhat = m / (1 - beta1^t) and vhat = v / (1 - beta2^t), or m and v with bias_correction off. eps_inside_sqrt:
-/// sqrt(vhat + eps). All arithmetic is fp32 (fp64 for fp64 parameters), on masters where parameters are fp16 or bf16.
-/// Not finite: Note [Skipped steps]. Source: Loshchilov and Hutter 2019, arXiv:1711.05101.
+/// mhat = m / (1 - beta1^t) and vhat = v / (1 - beta2^t); with bias_correction off they are m and v. With
+/// eps_inside_sqrt the root is sqrt(vhat + eps). All arithmetic is fp32 (fp64 for fp64 parameters), on fp32 masters if
+/// parameters are fp16 or bf16. Gradients that are not finite: Note [Skipped steps]. Source: Loshchilov and Hutter
+/// 2019, arXiv:1711.05101.
 class AdamW : public MomentOptimizer {
  public:
   AdamW(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
       : MomentOptimizer("adamw", groups, config) {}
-  /// One group; the state's names are "0", "1", ...: Note [State of a bare list] in optim/optimizer.h.
+  /// One group. The names of its state are "0", "1", ...: Note [State of a bare list] in optim/optimizer.h.
   explicit AdamW(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {.lr = 1e-4})
       : AdamW(numbered_group(parameters, config.weight_decay), config) {}
 };
 
-/// Adam with L2 decay: AdamW but that weight_decay p is added to g, before the moments, and not to the update.
+/// Adam with L2 decay: AdamW, except that weight_decay p is added to g, before the moments, and not to the update.
 /// Source: Kingma and Ba 2015, arXiv:1412.6980; torch.optim.Adam.
 class Adam : public MomentOptimizer {
  public:
   Adam(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
       : MomentOptimizer("adam", groups, config) {}
-  /// One group; the state's names are "0", "1", ...: Note [State of a bare list] in optim/optimizer.h.
+  /// One group. The names of its state are "0", "1", ...: Note [State of a bare list] in optim/optimizer.h.
   explicit Adam(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {.lr = 1e-4})
       : Adam(numbered_group(parameters, config.weight_decay), config) {}
 };
 
-/// AdamW without bias correction, whose max_grad_norm clips each tensor by its own norm.
-/// Source: Devlin et al. 2018, AdamWeightDecayOptimizer, in the form of NVIDIA's BertAdam.
+/// AdamW without bias correction; max_grad_norm clips each tensor by its own norm. Source: Devlin et al. 2018,
+/// AdamWeightDecayOptimizer, in the form of NVIDIA's BertAdam.
 class BertAdam : public MomentOptimizer {
  public:
   BertAdam(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
       : MomentOptimizer("bert_adam", groups, config) {}
-  /// One group; the state's names are "0", "1", ...: Note [State of a bare list] in optim/optimizer.h.
+  /// One group. The names of its state are "0", "1", ...: Note [State of a bare list] in optim/optimizer.h.
   explicit BertAdam(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {.lr = 1e-4})
       : BertAdam(numbered_group(parameters, config.weight_decay), config) {}
 };

@@ -34,7 +34,7 @@ std::vector<at::Tensor> gradients_of(const torch::optim::Optimizer& optimizer) {
   return gradients;
 }
 
-/// "highest", "high" or "medium", as at::globalContext() takes it.
+/// "highest", "high" or "medium", the words of at::globalContext().
 std::string matmul_precision() {
   const at::Float32MatmulPrecision precision = at::globalContext().float32MatmulPrecision();
   if (precision == at::Float32MatmulPrecision::HIGHEST) return "highest";
@@ -45,7 +45,7 @@ constexpr const char* kNoInfChecks =
     "GradScaler::step: no inf checks were recorded for this optimizer, as none of its parameters has a gradient. Call "
     "backward before, or leave out the step.";
 
-/// The first entry that has one of these names, if there is one.
+/// The first entry with one of these names, or nothing.
 std::optional<double> number_of(const StateDict& state, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const at::Tensor* value = state.find(name);
@@ -125,8 +125,9 @@ AutocastGuard::~AutocastGuard() {
 
 void AutocastGuard::set_dtype(at::ScalarType dtype) const {
   if (at::autocast::get_autocast_dtype(device_type_) == dtype) return;
-  at::autocast::clear_cache();  // it is keyed by the weight alone: a scope within one of another dtype would get that
-                                // one's casts
+  at::autocast::
+      clear_cache();  // its key is the weight alone: a scope inside of one with another dtype would get the casts of
+                      // the outer scope
   at::autocast::set_autocast_dtype(device_type_, dtype);
 }
 
@@ -185,7 +186,8 @@ void GradScaler::step(BertOptimizer& optimizer, const at::Tensor& lr) {
     TORCH_CHECK(!gradients_of(optimizer).empty(), kNoInfChecks);
     optimizer.apply({.lr = lr, .inv_scale = inv_scale_, .found_inf = {}});
   }
-  // What the optimizer did: it may know of other ranks' gradients. It stays until the next step, which is after update().
+  // The optimizer's own result, because it may know of other ranks' gradients. Valid until the next step, which is
+  // after update().
   record.found_inf = optimizer.found_inf();
   record.stage = Stage::kStepped;
 }
@@ -214,7 +216,8 @@ at::Tensor GradScaler::count_skips() {
   }
   if (!found_inf.defined()) return found_inf;
   at::sign_out(skipped_, found_inf);
-  consecutive_skips_.add_(one_).mul_(skipped_);  // of tensors alone: a number would be made one at every step
+  consecutive_skips_.add_(one_).mul_(
+      skipped_);  // operands are tensors: a number would be copied to the device in every step
   return found_inf;
 }
 

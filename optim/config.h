@@ -8,7 +8,7 @@
 
 namespace bert {
 
-/// The defaults are the reference's for pre-training with LAMB.
+/// The defaults are the reference's values for pre-training with LAMB.
 struct OptimizerConfig {
   std::string type = "lamb";
   double lr = 6e-3;
@@ -63,7 +63,7 @@ struct OptimizerConfig {
           std::initializer_list<const char*>{"micro_batches", "masked_tokens"});
   }
 
-  /// Calls report(field, its value, what is wanted of it, another field, that one's value) where the two do not fit.
+  /// Calls report(field, value, wanted, other field, other value) for each pair of fields that contradict each other.
   template <class Report>
   static void check_relations(const OptimizerConfig& self, Report&& report) {
     static const OptimizerConfig defaults;
@@ -102,7 +102,7 @@ struct ScheduleConfig {
     visit("degree", self.degree, "poly, poly_rebased and tensorflow only: exponent of the decay", 0.0, 10.0);
   }
 
-  /// Calls report(field, its value, what is wanted of it, another field, that one's value) where the two do not fit.
+  /// Calls report(field, value, wanted, other field, other value) for each pair of fields that contradict each other.
   template <class Report>
   static void check_relations(const ScheduleConfig& self, Report&& report) {
     const bool has_degree = self.type == "poly" || self.type == "poly_rebased" || self.type == "tensorflow";
@@ -140,7 +140,7 @@ struct AmpConfig {
           "a run that skips this many steps in a row stops, in any precision; 0 = never", 0, 1000000000);
   }
 
-  /// Calls report(field, its value, what is wanted of it, another field, that one's value) where the two do not fit.
+  /// Calls report(field, value, wanted, other field, other value) for each pair of fields that contradict each other.
   template <class Report>
   static void check_relations(const AmpConfig& self, Report&& report) {
     if (self.dynamic && self.growth_factor <= 1.0)
@@ -151,8 +151,8 @@ struct AmpConfig {
   }
 };
 
-/// Throws c10::Error that lists every problem: a value out of its range (NaN is in none) or a word that is not
-/// accepted, and what check_relations() reports.
+/// Throws c10::Error that lists every problem: values out of range (NaN is always out of range), unknown words, and the
+/// reports of check_relations().
 void validate(const OptimizerConfig& config);
 void validate(const ScheduleConfig& config);
 void validate(const AmpConfig& config);

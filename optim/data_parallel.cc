@@ -118,7 +118,8 @@ int64_t DataParallel::add_run(const at::Tensor& buffer, int64_t begin, std::span
     return first_bucket + static_cast<size_t>((element - begin) / bucket_size);
   };
   int64_t end = begin;
-  const at::AutoDispatchBelowADInplaceOrView not_a_view_to_autograd;  // which would let nobody set it to none
+  const at::AutoDispatchBelowADInplaceOrView
+      not_a_view_to_autograd;  // as a view of autograd, .grad could not be set to none
   for (const NamedParameter& parameter : parameters) {
     const int64_t numel = parameter.tensor.numel();
     const at::Tensor grad = buffer.narrow(0, end, numel).view(parameter.tensor.sizes());

@@ -15,38 +15,40 @@
 
 namespace bert {
 
-/// What gradients are sent as. fp16 and bf16 halve the traffic; each rank's share is divided by the number of ranks
-/// where a mean is asked for, then rounded, and the sum is rounded at every hop, as with torch's fp16_compress_hook and
-/// bf16_compress_hook.
+/// The dtype in which gradients are sent. fp16 and bf16 halve the traffic. Each rank's share is divided by the number
+/// of ranks, if a mean is asked for, and then rounded. The sum is rounded at every hop, as with torch's
+/// fp16_compress_hook and bf16_compress_hook.
 enum class GradientCompression { kNone, kFp16, kBf16 };
 
 /// "none", "fp16" or "bf16". Throws c10::Error for another word.
 GradientCompression parse_gradient_compression(const std::string& word);
 
 struct DataParallelOptions {
-  int64_t bucket_bytes = 25 * 1024 * 1024;  // of gradients, before compression; as in torch's DistributedDataParallel
+  int64_t bucket_bytes =
+      25 * 1024 * 1024;  // of gradients, before compression; torch's DistributedDataParallel uses the same
   GradientCompression compression = GradientCompression::kNone;
-  bool mean_over_ranks = true;   // false: the sum over ranks, for losses that are shares of the global batch's
-  std::vector<int> owners = {};  // of each parameter: the one rank that gets its gradient (optim/sharded_optimizer.h);
+  bool mean_over_ranks = true;   // false: the sum over ranks, for losses that are shares of the global batch
+  std::vector<int> owners = {};  // for each parameter the rank that gets its gradient (optim/sharded_optimizer.h);
                                  // empty: all ranks get all
 };
 
 /// The gradients of a model, their accumulation over micro-steps, and their mean, or sum, over ranks.
 ///
-/// Every .grad is a view into one flat buffer (fp32; fp64 for fp64 parameters), from construction on: autograd adds
-/// into it, in fp32 also where the weights are fp16 or bf16. Gradients are zeroed in place and never set to none, so a
-/// parameter that took no part in the loss has a gradient of zeros: its moments decay and weight decay applies. One
-/// that is frozen (no requires_grad) gets none, and stays as it is. The reduction is a sum over ranks, divided by their
-/// number unless told otherwise; division by accumulation steps belongs to the loss. Without ranks,
-/// DataParallel(nullptr, parameters) is what gives fp16 and bf16 weights fp32 gradients. What meets within one
-/// backward, the uses of a tied weight, autograd has added up in the weights' dtype before.
+/// From construction on every .grad is a view into one flat buffer (fp32; fp64 for fp64 parameters). Autograd adds into
+/// it, in fp32 even if the weights are fp16 or bf16. Gradients are zeroed in place and never set to none, so a
+/// parameter that took no part in the loss has a gradient of zeros: its moments decay and weight decay applies. A
+/// frozen parameter (no requires_grad) gets no gradient and does not change.
+/// The reduction is a sum over ranks, divided by their number unless mean_over_ranks is off. Division by accumulation
+/// steps belongs to the loss. With one process, DataParallel(nullptr, parameters) gives fp16 and bf16 weights fp32
+/// gradients. Gradients that meet within one backward, those of the uses of a tied weight, are added by autograd in the
+/// dtype of the weights.
 ///
 /// Note [Order of the buckets]
-/// Parameters lie in the buffer last first, as backward finishes them, and the buffer is cut into buckets. A bucket is
-/// full when every parameter in it has its gradient; it is then reduced while backward goes on. Ranks must issue the
-/// same collectives in the same order, but may finish gradients in different orders: a full bucket therefore waits for
-/// those before it. What has no gradient in the last backward (an unused parameter, or one that only earlier
-/// micro-steps used) keeps its bucket and those behind it for finish().
+/// Parameters lie in the buffer in reverse order, because backward finishes the last ones first. The buffer is cut into
+/// buckets. A bucket is full when every parameter in it has its gradient; it is then reduced while backward continues.
+/// Ranks must issue the same collectives in the same order, but may finish gradients in different orders, so a full
+/// bucket waits for the buckets before it. If a parameter gets no gradient in the last backward (it is unused, or only
+/// earlier micro-steps used it), its bucket and all later ones are reduced in finish().
 ///
 ///   for (micro...) {
 ///     parallel.expect_reduction(micro + 1 == accumulation_steps);
@@ -57,39 +59,40 @@ struct DataParallelOptions {
 ///   parallel.zero_gradients();
 class DataParallel {
  public:
-  /// `group` null: one process. `parameters` on one device, of one dtype per bucket as they come; every rank gives the
-  /// same list. The parameters' post-accumulate-grad hooks are this object's as long as it lives. Throws c10::Error
-  /// when there are none or all are frozen, when their devices differ, when one stands there twice, or when an option
-  /// is out of range.
+  /// If `group` is null, there is one process. `parameters` are on one device, and a bucket holds one dtype; every rank
+  /// passes the same list. This object owns the parameters' post-accumulate-grad hooks as long as it lives. Throws
+  /// c10::Error if there are no parameters or all are frozen, if their devices differ, if one occurs twice, or if an
+  /// option is out of range.
   DataParallel(c10::intrusive_ptr<c10d::ProcessGroup> group, const std::vector<NamedParameter>& parameters,
                DataParallelOptions options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  /// Rank 0's parameters on every rank. Call it after initialisation or loading, before the first step.
+  /// Copies rank 0's parameters to every rank. Call it after initialisation or loading, before the first step.
   void broadcast_parameters();
 
-  /// The first parameter whose bits are not those of rank 0 everywhere, and the ranks where they differ; nothing when
-  /// all agree. Every rank calls it and gets the same answer. Reads every parameter on the host.
+  /// The first parameter whose bits differ from rank 0's on some rank, with these ranks; nothing if all agree. A
+  /// collective: every rank calls it and gets the same answer. Reads every parameter on the host.
   [[nodiscard]] std::optional<std::string> first_difference() const;
 
-  /// Tells before a backward whether it is the step's last one, during which buckets are reduced.
+  /// Call it before each backward. `last_micro_step`: this is the last backward of the step, during which buckets are
+  /// reduced.
   void expect_reduction(bool last_micro_step);
 
-  /// Replaces the gradients by their mean, or sum, over ranks, on every rank (or on each gradient's owner) the same
-  /// bits. Throws c10::Error when expect_reduction(true) was not called since the last finish(), when a .grad was
-  /// replaced (optimizer.zero_grad() sets it to none: use zero_gradients()), or when a frozen parameter has got one.
+  /// Replaces the gradients by their mean, or sum, over ranks. Every rank (or each gradient's owner) gets the same
+  /// bits. Throws c10::Error if expect_reduction(true) was not called since the last finish(), if a .grad was replaced
+  /// (optimizer.zero_grad() sets it to none: use zero_gradients()), or if a frozen parameter has a gradient.
   void finish();
 
-  /// All gradients to zero, one memset per dtype.
+  /// Sets all gradients to zero, with one memset a dtype.
   void zero_gradients();
 
-  /// Milliseconds from the end of the last backward until its gradients were reduced: communication that nothing hid.
-  /// Waits for the device. 0 for one process and before the first finish().
+  /// Milliseconds from the end of the last backward until its gradients were reduced: the communication that
+  /// computation did not hide. Waits for the device. 0 for one process and before the first finish().
   [[nodiscard]] double exposed_ms() const;
 
-  /// The flat buffers: one, or two where fp64 and other parameters mix. Padding between tensors is zero.
+  /// The flat buffers: one, or two if some parameters are fp64 and some are not. Padding between tensors is zero.
   [[nodiscard]] const std::vector<at::Tensor>& buffers() const { return buffers_; }
   [[nodiscard]] int rank() const { return group_ ? group_->getRank() : 0; }
   [[nodiscard]] int world_size() const { return group_ ? group_->getSize() : 1; }
@@ -100,19 +103,19 @@ class DataParallel {
 
   struct Entry {
     NamedParameter parameter;
-    at::Tensor grad;                           // the view
-    size_t first_bucket = 0, last_bucket = 0;  // where it lies
-    bool ready = false;                        // in this backward
+    at::Tensor grad;                           // the view into the buffer
+    size_t first_bucket = 0, last_bucket = 0;  // the buckets that it lies in
+    bool ready = false;                        // has its gradient in this backward
   };
   struct Bucket {
     at::Tensor gradients;   // a slice of a buffer
-    at::Tensor compressed;  // what is sent; undefined without compression
-    int root = kAllRanks;   // the one rank that gets the sum
+    at::Tensor compressed;  // the sent tensor; undefined without compression
+    int root = kAllRanks;   // the rank that gets the sum
     int64_t parameters = 0, pending = 0;
     c10::intrusive_ptr<c10d::Work> work;
   };
 
-  /// Lays parameters of one root out from `begin` and cuts them into buckets; returns where they end.
+  /// Places the parameters of one root from `begin` on and cuts them into buckets. Returns the end.
   int64_t add_run(const at::Tensor& buffer, int64_t begin, std::span<const NamedParameter> parameters, int root);
   void check_views() const;
   void gradient_ready(size_t entry);
@@ -121,11 +124,11 @@ class DataParallel {
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   DataParallelOptions options_;
-  std::vector<NamedParameter> parameters_, frozen_;  // all; those without requires_grad
-  std::vector<Entry> entries_;                       // of the others, in the order of the buffers
+  std::vector<NamedParameter> parameters_, frozen_;  // all parameters; those without requires_grad
+  std::vector<Entry> entries_;                       // all parameters but frozen ones, in the order of the buffers
   std::vector<at::Tensor> buffers_;
-  std::vector<Bucket> buckets_;  // in the order of reduction
-  size_t next_bucket_ = 0;       // to be launched
+  std::vector<Bucket> buckets_;  // in the order of their reduction
+  size_t next_bucket_ = 0;       // next bucket to be launched
   bool reduction_expected_ = false;
   double exposed_ms_ = 0;                               // on the CPU
   std::optional<c10::Event> wait_begins_, wait_ended_;  // on other devices

@@ -13,7 +13,7 @@ namespace {
 struct NamedSchedule {
   std::string_view name;
   LrDecay decay;
-  bool whole_steps;  // the warm-up ends at one
+  bool whole_steps;  // the warm-up ends at a whole step
   int64_t first_step;
 };
 

@@ -1,4 +1,4 @@
-// Learning-rate schedules by name: the formulas stand at LrSchedule, cuda_ext/lr_schedule.h.
+// Learning-rate schedules by name. The formulas stand at LrSchedule in cuda_ext/lr_schedule.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,19 +19,21 @@ namespace bert {
 /// paddle            kLinear         a whole step, rounded down 1      NVIDIA's PaddlePaddle recipe
 /// tensorflow        kPoly           a whole step, rounded down 0      NVIDIA's TensorFlow recipe with LAMB
 /// tensorflow_adam   kLinear         a whole step, rounded down 0      NVIDIA's TensorFlow recipe with Adam
-/// Not there: the schedules of NVIDIA's BertAdam for PyTorch (optimization.py), which count k from 0 and do not round
-/// the warm-up (nearest: linear, a step ahead of theirs, or tensorflow_adam), with a cosine of the share of all steps,
-/// (1 + cos(pi x)) / 2, that drops where warm-up ends; nor CosineWarmUpScheduler, whose cos(pi + x) rises to the end.
-/// Counted from 0, the first step's rate is 0 and the last one's is not: theirs reads the counter before it moves. All
-/// others give exactly 0 at step max_steps, and all 0 after it (constant: lr). A skipped step does not advance k.
-/// lr is the peak, max_steps counts applied steps. Throws c10::Error when a value is out of its range or max_steps < 1.
+/// Missing are two kinds of NVIDIA's schedules. Those of BertAdam for PyTorch (optimization.py) count k from 0 and do
+/// not round the warm-up (nearest: linear, a step ahead of theirs, or tensorflow_adam); their cosine is one of the
+/// share of all steps, (1 + cos(pi x)) / 2, which drops where warm-up ends. CosineWarmUpScheduler rises to the end with
+/// cos(pi + x).
+/// A schedule that counts from 0 has the rate 0 in the first step, and not 0 in the last, because theirs reads the
+/// counter before it moves. All others give exactly 0 at step max_steps, and all give 0 after it (constant: lr). A
+/// skipped step does not advance k. lr is the peak; max_steps counts applied steps. Throws c10::Error if a value is out
+/// of its range or max_steps < 1.
 /// Source: NVIDIA DeepLearningExamples, LanguageModeling/BERT.
 [[nodiscard]] LrSchedule make_schedule(const ScheduleConfig& config, double lr, int64_t max_steps);
 
-/// The schedule at `applied_steps` (int64 scalar, BertOptimizer::applied_steps()), fp32 scalar on its device, on CPU
-/// and CUDA without synchronising.
+/// The rate after `applied_steps` (int64 scalar, BertOptimizer::applied_steps()), as an fp32 scalar on its device. Does
+/// not synchronise, on CPU or CUDA.
 [[nodiscard]] at::Tensor learning_rate(const LrSchedule& schedule, const at::Tensor& applied_steps);
-/// The same into `rate`.
+/// Writes the rate into `rate`.
 void learning_rate_out(const LrSchedule& schedule, const at::Tensor& applied_steps, const at::Tensor& rate);
 
 }  // namespace bert

@@ -68,7 +68,7 @@ std::vector<torch::optim::OptimizerParamGroup> torch_groups(const std::vector<Na
   return result;
 }
 
-constexpr double kTorchClipEps = 1e-6;  // of torch's clip_grad_norm_
+constexpr double kTorchClipEps = 1e-6;  // the constant in torch's clip_grad_norm_
 
 UpdateRule rule_of(const OptimizerConfig& config) {
   return config.type == "lamb" ? UpdateRule::kLamb : UpdateRule::kAdamw;
@@ -156,7 +156,7 @@ void MomentOptimizer::update_ema_of_unused() {
   for (const auto& states : states_) {
     for (const ParameterState& state : states) {
       if (state.param.grad().defined()) continue;
-      if (!share.defined()) {  // 0 in a skipped step, after which step_ may be 0
+      if (!share.defined()) {  // 0 in a skipped step: step_ may be 0 then
         share = step_.to(at::kDouble).reciprocal_().clamp_min_(1.0 - ema_decay_).masked_fill_(found_inf_.ne(0), 0.0);
       }
       torch::Tensor(state.ema).lerp_(state.master.defined() ? state.master : state.param,
@@ -179,7 +179,7 @@ std::vector<UpdateOptions> MomentOptimizer::group_options() const {
   std::vector<UpdateOptions> options;
   for (const torch::optim::OptimizerParamGroup& group : param_groups_) {
     const auto& group_options = static_cast<const GroupOptions&>(group.options());
-    validate(group_options.config);  // a rate may have been set since the last step
+    validate(group_options.config);  // the rate may have changed since the last step
     options.push_back(update_options(group_options.config, group_options.lr_scale));
   }
   return options;

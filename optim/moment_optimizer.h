@@ -1,5 +1,5 @@
-// What Lamb, AdamW, Adam and BertAdam share: the state by parameter name, fp32 masters, clipping, the decision to skip,
-// saving.
+// The common part of Lamb, AdamW, Adam and BertAdam: state by parameter name, fp32 masters, clipping, the decision to
+// skip, saving.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace bert {
 
-/// The options of one parameter group. The rate of a step is that of the options, or the step's, times lr_scale.
+/// The options of one parameter group. The rate of a step, or otherwise that of the options, is multiplied by lr_scale.
 struct GroupOptions : public torch::optim::OptimizerCloneableOptions<GroupOptions> {
   explicit GroupOptions(OptimizerConfig group_config, double scale = 1.0)
       : config(std::move(group_config)), lr_scale(scale) {}
@@ -22,13 +22,13 @@ struct GroupOptions : public torch::optim::OptimizerCloneableOptions<GroupOption
   double lr_scale;
 };
 
-/// What a configuration means for the arithmetic of a step.
+/// The arithmetic of a step for a configuration.
 [[nodiscard]] UpdateOptions update_options(const OptimizerConfig& config, double lr_scale = 1.0);
 
-/// An optimizer with a first and a second moment. A subclass gives its type.
+/// An optimizer with a first and a second moment. A subclass passes its type.
 class MomentOptimizer : public BertOptimizer {
  public:
-  /// `type` takes the place of the configuration's. Throws c10::Error: see make_optimizer.
+  /// `type` replaces the configuration's. Throws c10::Error: see make_optimizer.
   MomentOptimizer(const std::string& type, const std::vector<NamedParameterGroup>& groups,
                   const OptimizerConfig& config);
 
@@ -47,16 +47,16 @@ class MomentOptimizer : public BertOptimizer {
   struct ParameterState {
     std::string name;
     size_t place = 0;      // NamedParameterGroup::places
-    torch::Tensor param;   // the model's
+    torch::Tensor param;   // the model's parameter
     torch::Tensor master;  // fp32 where param is fp16 or bf16, else undefined
     torch::Tensor exp_avg, exp_avg_sq;
     torch::Tensor ema;             // undefined without ema_decay
-    torch::Tensor converted_grad;  // of a low-precision gradient, once there was one
+    torch::Tensor converted_grad;  // fp32 copy of a low-precision gradient, after the first one
   };
 
   [[nodiscard]] std::vector<ops::OptimizerTensors> collect();
   [[nodiscard]] std::vector<UpdateOptions> group_options() const;
-  /// Weights that had no gradient are part of the averages all the same.
+  /// Updates the moving averages of weights that had no gradient in this step.
   void update_ema_of_unused();
 
   UpdateRule rule_;
@@ -66,7 +66,7 @@ class MomentOptimizer : public BertOptimizer {
   double ema_decay_;
 };
 
-/// {{{"0", parameters[0]}, {"1", parameters[1]}, ...}}: for parameters whose names do not matter.
+/// {{{"0", parameters[0]}, {"1", parameters[1]}, ...}}: one group, for parameters whose names do not matter.
 [[nodiscard]] std::vector<NamedParameterGroup> numbered_group(const std::vector<torch::Tensor>& parameters,
                                                               double weight_decay);
 

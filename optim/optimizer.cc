@@ -55,7 +55,7 @@ EmaWeights::~EmaWeights() {
 
 std::unique_ptr<BertOptimizer> make_optimizer(const OptimizerConfig& config,
                                               const std::vector<NamedParameter>& parameters) {
-  validate(config);  // before what its groups say of it
+  validate(config);  // before the groups, so that errors name the configuration
   return make_grouped_optimizer(config, group_parameters(parameters, config));
 }
 

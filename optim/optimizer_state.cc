@@ -10,15 +10,15 @@ namespace {
 
 const std::string kMaster = "master.";
 
-/// Masters, moments and averages are fp32, but fp64 for fp64 parameters.
+/// The dtype of masters, moments and moving averages: fp32, or fp64 for fp64 parameters.
 c10::ScalarType state_dtype(c10::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
 
-/// Takes entries from one state, and notes what came of it.
+/// Takes entries from one state and records the outcome.
 class Fitting {
  public:
   explicit Fitting(const StateDict& source) : source_(source) {}
 
-  /// All the entries or none: those that are missing or reshaped get their values from `initial`.
+  /// Takes all the entries or none. Missing and reshaped entries get their values from `initial`.
   void take(const std::vector<std::pair<std::string, torch::Tensor>>& initial) {
     bool all = true;
     for (const auto& [name, value] : initial) {
@@ -102,7 +102,7 @@ NextPhase next_phase(const OptimizerConfig& config, const std::vector<NamedParam
   for (const auto& item : earlier.optimizer_state) {
     if (earlier.keep_moments && is_moment(item.key())) taken.insert(item.key(), item.value());
   }
-  std::vector<NamedParameter> begun;  // with the values of the weights
+  std::vector<NamedParameter> begun;  // the parameters with the values of the weights
   for (const auto& [name, tensor] : parameters) {
     const torch::Tensor* weight = next.weights.find(name);
     begun.push_back(

@@ -35,7 +35,7 @@ std::optional<LayerNumber> layer_number(std::string_view name) {
   return std::nullopt;
 }
 
-/// How far below the top a parameter is: 0 for heads and pooler, `layers` for layer 0, one more for embeddings.
+/// Depth of a parameter below the top: 0 for heads and pooler, `layers` for layer 0, one more for embeddings.
 int64_t depth_of(const std::string& name, int64_t layers) {
   if (const auto layer = layer_number(name)) return layers - layer->value;
   return name.find("embeddings.") != std::string::npos ? layers + 1 : 0;
@@ -66,7 +66,7 @@ std::vector<NamedParameterGroup> group_parameters(const std::vector<NamedParamet
   TORCH_CHECK_VALUE(layers > 0 || config.layer_lr_decay == 1.0 || parameters.empty(), "optimizer.layer_lr_decay is ",
                     config.layer_lr_decay, ", and no parameter has \"layer.<number>.\" in its name; the first is ",
                     parameters.front().name, ". Leave it at 1, or name the layers so.");
-  std::map<std::pair<bool, double>, NamedParameterGroup, std::greater<>> groups;  // decaying first, then by the rate
+  std::map<std::pair<bool, double>, NamedParameterGroup, std::greater<>> groups;  // with decay first, then by rate
   for (size_t place = 0; place < parameters.size(); ++place) {
     const NamedParameter& parameter = parameters[place];
     const bool decaying = decays(parameter.name, config.no_decay);
@@ -86,7 +86,7 @@ std::string describe(const std::vector<NamedParameterGroup>& groups) {
   std::string text;
   for (const NamedParameterGroup& group : groups) {
     int64_t elements = 0;
-    std::vector<std::pair<std::string, int64_t>> lines;  // with the number of tensors
+    std::vector<std::pair<std::string, int64_t>> lines;  // each with its number of tensors
     for (const NamedParameter& parameter : group.parameters) {
       elements += parameter.tensor.numel();
       const std::string& name = parameter.name;

@@ -1,4 +1,4 @@
-// How whole tensors are dealt to ranks, for the sharded optimizer and for what is planned of it.
+// The assignment of whole tensors to ranks, for the sharded optimizer and for `bert plan`.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,10 @@
 
 namespace bert {
 
-/// The owner of each of `sizes` (elements, in the parameters' order): Note [Sharding by whole tensors] in
+/// The owner of each of `sizes` (elements, in the order of the parameters): Note [Sharding by whole tensors] in
 /// optim/sharded_optimizer.h. 1 <= ranks <= sizes.size().
 [[nodiscard]] inline std::vector<int> owners_of_runs(const std::vector<int64_t>& sizes, int ranks) {
-  /// Whether runs of at most `most` elements, last first, are no more than `ranks`.
+  /// True if `ranks` runs of at most `most` elements each, last parameter first, hold everything.
   const auto fits = [&](int64_t most) {
     int64_t run = 0;
     int runs = 1;
@@ -48,7 +48,7 @@ namespace bert {
   return owners;
 }
 
-/// Elements of the rank that owns most.
+/// Elements of the largest share.
 [[nodiscard]] inline int64_t largest_share(const std::vector<int64_t>& sizes, int ranks) {
   const std::vector<int> owners = owners_of_runs(sizes, ranks);
   std::vector<int64_t> shares(static_cast<size_t>(ranks));

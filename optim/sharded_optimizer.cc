@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kBroadcastBytes = 25 * 1024 * 1024;  // of one message
 
-/// A rank's part of the groups of all parameters, whose rates follow from all of them (layer_lr_decay).
+/// This rank's part of the groups of all parameters. The rates of the groups depend on all parameters (layer_lr_decay).
 std::vector<NamedParameterGroup> owned_by(int rank, const std::vector<int>& owners,
                                           const std::vector<NamedParameterGroup>& groups) {
   std::vector<NamedParameterGroup> result;
@@ -32,7 +32,7 @@ std::vector<NamedParameterGroup> owned_by(int rank, const std::vector<int>& owne
   return result;
 }
 
-/// The parameters' shapes and dtypes without their memory.
+/// Parameters of the same shapes and dtypes, without memory.
 std::vector<NamedParameter> without_memory(const std::vector<NamedParameter>& parameters) {
   std::vector<NamedParameter> result;
   for (const auto& [name, tensor] : parameters) {
@@ -41,7 +41,8 @@ std::vector<NamedParameter> without_memory(const std::vector<NamedParameter>& pa
   return result;
 }
 
-/// Clipping by the norm of all gradients is done here, with all ranks' norms; that of each tensor by itself is not.
+/// ShardedOptimizer itself clips by the norm of all ranks' gradients. Clipping of each tensor by its own norm stays
+/// with the owner.
 OptimizerConfig without_global_clipping(OptimizerConfig config) {
   if (!update_options(config).clip_per_tensor) config.max_grad_norm = 0.0;
   return config;
@@ -82,7 +83,7 @@ class ShardedOptimizer : public BertOptimizer {
 
   void apply(const StepInputs& inputs) override {
     const at::NoGradGuard no_grad;
-    for (size_t g = 0; g < param_groups_.size(); ++g) {  // one rate may have been set since the last step
+    for (size_t g = 0; g < param_groups_.size(); ++g) {  // the rate may have changed since the last step
       own_->param_groups()[g].options().set_lr(param_groups_[g].options().get_lr());
     }
     gather_norms(inputs.found_inf);
@@ -118,7 +119,7 @@ class ShardedOptimizer : public BertOptimizer {
   }
 
   void load_state_dict(const StateDict& state) override {
-    layout_->load_state_dict(state);  // refuses what does not fit
+    layout_->load_state_dict(state);  // throws if it does not fit
     StateDict own;
     for (const auto& item : own_->state_dict()) own.insert(item.key(), state[item.key()]);
     own_->load_state_dict(own);
@@ -156,8 +157,8 @@ class ShardedOptimizer : public BertOptimizer {
  private:
   [[nodiscard]] int rank() const { return group_->getRank(); }
 
-  /// The norm of every tensor's gradient, in the order of the whole optimizer, and the sum of found_inf behind them:
-  /// each rank adds its own to zeros, so every rank has every bit.
+  /// The norm of every tensor's gradient, in the order of the whole optimizer, followed by the sum of found_inf. Each
+  /// rank adds its own figures to zeros, so all ranks get the same bits.
   void gather_norms(const at::Tensor& found_inf) {
     std::vector<at::Tensor> gradients;
     for (const auto& [name, parameter] : own_parameters_) {
@@ -186,7 +187,7 @@ class ShardedOptimizer : public BertOptimizer {
     return 0;  // "step", which all ranks have
   }
 
-  /// `value` of `owner` on every rank; `like` has its shape and dtype.
+  /// The `value` of rank `owner`, on every rank. `like` has its shape and dtype.
   [[nodiscard]] at::Tensor from_owner(int owner, const at::Tensor* value, const at::Tensor& like) const {
     std::vector<at::Tensor> tensors{
         owner == rank() ? *value : at::empty(like.sizes(), figures_.options().dtype(like.scalar_type()))};
@@ -200,11 +201,11 @@ class ShardedOptimizer : public BertOptimizer {
   OptimizerConfig config_;
   std::vector<NamedParameter> parameters_;
   std::vector<int> owners_;
-  std::unique_ptr<BertOptimizer> own_, layout_;      // of this rank's parameters; of all, without memory
+  std::unique_ptr<BertOptimizer> own_, layout_;      // of this rank's parameters; of all parameters, without memory
   std::vector<std::vector<at::Tensor>> tensors_of_;  // by owner
   std::vector<NamedParameter> own_parameters_;       // in the order of the whole optimizer
-  ops::MultiTensor norms_;                           // of their gradients
-  at::Tensor own_figures_;                           // int64: where theirs are in figures_
+  ops::MultiTensor norms_;                           // of this rank's gradients
+  at::Tensor own_figures_;                           // int64: indices of this rank's norms in figures_
   at::Tensor figures_;                               // fp64: norms of all gradients, then the sum of found_inf
   at::Tensor grad_norm_;
 };
