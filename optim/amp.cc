@@ -125,9 +125,8 @@ AutocastGuard::~AutocastGuard() {
 
 void AutocastGuard::set_dtype(at::ScalarType dtype) const {
   if (at::autocast::get_autocast_dtype(device_type_) == dtype) return;
-  at::autocast::
-      clear_cache();  // its key is the weight alone: a scope inside of one with another dtype would get the casts of
-                      // the outer scope
+  // The key of the cache is the weight alone: a scope inside of one with another dtype would get the outer casts.
+  at::autocast::clear_cache();
   at::autocast::set_autocast_dtype(device_type_, dtype);
 }
 

@@ -24,8 +24,7 @@ enum class GradientCompression { kNone, kFp16, kBf16 };
 GradientCompression parse_gradient_compression(const std::string& word);
 
 struct DataParallelOptions {
-  int64_t bucket_bytes =
-      25 * 1024 * 1024;  // of gradients, before compression; torch's DistributedDataParallel uses the same
+  int64_t bucket_bytes = 25 * 1024 * 1024;  // of gradients, before compression; as in torch's DistributedDataParallel
   GradientCompression compression = GradientCompression::kNone;
   bool mean_over_ranks = true;   // false: the sum over ranks, for losses that are shares of the global batch
   std::vector<int> owners = {};  // for each parameter the rank that gets its gradient (optim/sharded_optimizer.h);

@@ -67,7 +67,7 @@ TEST_CASE("Bins of few items come close too, by swaps with a third one", "[unit]
     const auto [least, most] = std::minmax_element(totals.begin(), totals.end());
     mean += (static_cast<double>(*most) / static_cast<double>(*least) - 1) / kDraws;
   }
-  CHECK(mean < 0.02);  // 0.0355 with swaps of the heaviest and the lightest alone
+  CHECK(mean < 0.02);  // 0.0355 if only the heaviest and the lightest bin swap items
 }
 
 }  // namespace bert

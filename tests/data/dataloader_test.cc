@@ -32,7 +32,7 @@ std::vector<int64_t> values(const at::Tensor& tensor) {
   return {wide.const_data_ptr<int64_t>(), wide.const_data_ptr<int64_t>() + wide.numel()};
 }
 
-/// Sequence number -> its example, as it stands in a batch. Fails when the batch's parts disagree.
+/// The example of each sequence number, taken from a batch. Fails if the parts of the batch contradict each other.
 using Sequences = std::map<int64_t, PretrainingExample>;
 void take_apart(const PackedBatch& batch, Sequences& sequences) {
   const auto ids = values(batch.input_ids), types = values(batch.token_type_ids),
@@ -149,7 +149,7 @@ TEST_CASE("A step's micro-batches are a function of its sequences, dealt whole t
   const TemporaryDirectory directory;
   const auto shards = made_up_shards(directory, 100);
   const int64_t global = 24, micro = 3, steps = 5;
-  using MicroBatches = std::map<int64_t, std::vector<int64_t>>;  // by the first sequence
+  using MicroBatches = std::map<int64_t, std::vector<int64_t>>;  // by their first sequence
   const auto run = [&](int64_t world_size, std::vector<std::vector<int64_t>>& tokens) {
     MicroBatches result;
     for (int64_t rank = 0; rank < world_size; ++rank) {
@@ -185,7 +185,7 @@ TEST_CASE("A step's micro-batches are a function of its sequences, dealt whole t
   for (const int64_t world_size : {2, 3, 4, 8}) {
     for (auto& of_step : tokens) of_step.clear();
     CHECK((run(world_size, tokens) == want));
-    if (world_size > 4 || 8 % world_size != 0) continue;  // a rank with one micro-batch of three has what it has
+    if (world_size > 4 || 8 % world_size != 0) continue;  // a rank with one micro-batch of three cannot tell
     for (const auto& of_step : tokens) {
       const auto [least, most] = std::minmax_element(of_step.begin(), of_step.end());
       CHECK(static_cast<double>(*most) / static_cast<double>(*least) < 1.02);
@@ -218,7 +218,7 @@ TEST_CASE("A restored loader continues with the same batches, from every point",
   for (size_t point = 0; point < batches.size(); ++point) {
     PretrainingDataLoader fresh(shards, config);
     fresh.restore(states[point]);
-    loader.restore(states[point]);  // also one that has run, backwards and forwards
+    loader.restore(states[point]);  // the loader may have run already; states come in any order
     for (size_t i = point; i < std::min(point + 3, batches.size()); ++i) {
       REQUIRE(same(fresh.next(), batches[i]));
       REQUIRE(same(loader.next(), batches[i]));
@@ -296,7 +296,7 @@ TEST_CASE("As many batches are made ahead as a step takes, within 256 MiB", "[un
   CHECK(ahead({.micro_batch_size = 2, .global_batch_size = 64}) == 32);
   CHECK(ahead({.micro_batch_size = 2, .rank = 2, .world_size = 3, .global_batch_size = 64}) == 10);
   CHECK(ahead({.micro_batch_size = 2, .global_batch_size = 64, .prefetch = 3}) == 3);
-  // 32 bytes a token: a batch of 2^18 sequences takes 8 MiB for each token of the longest.
+  // A token takes 32 bytes, so a batch of 2^18 sequences takes 8 MiB for each token of the longest one.
   const int64_t large = 1 << 18, batches = 32 / shards->longest_row();
   CHECK(ahead({.micro_batch_size = large, .global_batch_size = 64 * large}) == std::max<int64_t>(1, batches));
 }

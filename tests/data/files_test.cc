@@ -67,7 +67,8 @@ TEST_CASE("A process that is killed while it writes leaves nothing once the file
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
   REQUIRE(WIFSIGNALED(status));
-  // What other file systems would keep of it, and what is of a process that lives, or no temporary at all.
+  // Temporary files that other file systems would leave behind, one of a living process, and names that are not
+  // temporary ones.
   const std::string stale = fmt::format("{}.tmp-{}-1", path, child),
                     busy = fmt::format("{}.tmp-{}-999", path, getpid());
   const std::string other = path + ".tmp-notes", longer = fmt::format("{}.txt.tmp-{}-1", path, child);
@@ -84,7 +85,8 @@ TEST_CASE("A process that is killed while it writes leaves nothing once the file
 TEST_CASE("Nothing beside a file keeps it from being written", "[unit][files]") {
   const TemporaryDirectory directory;
   const std::string path = directory.path("out"), temporary = path + ".tmp-";
-  // Left by an earlier process of this number, as in a container, where it is 1; and a pipe that nobody writes to.
+  // Files of an earlier process with the same number, as in a container, where the number is 1; and a pipe without a
+  // writer.
   for (int i = 1; i < 200; ++i) std::ofstream(temporary + std::to_string(getpid()) + "-" + std::to_string(i)) << "old";
   REQUIRE(mkfifo((temporary + "2147483647-1").c_str(), 0600) == 0);
   AtomicFile file(path);
@@ -138,7 +140,7 @@ TEST_CASE("AtomicFile writes names of every length that the system has, and refu
   }
   CHECK(entries(directory) == 6);
   CHECK_THROWS_WITH(AtomicFile(directory.path(std::string(256, 'n'))), Contains("cannot create: File name too long"));
-  // A path within the limit whose temporary's is not.
+  // A path within the limit of the system, with a temporary path beyond it.
   std::string deep = directory.path();
   while (deep.size() + 51 < PATH_MAX - 40) std::filesystem::create_directory(deep += "/" + std::string(50, 'd'));
   const std::string path = deep + "/" + std::string(PATH_MAX - 3 - deep.size(), 'n');
@@ -186,7 +188,7 @@ TEST_CASE("read_file reads files that do not know their size", "[unit][files]") 
 }
 
 TEST_CASE("checksum is XXH3-128, whole or in pieces", "[unit][files]") {
-  // Published digests: of nothing (xxHash test vectors) and of the well-known sentence.
+  // Published digests: of no bytes (xxHash test vectors) and of the well-known sentence.
   CHECK(checksum("", 0) == "99aa06d3014798d86001c324468d497f");
   const std::string text = "The quick brown fox jumps over the lazy dog";
   CHECK(checksum(text.data(), text.size()) == "ddd650205ca3e7fa24a1cc2e3a8a7651");

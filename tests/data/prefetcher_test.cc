@@ -23,7 +23,7 @@ TEST_CASE("Prefetcher makes no more items ahead than its depth", "[unit][dataloa
   Prefetcher<int> prefetcher([&] { return std::optional(made++); }, 3);
   for (int i = 0; i < 50; ++i) {
     REQUIRE(prefetcher.next() == i);
-    REQUIRE(made <= i + 1 + 3 + 1);  // handed over, waiting, and the one that began when a place became free
+    REQUIRE(made <= i + 1 + 3 + 1);  // returned ones, waiting ones, and the one that was begun when a place became free
   }
 }
 

@@ -79,7 +79,7 @@ TEST_CASE("create_examples makes the 60 examples that Google's script wrote", "[
     got["next_sentence_labels"].push_back(example.is_random_next);
     REQUIRE(got == want[i]);
   }
-  // The twin: one constant changed, and examples differ.
+  // The twin: with one constant changed, the examples differ.
   CHECK(create_examples(corpus.documents, *tokenizer,
                         {.masked_lm_prob = 0.2, .random_seed = 12345, .dupe_factor = 5}) != examples);
 }
@@ -112,7 +112,7 @@ TEST_CASE("create_examples equals an independent script in every setting", "[gol
       REQUIRE(examples[i] == from_json(test["examples"][i]));
       REQUIRE_NOTHROW(validate(examples[i], tokenizer.vocabulary().size(), config.max_seq_length));
     }
-    // The twins: any setting changed, and the golden is not met.
+    // The twins: with any setting changed, the result differs from the golden.
     PretrainingDataConfig twin = config;
     twin.random_seed += 1;
     CHECK(create_examples(corpus.documents, tokenizer, twin) != examples);
@@ -140,11 +140,11 @@ TEST_CASE("Documents are separated by blank lines, however they are blank", "[un
   CHECK(read_text({"a b\r\nc\r\n\r\nd\r\n"}) == want);
   CHECK(read_text({"\ufeffa b\nc\n\nd\n"}) == want);
   CHECK(read_text({"\ufeffa b\r\nc\r\n\r\nd"}) == want);
-  // What Python's str.strip takes: no-break space, next line, ideographic space; and invalid bytes, which decoding
+  // White space of Python's str.strip: no-break space, next line, ideographic space; and invalid bytes, which decoding
   // drops.
   CHECK(read_text({"a b\nc\n\u00a0\u0085\u3000\nd\n"}) == want);
   CHECK(read_text({"a b\nc\n\xff\xfe\nd\n"}) == want);
-  // A line of nothing but dropped characters is no blank line.
+  // A line of dropped characters is not a blank line.
   CHECK(read_text({"a b\n\u200b\nc\n\nd\n"}) == want);
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("Reading counts, and does not depend on the number of threads", "[unit
   CHECK(one.statistics.documents == 715);
   CHECK(one.statistics.sentences == 5000 - 714);
   CHECK(one.statistics.unknown_tokens == one.statistics.sentences);
-  CHECK(one.statistics.invalid_sequences == 167 - 24);  // multiples of 30, but for those that are empty lines
+  CHECK(one.statistics.invalid_sequences == 167 - 24);  // multiples of 30, except those that are empty lines
   options.num_threads = 3;
   told = 0;
   CHECK(sentences_of(read_documents({path}, tokenizer, options), tokenizer) == sentences_of(one, tokenizer));
@@ -218,7 +218,7 @@ TEST_CASE("hold_out takes whole documents, the same for the same seed", "[unit][
   CHECK(numbers(hold_out(documents, 0.05, 7)) == held);
   documents = numbered(2000);
   CHECK(numbers(hold_out(documents, 0.05, 8)) != held);
-  for (const double share : {0.001, 0.999}) {  // one goes, one stays
+  for (const double share : {0.001, 0.999}) {  // at least one document moves, and at least one stays
     documents = numbered(2);
     CHECK(hold_out(documents, share, 1).size() == 1);
     CHECK(documents.size() == 1);

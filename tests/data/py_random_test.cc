@@ -101,8 +101,8 @@ TEST_CASE("Permutations of different seeds and epochs have nothing in common", "
     fixed += first(i) == i;
     rising += i > 0 && first(i) > first(i - 1);
   }
-  // A random permutation agrees with another, or with the identity, in 1 element on average; 12 has probability 1e-9.
-  // It rises in half of the steps, with a standard deviation of sqrt(size / 12) = 29.
+  // A random permutation agrees with another, or with the identity, in 1 element on average; 12 elements have
+  // probability 1e-9. It rises in half of the steps, with a standard deviation of sqrt(size / 12) = 29.
   CHECK(same_epoch < 12);
   CHECK(same_seed < 12);
   CHECK(fixed < 12);

@@ -16,7 +16,7 @@ Lines prose_lines(const std::string& text) {
 }
 
 TEST_CASE("Sentences end where a reader would end them", "[unit][splitter]") {
-  // Each row is one paragraph, its sentences between bars. By hand.
+  // Each row is one paragraph with bars between its sentences. Split by hand.
   const Lines rows = {
       "It rained. | The streets were empty! | Who cared? | Nobody.",
       "Mr. and Mrs. Bennet met Dr. Watson at St. Mary's. | They left.",
@@ -77,7 +77,7 @@ TEST_CASE("Wrapped lines are joined, blank lines separate documents", "[unit][sp
 TEST_CASE("Two blank lines separate documents where the text has them, one then ends a paragraph", "[unit][splitter]") {
   CHECK(prose_lines("Chapter I\n\n\nIt began.\n\nIt went\non.\n\n\n\nChapter II\n") ==
         Lines{"Chapter I", "", "It began.", "It went on.", "", "Chapter II", ""});
-  // One stray pair of blank lines in a long text does not make two documents of it.
+  // A single pair of blank lines in a long text does not divide it into two documents.
   std::string text = "A.\n\n\n";
   for (int i = 0; i < 20000; ++i) text += "One sentence of a paragraph of its own.\n\n";
   CHECK(prose_lines(text).size() == 2 * 20001);
@@ -94,7 +94,7 @@ TEST_CASE("Text with one paragraph per line is not joined", "[unit][splitter]") 
 }
 
 TEST_CASE("Hostile text takes linear time", "[unit][splitter]") {
-  // Each of these would not end in the time of a test if a rule looked back or ahead over all of it.
+  // With a rule that looks back or ahead over the whole text, each of these would take longer than the test may.
   const size_t count = 300000;
   const auto repeat = [&](const std::string& part) {
     std::string text;

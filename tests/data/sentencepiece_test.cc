@@ -53,7 +53,7 @@ TEST_CASE("SentencePiece survives long words and damaged models", "[unit]") {
   const std::string path = shared_data() + "/sentencepiece/test_model.model";
   const auto tokenizer = SentencePieceTokenizer::load(path);
   std::string text;
-  while (text.size() < 400'000) text += "\u00E9a";  // past the 300 KB at which the library crashes
+  while (text.size() < 400'000) text += "\u00E9a";  // above the 300 KB at which the library crashes
   const Encoding encoding = tokenizer->encode_with_offsets(text);
   REQUIRE(!encoding.spans.empty());
   CHECK(encoding.spans.back().end == static_cast<int64_t>(text.size()));
@@ -77,7 +77,7 @@ TEST_CASE("Rules of a SentencePiece model that lead outside of themselves are re
   far_root.units[0] = uint32_t{1} << 30;
   refused(far_root);
   const uint32_t key = NormalizationRules::kBlock ^ NormalizationRules::kKey;
-  far_key.units[key] |= 1 << 9;  // its offset 256 times as large
+  far_key.units[key] |= 1 << 9;  // makes its offset 256 times as large
   refused(far_key);
   far_end.units.resize(NormalizationRules::kBlock + 1);
   refused(far_end);
@@ -85,7 +85,7 @@ TEST_CASE("Rules of a SentencePiece model that lead outside of themselves are re
   refused(far_text);
   unended.texts.pop_back();
   refused(unended);
-  // Behind a group, which protobuf passes over as a field that it does not know.
+  // After a group, which protobuf skips as an unknown field.
   CHECK_THROWS_AS(SentencePieceTokenizer("\x33\x34" + sentencepiece_model(far_key), "bad.model"), DataError);
 }
 

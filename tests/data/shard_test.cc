@@ -22,7 +22,7 @@ void write_bytes(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-/// Opens, reads every row and verifies: what a program does with a shard that it does not trust.
+/// Opens a shard, reads every row and verifies it, as a program does with an untrusted shard.
 void read_all(const std::string& path) {
   const Shard shard(path);
   std::vector<int64_t> ids(70000);
@@ -86,8 +86,8 @@ TEST_CASE("A shard takes no padding", "[unit][shard]") {
                      {.vocab_size = 30522, .max_seq_length = 512, .vocabulary_checksum = "", .parameters = {}});
   for (int i = 0; i < 1000; ++i) writer.add({{101, 7, 102, 8, 102}, 3, {1}, {9}, false});
   writer.commit();
-  // 128 of header; per row 12 + 5 * 2 + 2 + 2 bytes, rounded up to 28, and 8 of offset; one offset more, the line of
-  // the vocabulary.
+  // The header has 128 bytes. A row has 12 + 5 * 2 + 2 + 2 bytes, rounded up to 28, and an offset of 8. One more offset
+  // and the line of the vocabulary follow.
   CHECK(std::filesystem::file_size(directory.path("a")) ==
         128 + 1000 * (28 + 8) + 8 + std::strlen("vocabulary_checksum=\n"));
 }
@@ -193,8 +193,8 @@ TEST_CASE("A damaged row is found when it is read, not only by verify", "[unit][
 }
 
 TEST_CASE("A file made to deceive, with checksums that match, does not crash the reader", "[unit][shard]") {
-  // ShardWriter checks what it writes, so the lies are put in below the checksums, which are then made to match: header
-  // fields at 8-byte steps, and every u16 of the first row.
+  // ShardWriter checks its input, so wrong values are written below the checksums, which are then corrected: header
+  // fields at steps of 8 bytes, and every u16 of the first row.
   const TemporaryDirectory directory;
   const std::string path = directory.path("a.shard");
   write_made_up_shard(path, 0, 3);

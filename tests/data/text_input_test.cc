@@ -1,4 +1,4 @@
-// What is refused as text, in every verb that reads some.
+// Inputs that every verb refuses as text.
 #include "data/text/text_input.h"
 
 #include <fstream>
@@ -21,8 +21,8 @@ using testing::Contains;
 using testing::run_command;
 using testing::TemporaryDirectory;
 
-/// How "a" begins when it is packed by gzip 1.12, bzip2 1.0.8, xz 5.4.1 and zstd 1.5.4, and nothing by bzip2; a zip
-/// archive; "a" as UTF-16.
+/// The beginning of "a" compressed by gzip 1.12, bzip2 1.0.8, xz 5.4.1 and zstd 1.5.4, of no bytes compressed by bzip2,
+/// of a zip archive, and of "a" in UTF-16.
 const std::vector<std::pair<std::string, std::string>> kPacked = {
     {"gzip", "\x1F\x8B\x08\0\0\0\0\0\0\x03\x4B\x04\0\x43\xBE\xB7\xE8\x01\0\0\0"s},
     {"bzip2", "BZh91AY&SY\x19\x93\x9B\x6B"s},
@@ -38,7 +38,7 @@ struct Files {
   TemporaryDirectory directory;
   std::string vocab = directory.path("vocab.txt"), text = directory.path("text"), output = directory.path("output");
   Files() { std::ofstream(vocab) << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n"; }
-  /// What each verb that reads text does with `content`.
+  /// The result of each verb that reads text, for `content`.
   std::vector<CommandResult> read(const std::string& content) const {
     std::ofstream(text, std::ios::binary) << content;
     return {run_command(vocab_command, {"vocab", "--input", text, "--size", "9", "--output", output}),
@@ -70,10 +70,10 @@ TEST_CASE("Packed text is refused by every verb that reads text, with what it is
 
 TEST_CASE("Text with too much that is no UTF-8 is refused with the first such byte", "[unit][text_input]") {
   const Files files;
-  std::string latin1 = "a b\n\u00E9";  // six bytes, then what is invalid
+  std::string latin1 = "a b\n\u00E9";  // six bytes, then invalid ones
   for (int i = 0; i < 100; ++i) latin1 += "\xE9 a\n";
   const std::vector<CommandResult> results = files.read(latin1);
-  for (size_t i = 0; i < 4; ++i) {  // the last, tokenize, writes while it reads: it drops and counts
+  for (size_t i = 0; i < 4; ++i) {  // the last verb, tokenize, writes while it reads: it drops and counts
     INFO(results[i].err);
     CHECK(results[i].code == kBadData);
     CHECK_THAT(results[i].err, Contains(": byte 6: is not UTF-8, nor are 100 places of 406 bytes in all"));
@@ -87,7 +87,7 @@ TEST_CASE("Damaged places are dropped, counted and told", "[unit][text_input]") 
   std::string text;
   for (int i = 0; i < 20; ++i) text += "a b a b\nb a\n\n";
   const std::vector<CommandResult> results = files.read("a\xFF b\n" + text);
-  for (size_t i = 1; i < results.size(); ++i) {  // so few words give no vocabulary
+  for (size_t i = 1; i < results.size(); ++i) {  // so few words do not give a vocabulary
     INFO(results[i].err);
     CHECK(results[i].code == kOk);
     CHECK_THAT(results[i].err, Contains("dropped 1 invalid UTF-8 sequences"));

@@ -58,7 +58,8 @@ uint64_t fnv1a(uint64_t value, const std::string& bytes) {
   return value;
 }
 
-/// What the golden has for a block's ranges of code points: the words of each in five places, hashed.
+/// The hash that the golden has for the ranges of code points of a block: that of the words of each code point in five
+/// places.
 uint64_t hash_of_ranges(const nlohmann::json& ranges, const BasicTokenizer& cased, const BasicTokenizer& uncased) {
   uint64_t hash = 0xCBF29CE484222325U;
   for (const auto& range : ranges) {
@@ -138,7 +139,7 @@ TEST_CASE("A word may have 200 characters, or as many as the option says", "[uni
   CHECK(google.encode(a(200)).size() == 200);
   CHECK(google.tokens(a(201) + " a") == Tokens{"[UNK]", "a"});
   CHECK(google.tokens(a(100'000)) == Tokens{"[UNK]"});
-  CHECK(google.encode(a(200) + "\u0301").size() == 200);  // counted after accents are gone
+  CHECK(google.encode(a(200) + "\u0301").size() == 200);  // counted without accents
   CHECK(hugging_face.encode(a(100)).size() == 100);
   CHECK(hugging_face.tokens(a(101)) == Tokens{"[UNK]"});
 }

@@ -12,7 +12,7 @@ using bert::testing::shared_data;
 namespace bert {
 namespace {
 
-/// What Python's bytes.decode("utf-8", "replace") gives, code point by code point.
+/// The code points that Python's bytes.decode("utf-8", "replace") gives.
 std::vector<char32_t> decoded(std::string_view text) {
   std::vector<char32_t> values;
   while (!text.empty()) {
@@ -48,7 +48,7 @@ TEST_CASE("UTF-8 decodes, and maximal invalid subparts count as one", "[unit]") 
       {"\xE2\x82", {kBad}},                            // cut at the end
       {"\xF0\x9F\x98", {kBad}},
       {"\xF0\x9F\x98x", {kBad, 'x'}},
-      // The Unicode Standard 15.0, table 3-11.
+      // Table 3-11 of The Unicode Standard 15.0.
       {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41", {kBad, kBad, kBad, kBad, 'A'}},
   };
   for (const auto& [text, want] : cases) CHECK(decoded(text) == want);
@@ -71,7 +71,7 @@ TEST_CASE("The final sigma depends on cased letters around it", "[unit]") {
     for (const SourceCharacter& c : characters) folded.push_back(c.value);
     return folded;
   };
-  // The values are those of Python's str.lower.
+  // Values of Python's str.lower.
   CHECK((fold(U"\u0391\u03A3") == U"\u03B1\u03C2"));
   CHECK((fold(U"\u03A3") == U"\u03C3"));
   CHECK((fold(U"\u0391\u03A3\u0391") == U"\u03B1\u03C3\u03B1"));
@@ -101,7 +101,7 @@ TEST_CASE("Folding equals NFD without Mn on Unicode's normalisation test", "[uni
     for (const char32_t c : columns[0]) folded.push_back({c, 0, 0});
     for (const char32_t c : columns[2]) want.push_back({c, 0, 0});
     fold_in_context(folded);
-    fold_in_context(want);  // lower case and without marks; already decomposed and in order
+    fold_in_context(want);  // folds case and drops marks; the text is already decomposed and in order
     ++rows;
     different += folded.size() != want.size() || !std::equal(folded.begin(), folded.end(), want.begin(),
                                                              [](auto& a, auto& b) { return a.value == b.value; });

@@ -49,7 +49,7 @@ TEST_CASE("A learnt vocabulary has its size, special tokens first, and every cha
 }
 
 TEST_CASE("The most frequent pairs become the first pieces", "[unit]") {
-  // Two characters in two forms; then (a, b) is the most frequent pair, and aab the most frequent word.
+  // Two characters in two forms each. After them (a, b) is the most frequent pair, and aab the most frequent word.
   const auto tokens = train({.vocab_size = 11, .character_coverage = 1.0}, "aab aab aab aab aab ab");
   REQUIRE(tokens.size() == 11);
   CHECK(has(tokens, "##b"));
@@ -81,7 +81,7 @@ TEST_CASE("Sentencepiece's own marks are letters as any other", "[unit]") {
     CHECK(has(alone, mark + mark));
     CHECK(WordPieceTokenizer{Vocabulary(alone)}.tokens(mark + mark) == std::vector<std::string>{mark + mark});
   }
-  // Private use, which stands in for them, in the text too.
+  // The text also contains the private-use characters that replace them.
   const std::string mixed = "\U000F0000\u2581 \U000F0000\u2581 \u2581\U000F0001 \U000F0000\u2585";
   const auto tokens = train({.vocab_size = 500, .character_coverage = 1.0, .allow_fewer = true}, mixed);
   for (const std::string word : {"\U000F0000\u2581", "\u2581\U000F0001", "\U000F0000\u2585"}) {
@@ -91,7 +91,7 @@ TEST_CASE("Sentencepiece's own marks are letters as any other", "[unit]") {
 }
 
 TEST_CASE("Characters that do not fit are refused with the coverage that fits, or the rarest stay out", "[unit]") {
-  // Ideographs take one token each: \u4e00 forty times, \u4e01 thirty, and thirty more once each.
+  // Each ideograph is one token: \u4e00 occurs forty times, \u4e01 thirty times, and thirty others once each.
   std::string text;
   const auto add = [&](char32_t character, int times) {
     for (int i = 0; i < times; ++i) append_utf8(character, text);
@@ -117,7 +117,7 @@ TEST_CASE("Characters that do not fit are refused with the coverage that fits, o
   CHECK(trainer.characters().in_text == 32);
   CHECK(trainer.characters().in_vocabulary == 7);
   CHECK(trainer.characters().coverage == 0.75);
-  fewer.vocab_size = 37;  // what has room stays
+  fewer.vocab_size = 37;  // just enough room
   CHECK(train(fewer, text) == train({.vocab_size = 37, .character_coverage = 1.0}, text));
 }
 

@@ -17,7 +17,7 @@ using testing::BertGolden;
 using testing::Contains;
 using testing::mismatch;
 
-/// Where logits, losses and gradients of BertForPreTraining differ from Hugging Face's; empty where they do not.
+/// Differences of BertForPreTraining's logits, losses and gradients from Hugging Face's. Empty strings mean none.
 struct Difference {
   std::string logits, losses, gradients;
 };
@@ -117,7 +117,7 @@ TEST_CASE("Padded input gives what packed input gives, in the padded shape", "[u
   CHECK(padded.mlm_logits.index({real.logical_not()}).abs().max().item<double>() == 0.0);
   CHECK(BertGolden::mismatch(padded.nsp_logits, golden.want("gelu_new").at("nsp_logits")) == "");
 
-  // What stands in the padding does not matter, nor how much of it there is.
+  // The content and the amount of padding do not matter.
   torch::Tensor ids = at::constant_pad_nd(golden.input_ids, {0, 3}, 7);
   ids = ids.masked_fill(at::constant_pad_nd(golden.attention_mask, {0, 3}).eq(0), 11);
   const PretrainingOutput wider = model->forward(ids, at::constant_pad_nd(golden.token_type_ids, {0, 3}, 1),
@@ -155,7 +155,7 @@ TEST_CASE("Dropout is a function of seed and keys, and absent in evaluation", "[
   model->dropout_seed = 6;
   CHECK_FALSE(at::equal(first, model->forward(batch).mlm_logits));
 
-  // The same sequence in a batch of its own drops the same elements. Sequence 3 has the last two masked tokens.
+  // A sequence drops the same elements when it is alone in a batch. Sequence 3 has the last two masked tokens.
   model->dropout_seed = 5;
   PackedBatch alone = pack(golden.config(), golden.input_ids[3].narrow(0, 0, 7).unsqueeze(0),
                            golden.token_type_ids[3].narrow(0, 0, 7).unsqueeze(0), {})
@@ -185,7 +185,7 @@ TEST_CASE("Padded input draws other masks in every training call, and counts seq
   CHECK_FALSE(at::equal(first, second));
   CHECK(model->bert->sequences_seen == 2 * ids.size(0));
 
-  // The second call's masks are those of sequences B .. 2 B - 1, and packed input neither counts nor changes.
+  // The second call's masks are those of sequences B .. 2 B - 1. Packed input does not count and does not change.
   const PackedInput packed = pack(golden.config(), ids, types, mask, ids.size(0));
   CHECK(packed.batch.first_sequence == ids.size(0));
   CHECK(packed.batch.dropout_keys[0].item<int64_t>() == ids.size(0) << 16);
@@ -237,7 +237,7 @@ TEST_CASE("Query, key and value share one storage, also after to() and loading",
   CHECK(consecutive());
   CHECK(at::equal(model->forward(batch).mlm_logits, before));
 
-  // Still the parameters that an optimizer was given, and still three of them.
+  // The parameters that an optimizer was given stay in use, and they are still three.
   CHECK(weight.is_same(model->named_parameters()["bert.encoder.layer.1.attention.self.key.weight"]));
   pretraining_loss(model->forward(batch), batch, 29).total.backward();
   CHECK(weight.grad().sizes() == weight.sizes());
@@ -274,7 +274,7 @@ TEST_CASE("init_weights draws what the configuration says", "[unit][model]") {
     const BertForPreTraining model = random_model(config);
     CHECK(largest(named(model, word)) <= 0.1f);
     CHECK(largest(named(model, word)) > 0.099);
-    // The standard deviation of the cut normal is 0.8796 of the whole one's.
+    // The standard deviation of the cut normal distribution is 0.8796 of that of the whole one.
     CHECK(named(model, word).std().item<double>() == testing::Approx(0.8796 * 0.05).epsilon(0.01));
     CHECK(std::abs(named(model, word).mean().item<double>()) < 1e-3);
     CHECK(named(model, intermediate).std().item<double>() == testing::Approx(0.8796 * 0.05).epsilon(0.02));
@@ -288,7 +288,7 @@ TEST_CASE("init_weights draws what the configuration says", "[unit][model]") {
   SECTION("nvidia: normal, and PyTorch's default where the reference's rule does not reach") {
     config.init = "nvidia";
     const BertForPreTraining model = random_model(config);
-    CHECK(largest(named(model, word)) > 0.15);  // beyond three standard deviations in 128,000 draws
+    CHECK(largest(named(model, word)) > 0.15);  // more than three standard deviations, in 128,000 draws
     CHECK(named(model, word).std().item<double>() == testing::Approx(0.05).epsilon(0.01));
     for (const char* name :
          {"bert.encoder.layer.0.intermediate.dense", "bert.pooler.dense", "cls.predictions.transform.dense"}) {

@@ -1,4 +1,4 @@
-// Gradient checkpointing: the same bits for less memory.
+// Gradient checkpointing: the same bits with less memory.
 #include "model/recompute.h"
 
 #include <ATen/ATen.h>
@@ -86,13 +86,14 @@ TEST_CASE("Layers below which nothing is trained are run as they are", "[unit][m
 }
 
 TEST_CASE("A recomputed layer keeps its input alone", "[unit][model]") {
-  // Note [Gradient checkpointing] in model/bert.h states the elements that a layer keeps for each token.
+  // Note [Gradient checkpointing] in model/bert.h states the elements a token that a layer keeps.
   const PackedBatch batch = batch_of({64, 64, 64, 64}, 0);
   const int64_t tokens = batch.num_tokens();
   std::array<int64_t, 2> live{}, peak{};
   for (const bool checkpointing : {false, true}) {
     PretrainConfig config = tiny("fp32", checkpointing);
-    config.model.hidden_dropout_prob = config.model.attention_probs_dropout_prob = 0;  // no masks to keep
+    config.model.hidden_dropout_prob = config.model.attention_probs_dropout_prob =
+        0;  // without masks that would be kept
     TrainingStep step(config, c10::kCPU, nullptr);
     const PackedContext context{.cu_seqlens = batch.cu_seqlens,
                                 .dropout_keys = batch.dropout_keys,
@@ -108,7 +109,7 @@ TEST_CASE("A recomputed layer keeps its input alone", "[unit][model]") {
   constexpr int64_t kBytes = 4, kHeads = 2, kIntermediate = 4 * kHidden;
   CHECK(live[1] == kLayers * tokens * kHidden * kBytes);
   CHECK(live[0] == kLayers * tokens * (8 * kHidden + 2 * kIntermediate + kHeads + 4) * kBytes);
-  CHECK(live[1] + peak[1] < (live[0] + peak[0]) / 2);  // of forward and backward together
+  CHECK(live[1] + peak[1] < (live[0] + peak[0]) / 2);  // forward and backward together
 }
 
 TEST_CASE("What a function keeps is as without recomputation", "[unit][model]") {
@@ -129,7 +130,7 @@ TEST_CASE("What a function keeps is as without recomputation", "[unit][model]") 
   CHECK(weight.grad().equal(weight_grad * 2));
   CHECK_THROWS_WITH(loss.backward(), bert::testing::Contains("backward through"));
 
-  // An input without a gradient, and parameters alone.
+  // An input without a gradient, and gradients of the parameters alone.
   weight.mutable_grad() = Tensor();
   recompute_in_backward(x.detach(), {weight, frozen}, layer).sum().backward();
   CHECK(weight.grad().equal(weight_grad));
@@ -153,7 +154,7 @@ TEST_CASE("Recomputation is under the autocast of forward, wherever backward is 
     recompute_in_backward(x, {weight}, layer)
         .to(at::kFloat)
         .sum()
-        .backward();  // in the scope: its cache has no gradients
+        .backward();  // inside of the scope: its cache has no gradients
     CHECK(weight.grad().count_nonzero().item<int64_t>() > 0);
   }
   const Tensor inside = weight.grad().clone();

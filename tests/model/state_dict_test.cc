@@ -26,7 +26,7 @@ std::vector<std::string> sorted_names(const torch::nn::Module& module) {
   return names;
 }
 
-// What save_pretrained of transformers 5.17.0 writes for one layer, below "bert.".
+// Names that save_pretrained of transformers 5.17.0 writes for one layer, below "bert.".
 std::vector<std::string> encoder_names(const std::string& prefix) {
   std::vector<std::string> names;
   for (const char* name : {"embeddings.LayerNorm.bias",

@@ -32,7 +32,7 @@ torch::jit::Module round_trip(const torch::jit::Module& model, ExtraFiles extra_
   return load_torchscript(in, read);
 }
 
-/// Outputs of an exported and loaded `model` with golden weights.
+/// Outputs of a `model` with golden weights that was exported and loaded.
 template <class Model>
 std::vector<torch::Tensor> exported(const BertGolden& golden, Model model, const std::string& head = "") {
   golden.load(*model, head);
@@ -147,7 +147,7 @@ TEST_CASE("Exports in fp16 and bf16 compute in it and return fp32", "[unit][mode
     const auto got = run(script, golden);
     CHECK(got[0].dtype() == torch::kFloat);
     const torch::Tensor logits = got[0].index({real}).flatten();
-    const double roundings = 3.0;  // the table is of one operator; these follow one another through two layers
+    const double roundings = 3.0;  // the table is for one operator; here operators of two layers follow one another
     CHECK(mismatch(logits.to(dtype), BertGolden::numbers(want), roundings) == "");
     CHECK(BertGolden::mismatch(logits, want) != "");
   }

@@ -1,4 +1,4 @@
-// Accumulation on a whole BERT, with dropout: k micro-steps of b sequences are one step of k b.
+// Accumulation on a whole BERT with dropout: k micro-steps of b sequences equal one step of k b sequences.
 #include <ATen/ATen.h>
 
 #include <string>
@@ -25,7 +25,7 @@ BertConfig tiny_model() {
           .max_position_embeddings = 48};
 }
 
-/// The batch's sequences in `parts` micro-batches; dropout keys and first_sequence are those of the whole.
+/// The sequences of `whole` in `parts` micro-batches. Dropout keys and first_sequence stay those of `whole`.
 std::vector<PackedBatch> split(const PackedBatch& whole, int64_t parts) {
   std::vector<PackedBatch> result;
   const auto* ends = whole.cu_seqlens.const_data_ptr<int32_t>();
@@ -47,7 +47,8 @@ std::vector<PackedBatch> split(const PackedBatch& whole, int64_t parts) {
   return result;
 }
 
-/// Sequences of 20 tokens, each with 3 masked ones, or of lengths and masked counts that all differ.
+/// A batch of sequences of 20 tokens with 3 masked ones each, or of sequences whose lengths and masked counts all
+/// differ.
 PackedBatch batch_of(bool equal, int64_t step) {
   std::vector<int64_t> lengths(kSequences, 20);
   if (!equal) lengths = {7, 48, 12, 31, 5, 20, 40, 26};
@@ -75,7 +76,7 @@ PretrainConfig config_of(const Case& test) {
   return config;
 }
 
-/// The largest relative difference of norms between the tensors of two lists, where they are above `floor`.
+/// The largest relative difference of norms between the tensors of two lists, over tensors with norms above `floor`.
 double worst(const std::vector<Tensor>& got, const std::vector<Tensor>& want, double floor = 1e-12) {
   double result = 0;
   for (size_t i = 0; i < want.size(); ++i) {
@@ -84,7 +85,7 @@ double worst(const std::vector<Tensor>& got, const std::vector<Tensor>& want, do
   return result;
 }
 
-/// What three steps of `bert pretrain` in double add to the parameters.
+/// The changes of the parameters by three steps of `bert pretrain` in double.
 std::vector<Tensor> updates_in_double(const Case& test, int64_t parts, int64_t dropout_seed = 5) {
   TrainingStep step(config_of(test), c10::kCPU, nullptr, at::kDouble);
   step.model->dropout_seed = dropout_seed;
@@ -97,7 +98,7 @@ std::vector<Tensor> updates_in_double(const Case& test, int64_t parts, int64_t d
   return updates;
 }
 
-/// The gradients of one step, as `bert pretrain` makes it, and its losses as they are logged.
+/// The gradients of one step of `bert pretrain`, and its losses as they are logged.
 std::vector<Tensor> gradients(const Case& test, int64_t parts) {
   TrainingStep step(config_of(test), c10::kCPU, nullptr);
   step.run(split(batch_of(test.equal_masked_counts, 0), parts));
@@ -110,7 +111,7 @@ std::vector<Tensor> gradients(const Case& test, int64_t parts) {
 }  // namespace
 
 TEST_CASE("k micro-steps of b sequences update as one step of k b does in double, with dropout", "[unit][optim]") {
-  constexpr double kFloor = 1e-8;  // a key's bias has a gradient of rounding alone
+  constexpr double kFloor = 1e-8;  // the gradient of a key's bias consists of rounding errors
   for (const Case& test : kCases) {
     CAPTURE(test.optimizer, test.average);
     const double limit = test.average == "masked_tokens" ? 2e-6 : 1e-8;  // shares of masked tokens are fp32
@@ -118,7 +119,7 @@ TEST_CASE("k micro-steps of b sequences update as one step of k b does in double
     for (const int64_t parts : {2L, 8L}) CHECK(worst(updates_in_double(test, parts), one, kFloor) <= limit);
     CHECK(worst(updates_in_double(test, 8, /*dropout_seed=*/6), one, kFloor) > 1e-2);  // the twin: other masks
   }
-  // The other twin: with other masked counts, a mean of means is another gradient.
+  // The second twin: with unequal masked counts, the mean of means is a different gradient.
   const Case unequal{"lamb", "micro_batches", false};
   CHECK(worst(updates_in_double(unequal, 8), updates_in_double(unequal, 1), kFloor) > 1e-2);
 }
@@ -128,7 +129,8 @@ TEST_CASE("A training step of k micro-batches has the gradients and losses of on
   for (const Case& test : kCases) {
     CAPTURE(test.optimizer, test.average);
     const std::vector<Tensor> one = gradients(test, 1);
-    for (const int64_t parts : {2L, 8L}) CHECK(worst(gradients(test, parts), one) <= 1e-5);  // fp32, in another order
+    for (const int64_t parts : {2L, 8L})
+      CHECK(worst(gradients(test, parts), one) <= 1e-5);  // fp32 sums in another order
   }
   const Case unequal{"lamb", "micro_batches", false};
   CHECK(worst(gradients(unequal, 8), gradients(unequal, 1)) > 1e-2);

@@ -1,4 +1,4 @@
-// The loss scaler; its sequence of values is torch.amp.GradScaler's.
+// The loss scaler. Its sequence of values is that of torch.amp.GradScaler.
 #include "optim/amp.h"
 
 #include <ATen/ATen.h>
@@ -29,7 +29,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 Tensor scalar(double value) { return at::scalar_tensor(value, at::kFloat); }
 
-/// grad_scaler.py says what a pattern is.
+/// A pattern of events. tests/golden/grad_scaler.py explains the letters.
 struct Pattern {
   AmpConfig config;
   size_t optimizers;
@@ -65,7 +65,7 @@ std::vector<Pattern> patterns() {
 
 bool is_in(const char* letters, char letter) { return std::string(letters).find(letter) != std::string::npos; }
 
-/// One parameter and its optimizer: torch's SGD, or ours.
+/// One parameter and its optimizer: torch's SGD or ours.
 class Side {
  public:
   explicit Side(bool ours) {
@@ -94,7 +94,7 @@ class Side {
   std::optional<AdamW> adamw_;
 };
 
-/// The first event at which the scaler differs from the pattern, or -1. is_ours(i): of the i-th optimizer.
+/// The first event at which the scaler differs from the pattern, or -1. is_ours(i): true if the i-th optimizer is ours.
 template <class IsOurs>
 int64_t first_difference(const Pattern& pattern, const AmpConfig& config, const IsOurs& is_ours) {
   GradScaler scaler(config, at::kCPU);
@@ -152,7 +152,7 @@ TEST_CASE("The scaler's golden notices a changed constant", "[optim][golden]") {
   CHECK(differences([](AmpConfig& config) { config.growth_interval += 1; }) > 100);
   CHECK(differences([](AmpConfig& config) { config.growth_factor *= 1.01; }) > 100);
   CHECK(differences([](AmpConfig& config) { config.backoff_factor *= 0.99; }) > 100);
-  int64_t unnoticed = 0;  // the last optimizer's inf
+  int64_t unnoticed = 0;  // inf in the last optimizer's gradients
   for (Pattern pattern : all) {
     if (pattern.optimizers == 1) continue;
     for (size_t at = pattern.optimizers - 1; at < pattern.events.size(); at += pattern.optimizers) {
@@ -195,7 +195,8 @@ TEST_CASE("A step without a rate takes that of each group", "[unit][optim]") {
 }
 
 TEST_CASE("Growth counts clean steps, whatever the scale", "[unit][optim]") {
-  // DESIGN, fact 12: comparing the scale with the interval would grow at once here, as 2^20 is above 3.
+  // A scaler that compared the scale with the interval, instead of the number of clean steps, would grow at once here:
+  // 2^20 is above 3.
   GradScaler scaler({.init_scale = 1048576.0, .growth_interval = 3}, at::kCPU);
   struct Transition {
     float found_inf, scale;
@@ -236,7 +237,7 @@ TEST_CASE("A scale does not grow to inf, and a static one does not move", "[unit
   }
   GradScaler fixed({.dynamic = false, .init_scale = 128.0}, at::kCPU);
   fixed.load_state_dict(GradScaler({.init_scale = 4.0}, at::kCPU).state_dict());
-  CHECK(fixed.current_scale().item<float>() == 128.0F);  // it is configuration
+  CHECK(fixed.current_scale().item<float>() == 128.0F);  // a fixed scale is configuration
 }
 
 TEST_CASE("A loaded scale is the one that gradients are divided by", "[unit][optim]") {
@@ -260,7 +261,7 @@ TEST_CASE("Endless overflow ends with the gradient's name, the limit and what to
     GradScaler scaler({.min_scale = 0.0, .max_consecutive_skips = 3}, at::kCPU, enabled);
     steps(scaler, 2, kInf);
     scaler.check_progress(*optimizer);
-    steps(scaler, 1, 1.0F);  // a step in between starts the count again
+    steps(scaler, 1, 1.0F);  // a step in between restarts the count
     CHECK(scaler.consecutive_skips().item<float>() == 0.0F);
     steps(scaler, 2, kInf);
     CHECK_NOTHROW(scaler.check_progress(*optimizer));
@@ -326,7 +327,7 @@ TEST_CASE("A BertOptimizer behind torch's type is stepped as one", "[unit][optim
         scaler.update();
         other.update();
         CHECK(q.equal(p));
-        CHECK(q.grad().equal(scaled));  // it was unscaled within the update
+        CHECK(q.grad().equal(scaled));  // unscaled within the update
         CHECK(other.current_scale().equal(scaler.current_scale()));
       }
       CHECK_FALSE(q.equal(at::ones({3}, dtype)));
@@ -364,7 +365,7 @@ TEST_CASE("A scale that is set holds from there on", "[unit][optim]") {
     scaler.update();
   }
   scaler.record(scalar(1));
-  scaler.update(32.0);  // neither lowered nor, one step later, grown: PyTorch's tracker stays
+  scaler.update(32.0);  // not lowered, and one step later not grown: PyTorch's tracker stays
   CHECK(scaler.current_scale().item<float>() == 32.0F);
   CHECK(scaler.inv_scale().item<float>() == 1.0F / 32.0F);
   CHECK(scaler.growth_tracker().item<int>() == 2);
@@ -443,7 +444,7 @@ TEST_CASE("A step for which nothing was checked is refused", "[unit][optim]") {
     CHECK_THROWS_WITH(scaler.step(lamb), testing::Contains("no inf checks were recorded for this optimizer"));
     CHECK_THROWS_WITH(scaler.step(sgd), testing::Contains("no inf checks were recorded for this optimizer"));
     CHECK_THROWS_WITH(scaler.update(), testing::Contains("without a step"));
-    q.mutable_grad() = at::ones({1});  // that of another optimizer moves the scale
+    q.mutable_grad() = at::ones({1});  // another optimizer's gradient moves the scale
     scaler.step(other);
     scaler.update();
     CHECK(scaler.growth_tracker().item<int>() == 1);
@@ -568,7 +569,7 @@ TEST_CASE("A tracker beyond a shortened interval grows at the next clean step", 
       CHECK(after.growth_tracker().item<int>() == tracker);
     }
   }
-  GradScaler longer({.growth_interval = 51}, at::kCPU);  // not there yet
+  GradScaler longer({.growth_interval = 51}, at::kCPU);  // not at the interval yet
   longer.load_state_dict(before.state_dict());
   CHECK(longer.growth_tracker().item<int>() == 50);
 }

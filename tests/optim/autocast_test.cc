@@ -79,7 +79,7 @@ TEST_CASE("Under autocast statistics and sums are fp32, also far from zero", "[u
     const Tensor centred = exact - exact.mean(1, true);
     const Tensor want = centred / centred.square().mean(1, true).sqrt();
     CHECK(testing::mismatch(normed, want) == "");
-    // The twin: with a mean in the low precision.
+    // The twin: the mean computed in the low precision.
     CHECK(testing::mismatch(
               (exact - exact.mean(1, true).to(dtype).to(at::kDouble)) / centred.square().mean(1, true).sqrt(), want,
               testing::tolerance(dtype)) != "");
@@ -96,7 +96,7 @@ TEST_CASE("Under autocast statistics and sums are fp32, also far from zero", "[u
     CHECK(loss.item<double>() ==
           testing::Approx(-all.log().gather(1, labels.unsqueeze(1)).mean().item<double>()).epsilon(1e-5));
 
-    // What LibTorch's own operators return on the CPU.
+    // The dtypes that LibTorch's own operators return on the CPU.
     CHECK(at::layer_norm(x, {kSize}, ones, zeros).scalar_type() == dtype);
     CHECK(at::softmax(x, 1).scalar_type() == dtype);
     CHECK(at::cross_entropy_loss(x, labels).scalar_type() == at::kFloat);

@@ -1,5 +1,4 @@
-// Flat gradients, accumulation and the mean over ranks. Ranks are threads here, each with a Gloo process group of its
-// own.
+// Flat gradients, accumulation, and the mean over ranks. Ranks are threads here, each with its own Gloo process group.
 #include "optim/data_parallel.h"
 
 #include <ATen/ATen.h>
@@ -131,7 +130,7 @@ TEST_CASE("1024 micro-steps in low-precision weights accumulate in fp32", "[unit
         (*weight * first).sum().backward();
         (*weight * second).sum().backward();
       }
-      // Autograd adds the two uses up before: measured 4.7e-5 (bf16), 6.5e-6 (fp16).
+      // Autograd adds the gradients of the two uses first, in the low precision: measured 4.7e-5 (bf16), 6.5e-6 (fp16).
       ((tied * first).sum() + (tied * second).sum()).backward();
       want += first.to(at::kDouble) + second.to(at::kDouble);
     }
@@ -175,8 +174,8 @@ TEST_CASE("Ranks see rank 0's parameters and the mean of the gradients", "[optim
 
 namespace {
 
-/// Six layers in a row, of which `used` take part, each with a side loss: backward reaches them in the order in which
-/// the side losses are added, so ranks can differ in it.
+/// Six layers in a row with a side loss each; `used` of them take part. Backward reaches them in the order in which the
+/// side losses are added, so the order can differ between ranks.
 struct Chain {
   Chain() {
     for (int i = 0; i < 6; ++i) {
@@ -193,13 +192,13 @@ struct Chain {
 };
 
 struct Reduced {
-  std::vector<Tensor> gradients;  // by rank: the whole buffer
+  std::vector<Tensor> gradients;  // the whole buffer of each rank
   std::vector<double> exposed_ms;
 };
 
 enum class Reduction { kDuringBackward, kAfterIt };
 
-/// Two steps of two micro-steps on three ranks; `used` of each rank is what its last micro-step needs.
+/// Two steps of two micro-steps on three ranks. `used` has the layers of each rank's last micro-step.
 Reduced reduce(const DataParallelOptions& options, const std::vector<std::vector<size_t>>& used,
                Reduction reduction = Reduction::kDuringBackward) {
   Reduced result{std::vector<Tensor>(3), std::vector<double>(3)};
@@ -228,7 +227,7 @@ const std::vector<size_t> kAll = {0, 1, 2, 3, 4, 5}, kBackwards = {5, 4, 3, 2, 1
 }  // namespace
 
 TEST_CASE("Reduction during backward gives the bits of reduction after it", "[optim][distributed]") {
-  // Also when ranks finish gradients in other orders, or have none at all for some parameters in the last micro-step.
+  // Ranks may finish gradients in different orders, or lack some in the last micro-step.
   for (const auto& used : {std::vector{kAll, kAll, kAll}, std::vector{kAll, kBackwards, kSome}}) {
     const Reduced want = reduce({.bucket_bytes = 1 << 20}, used, Reduction::kAfterIt);
     for (const int64_t bucket_bytes : {100, 160, 1000, 1 << 20}) {
@@ -246,7 +245,7 @@ TEST_CASE("Reduction during backward gives the bits of reduction after it", "[op
 
 namespace {
 
-/// Gloo that counts.
+/// A Gloo backend that counts reductions.
 class CountingBackend : public c10d::Backend {
  public:
   explicit CountingBackend(c10::intrusive_ptr<Backend> backend)
@@ -281,7 +280,8 @@ TEST_CASE("Buckets leave while the last micro-step's backward runs", "[optim][di
     parallel.expect_reduction(false);
     model.loss(x, kAll).backward();
     count.accumulated = backend->reductions;
-    // Backward comes to the first layer last; its gradient is there, and not yet added to the parameter's.
+    // Backward reaches the first layer last. Its gradient exists at this point, and is not yet added to the
+    // parameter's.
     model.parameters[0].tensor.register_hook([&](const Tensor&) { count.before_last = backend->reductions; });
     parallel.expect_reduction(true);
     model.loss(x, kAll).backward();
@@ -301,7 +301,7 @@ TEST_CASE("A gradient with an owner arrives there", "[optim][distributed]") {
   const std::vector<std::vector<size_t>> used = {kAll, kBackwards, kSome};
   const Reduced want = reduce({}, used, Reduction::kAfterIt);
   const Reduced got = reduce({.bucket_bytes = 100, .owners = {2, 2, 0, 0, 1, 1}}, used);
-  const int64_t size = want.gradients[0].numel() / 6;  // last parameter first
+  const int64_t size = want.gradients[0].numel() / 6;  // the last parameter comes first
   for (int64_t place = 0; place < 6; ++place) {
     const size_t owner = std::vector<size_t>{1, 1, 0, 0, 2, 2}[static_cast<size_t>(place)];
     CHECK(mismatch(got.gradients[owner].narrow(0, place * size, size),
@@ -366,7 +366,7 @@ TEST_CASE("A parameter in two backwards of the last micro-step is refused once i
     });
   };
   CHECK_THROWS_WITH(twice(100), testing::Contains("layer.5 got a gradient in the last backward after it was reduced"));
-  CHECK_NOTHROW(twice(1 << 20));  // one bucket, which was not full
+  CHECK_NOTHROW(twice(1 << 20));  // one bucket, which was never full
 }
 
 TEST_CASE("Options of data parallel that cannot be are refused", "[unit][optim]") {

@@ -1,4 +1,4 @@
-// Learning-rate schedules against the programs they come from.
+// Learning-rate schedules compared with the programs they come from.
 #include "optim/lr_schedule.h"
 
 #include <ATen/ATen.h>
@@ -26,7 +26,7 @@ LrSchedule schedule_of(const json& entry) {
   return make_schedule(config, entry["lr"], entry["max_steps"]);
 }
 
-/// The first step of the entry's points at which the schedule gives another rate, or 0.
+/// The first step among the entry's points at which the schedule gives another rate, or 0.
 int64_t first_difference(const json& entry, const LrSchedule& schedule) {
   for (const json& point : entry["points"]) {
     const int64_t step = point[0];
@@ -67,7 +67,7 @@ TEST_CASE("The reference's schedule gives the published learning rates", "[unit]
   };
   check(make_schedule({.warmup_proportion = 0.2843}, 6e-3, 7038), kPhase1);
   check(make_schedule({.warmup_proportion = 0.128}, 4e-3, 1563), kPhase2);
-  // Logged by the reference in fp32, DeepLearningExamples issue 522.
+  // Rates that the reference logged in fp32, DeepLearningExamples issue 522.
   const LrSchedule phase1 = make_schedule({}, 6e-3, 7038);
   CHECK(phase1(1879) == testing::Approx(0.0056374535622259435).epsilon(1e-7));
   CHECK(phase1(1880) == testing::Approx(0.005640452207737765).epsilon(1e-7));

@@ -1,4 +1,4 @@
-// What the optimizers keep: saving, loading whole and in part, from phase to phase, and how much memory it takes.
+// State of optimizers: saving, loading whole and in part, the change of phase, memory.
 #include "optim/optimizer_state.h"
 
 #include <torch/optim/adam.h>
@@ -187,7 +187,7 @@ TEST_CASE("Phase 2 begins with phase 1's weights and moments, at step 0, in any 
           return from == at::kFloat ? earlier.weights[name] : state["master." + name];
         };
 
-        auto after = large_parameters(to);  // other values
+        auto after = large_parameters(to);  // with other values
         const OptimizerConfig config{.type = type, .ema_decay = to == at::kFloat ? 0.9 : 0.0};
         const auto second = make_optimizer(config, after);
         step_with_ones(*second, after);
@@ -236,7 +236,7 @@ TEST_CASE("Phase 2 refuses moments of another model with the list", "[unit][opti
 }
 
 TEST_CASE("Optimizer and gradients take the memory that the formulas say", "[unit][optim]") {
-  constexpr int64_t kScalars = 16, kAllocator = 64;  // bytes; a gradient's place is a multiple of the second
+  constexpr int64_t kScalars = 16, kAllocator = 64;  // bytes; a gradient's place is a multiple of kAllocator
   for (const char* type : kTypes) {
     for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
       for (const double ema_decay : {0.0, 0.9}) {

@@ -1,4 +1,4 @@
-// Lamb, AdamW, Adam and BertAdam against float64 goldens, their properties, groups.
+// Lamb, AdamW, Adam and BertAdam compared with float64 goldens; their properties; groups.
 #include "optim/optimizer.h"
 
 #include <ATen/ATen.h>
@@ -42,7 +42,7 @@ OptimizerConfig config_of(const json& run) {
   return config;
 }
 
-/// The largest |got - want| / |want| over the tensors and checkpoints of a run, norms per tensor.
+/// The largest |got - want| / |want| over the tensors and checkpoints of a run, with norms by tensor.
 double worst_error(const json& g, const json& run, const OptimizerConfig& config, double scale,
                    at::ScalarType dtype = at::kFloat) {
   std::vector<NamedParameter> parameters = start_parameters(g, dtype);
@@ -107,7 +107,7 @@ TEST_CASE("The optimizer goldens notice a changed constant", "[optim][golden]") 
   CHECK(fails(run_of("adam"), [](OptimizerConfig& c) { c.type = "adamw"; }));
   CHECK(fails(run_of("adam"), [](OptimizerConfig& c) { c.no_decay.clear(); }));
   CHECK(fails(run_of("bert_adam"), [](OptimizerConfig& c) { c.type = "adamw"; }));
-  CHECK(fails(run_of("bert_adam"), [](OptimizerConfig& c) {  // clipped by the norm of all
+  CHECK(fails(run_of("bert_adam"), [](OptimizerConfig& c) {  // clips by the norm of all gradients
     c.type = "adamw";
     c.bias_correction = false;
   }));
@@ -153,8 +153,8 @@ TEST_CASE("Lamb's first three steps equal the published numbers", "[unit][optim]
 
 namespace {
 
-/// LAMB operation by operation as the reference's kernels do it, or AdamW; decay 0.01. In fp64 this is the definition,
-/// in fp32 the reference's own rounding.
+/// LAMB operation by operation as the reference's kernels compute it, or AdamW; decay 0.01. In fp64 this is the
+/// definition, in fp32 it has the reference's own rounding.
 class Definition {
  public:
   Definition(std::string type, const std::vector<NamedParameter>& parameters, at::ScalarType dtype)
@@ -167,7 +167,7 @@ class Definition {
     }
   }
 
-  /// One step with the gradients, which are `scale` times the loss's. kept: what the update is rounded to.
+  /// One step. The gradients are `scale` times those of the loss. kept: the dtype that the update is rounded to.
   void step(const std::vector<Tensor>& grads, double lr, double scale = 1.0, at::ScalarType kept = at::kDouble) {
     const at::NoGradGuard no_grad;
     ++steps_;
@@ -239,12 +239,12 @@ TEST_CASE("Lamb stays beside the reference's order of operations in fp32", "[uni
     }
     const Tensor way = reference.params[0] - start;
     CHECK(distance(parameters[0].tensor - start, way) <= 2e-6);
-    CHECK(distance(halved.params[0] - start, way) > 2e-5);  // the twin: another rounding is another way
+    CHECK(distance(halved.params[0] - start, way) > 2e-5);  // the twin: with another rounding the change differs
   }
 }
 
 TEST_CASE("A weight used twice gets the gradient of both uses, and one update", "[unit][optim]") {
-  // An embedding whose table is the decoder of a classifier, as in BERT.
+  // An embedding whose table is also the decoder of a classifier, as in BERT.
   const Tensor ids = at::tensor({3, 1, 4, 1, 5, 9, 2, 6}, at::kLong),
                labels = at::tensor({1, 4, 1, 5, 9, 2, 6, 5}, at::kLong);
   const auto loss = [&](const Tensor& table, const Tensor& dense, bool both) {
@@ -294,7 +294,7 @@ TEST_CASE("A gradient that is not finite changes no bit", "[unit][optim]") {
       CHECK(parameters[0].tensor.equal(weight));
 
       set_small_gradients(parameters);
-      optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = scalar(1.0)});  // another rank's overflow
+      optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = scalar(1.0)});  // an overflow on another rank
       CHECK(same_bits(optimizer->state_dict(), before));
       CHECK(parameters[0].tensor.equal(weight));
 
@@ -326,13 +326,13 @@ TEST_CASE("Lamb on tensors of zeros", "[unit][optim]") {
   parameters[1].tensor.mutable_grad() = at::zeros({2});
   optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
   // |p| = 0: ratio lr, and the first Adam step is the sign of the gradient.
-  const Tolerance beside_eps{0.0, 1e-4};  // wider: the sign leaves out eps, 1e-6 beside |g| = 0.1
+  const Tolerance beside_eps{0.0, 1e-4};  // wider: taking the sign leaves out eps, 1e-6 beside |g| = 0.1
   CHECK(mismatch(parameters[0].tensor, at::tensor({-6e-3F, -6e-3F}), beside_eps) == "");
-  // no gradient but decay: u = 0.01 p, so lr |p| / |u| u = lr p
+  // Decay without a gradient: u = 0.01 p, so lr |p| / |u| u = lr p.
   CHECK(mismatch(parameters[1].tensor, at::tensor({0.994F, 0.994F}), kClose) == "");
 }
 
-/// The relative difference after 20 steps of both optimizers from one start with the same gradients.
+/// The relative difference after 20 steps of two optimizers from one start with the same gradients.
 template <class Ours, class Theirs, class TheirOptions>
 double distance_from_torch(const OptimizerConfig& config, const TheirOptions& options) {
   at::manual_seed(5);
@@ -374,7 +374,7 @@ TEST_CASE("BertAdam clips each tensor by its own norm", "[unit][optim]") {
   const StateDict state = optimizer->state_dict();
   CHECK(mismatch(state["exp_avg.a.weight"], at::tensor({0.06F, 0.08F}), kClose) == "");
   CHECK(mismatch(state["exp_avg.b.weight"], at::tensor({0.03F, 0.04F}), kClose) == "");
-  const Tolerance beside_eps{0.0, 1e-4};  // wider: the sentence leaves out eps, 1e-6 beside sqrt(v) = 0.02
+  const Tolerance beside_eps{0.0, 1e-4};  // wider: the line above leaves out eps, 1e-6 beside sqrt(v) = 0.02
   CHECK(mismatch(parameters[0].tensor, at::full({2}, -0.01 * std::sqrt(10.0)), beside_eps) == "");
   CHECK(optimizer->grad_norm().item<double>() == testing::Approx(std::sqrt(100.25)).epsilon(1e-6));
 }
@@ -493,7 +493,7 @@ TEST_CASE("Of several gradients that are not finite the first in the order given
                                                {"layer.0.weight", parameter()},
                                                {"layer.0.bias", parameter()},
                                                {"layer.1.weight", parameter()}};
-  for (const double layer_lr_decay : {1.0, 0.5}) {  // groups: decaying first; the upper layers first
+  for (const double layer_lr_decay : {1.0, 0.5}) {  // groups: those with decay first; upper layers first
     const OptimizerConfig config{.layer_lr_decay = layer_lr_decay};
     const auto optimizer = make_optimizer(config, parameters);
     for (size_t first = 0; first < parameters.size(); ++first) {
@@ -503,7 +503,7 @@ TEST_CASE("Of several gradients that are not finite the first in the order given
       CHECK(optimizer->first_non_finite_gradient() == parameters[first].name);
     }
   }
-  // By hand, in the groups' order.
+  // Written by hand, in the order of the groups.
   const Lamb lamb({{.parameters = {parameters[3], parameters[2]}}, {.parameters = {parameters[1]}}}, {});
   CHECK(lamb.first_non_finite_gradient() == "layer.1.weight");
   CHECK_THROWS_WITH(Lamb({{.parameters = parameters, .places = {0, 1}}}, {}),

@@ -1,4 +1,5 @@
-// Optimizer state divided over ranks: the same weights as without, less memory, one checkpoint for any number of ranks.
+// Optimizer state divided over ranks: the same weights as undivided, less memory, one checkpoint for any number of
+// ranks.
 #include "optim/sharded_optimizer.h"
 
 #include <ATen/ATen.h>
@@ -44,7 +45,7 @@ struct Setting {
   OptimizerConfig config;
   at::ScalarType dtype = at::kFloat;
   int steps = 4;
-  int inf_step = -1;      // rank 1's gradients of layer.0.dense.bias and of what follows are inf there
+  int inf_step = -1;      // step in which rank 1's gradients of layer.0.dense.bias and later parameters are inf
   double scale = 1024.0;  // of the loss
 };
 
@@ -67,7 +68,7 @@ void take_steps(const Setting& setting, int first, int steps, const std::vector<
       const Tensor grad = parameters[i].tensor.grad();
       const double frequency = 1.7 + static_cast<double>(step) + 0.1 * static_cast<double>(i);
       Tensor value = (at::arange(grad.numel(), at::kDouble) * frequency).cos().view(grad.sizes());
-      // Every rank its share, in numbers whose sum is exact in any order.
+      // Every rank contributes a share, in numbers whose sum is exact in any order.
       value = (value * 4096.0).round() / 4096.0 * static_cast<double>(parallel.rank() + 1);
       grad.copy_(value * setting.scale);
     }
@@ -87,7 +88,7 @@ void take_steps(const Setting& setting, int first, int steps, const std::vector<
   for (const auto& [name, tensor] : parameters) outcome.parameters.push_back(tensor.detach().clone());
 }
 
-/// What each rank has after the steps; state from rank 0.
+/// The outcome of the steps on each rank; the state is rank 0's.
 std::vector<Outcome> train(const Setting& setting, int ranks, bool sharded) {
   std::vector<Outcome> result(static_cast<size_t>(ranks));
   on_ranks(ranks, [&](int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
@@ -172,7 +173,8 @@ TEST_CASE("Sharded optimizer state gives the bits of whole state", "[optim][dist
 }
 
 TEST_CASE("Each rank keeps the state of its own parameters only", "[optim][distributed]") {
-  // 616 elements: with bf16 weights 4 fp32 numbers each (two moments, master, average) and the int64 step.
+  // 616 elements. With bf16 weights each has 4 fp32 numbers (two moments, master, moving average); in addition the
+  // int64 step.
   const Setting setting{.config = {.type = "lamb", .ema_decay = 0.9}, .dtype = at::kBFloat16, .steps = 1};
   CHECK(train(setting, 1, false)[0].state_bytes == 616 * 16 + 8);
   const std::vector<Outcome> three = train(setting, 3, true);
@@ -197,7 +199,7 @@ TEST_CASE("A sharded state goes on with other ranks, or without sharding", "[opt
     });
     return result;
   };
-  // Two ranks' gradients in each, so that the sums are the same.
+  // Both have gradients of two ranks, so that the sums are the same.
   const std::vector<Outcome> whole = go_on(2, false), sharded = go_on(2, true);
   for (const Outcome& outcome : sharded) CHECK(same(outcome.parameters, whole[0].parameters));
   CHECK(whole[0].applied_steps == 6);
@@ -234,7 +236,7 @@ TEST_CASE("step() of sharded state takes each group's rate as it is now", "[opti
 TEST_CASE("Owners that are no ranks or leave one without parameters, and frozen parameters, are refused",
           "[optim][distributed]") {
   on_ranks(2, [&](int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
-    if (rank != 0) return;  // assertions are for one thread
+    if (rank != 0) return;  // only one thread may use assertions
     const std::vector<NamedParameter> parameters = make_parameters(at::kFloat);
     CHECK_THROWS_WITH(make_sharded_optimizer(group, {}, parameters, {0, 0, 0, 0, 1, 2}),
                       testing::Contains("owner 2, expected 0 to 1"));
@@ -253,7 +255,7 @@ TEST_CASE("Ranks that unscale first keep one loss scale", "[optim][distributed]"
     const auto optimizer = make_sharded_optimizer(group, {}, parameters, assign_owners(parameters, 2));
     GradScaler scaler({.init_scale = 1024.0}, at::kCPU);
     for (const auto& [name, tensor] : parameters) tensor.mutable_grad() = at::zeros_like(tensor);
-    parameters[0].tensor.mutable_grad().fill_(INFINITY);  // rank 1's
+    parameters[0].tensor.mutable_grad().fill_(INFINITY);  // in rank 1's gradient
     scaler.unscale_(*optimizer);
     scaler.step(*optimizer);
     scaler.update();

@@ -1,5 +1,5 @@
-// An optimizer step neither allocates tensors nor asks the device for a value, from the third on: so that a CUDA graph
-// can hold it. Counted on the CPU, where the same code of optim/ runs.
+// From the third step on, an optimizer step neither allocates tensors nor reads a value from the device, so that a CUDA
+// graph can hold it. Counted on the CPU, where the same code of optim/ runs.
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 
@@ -24,7 +24,7 @@ using torch::Tensor;
 
 int synchronisations = 0;
 
-/// Counts operators whose result the host waits for.
+/// Counts operators for whose result the host waits.
 std::unique_ptr<at::ObserverContext> count_synchronisation(const at::RecordFunction& function) {
   constexpr std::array<std::string_view, 4> kWaits{"aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero",
                                                    "aten::equal"};
@@ -106,7 +106,7 @@ TEST_CASE("Gradients that are set to none cost a step no memory and no wait, and
                    b = make_optimizer({.type = type}, {{"a.weight", kept}});
         GradScaler a_scaler({.init_scale = 1024.0}, at::kCPU), b_scaler({.init_scale = 1024.0}, at::kCPU);
         const Tensor lr = at::full({}, 1e-2F);
-        std::vector<Tensor> others;  // earlier ones: a new gradient does not get an old one's place
+        std::vector<Tensor> others;  // earlier gradients are kept, so that a new one gets other memory
         for (int i = 0; i < 5; ++i) {
           renewed.mutable_grad() = at::full_like(start, 0.25 * i);
           kept.mutable_grad().fill_(0.25 * i);
@@ -123,7 +123,7 @@ TEST_CASE("Gradients that are set to none cost a step no memory and no wait, and
           const Tensor gradient = renewed.grad();
           a->zero_grad();
           CHECK_FALSE(renewed.grad().defined());
-          CHECK(gradient.use_count() == 1);  // nobody else keeps it
+          CHECK(gradient.use_count() == 1);  // nothing else keeps it
           CHECK(gradient.storage().use_count() == 1);
           others.push_back(gradient);
         }
