@@ -5,7 +5,7 @@
 
 namespace bert {
 
-/// How text becomes WordPiece tokens.
+/// The conversion of text to WordPiece tokens.
 struct TokenizerConfig {
   bool do_lower_case = true;
   int64_t max_input_chars_per_word = 200;
@@ -21,7 +21,7 @@ struct TokenizerConfig {
   }
 };
 
-/// How text becomes pre-training examples. Names and defaults of Google's create_pretraining_data.py.
+/// The making of pre-training examples from text. Names and defaults of Google's create_pretraining_data.py.
 struct PretrainingDataConfig {
   int64_t max_seq_length = 128;
   int64_t max_predictions_per_seq = 20;

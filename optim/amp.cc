@@ -215,8 +215,7 @@ at::Tensor GradScaler::count_skips() {
   }
   if (!found_inf.defined()) return found_inf;
   at::sign_out(skipped_, found_inf);
-  consecutive_skips_.add_(one_).mul_(
-      skipped_);  // operands are tensors: a number would be copied to the device in every step
+  consecutive_skips_.add_(one_).mul_(skipped_);  // tensors only: a number would be copied in every step
   return found_inf;
 }
 

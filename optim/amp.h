@@ -167,9 +167,8 @@ class GradScaler {
   AmpConfig config_;
   bool enabled_;
   at::Tensor scale_, inv_scale_, growth_tracker_;
-  at::Tensor consecutive_skips_, skipped_,
-      one_;              // fp32: skips in a row; 1 if the last update was a skip, else 0; the constant 1
-  at::Tensor recorded_;  // found_inf of record(), or undefined
+  at::Tensor consecutive_skips_, skipped_, one_;  // fp32: skips in a row; 1 after a skip, else 0; the constant 1
+  at::Tensor recorded_;                           // found_inf of record(), or undefined
   std::unordered_map<const torch::optim::Optimizer*, OptimizerRecord> records_;
 };
 

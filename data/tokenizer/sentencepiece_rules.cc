@@ -89,8 +89,8 @@ bool stays_inside(std::string_view rules) {
     const uint32_t unit = units[at];
     if ((unit & kLeaf) != 0 && at != 0) continue;  // a value: no byte of the text leads to it
     const uint32_t offset = unit >> 10 << ((unit & kExtended) != 0 ? 8 : 0);
-    const uint32_t children =
-        at ^ offset;  // the child for byte b is at children ^ b, the value of a key that ends here at children
+    // The child for byte b is at children ^ b. The value of a key that ends here is at children.
+    const uint32_t children = at ^ offset;
     if ((children | (kBlock - 1)) >= units.size()) return false;
     if ((unit & kHasLeaf) != 0 && (units[children] & ~kLeaf) >= texts.size()) return false;
   }

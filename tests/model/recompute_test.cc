@@ -92,8 +92,7 @@ TEST_CASE("A recomputed layer keeps its input alone", "[unit][model]") {
   std::array<int64_t, 2> live{}, peak{};
   for (const bool checkpointing : {false, true}) {
     PretrainConfig config = tiny("fp32", checkpointing);
-    config.model.hidden_dropout_prob = config.model.attention_probs_dropout_prob =
-        0;  // without masks that would be kept
+    config.model.hidden_dropout_prob = config.model.attention_probs_dropout_prob = 0;  // no kept masks
     TrainingStep step(config, c10::kCPU, nullptr);
     const PackedContext context{.cu_seqlens = batch.cu_seqlens,
                                 .dropout_keys = batch.dropout_keys,
