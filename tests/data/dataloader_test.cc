@@ -91,6 +91,25 @@ TEST_CASE("A batch holds its examples end to end", "[unit][dataloader]") {
   for (int64_t i = 0; i < 7; ++i) CHECK(sequences.at(i) == made_up_example(i));
 }
 
+TEST_CASE("A batch lists all of its tensors and moves them together", "[unit][dataloader]") {
+  const TemporaryDirectory directory;
+  PackedBatch batch = PretrainingDataLoader(made_up_shards(directory, 8), {.micro_batch_size = 4}).next();
+  batch.next_sentence_labels = at::Tensor();
+  const PackedBatch moved = batch.to(at::kMeta);
+  size_t tensors = 0, undefined = 0;
+  PackedBatch::visit_tensors(moved, [&](const at::Tensor& tensor) {
+    ++tensors;
+    if (!tensor.defined()) ++undefined;
+    CHECK((!tensor.defined() || tensor.is_meta()));
+  });
+  CHECK(undefined == 1);
+  CHECK(tensors * sizeof(at::Tensor) + sizeof batch.max_seqlen + sizeof batch.first_sequence == sizeof(PackedBatch));
+  CHECK(moved.input_ids.sizes() == batch.input_ids.sizes());
+  CHECK(moved.max_seqlen == batch.max_seqlen);
+  CHECK(moved.first_sequence == batch.first_sequence);
+  CHECK(batch.input_ids.is_cpu());
+}
+
 TEST_CASE("Every epoch visits every example once, in another order", "[unit][dataloader]") {
   const TemporaryDirectory directory;
   const int64_t size = 60;
