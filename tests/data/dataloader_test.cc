@@ -204,7 +204,7 @@ TEST_CASE("A step's micro-batches are a function of its sequences, dealt whole t
   for (const int64_t world_size : {2, 3, 4, 8}) {
     for (auto& of_step : tokens) of_step.clear();
     CHECK((run(world_size, tokens) == want));
-    if (world_size > 4 || 8 % world_size != 0) continue;  // a rank with one micro-batch of three cannot tell
+    if (world_size > 4 || 8 % world_size != 0) continue;  // single or uneven micro-batches cannot be balanced
     for (const auto& of_step : tokens) {
       const auto [least, most] = std::minmax_element(of_step.begin(), of_step.end());
       CHECK(static_cast<double>(*most) / static_cast<double>(*least) < 1.02);
@@ -237,7 +237,7 @@ TEST_CASE("A restored loader continues with the same batches, from every point",
   for (size_t point = 0; point < batches.size(); ++point) {
     PretrainingDataLoader fresh(shards, config);
     fresh.restore(states[point]);
-    loader.restore(states[point]);  // the loader may have run already; states come in any order
+    loader.restore(states[point]);  // a loader that has run goes back
     for (size_t i = point; i < std::min(point + 3, batches.size()); ++i) {
       REQUIRE(same(fresh.next(), batches[i]));
       REQUIRE(same(loader.next(), batches[i]));
