@@ -272,7 +272,7 @@ std::string config_schema(const ConfigFields& fields, const std::string& title) 
   for (const auto& [pointer, help] : fields.objects) at(pointer) = object(help);
   for (const ConfigField& field : fields.leaves) {
     json leaf = std::visit(SchemaOf{field}, field.value);
-    leaf["description"] = field.help;
+    leaf["description"] = field.help + (field.may_change ? " (may change on resume)" : "");
     leaf["default"] = value_of(field);
     at(field.pointer) = leaf;
   }

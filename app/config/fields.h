@@ -24,6 +24,10 @@ struct ConfigDifference {
 struct PathMark {};
 inline constexpr PathMark kPath{};
 
+/// Marks a field, or an object with all of its fields, that may change when a run resumes.
+struct MayChangeMark {};
+inline constexpr MayChangeMark kMayChange{};
+
 /// The values that a string may have.
 using OneOf = std::initializer_list<const char*>;
 
@@ -37,6 +41,7 @@ struct ConfigField {
   bool ranged = false;
   std::vector<std::string> allowed;  // of a string; empty = any
   bool is_path = false;
+  bool may_change = false;
 };
 
 /// The leaves of a struct and of the structs in it, in the order of visit_fields; `objects` gets the pointer and help
@@ -48,58 +53,68 @@ struct ConfigFields {
 
 namespace detail {
 
+/// The visitor of visit_fields(visit): each call is visit(name, member, help, marks...), and a mark is a pair of bounds
+/// of a number, OneOf, kPath or kMayChange.
 class FieldCollector {
  public:
-  FieldCollector(ConfigFields& out, std::string prefix) : out_(out), prefix_(std::move(prefix)) {}
+  FieldCollector(ConfigFields& out, std::string prefix, bool may_change = false)
+      : out_(out), prefix_(std::move(prefix)), may_change_(may_change) {}
 
-  template <class T>
-  void operator()(const char* name, T& value, const char* help) {
-    if constexpr (std::is_class_v<T> && !std::is_same_v<T, std::string> &&
-                  !std::is_same_v<T, std::vector<std::string>>) {
-      out_.objects.emplace_back(prefix_ + "/" + name, help);
-      T::visit_fields(value, FieldCollector(out_, prefix_ + "/" + name));
+  template <class T, class... Marks>
+  void operator()(const char* name, T& value, const char* help, Marks... marks) {
+    const bool may_change = may_change_ || (std::is_same_v<Marks, MayChangeMark> || ...);
+    const std::string pointer = prefix_ + "/" + name;
+    if constexpr (std::is_constructible_v<decltype(ConfigField::value), T*>) {
+      ConfigField field;
+      field.pointer = pointer;
+      field.help = help;
+      field.value = &value;
+      field.may_change = may_change;
+      mark(field, value, marks...);
+      out_.leaves.push_back(std::move(field));
     } else {
-      add(name, &value, help);
+      out_.objects.emplace_back(pointer, help);
+      T::visit_fields(value, FieldCollector(out_, pointer, may_change));
     }
-  }
-  template <class T, class Low, class High>
-  void operator()(const char* name, T& value, const char* help, Low low, High high) {
-    range(add(name, &value, help), value, low, high);
-  }
-  void operator()(const char* name, std::string& value, const char* help, OneOf allowed) {
-    add(name, &value, help).allowed.assign(allowed.begin(), allowed.end());
-  }
-  template <class T>
-  void operator()(const char* name, T& value, const char* help, PathMark) {
-    add(name, &value, help).is_path = true;
   }
 
  private:
   template <class T>
-  ConfigField& add(const char* name, T* value, const char* help) {
-    ConfigField field;
-    field.pointer = prefix_ + "/" + name;
-    field.help = help;
-    field.value = value;
-    out_.leaves.push_back(std::move(field));
-    return out_.leaves.back();
+  static void mark(ConfigField&, T&) {}
+  template <class T, class... Rest>
+  static void mark(ConfigField& field, T& value, MayChangeMark, Rest... rest) {
+    mark(field, value, rest...);
   }
-  template <class Low, class High>
-  static void range(ConfigField& field, int64_t&, Low low, High high) {
+  template <class T, class... Rest>
+  static void mark(ConfigField& field, T& value, PathMark, Rest... rest) {
+    static_assert(std::is_same_v<T, std::string> || std::is_same_v<T, std::vector<std::string>>);
+    field.is_path = true;
+    mark(field, value, rest...);
+  }
+  template <class... Rest>
+  static void mark(ConfigField& field, std::string& value, OneOf allowed, Rest... rest) {
+    field.allowed.assign(allowed.begin(), allowed.end());
+    mark(field, value, rest...);
+  }
+  template <class Low, class High, class... Rest>
+  static void mark(ConfigField& field, int64_t& value, Low low, High high, Rest... rest) {
     static_assert(std::is_integral_v<Low> && std::is_integral_v<High>);
     field.ranged = true;
     field.integer_low = low;
     field.integer_high = high;
+    mark(field, value, rest...);
   }
-  template <class Low, class High>
-  static void range(ConfigField& field, double&, Low low, High high) {
+  template <class Low, class High, class... Rest>
+  static void mark(ConfigField& field, double& value, Low low, High high, Rest... rest) {
     field.ranged = true;
     field.low = static_cast<double>(low);
     field.high = static_cast<double>(high);
+    mark(field, value, rest...);
   }
 
   ConfigFields& out_;
   std::string prefix_;
+  bool may_change_;
 };
 
 }  // namespace detail

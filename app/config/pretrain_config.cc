@@ -99,17 +99,12 @@ std::vector<ConfigDifference> compare(const PretrainConfig& before, const Pretra
 }
 
 std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, const PretrainConfig& after) {
-  std::vector<ConfigDifference> differences = compare(before, after);
-  std::erase_if(differences, [](const ConfigDifference& difference) {
-    static const char* const kMayChange[] = {"/run_directory",          "/stop_at_step",       "/checkpoint_every",
-                                             "/evaluate_every",         "/log_every",          "/device",
-                                             "/keep_checkpoints",       "/micro_batch_size",   "/num_threads",
-                                             "/gradient_checkpointing", "/data/log_sample_ids"};
-    return difference.pointer.rfind("/distributed/", 0) == 0 ||
-           std::any_of(std::begin(kMayChange), std::end(kMayChange),
-                       [&](const char* key) { return difference.pointer == key; });
-  });
-  return differences;
+  const auto fixed_fields = [](const PretrainConfig& config) {
+    ConfigFields fixed = fields(config);
+    std::erase_if(fixed.leaves, [](const ConfigField& field) { return field.may_change; });
+    return fixed;
+  };
+  return compare_configs(fixed_fields(before), fixed_fields(after));
 }
 
 void check_micro_batches(const PretrainConfig& config, int64_t ranks) {

@@ -31,7 +31,8 @@ struct PretrainDataConfig {
     visit("max_eval_examples", self.max_eval_examples, "held-out examples that one evaluation reads; 0 = all", 0,
           int64_t{1} << 40);
     visit("log_sample_ids", self.log_sample_ids,
-          "each rank writes the examples of its steps to run_directory/samples-rank-00000.jsonl, 00001 and so on");
+          "each rank writes the examples of its steps to run_directory/samples-rank-00000.jsonl, 00001 and so on",
+          kMayChange);
   }
 };
 
@@ -87,35 +88,40 @@ struct PretrainConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     constexpr int64_t kSteps = int64_t{1} << 40;
-    visit("run_directory", self.run_directory, "where the run keeps its checkpoints and metrics", kPath);
+    visit("run_directory", self.run_directory, "where the run keeps its checkpoints and metrics", kPath, kMayChange);
     visit("seed", self.seed, "of initialisation, order of the data and dropout", 0, INT64_MAX);
-    visit("device", self.device, "auto is cuda where there is a GPU", OneOf{"auto", "cpu", "cuda"});
+    visit("device", self.device, "auto is cuda where there is a GPU", OneOf{"auto", "cpu", "cuda"}, kMayChange);
     visit("precision", self.precision, "autocast to bf16 or fp16, or weights in them with fp32 masters",
           OneOf{"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"});
     visit("max_steps", self.max_steps, "applied optimizer steps; the length of the schedule", 1, kSteps);
-    visit("stop_at_step", self.stop_at_step, "end the run early, after this step; 0 = at max_steps", 0, kSteps);
-    visit("micro_batch_size", self.micro_batch_size, "sequences of one forward and backward on one device", 1, 1 << 20);
+    visit("stop_at_step", self.stop_at_step, "end the run early, after this step; 0 = at max_steps", 0, kSteps,
+          kMayChange);
+    visit("micro_batch_size", self.micro_batch_size, "sequences of one forward and backward on one device", 1, 1 << 20,
+          kMayChange);
     visit("global_batch_size", self.global_batch_size, "sequences of one optimizer step, over all devices", 1, 1 << 24);
     visit("checkpoint_every", self.checkpoint_every, "steps between checkpoints; the final one is always written", 0,
-          kSteps);
-    visit("evaluate_every", self.evaluate_every, "steps between evaluations on data.validation", 0, kSteps);
-    visit("log_every", self.log_every, "steps between lines of metrics.jsonl; 0 = one at the end", 0, kSteps);
-    visit("keep_checkpoints", self.keep_checkpoints, "newest checkpoints that are kept", 1, 1 << 20);
+          kSteps, kMayChange);
+    visit("evaluate_every", self.evaluate_every, "steps between evaluations on data.validation", 0, kSteps, kMayChange);
+    visit("log_every", self.log_every, "steps between lines of metrics.jsonl; 0 = one at the end", 0, kSteps,
+          kMayChange);
+    visit("keep_checkpoints", self.keep_checkpoints, "newest checkpoints that are kept", 1, 1 << 20, kMayChange);
     visit("initial_checkpoint", self.initial_checkpoint,
           "checkpoint directory whose weights the run starts from; empty = random", kPath);
     visit("initial_optimizer_state", self.initial_optimizer_state,
           "take the moments of initial_checkpoint too (phase 1 to phase 2); step and schedule start at 0");
-    visit("num_threads", self.num_threads, "CPU threads; 0 = all that this process may use", 0, kMaxThreads);
+    visit("num_threads", self.num_threads, "CPU threads; 0 = all that this process may use", 0, kMaxThreads,
+          kMayChange);
     visit(
         "gradient_checkpointing", self.gradient_checkpointing,
         "compute each layer's activations again in backward instead of keeping them (NVIDIA: checkpoint_activations): "
-        "less memory, the same gradients");
+        "less memory, the same gradients",
+        kMayChange);
     visit("model", self.model, "the network");
     visit("data", self.data, "what it reads");
     visit("optimizer", self.optimizer, "how weights change");
     visit("schedule", self.schedule, "learning rate over max_steps");
     visit("amp", self.amp, "loss scaling with fp16");
-    visit("distributed", self.distributed, "between processes");
+    visit("distributed", self.distributed, "between processes", kMayChange);
   }
 };
 
@@ -139,8 +145,7 @@ std::string pretrain_config_schema();
 /// Every field in which the two differ, by JSON pointer.
 std::vector<ConfigDifference> compare(const PretrainConfig& before, const PretrainConfig& after);
 
-/// The differences that a resumed run must not have: all but run_directory, stop_at_step, *_every, keep_checkpoints,
-/// device, micro_batch_size, num_threads, gradient_checkpointing, data.log_sample_ids and distributed.
+/// The differences that a resumed run must not have: those in fields without kMayChange.
 std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, const PretrainConfig& after);
 
 /// Throws ConfigError when there are more ranks than micro-batches in a global batch.
