@@ -14,7 +14,7 @@
 
 namespace bert {
 
-struct PretrainDataConfig {
+struct DataSourcesConfig {
   std::vector<std::string> train;
   std::vector<std::string> validation;
   std::string vocab_file;
@@ -79,7 +79,7 @@ struct PretrainConfig {
   int64_t num_threads = 0;
   bool gradient_checkpointing = false;
   BertConfig model;
-  PretrainDataConfig data;
+  DataSourcesConfig data;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   AmpConfig amp;
