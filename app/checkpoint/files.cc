@@ -327,9 +327,9 @@ std::optional<CheckpointEntry> newest_valid_checkpoint(const std::string& run_di
 }
 
 void finish_checkpoint(const std::string& run_directory, int64_t step, int64_t keep) {
-  fail_point("checkpoint.latest");
+  fail_point(FailPoint::kCheckpointLatest);
   link_latest(run_directory, step);
-  fail_point("checkpoint.prune");
+  fail_point(FailPoint::kCheckpointPrune);
   const std::vector<CheckpointEntry> entries = list_checkpoints(run_directory);
   for (int64_t i = 0; i + keep < static_cast<int64_t>(entries.size()); ++i) {
     if (const CheckpointEntry& old = entries[static_cast<size_t>(i)]; old.step != step)
@@ -367,12 +367,12 @@ void CheckpointWriter::add_tensors(const std::string& file, const std::vector<Te
       [&](const void* data, size_t bytes) {
         out.write(data, bytes);
         sum.update(data, bytes);
-        fail_point("checkpoint.write");
+        fail_point(FailPoint::kCheckpointWrite);
       },
       tensors);
   entry.bytes = out.size();
   entry.checksum = sum.hexadecimal();
-  fail_point("checkpoint.fsync");
+  fail_point(FailPoint::kCheckpointFsync);
   out.commit();
 }
 
@@ -380,16 +380,16 @@ void CheckpointWriter::add_text(const std::string& file, const std::string& text
   AtomicFile out(temporary_ + "/" + file);
   out.write(text);
   manifest_[file] = {out.size(), checksum(text.data(), text.size()), {}};
-  fail_point("checkpoint.fsync");
+  fail_point(FailPoint::kCheckpointFsync);
   out.commit();
 }
 
 void CheckpointWriter::publish() {
-  fail_point("checkpoint.manifest");
+  fail_point(FailPoint::kCheckpointManifest);
   AtomicFile manifest(temporary_ + "/" + kManifestFile);
   manifest.write(write_manifest(manifest_));
   manifest.commit();  // with an fsync of the directory, the last of its files
-  fail_point("checkpoint.rename");
+  fail_point(FailPoint::kCheckpointRename);
   if (rename(temporary_.c_str(), directory_.c_str()) != 0) {
     if (errno != ENOTEMPTY && errno != EEXIST) throw_system(temporary_, ("rename to " + directory_).c_str(), errno);
     // One is there: the two change places at once, then the old one, now under the temporary name, goes.
@@ -399,7 +399,7 @@ void CheckpointWriter::publish() {
     remove_tree(temporary_);
   }
   temporary_.clear();
-  fail_point("checkpoint.renamed");
+  fail_point(FailPoint::kCheckpointRenamed);
   sync_path(fs::absolute(directory_).parent_path().string());
 }
 

@@ -185,7 +185,7 @@ struct CollectiveMonitor::State {
       line = own;
       line.beat = ++own.beat;
     }
-    line.phase = phase();
+    line.phase = name_of(current_phase());
     beats->set(key_of("beat", rank), line.text());
   }
 
@@ -198,7 +198,7 @@ struct CollectiveMonitor::State {
                                 .job_ranks = job_ranks,
                                 .timeout = timeout,
                                 .advice = "they have not issued " + name_of(here) + ", which " + name(rank) +
-                                          " waits in, phase " + phase()});
+                                          " waits in, phase " + name_of(current_phase())});
     const std::string first = store->get_to_str(key_of(prefix, 0));
     for (int r = 1; r < size; ++r) {
       const std::string other = store->get_to_str(key_of(prefix, r));

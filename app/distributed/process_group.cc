@@ -383,7 +383,7 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
   const std::string who = "rank " + std::to_string(rank) + " of " + std::to_string(size) +
                           (environment.source.empty() ? "" : " (" + environment.source + ")");
   const milliseconds timeout(1000 * options.timeout_seconds);
-  set_phase("joining");
+  set_phase(Phase::kJoining);
   c10::intrusive_ptr<c10d::Store> store;
   try {
     store = c10::make_intrusive<c10d::PrefixStore>("bert/" + variable_or("TORCHELASTIC_RESTART_COUNT", "0"),
@@ -407,7 +407,7 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
                                                     .several_machines = environment.several_machines,
                                                     .address = job_address(place.host, place.port)},
                                                    options);
-  set_phase("starting");
+  set_phase(Phase::kStarting);
   return group;
 }
 

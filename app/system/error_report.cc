@@ -14,7 +14,7 @@
 namespace bert {
 namespace {
 
-std::atomic<const char*> current_phase{"starting"};
+std::atomic<Phase> phase_now{Phase::kStarting};
 
 struct LastCollective {
   std::mutex mutex;
@@ -28,13 +28,13 @@ LastCollective& collective() {
 
 }  // namespace
 
-void set_phase(const char* name) {
-  current_phase = name;
-  publish_phase(name);
-  fail_point(name);
+void set_phase(Phase phase) {
+  phase_now = phase;
+  publish_phase(name_of(phase));
+  fail_point(phase);
 }
 
-std::string phase() { return current_phase.load(); }
+Phase current_phase() { return phase_now; }
 
 void set_last_collective(std::string text) {
   const std::lock_guard lock(collective().mutex);
@@ -56,7 +56,7 @@ void write_error_file(const std::string& type, const std::string& message, int e
   const std::string seconds = std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now).count());
   const nlohmann::ordered_json error = {
       {"message", {{"message", type + ": " + message}, {"extraInfo", {{"timestamp", seconds}}}}},
-      {"phase", phase()},
+      {"phase", name_of(current_phase())},
       {"last_collective", last_collective()},
       {"exit_code", exit_code}};
   const std::string text = error.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

@@ -3,12 +3,14 @@
 
 #include <string>
 
+#include "app/system/phase.h"
+
 namespace bert {
 
-/// What this process does now, in a word: "starting", "joining", "forward", "checkpoint". `name` must live as long as
-/// the process. A fail point of that name, too. bertrun hears of it (app/system/rank_state.h), as of the last collective.
-void set_phase(const char* name);
-[[nodiscard]] std::string phase();
+/// The phase in which this process is; before the first call Phase::kStarting. set_phase() publishes the phase's name to
+/// bertrun (app/system/rank_state.h), and is a fail point (app/system/fail_point.h).
+void set_phase(Phase phase);
+[[nodiscard]] Phase current_phase();
 
 /// The collective that was issued last, as a person would want to read it; "" before the first.
 void set_last_collective(std::string text);

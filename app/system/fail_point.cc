@@ -1,44 +1,24 @@
 #include "app/system/fail_point.h"
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "app/system/errors.h"
 
 namespace bert {
 namespace {
 
-constexpr std::array<std::string_view, 17> kNames = {"checkpoint.write",
-                                                     "checkpoint.fsync",
-                                                     "checkpoint.manifest",
-                                                     "checkpoint.rename",
-                                                     "checkpoint.renamed",
-                                                     "checkpoint.latest",
-                                                     "checkpoint.prune",
-                                                     "train.step",
-                                                     "starting",
-                                                     "joining",
-                                                     "reading data",
-                                                     "forward",
-                                                     "backward",
-                                                     "reduction of gradients",
-                                                     "update",
-                                                     "evaluation",
-                                                     "checkpoint"};
-
-/// Whether `text` is all digits and not empty.
+/// True if `text` is all digits and not empty.
 bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-}  // namespace
-
-void fail_point(const char* name) {
+void fail_point_named(const char* name) {
   const char* wanted = std::getenv("BERT_FAIL_POINT");
   if (wanted == nullptr) return;
   const size_t length = std::strlen(name);
@@ -51,6 +31,12 @@ void fail_point(const char* name) {
   if (++reached == count) std::raise(SIGKILL);
 }
 
+}  // namespace
+
+void fail_point(FailPoint point) { fail_point_named(kFailPointNames[static_cast<size_t>(point)]); }
+
+void fail_point(Phase phase) { fail_point_named(name_of(phase)); }
+
 void check_fail_point() {
   const char* wanted = std::getenv("BERT_FAIL_POINT");
   if (wanted == nullptr) return;
@@ -59,9 +45,11 @@ void check_fail_point() {
   const std::string_view name = value.substr(0, colon);
   const bool counted = colon == std::string_view::npos || is_number(value.substr(colon + 1, at - colon - 1));
   const bool ranked = at == std::string_view::npos || is_number(value.substr(at + 1));
-  if (counted && ranked && std::find(kNames.begin(), kNames.end(), name) != kNames.end()) return;
+  std::vector<std::string_view> names(kFailPointNames.begin(), kFailPointNames.end());
+  names.insert(names.end(), kPhaseNames.begin(), kPhaseNames.end());
+  if (counted && ranked && std::find(names.begin(), names.end(), name) != names.end()) return;
   std::string known;
-  for (const std::string_view each : kNames) known += (known.empty() ? "" : ", ") + std::string(each);
+  for (const std::string_view each : names) known += (known.empty() ? "" : ", ") + std::string(each);
   throw UsageError("BERT_FAIL_POINT=" + std::string(value) +
                    ": want NAME, NAME:COUNT or NAME:COUNT@RANK with a NAME of " + known);
 }

@@ -1,15 +1,39 @@
+// Points at which a test kills the program: BERT_FAIL_POINT is NAME, NAME:COUNT or NAME:COUNT@RANK.
 #pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "app/system/phase.h"
 
 namespace bert {
 
-/// Kills the process (SIGKILL) when BERT_FAIL_POINT is `name`, `name:n` or `name:n@rank` and this is the first or n-th
-/// time `name` is reached, in the process whose RANK that is or in any: how tests stop a run at one exact place. Names:
-/// checkpoint.write .fsync .manifest .rename .renamed .latest .prune, train.step, and every phase of set_phase()
-/// (app/system/error_report.h).
-void fail_point(const char* name);
+/// Points beside the phases of app/system/phase.h.
+enum class FailPoint {
+  kCheckpointWrite,
+  kCheckpointFsync,
+  kCheckpointManifest,
+  kCheckpointRename,
+  kCheckpointRenamed,
+  kCheckpointLatest,
+  kCheckpointPrune,
+  kTrainStep
+};
 
-/// Throws UsageError when BERT_FAIL_POINT is set to something that fail_point() would never reach: a test that is not
-/// killed where it asks to be would pass for the wrong reason.
+/// Names in BERT_FAIL_POINT, in the order of FailPoint.
+inline constexpr std::array<const char*, 8> kFailPointNames = {
+    "checkpoint.write",   "checkpoint.fsync",  "checkpoint.manifest", "checkpoint.rename",
+    "checkpoint.renamed", "checkpoint.latest", "checkpoint.prune",    "train.step"};
+static_assert(kFailPointNames.size() == static_cast<size_t>(FailPoint::kTrainStep) + 1);
+
+/// Kills the process (SIGKILL) if BERT_FAIL_POINT has this point's name and the process has come to the point COUNT
+/// times (default: 1). With @RANK only the process whose variable RANK has that value is killed.
+void fail_point(FailPoint point);
+/// The same for the begin of a phase. set_phase() calls it.
+void fail_point(Phase phase);
+
+/// Throws UsageError if BERT_FAIL_POINT is set to a value that no fail point matches. Otherwise a test with a wrong name
+/// would pass without a kill.
 void check_fail_point();
 
 }  // namespace bert

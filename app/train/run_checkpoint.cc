@@ -138,7 +138,7 @@ int64_t restore_run(const RunParts& run, bool allow_config_change) {
 
 void save_run(const RunParts& run, int64_t applied) {
   const auto start = std::chrono::steady_clock::now();
-  set_phase("checkpoint");
+  set_phase(Phase::kCheckpoint);
   run.step.check_parameters();
   // Every rank takes part when the optimizer's state is sharded.
   Checkpoint checkpoint{.model = state_dict(*run.step.model),

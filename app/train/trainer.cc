@@ -140,7 +140,7 @@ bool Trainer::stop_requested() {
 }
 
 std::vector<PackedBatch> Trainer::next_micro_batches() {
-  set_phase("reading data");
+  set_phase(Phase::kReadingData);
   std::vector<PackedBatch> micro_batches;
   int64_t tokens = 0;
   for (int64_t micro = 0; micro < loader_->micro_batches_per_step(); ++micro) {
@@ -173,7 +173,7 @@ void Trainer::advance_to(int64_t target) {
     int64_t tried = 0;
     while (tried < attempts && !stop_requested()) {
       step_.run(next_micro_batches(), config_.global_batch_size / config_.micro_batch_size);
-      fail_point("train.step");
+      fail_point(FailPoint::kTrainStep);
       log_.step_tried();
       ++tried;
     }
@@ -197,7 +197,7 @@ void Trainer::stop_if_hopeless() {
 
 void Trainer::evaluate() {
   const auto start = std::chrono::steady_clock::now();
-  set_phase("evaluation");
+  set_phase(Phase::kEvaluation);
   const EmaWeights ema(*step_.optimizer);
   // The last one is finished: nobody would come back for it.
   const auto stop = [this] { return StopSignals::arrived() && applied_ < last_step(); };

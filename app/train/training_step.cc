@@ -127,9 +127,9 @@ void TrainingStep::run(std::span<const PackedBatch> micro_batches, int64_t of_al
   const LossWeights weights = loss_weights(micro_batches, of_all_ranks);
   parallel_.zero_gradients();
   for (size_t micro = 0; micro < micro_batches.size(); ++micro) {
-    set_phase("forward");
+    set_phase(Phase::kForward);
     const PretrainingLoss part = loss(micro_batches[micro]);
-    set_phase("backward");
+    set_phase(Phase::kBackward);
     parallel_.expect_reduction(micro + 1 ==
                                micro_batches.size());  // the last micro-step's backward meets the communication
     const torch::Tensor mlm = part.mlm * weights.mlm[micro], nsp = part.nsp * weights.nsp;
@@ -137,9 +137,9 @@ void TrainingStep::run(std::span<const PackedBatch> micro_batches, int64_t of_al
     loss_sum_.add_(torch::stack({mlm.detach(), nsp.detach()}));
   }
   ++steps_;
-  set_phase("reduction of gradients");
+  set_phase(Phase::kReduction);
   parallel_.finish();  // gradients are views into the buckets: zeroed in place, never set to none
-  set_phase("update");
+  set_phase(Phase::kUpdate);
   learning_rate_out(schedule_, optimizer->applied_steps(), learning_rate_);
   scaler.step(*optimizer, learning_rate_);
   scaler.update();

@@ -380,7 +380,7 @@ TEST_CASE("a rank that waits for rank 1", "[.rank]") {
   if (rank == 0 && how == "debug holder") raise(SIGSTOP);
   if (rank == 1 && how == "dead") _exit(3);
   if (rank == 1 && how == "busy") {
-    set_phase("checkpoint");
+    set_phase(Phase::kCheckpoint);
     std::this_thread::sleep_for(std::chrono::seconds(6));
     SUCCEED();
     return;

@@ -302,8 +302,8 @@ TEST_CASE("a rank publishes into what its launcher gave it, and into nothing els
   const std::string path = "/proc/self/fd/" + std::to_string(state.get());
   CHECK(read_rank_state(state.get()).phase.empty());
   in_child(path, [] {
-    set_phase("a longer phase");
-    set_phase("update");
+    set_phase(Phase::kReduction);
+    set_phase(Phase::kUpdate);
     set_last_collective("all_reduce of Float [7]");
     raise(SIGKILL);
   });
@@ -317,9 +317,9 @@ TEST_CASE("a rank publishes into what its launcher gave it, and into nothing els
   CHECK(read_rank_state(state.get()).last_collective == std::string(447, 'c'));
   // A file with a name, even one of the same size, stays as it is; no file is made.
   std::ofstream(directory.path("file")) << std::string(512, 'f');
-  in_child(directory.path("file"), [] { set_phase("update"); });
+  in_child(directory.path("file"), [] { set_phase(Phase::kUpdate); });
   CHECK(read_file(directory.path("file")) == std::string(512, 'f'));
-  in_child(directory.path("absent"), [] { set_phase("update"); });
+  in_child(directory.path("absent"), [] { set_phase(Phase::kUpdate); });
   CHECK_FALSE(exists(directory.path("absent")));
   CHECK(read_rank_state(-1).phase.empty());
 }
