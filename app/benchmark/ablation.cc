@@ -7,6 +7,7 @@
 #include "app/benchmark/random_batch.h"
 #include "app/benchmark/report.h"
 #include "app/system/errors.h"
+#include "app/train/device.h"
 #include "app/train/training_step.h"
 #include "cuda_ext/dispatch/reference_ops.h"
 

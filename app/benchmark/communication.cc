@@ -7,6 +7,7 @@
 
 #include "app/benchmark/random_batch.h"
 #include "app/benchmark/report.h"
+#include "app/train/device.h"
 #include "app/train/training_step.h"
 #include "optim/data_parallel.h"
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "app/report/line_chart.h"
+#include "app/train/device.h"
 #include "app/train/training_step.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"

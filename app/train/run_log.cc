@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "app/train/device.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 

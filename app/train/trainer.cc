@@ -18,6 +18,7 @@
 #include "app/system/fail_point.h"
 #include "app/system/stop_signals.h"
 #include "app/system/threads.h"
+#include "app/train/device.h"
 #include "app/train/evaluation.h"
 #include "app/train/rank_agreement.h"
 #include "app/train/run_checkpoint.h"

@@ -1,13 +1,8 @@
 #include "app/train/training_step.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/cuda.h>
 #include <torch/types.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <limits>
 #include <utility>
 
 #include "app/distributed/process_group.h"
@@ -188,36 +183,5 @@ int64_t TrainingStep::consecutive_skips() const {
 }
 
 double TrainingStep::last_learning_rate() const { return learning_rate_.item<double>(); }
-
-c10::Device select_device(const std::string& name, int64_t local_rank) {
-  const bool available = torch::cuda::is_available();
-  if (name == "cuda" && !available)
-    throw ConfigError("device cuda: no usable CUDA device; `bert doctor` says what is there");
-  if (name == "cpu" || !available) return c10::Device(c10::kCPU);
-  const auto devices = static_cast<int64_t>(torch::cuda::device_count());
-  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % devices));
-  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
-  return device;
-}
-
-double measure_gemm(c10::Device device, c10::ScalarType dtype) {
-  const torch::NoGradGuard no_grad;
-  const int64_t size = device.is_cuda() ? 8192 : 768;
-  // Random, as a GPU's clock falls with the bits that change. A generator of its own: a run's draws stay as they are.
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(0);
-  const torch::Tensor a = torch::randn({size, size}, generator).to(device, dtype);
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < 4; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    ops::linear(a, a, /*bias=*/{});  // the faster backend, as the model's own products have it
-    synchronize(device);
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  return 2.0 * std::pow(static_cast<double>(size), 3) / best;
-}
-
-void synchronize(c10::Device device) {
-  if (device.is_cuda()) torch::cuda::synchronize(device.index());
-}
 
 }  // namespace bert

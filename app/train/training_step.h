@@ -118,14 +118,4 @@ class TrainingStep {
   double steps_ = 0;             // in loss_sum_
 };
 
-/// "auto" is CUDA where there is a device, which becomes this thread's current one: what names none would go to the
-/// first. Throws ConfigError when "cuda" is asked for and there is none.
-c10::Device select_device(const std::string& name, int64_t local_rank);
-
-/// FLOP/s of a square matrix product: what MFU is a share of. Measures it now.
-double measure_gemm(c10::Device device, c10::ScalarType dtype);
-
-/// Waits for what runs on the device.
-void synchronize(c10::Device device);
-
 }  // namespace bert

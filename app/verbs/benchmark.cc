@@ -23,6 +23,7 @@
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/threads.h"
+#include "app/train/device.h"
 #include "app/train/run_inputs.h"
 #include "app/train/training_step.h"
 #include "app/verbs/benchmark_options.h"

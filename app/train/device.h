@@ -1,0 +1,22 @@
+// The device that a process computes on.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+
+namespace bert {
+
+/// The device that the configuration's field `device` names. "auto" is CUDA if there is a CUDA device. A CUDA device
+/// becomes the current device of this thread. Throws ConfigError if `name` is "cuda" and there is no CUDA device.
+c10::Device select_device(const std::string& name, int64_t local_rank);
+
+/// Waits until the device has done all work that was issued to it.
+void synchronize(c10::Device device);
+
+/// Measures the FLOP/s of a square matrix product in `dtype`, the reference rate of the model FLOP utilisation (MFU).
+double measure_gemm(c10::Device device, c10::ScalarType dtype);
+
+}  // namespace bert
