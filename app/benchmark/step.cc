@@ -8,7 +8,7 @@
 
 #include "app/benchmark/random_batch.h"
 #include "app/benchmark/report.h"
-#include "app/report/metrics.h"
+#include "app/plan/flops.h"
 #include "app/train/device.h"
 #include "app/train/training_step.h"
 #include "model/bert.h"

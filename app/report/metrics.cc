@@ -37,18 +37,6 @@ const std::string& without_later_lines(const std::string& path, int64_t last_ste
 
 MetricsFile::MetricsFile(const std::string& path, int64_t last_step) : file_(without_later_lines(path, last_step)) {}
 
-double FlopCounter::forward_of_sequence(int64_t length) const {
-  const auto h = static_cast<double>(config_.hidden_size), s = static_cast<double>(length);
-  const auto i = static_cast<double>(config_.intermediate_size),
-             layers = static_cast<double>(config_.num_hidden_layers);
-  return layers * ((8 * h * h + 4 * h * i) * s + 4 * h * s * s);
-}
-
-double FlopCounter::forward_of_heads(int64_t masked, int64_t sequences) const {
-  const auto h = static_cast<double>(config_.hidden_size), v = static_cast<double>(config_.vocab_size);
-  return static_cast<double>(masked) * (2 * h * h + 2 * h * v) + static_cast<double>(sequences) * (2 * h * h + 4 * h);
-}
-
 std::string format_duration(double seconds) {
   const auto total = static_cast<int64_t>(std::lround(seconds));
   char text[32];

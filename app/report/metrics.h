@@ -1,4 +1,4 @@
-// Output of a run for programs and people: metrics.jsonl, progress, model FLOPs.
+// Output of a run for programs and people: metrics.jsonl and progress.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,6 @@
 #include <string>
 
 #include "data/io/files.h"
-#include "model/config.h"
 
 namespace bert {
 
@@ -22,19 +21,6 @@ class MetricsFile {
 
  private:
   AppendedFile file_;
-};
-
-/// Training FLOPs of batches, counted as 3 times the forward's matrix products (backward = 2 forwards); the MLM head on
-/// masked tokens only. Source: recipe of the PaLM paper's appendix B, with attention over real lengths.
-class FlopCounter {
- public:
-  explicit FlopCounter(const BertConfig& config) : config_(config) {}
-  /// One sequence of `length` tokens. Forward only.
-  [[nodiscard]] double forward_of_sequence(int64_t length) const;
-  [[nodiscard]] double forward_of_heads(int64_t masked, int64_t sequences) const;
-
- private:
-  BertConfig config_;
 };
 
 /// Figures of one log interval.

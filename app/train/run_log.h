@@ -9,6 +9,7 @@
 #include <string>
 
 #include "app/config/pretrain_config.h"
+#include "app/plan/flops.h"
 #include "app/report/metrics.h"
 #include "app/train/evaluation.h"
 #include "app/train/training_step.h"

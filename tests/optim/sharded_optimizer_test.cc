@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "app/plan/plan.h"
+#include "app/plan/memory.h"
 #include "model/bert.h"
 #include "optim/amp.h"
 #include "optim/data_parallel.h"

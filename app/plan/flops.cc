@@ -1,0 +1,17 @@
+#include "app/plan/flops.h"
+
+namespace bert {
+
+double FlopCounter::forward_of_sequence(int64_t length) const {
+  const auto h = static_cast<double>(config_.hidden_size), s = static_cast<double>(length);
+  const auto i = static_cast<double>(config_.intermediate_size),
+             layers = static_cast<double>(config_.num_hidden_layers);
+  return layers * ((8 * h * h + 4 * h * i) * s + 4 * h * s * s);
+}
+
+double FlopCounter::forward_of_heads(int64_t masked, int64_t sequences) const {
+  const auto h = static_cast<double>(config_.hidden_size), v = static_cast<double>(config_.vocab_size);
+  return static_cast<double>(masked) * (2 * h * h + 2 * h * v) + static_cast<double>(sequences) * (2 * h * h + 4 * h);
+}
+
+}  // namespace bert

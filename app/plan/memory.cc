@@ -1,0 +1,78 @@
+#include "app/plan/memory.h"
+
+#include <initializer_list>
+#include <numeric>
+#include <string>
+
+#include "optim/run_owners.h"
+
+namespace bert {
+namespace {
+
+bool low_precision(const std::string& precision) { return precision != "fp32" && precision != "tf32"; }
+
+bool low_precision_weights(const std::string& precision) {
+  return precision == "bf16-weights" || precision == "fp16-weights";
+}
+
+}  // namespace
+
+std::vector<int64_t> parameter_sizes(const BertConfig& c) {
+  const int64_t h = c.hidden_size, i = c.intermediate_size;
+  std::vector<int64_t> sizes;
+  const auto add = [&](std::initializer_list<int64_t> more) {
+    for (const int64_t size : more) sizes.push_back(size);
+  };
+  const auto add_dense = [&](int64_t in, int64_t out) { add({in * out, out}); };
+  add({c.vocab_size * h, c.max_position_embeddings * h, c.type_vocab_size * h, h, h});  // LayerNorm: weight, bias
+  for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
+    for (int projection = 0; projection < 4; ++projection) add_dense(h, h);  // query, key, value, output
+    add({h, h});
+    add_dense(h, i);
+    add_dense(i, h);
+    add({h, h});
+  }
+  add_dense(h, h);      // pooler
+  add({c.vocab_size});  // the decoder's bias; its weight is the word embeddings
+  add_dense(h, h);      // transform
+  add({h, h});
+  add_dense(h, 2);  // next sentence
+  return sizes;
+}
+
+int64_t parameter_count(const BertConfig& config) {
+  const std::vector<int64_t> sizes = parameter_sizes(config);
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+}
+
+double owned_share(const PretrainConfig& config, int64_t ranks) {
+  if (!config.distributed.shard_optimizer_state) return 1;
+  const std::vector<int64_t> sizes = parameter_sizes(config.model);
+  check_sharding(static_cast<int64_t>(sizes.size()), ranks);
+  return static_cast<double>(largest_share(sizes, static_cast<int>(ranks))) /
+         static_cast<double>(parameter_count(config.model));
+}
+
+MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence, double masked_per_sequence,
+                       int64_t ranks) {
+  const auto parameters = static_cast<double>(parameter_count(config.model));
+  const auto h = static_cast<double>(config.model.hidden_size), i = static_cast<double>(config.model.intermediate_size);
+  const auto layers = static_cast<double>(config.model.num_hidden_layers),
+             vocabulary = static_cast<double>(config.model.vocab_size);
+  const auto batch = static_cast<double>(config.micro_batch_size);
+  const double compute_bytes = low_precision(config.precision) ? 2 : 4;
+  const bool masters = low_precision_weights(config.precision);
+  MemoryPlan plan;
+  // Autocast keeps a low-precision copy of the weights for as long as a forward lasts.
+  plan.weights = parameters * (masters ? 2 : compute_bytes == 2 ? 4 + 2 : 4);
+  plan.gradients = parameters * 4;
+  plan.optimizer =
+      owned_share(config, ranks) * parameters * (8 + (masters ? 4 : 0) + (config.optimizer.ema_decay > 0 ? 4 : 0));
+  const double layer = 8 * h + 2 * i;  // Note [Gradient checkpointing] in model/bert.h
+  const double encoder = config.gradient_checkpointing ? layers * h + layer : layers * layer;
+  plan.activations = batch * (tokens_per_sequence * (encoder + 2 * h) * compute_bytes +
+                              masked_per_sequence * (vocabulary * (4 + compute_bytes) + 3 * h * compute_bytes));
+  return plan;
+}
+
+}  // namespace bert

@@ -1,0 +1,33 @@
+// The parameters of a model and the memory of a GPU that trains it, computed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "app/config/pretrain_config.h"
+
+namespace bert {
+
+/// Elements of each parameter of BertForPreTraining, the tied decoder once, in the order of the module.
+std::vector<int64_t> parameter_sizes(const BertConfig& config);
+
+/// Their sum.
+int64_t parameter_count(const BertConfig& config);
+
+/// What a rank keeps of the optimizer's state: the share of the parameters on the rank that has most of them, 1 unless
+/// the state is sharded. Throws as check_sharding.
+double owned_share(const PretrainConfig& config, int64_t ranks);
+
+/// Bytes on one GPU.
+struct MemoryPlan {
+  double weights = 0, gradients = 0, optimizer = 0, activations = 0;
+  [[nodiscard]] double total() const { return weights + gradients + optimizer + activations; }
+};
+
+/// Gradients are fp32; fp32 masters stand beside low-precision weights. Activations are what forward keeps for
+/// backward, 8 H + 2 I values a token and layer, and the masked tokens' logits: a lower bound, without LibTorch's
+/// workspaces and fragmentation. Of a sharded optimizer state it is the largest of `ranks` shares.
+MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence, double masked_per_sequence,
+                       int64_t ranks);
+
+}  // namespace bert
