@@ -161,9 +161,8 @@ TORCH_MODULE(BertLayer);
 /// Note [Gradient checkpointing]
 /// With gradient_checkpointing, a layer in training keeps only its input, H elements a token, and runs again in
 /// backward (model/recompute.h). The gradients have the same bits, because dropout is a pure function of keys. The
-/// encoder does four thirds of the work. Without it, a layer keeps 8 H + 2 I + A + 4 elements a token (BERT-base: 16
-/// times H), and on the CPU the bits of its dropout masks. The layer whose backward is running needs these in both
-/// cases.
+/// encoder does four thirds of the work. Without it, a layer of BERT-base keeps some 16 H elements a token: Note [Memory
+/// of a layer] in app/plan/memory.h has the formula. The layer whose backward is running needs these in both cases.
 struct BertEncoderImpl : torch::nn::Module {
   explicit BertEncoderImpl(const BertConfig& config);
   torch::Tensor forward(torch::Tensor hidden_states, const PackedContext& context);

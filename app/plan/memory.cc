@@ -53,10 +53,16 @@ double owned_share(const PretrainConfig& config, int64_t ranks) {
          static_cast<double>(parameter_count(config.model));
 }
 
+double layer_bytes_per_token(const BertConfig& c, double compute_bytes) {
+  constexpr double kStatisticBytes = 4;  // fp32
+  return static_cast<double>(8 * c.hidden_size + 2 * c.intermediate_size) * compute_bytes +
+         static_cast<double>(c.num_attention_heads + 4) * kStatisticBytes;
+}
+
 MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence, double masked_per_sequence,
                        int64_t ranks) {
   const auto parameters = static_cast<double>(parameter_count(config.model));
-  const auto h = static_cast<double>(config.model.hidden_size), i = static_cast<double>(config.model.intermediate_size);
+  const auto h = static_cast<double>(config.model.hidden_size);
   const auto layers = static_cast<double>(config.model.num_hidden_layers),
              vocabulary = static_cast<double>(config.model.vocab_size);
   const auto batch = static_cast<double>(config.micro_batch_size);
@@ -68,10 +74,10 @@ MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence,
   plan.gradients = parameters * 4;
   plan.optimizer =
       owned_share(config, ranks) * parameters * (8 + (masters ? 4 : 0) + (config.optimizer.ema_decay > 0 ? 4 : 0));
-  const double layer = 8 * h + 2 * i;  // Note [Gradient checkpointing] in model/bert.h
-  const double encoder = config.gradient_checkpointing ? layers * h + layer : layers * layer;
-  plan.activations = batch * (tokens_per_sequence * (encoder + 2 * h) * compute_bytes +
-                              masked_per_sequence * (vocabulary * (4 + compute_bytes) + 3 * h * compute_bytes));
+  const double kept = layer_bytes_per_token(config.model, compute_bytes), hidden = h * compute_bytes;
+  const double encoder = config.gradient_checkpointing ? layers * hidden + kept : layers * kept;
+  plan.activations = batch * (tokens_per_sequence * (encoder + 2 * hidden) +
+                              masked_per_sequence * (vocabulary * (4 + compute_bytes) + 3 * hidden));
   return plan;
 }
 

@@ -18,6 +18,19 @@ int64_t parameter_count(const BertConfig& config);
 /// the state is sharded. Throws as check_sharding.
 double owned_share(const PretrainConfig& config, int64_t ranks);
 
+/// Note [Memory of a layer]
+/// The bytes of a token that the forward of one encoder layer keeps for its backward, with H hidden size, I intermediate
+/// size, A heads and values of `compute_bytes`:
+///
+///   (8 H + 2 I) compute_bytes + (A + 4) 4
+///
+/// 8 H: the layer's input (1), query, key and value (3), the result of attention (1) and its projection (1), the
+/// result of the first LayerNorm (1), and the input of the second (1). 2 I: the values before and after GELU. A: the
+/// log-sum-exp of each head, fp32. 4: mean and reciprocal standard deviation of the two LayerNorms, fp32. The CPU also
+/// keeps the bits of the dropout masks. With gradient checkpointing a layer keeps its input alone (Note [Gradient
+/// checkpointing] in model/bert.h).
+double layer_bytes_per_token(const BertConfig& config, double compute_bytes);
+
 /// Bytes on one GPU.
 struct MemoryPlan {
   double weights = 0, gradients = 0, optimizer = 0, activations = 0;
@@ -25,8 +38,8 @@ struct MemoryPlan {
 };
 
 /// Gradients are fp32; fp32 masters stand beside low-precision weights. Activations are what forward keeps for
-/// backward, 8 H + 2 I values a token and layer, and the masked tokens' logits: a lower bound, without LibTorch's
-/// workspaces and fragmentation. Of a sharded optimizer state it is the largest of `ranks` shares.
+/// backward (Note [Memory of a layer]), and the masked tokens' logits: a lower bound, without LibTorch's workspaces and
+/// fragmentation. Of a sharded optimizer state it is the largest of `ranks` shares.
 MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence, double masked_per_sequence,
                        int64_t ranks);
 
