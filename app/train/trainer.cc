@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -20,33 +19,15 @@
 #include "app/system/threads.h"
 #include "app/train/device.h"
 #include "app/train/evaluation.h"
-#include "app/train/rank_agreement.h"
-#include "app/train/run_checkpoint.h"
-#include "app/train/run_inputs.h"
 #include "app/train/run_lock.h"
-#include "app/train/run_log.h"
+#include "app/train/run_state.h"
 #include "app/train/sample_log.h"
 #include "app/train/training_step.h"
-#include "data/formats/shard.h"
 #include "data/io/files.h"
 #include "data/loader/dataloader.h"
-#include "data/tokenizer/tokenizer.h"
 
 namespace bert {
 namespace {
-
-DataLoaderConfig loader_config(const PretrainConfig& config, const DistributedEnvironment& environment,
-                               bool pin_memory) {
-  check_micro_batches(config, environment.world_size);
-  DataLoaderConfig loader;
-  loader.micro_batch_size = config.micro_batch_size;
-  loader.global_batch_size = config.global_batch_size;
-  loader.seed = static_cast<uint64_t>(config.seed);
-  loader.rank = environment.rank;
-  loader.world_size = environment.world_size;
-  loader.pin_memory = pin_memory;
-  return loader;
-}
 
 class Trainer {
  public:
@@ -55,17 +36,9 @@ class Trainer {
   int run(bool allow_config_change);
 
  private:
-  [[nodiscard]] RunParts parts() {
-    return {.config = config_,
-            .tokenizer = *tokenizer_,
-            .data = data_,
-            .group = group_,
-            .step = step_,
-            .loader = *loader_,
-            .log = log_};
-  }
   [[nodiscard]] int64_t last_step() const {
-    return config_.stop_at_step > 0 ? std::min(config_.stop_at_step, config_.max_steps) : config_.max_steps;
+    return run_.config.stop_at_step > 0 ? std::min(run_.config.stop_at_step, run_.config.max_steps)
+                                        : run_.config.max_steps;
   }
   /// The first step after `applied_` at which the host has something to do.
   [[nodiscard]] int64_t next_stop() const;
@@ -85,16 +58,9 @@ class Trainer {
   void evaluate();
   void save();
 
-  PretrainConfig config_;
   DistributedEnvironment environment_;
-  std::unique_ptr<Tokenizer> tokenizer_;
-  ProcessGroupPtr group_;
+  RunState run_;
   AgreedFlag stop_flag_;
-  TrainingStep step_;
-  RunLog log_;
-  std::map<std::string, DataIdentity> data_;  // of the shards that are open
-  std::unique_ptr<PretrainingDataLoader> loader_;
-  std::shared_ptr<const PretrainingShards> validation_;
   std::optional<UnigramModel> unigram_;
   std::optional<SampleLog> sample_log_;
 
@@ -104,39 +70,20 @@ class Trainer {
 };
 
 Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device)
-    : config_(config),
-      environment_(environment),
-      tokenizer_(load_tokenizer(config)),
-      group_(expect_same_config(init_process_group({.backend = config.distributed.backend,
-                                                    .init_method = config.distributed.init_method,
-                                                    .timeout_seconds = config.distributed.timeout_seconds,
-                                                    .cuda = device.is_cuda(),
-                                                    .debug = config.distributed.debug}),
-                                config)),
-      stop_flag_(group_),
-      step_(config, device, group_),
-      log_(config, step_) {
-  const auto train = open_shards(config, "train", *tokenizer_);
-  data_["train"] = identity_of(*train);
-  loader_ = std::make_unique<PretrainingDataLoader>(train, loader_config(config, environment, device.is_cuda()));
-  if (config.evaluate_every > 0) {
-    validation_ = open_shards(config, "validation", *tokenizer_);
-    data_["validation"] = identity_of(*validation_);
-    unigram_.emplace(*train);
-  }
-  expect_same_data(group_, data_, config.distributed.timeout_seconds);
+    : environment_(environment), run_(config, environment, device), stop_flag_(run_.group) {
+  if (run_.validation) unigram_.emplace(*run_.train);
 }
 
 int64_t Trainer::next_stop() const {
   int64_t next = last_step();
-  for (const int64_t every : {config_.log_every, config_.checkpoint_every, config_.evaluate_every}) {
+  for (const int64_t every : {run_.config.log_every, run_.config.checkpoint_every, run_.config.evaluate_every}) {
     if (every > 0) next = std::min(next, (applied_ / every + 1) * every);
   }
   return next;
 }
 
 bool Trainer::stop_requested() {
-  if (!stopping_) stopping_ = stop_flag_.exchange(StopSignals::arrived() || log_.failure() != nullptr);
+  if (!stopping_) stopping_ = stop_flag_.exchange(StopSignals::arrived() || run_.log.failure() != nullptr);
   return stopping_;
 }
 
@@ -144,12 +91,12 @@ std::vector<PackedBatch> Trainer::next_micro_batches() {
   set_phase(Phase::kReadingData);
   std::vector<PackedBatch> micro_batches;
   int64_t tokens = 0;
-  for (int64_t micro = 0; micro < loader_->micro_batches_per_step(); ++micro) {
-    const PackedBatch batch = loader_->next();
-    log_.add(batch);
+  for (int64_t micro = 0; micro < run_.loader.micro_batches_per_step(); ++micro) {
+    const PackedBatch batch = run_.loader.next();
+    run_.log.add(batch);
     tokens += batch.num_tokens();
-    if (sample_log_) sample_log_->add(batch, *loader_);
-    micro_batches.push_back(batch.to(step_.device()));
+    if (sample_log_) sample_log_->add(batch, run_.loader);
+    micro_batches.push_back(batch.to(run_.step.device()));
   }
   if (sample_log_) sample_log_->end_step();
   if (std::exchange(first_step_, false)) report_balance(tokens);
@@ -157,28 +104,28 @@ std::vector<PackedBatch> Trainer::next_micro_batches() {
 }
 
 void Trainer::report_balance(int64_t tokens) {
-  if (!group_) return;
+  if (!run_.group) return;
   torch::Tensor of_rank = torch::zeros({environment_.world_size}, torch::kDouble);
   of_rank[environment_.rank] = static_cast<double>(tokens);
-  of_rank = step_.sum_over_ranks(of_rank);
+  of_rank = run_.step.sum_over_ranks(of_rank);
   const double least = of_rank.min().item<double>(), most = of_rank.max().item<double>();
-  log_.say(fmt::format("{} ranks, {:.0f} to {:.0f} tokens each in a step ({:.2f} % apart)", environment_.world_size,
-                       least, most, 100 * (most / least - 1)));
+  run_.log.say(fmt::format("{} ranks, {:.0f} to {:.0f} tokens each in a step ({:.2f} % apart)", environment_.world_size,
+                           least, most, 100 * (most / least - 1)));
 }
 
 void Trainer::advance_to(int64_t target) {
   while (applied_ < target && !stopping_) {
-    const int64_t before = applied_, most = config_.amp.max_consecutive_skips;
-    const int64_t left = most > 0 ? std::max<int64_t>(most - step_.consecutive_skips(), 1) : target;
+    const int64_t before = applied_, most = run_.config.amp.max_consecutive_skips;
+    const int64_t left = most > 0 ? std::max<int64_t>(most - run_.step.consecutive_skips(), 1) : target;
     const int64_t attempts = std::min(target - applied_, left);
     int64_t tried = 0;
     while (tried < attempts && !stop_requested()) {
-      step_.run(next_micro_batches(), config_.global_batch_size / config_.micro_batch_size);
+      run_.step.run(next_micro_batches(), run_.config.global_batch_size / run_.config.micro_batch_size);
       fail_point(FailPoint::kTrainStep);
-      log_.step_tried();
+      run_.log.step_tried();
       ++tried;
     }
-    applied_ = step_.applied_steps();  // the one wait for the device
+    applied_ = run_.step.applied_steps();  // the one wait for the device
     skipped_ += tried - (applied_ - before);
     if (tried > applied_ - before) stop_if_hopeless();
   }
@@ -186,10 +133,10 @@ void Trainer::advance_to(int64_t target) {
 
 void Trainer::stop_if_hopeless() {
   try {
-    step_.check_progress();
+    run_.step.check_progress();
   } catch (const ConfigError& error) {
-    log_.write_interval(applied_);
-    log_.finish();
+    run_.log.write_interval(applied_);
+    run_.log.finish();
     throw ConfigError("step " + std::to_string(applied_) + ": " + error.what() +
                       (saved_ < 0 ? " No checkpoint was written."
                                   : " The newest checkpoint is that of step " + std::to_string(saved_) + "."));
@@ -199,16 +146,17 @@ void Trainer::stop_if_hopeless() {
 void Trainer::evaluate() {
   const auto start = std::chrono::steady_clock::now();
   set_phase(Phase::kEvaluation);
-  const EmaWeights ema(*step_.optimizer);
+  const EmaWeights ema(*run_.step.optimizer);
   // The last one is finished: nobody would come back for it.
   const auto stop = [this] { return StopSignals::arrived() && applied_ < last_step(); };
-  const auto evaluation = evaluate_pretraining(step_, validation_, *unigram_, config_.data.max_eval_examples, stop);
-  log_.leave_out(std::chrono::steady_clock::now() - start);
+  const auto evaluation =
+      evaluate_pretraining(run_.step, run_.validation, *unigram_, run_.config.data.max_eval_examples, stop);
+  run_.log.leave_out(std::chrono::steady_clock::now() - start);
   if (evaluation) {
-    log_.write_evaluation(applied_, *evaluation);
+    run_.log.write_evaluation(applied_, *evaluation);
   } else {
     stopping_ = true;
-    log_.say(fmt::format("step {}: a signal ended the evaluation", applied_));
+    run_.log.say(fmt::format("step {}: a signal ended the evaluation", applied_));
   }
 }
 
@@ -216,58 +164,61 @@ void Trainer::save() {
   if (saved_ == applied_ && skipped_ == 0) return;
   saved_ = applied_;
   skipped_ = 0;
-  save_run(parts(), applied_);
+  run_.save(applied_);
 }
 
 int Trainer::train() {
   const auto due = [&](int64_t every) { return every > 0 && applied_ % every == 0; };
-  if (applied_ == 0 && validation_ && log_.figures().empty()) evaluate();
+  if (applied_ == 0 && run_.validation && run_.log.figures().empty()) evaluate();
   if (stopping_) save();
-  log_.start(applied_, last_step());
+  run_.log.start(applied_, last_step());
   while (applied_ < last_step() && !stopping_) {
     advance_to(next_stop());
-    if (due(config_.log_every) || applied_ == last_step() || stopping_) log_.write_interval(applied_);
-    if (validation_ && !stopping_ && (due(config_.evaluate_every) || applied_ == last_step())) evaluate();
-    if (due(config_.checkpoint_every) || applied_ == last_step() || stopping_) save();
+    if (due(run_.config.log_every) || applied_ == last_step() || stopping_) run_.log.write_interval(applied_);
+    if (run_.validation && !stopping_ && (due(run_.config.evaluate_every) || applied_ == last_step())) evaluate();
+    if (due(run_.config.checkpoint_every) || applied_ == last_step() || stopping_) save();
   }
-  log_.finish();
-  const bool metrics_lost = step_.sum_over_ranks(int64_t{log_.failure() != nullptr}) > 0;  // all ranks end alike
-  if (log_.failure()) {
-    log_.say("stopped at step " + std::to_string(applied_) + ", with a checkpoint, as metrics.jsonl cannot be written");
-    std::rethrow_exception(log_.failure());
+  run_.log.finish();
+  const bool metrics_lost =
+      run_.step.sum_over_ranks(int64_t{run_.log.failure() != nullptr}) > 0;  // all ranks end alike
+  if (run_.log.failure()) {
+    run_.log.say("stopped at step " + std::to_string(applied_) +
+                 ", with a checkpoint, as metrics.jsonl cannot be written");
+    std::rethrow_exception(run_.log.failure());
   }
   if (metrics_lost) return kIo;
-  log_.write_summary(applied_);
-  if (!stopping_ || applied_ == config_.max_steps) return kOk;
-  log_.say("stopped by a signal at step " + std::to_string(applied_) +
-           "; the checkpoint is saved, the same command goes on from it");
+  run_.log.write_summary(applied_);
+  if (!stopping_ || applied_ == run_.config.max_steps) return kOk;
+  run_.log.say("stopped by a signal at step " + std::to_string(applied_) +
+               "; the checkpoint is saved, the same command goes on from it");
   return kPreempted;
 }
 
 int Trainer::run(bool allow_config_change) {
-  saved_ = restore_run(parts(), allow_config_change);
+  saved_ = run_.restore(allow_config_change);
   applied_ = std::max<int64_t>(saved_, 0);
-  step_.broadcast_parameters();
-  if (applied_ == 0) log_.say(config_.optimizer.type + ", " + step_.parameter_report());
-  if (const int64_t tokens = tokenizer_->vocabulary().size(); tokens < config_.model.vocab_size) {
-    log_.say("model.vocab_size " + std::to_string(config_.model.vocab_size) + ": " + config_.data.vocab_file + " has " +
-             std::to_string(tokens) + " tokens, the rows after them are padding");
+  run_.step.broadcast_parameters();
+  if (applied_ == 0) run_.log.say(run_.config.optimizer.type + ", " + run_.step.parameter_report());
+  if (const int64_t tokens = run_.tokenizer->vocabulary().size(); tokens < run_.config.model.vocab_size) {
+    run_.log.say("model.vocab_size " + std::to_string(run_.config.model.vocab_size) + ": " +
+                 run_.config.data.vocab_file + " has " + std::to_string(tokens) +
+                 " tokens, the rows after them are padding");
   }
   if (environment_.rank == 0) {
-    AtomicFile file(config_.run_directory + "/config.json");
-    file.write(to_json(config_));
+    AtomicFile file(run_.config.run_directory + "/config.json");
+    file.write(to_json(run_.config));
     file.commit();
   }
-  log_.open(saved_);
+  run_.log.open(saved_);
   if (applied_ >= last_step()) {
-    log_.say("already finished: step " + std::to_string(applied_) + " of " + std::to_string(last_step()) + " in " +
-             config_.run_directory);
-    log_.mend_summary(applied_);
+    run_.log.say("already finished: step " + std::to_string(applied_) + " of " + std::to_string(last_step()) + " in " +
+                 run_.config.run_directory);
+    run_.log.mend_summary(applied_);
     return kOk;
   }
-  if (config_.data.log_sample_ids) {
-    sample_log_.emplace(config_.run_directory, environment_.rank, environment_.world_size,
-                        loader_->state().consumed_sequences / config_.global_batch_size);
+  if (run_.config.data.log_sample_ids) {
+    sample_log_.emplace(run_.config.run_directory, environment_.rank, environment_.world_size,
+                        run_.loader.state().consumed_sequences / run_.config.global_batch_size);
   }
   return train();
 }

@@ -1,0 +1,199 @@
+#include "app/train/run_state.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "app/checkpoint/checkpoint.h"
+#include "app/checkpoint/fit.h"
+#include "app/system/error_report.h"
+#include "app/system/errors.h"
+#include "app/train/rank_agreement.h"
+#include "app/train/run_inputs.h"
+#include "data/io/error.h"
+
+namespace bert {
+namespace {
+
+DataLoaderConfig loader_config(const PretrainConfig& config, const DistributedEnvironment& environment,
+                               bool pin_memory) {
+  check_micro_batches(config, environment.world_size);
+  DataLoaderConfig loader;
+  loader.micro_batch_size = config.micro_batch_size;
+  loader.global_batch_size = config.global_batch_size;
+  loader.seed = static_cast<uint64_t>(config.seed);
+  loader.rank = environment.rank;
+  loader.world_size = environment.world_size;
+  loader.pin_memory = pin_memory;
+  return loader;
+}
+
+}  // namespace
+
+RunState::RunState(const PretrainConfig& given, const DistributedEnvironment& environment, c10::Device device)
+    : config(given),
+      tokenizer(load_tokenizer(config)),
+      group(expect_same_config(init_process_group({.backend = config.distributed.backend,
+                                                   .init_method = config.distributed.init_method,
+                                                   .timeout_seconds = config.distributed.timeout_seconds,
+                                                   .cuda = device.is_cuda(),
+                                                   .debug = config.distributed.debug}),
+                               config)),
+      step(config, device, group),
+      log(config, step),
+      train(open_shards(config, "train", *tokenizer)),
+      loader(train, loader_config(config, environment, device.is_cuda())),
+      validation(config.evaluate_every > 0 ? open_shards(config, "validation", *tokenizer) : nullptr) {
+  data_["train"] = identity_of(*train);
+  if (validation) data_["validation"] = identity_of(*validation);
+  expect_same_data(group, data_, config.distributed.timeout_seconds);
+}
+
+/// A checkpoint may take longer to look at, or to write, than a collective may last.
+void RunState::wait_for_chief(const std::string& what) const {
+  wait_for_rank(group, 0, what, config.distributed.timeout_seconds);
+}
+
+/// Only the holder of the lock may set damaged checkpoints aside: rank 0 looks, the others are told the step. -1 when
+/// there is none.
+int64_t RunState::find_newest() {
+  int64_t newest = 0;
+  if (chief()) {
+    bool damaged = false;
+    const auto found = newest_valid_checkpoint(config.run_directory, [&](const std::string& message) {
+      log.say(message);
+      damaged = true;
+    });
+    newest = found ? found->step : -1;
+    if (!found && damaged) log.say("no valid checkpoint is left: starting at step 0");
+  }
+  wait_for_chief("look for a checkpoint");
+  return step.sum_over_ranks(newest);
+}
+
+void RunState::resume(const std::string& directory, bool allow_config_change) {
+  const Checkpoint checkpoint = open_checkpoint(directory);
+  const CheckpointState& state = checkpoint.state;
+  std::vector<std::string> differences = compare_data(state.data, data_);
+  const PretrainConfig before = parse_pretrain_config(state.config, directory + "/state.json");
+  for (const ConfigDifference& d : compare_for_resume(before, config)) {
+    differences.push_back(d.pointer + ": was " + d.before + ", now " + d.after);
+  }
+  if (!differences.empty() && !allow_config_change) {
+    std::string message = "this run differs from that of " + directory + ":";
+    for (const std::string& difference : differences) message += "\n  " + difference;
+    throw ConfigError(message + "\nuse another run_directory, or --allow-config-change");
+  }
+  if (before.seed != config.seed) {
+    throw ConfigError(fmt::format(
+        "seed: was {} in {}, now {}; the order of the examples follows from it, so that not even --allow-config-change "
+        "changes it: use another run_directory, with {} as initial_checkpoint to start from these weights",
+        before.seed, directory, config.seed, config.run_directory));
+  }
+  fit_checkpoint(directory, state, config, {"/model/", "/precision", "/optimizer/"}, [&] {
+    load_state_dict(*step.model, checkpoint.model);
+    step.optimizer->load_state_dict(checkpoint.optimizer);
+  });
+  if (needs_loss_scale(
+          parse_precision(before.precision))) {  // otherwise it had no scale that a changed precision could use
+    StateDict scaler;
+    scaler.insert("scale", torch::tensor(state.loss_scale));
+    scaler.insert("growth_tracker", torch::tensor(state.growth_tracker));
+    step.scaler.load_state_dict(scaler);
+  }
+  if (before.precision == config.precision) step.scaler.continue_skips(state.consecutive_skips);
+  loader.restore({.seed = static_cast<uint64_t>(state.sampler_seed), .consumed_sequences = state.consumed_samples});
+  log.restore(state.metrics);
+  log.say("continuing from " + directory);
+}
+
+/// Rank 0's text on every rank.
+std::string RunState::text_of_chief(const std::string& text) const {
+  const int64_t size = step.sum_over_ranks(chief() ? static_cast<int64_t>(text.size()) : 0);
+  torch::Tensor letters = torch::zeros({size}, torch::kInt64);
+  if (chief()) std::copy(text.begin(), text.end(), letters.data_ptr<int64_t>());
+  letters = step.sum_over_ranks(letters);
+  const auto* values = letters.const_data_ptr<int64_t>();
+  std::string result;
+  for (int64_t i = 0; i < size; ++i) result += static_cast<char>(values[i]);
+  return result;
+}
+
+/// Rank 0 chooses and verifies.
+std::string RunState::find_initial_checkpoint() {
+  std::string directory;
+  if (chief()) {
+    directory = find_valid_checkpoint(config.initial_checkpoint, [&](const std::string& message) {
+                  log.say("initial_checkpoint: " + message);
+                }).directory;
+  }
+  wait_for_chief("verify initial_checkpoint");
+  return text_of_chief(directory);
+}
+
+void RunState::start_from_initial_checkpoint() {
+  std::string directory;
+  const Checkpoint checkpoint = [&] {
+    try {
+      directory = find_initial_checkpoint();
+      return open_checkpoint(directory);
+    } catch (const InputMissing& error) {
+      throw InputMissing(std::string("initial_checkpoint: ") + error.what());
+    }
+  }();
+  if (checkpoint.state.vocabulary != tokenizer->vocabulary().tokens()) {
+    throw ConfigError("initial_checkpoint: " + directory + " was trained with another vocabulary than " +
+                      config.data.vocab_file);
+  }
+  fit_checkpoint("initial_checkpoint: " + directory, checkpoint.state, config, {"/model/"}, [&] {
+    step.start_phase({.weights = checkpoint.model,
+                      .optimizer_state = checkpoint.optimizer,
+                      .keep_moments = config.initial_optimizer_state});
+  });
+  log.say("starting from the weights" + std::string(config.initial_optimizer_state ? " and moments" : "") + " of " +
+          directory);
+}
+
+int64_t RunState::restore(bool allow_config_change) {
+  const int64_t newest = find_newest();
+  if (newest >= 0) {
+    resume(checkpoint_directory(config.run_directory, newest), allow_config_change);
+  } else if (!config.initial_checkpoint.empty()) {
+    start_from_initial_checkpoint();
+  }
+  return newest;
+}
+
+void RunState::save(int64_t applied) {
+  const auto start = std::chrono::steady_clock::now();
+  set_phase(Phase::kCheckpoint);
+  step.check_parameters();
+  // Every rank takes part when the optimizer's state is sharded.
+  Checkpoint checkpoint{
+      .model = state_dict(*step.model), .optimizer = step.optimizer->state_dict(), .state = {}, .tokenizer_model = {}};
+  if (chief()) {
+    const SamplerState sampler = loader.state();
+    checkpoint.state = {.step = applied,
+                        .sampler_seed = static_cast<int64_t>(sampler.seed),
+                        .consumed_samples = sampler.consumed_sequences,
+                        .loss_scale = step.scaler.current_scale().item<double>(),
+                        .growth_tracker = step.scaler.growth_tracker().item<int64_t>(),
+                        .consecutive_skips = step.consecutive_skips(),
+                        .config = to_json(config),
+                        .config_sha256 = config_sha256(config),
+                        .data = data_,
+                        .vocabulary = tokenizer->vocabulary().tokens(),
+                        .metrics = log.figures()};
+    if (const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(tokenizer.get())) {
+      checkpoint.tokenizer_model = pieces->model();
+    }
+    save_checkpoint(config.run_directory, checkpoint, config.keep_checkpoints);
+  }
+  wait_for_chief("checkpoint of step " + std::to_string(applied));  // a rank that stops says that it is written
+  log.leave_out(std::chrono::steady_clock::now() - start);
+}
+
+}  // namespace bert

@@ -1,0 +1,60 @@
+// The parts of a run that its checkpoints are made of, and restored from.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "app/checkpoint/state.h"
+#include "app/config/pretrain_config.h"
+#include "app/distributed/environment.h"
+#include "app/distributed/process_group.h"
+#include "app/train/run_log.h"
+#include "app/train/training_step.h"
+#include "data/formats/shard.h"
+#include "data/loader/dataloader.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace bert {
+
+/// One for each rank of a run.
+class RunState {
+ public:
+  /// Reads the vocabulary, meets the other ranks, makes the model and opens the shards. Throws ConfigError if the ranks
+  /// differ in their configuration or data, PeerError, DataError, InputMissing, IoError.
+  RunState(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device);
+
+  /// Sets the run to the newest valid checkpoint of its directory, else to the weights of config.initial_checkpoint; with
+  /// neither it stays as it is. Returns the checkpoint's step, -1 where the run begins. Every rank calls it; rank 0 alone
+  /// compares the checkpoint's bytes with their checksums. Throws ConfigError when the checkpoint's configuration or
+  /// examples differ where they must not, unless `allow_config_change`, or when its tensors do not fit; DataError,
+  /// InputMissing, IoError.
+  int64_t restore(bool allow_config_change);
+
+  /// Writes the checkpoint of step `applied`; returns when rank 0 has written it. Every rank calls it. Throws IoError,
+  /// PeerError when the ranks' weights differ.
+  void save(int64_t applied);
+
+  const PretrainConfig config;
+  const std::unique_ptr<const Tokenizer> tokenizer;
+  const ProcessGroupPtr group;  // nullptr for one process
+  TrainingStep step;
+  RunLog log;
+  const std::shared_ptr<const PretrainingShards> train;
+  PretrainingDataLoader loader;
+  const std::shared_ptr<const PretrainingShards> validation;  // nullptr if the run does not evaluate
+
+ private:
+  [[nodiscard]] bool chief() const { return step.rank() == 0; }
+  void wait_for_chief(const std::string& what) const;
+  int64_t find_newest();
+  void resume(const std::string& directory, bool allow_config_change);
+  [[nodiscard]] std::string text_of_chief(const std::string& text) const;
+  std::string find_initial_checkpoint();
+  void start_from_initial_checkpoint();
+
+  std::map<std::string, DataIdentity> data_;  // of the shards that are open
+};
+
+}  // namespace bert
