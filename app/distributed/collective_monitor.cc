@@ -85,10 +85,6 @@ std::string message_of(const std::string& failure, const Diagnosis& diagnosis) {
   return diagnosis.text.substr(0, end) + ": " + failure + diagnosis.text.substr(end);
 }
 
-int job_rank(const std::vector<int>& job_ranks, int rank) {
-  return job_ranks.empty() ? rank : job_ranks.at(static_cast<size_t>(rank));
-}
-
 std::string name_of(const Line& line) {
   return "collective " + std::to_string(line.sequence) + (line.what.empty() ? "" : " (" + line.what + ")");
 }
@@ -106,19 +102,17 @@ std::string store_is_silent(int rank) {
 
 using Beats = std::map<int, std::string>;  // the last line of each rank; "" where there is none
 
-template <class Text>
-std::string describe_job_ranks(const std::map<int, Text>& by_rank, const std::vector<int>& job_ranks) {
+std::string describe_ranks_of(const std::map<int, std::string>& by_rank) {
   std::vector<int> ranks;
-  for (const auto& [rank, text] : by_rank) ranks.push_back(job_rank(job_ranks, rank));
+  for (const auto& [rank, text] : by_rank) ranks.push_back(rank);
   return describe_ranks(ranks);
 }
 
-std::string places_of(const Beats& beats, const std::vector<int>& job_ranks) {
+std::string places_of(const Beats& beats) {
   std::string places;
   size_t left = kMostPlaces;
   for (auto each = beats.begin(); each != beats.end() && left > 0; ++each, --left)
-    places += place_of(job_rank(job_ranks, each->first),
-                       each->second.empty() ? std::nullopt : std::optional(Line::parse(each->second)));
+    places += place_of(each->first, each->second.empty() ? std::nullopt : std::optional(Line::parse(each->second)));
   return places;
 }
 
@@ -141,21 +135,15 @@ Beats missing_beats(const c10::intrusive_ptr<c10d::Store>& store, const std::map
   } catch (const c10::Error& error) {
     reason = first_line(error.what());
   }
-  throw PeerError(fmt::format("rank {} waits for the {} of {}, and the store does not answer: {}. ({})",
-                              job_rank(awaited.job_ranks, awaited.rank), awaited.what,
-                              describe_job_ranks(keys, awaited.job_ranks), store_is_silent(awaited.rank), reason));
+  throw PeerError(fmt::format("rank {} waits for the {} of {}, and the store does not answer: {}. ({})", awaited.rank,
+                              awaited.what, describe_ranks_of(keys), store_is_silent(awaited.rank), reason));
 }
 
 }  // namespace
 
 struct CollectiveMonitor::State {
-  State(const c10::intrusive_ptr<c10d::Store>& shared, int own_rank, std::vector<int> ranks, milliseconds longest)
-      : store(shared->clone()),
-        beats(shared->clone()),
-        rank(own_rank),
-        size(static_cast<int>(ranks.size())),
-        job_ranks(std::move(ranks)),
-        timeout(longest) {}
+  State(const c10::intrusive_ptr<c10d::Store>& shared, int own_rank, int ranks, milliseconds longest)
+      : store(shared->clone()), beats(shared->clone()), rank(own_rank), size(ranks), timeout(longest) {}
 
   struct Watched {
     std::function<bool()> done;
@@ -166,8 +154,6 @@ struct CollectiveMonitor::State {
     std::string error;
     std::optional<std::string> answer;
   };
-
-  [[nodiscard]] std::string name(int group_rank) const { return describe_ranks({job_rank(job_ranks, group_rank)}); }
 
   std::vector<std::optional<Line>> read_lines() {
     std::vector<std::optional<Line>> lines(static_cast<size_t>(size));
@@ -195,16 +181,16 @@ struct CollectiveMonitor::State {
     store->set(key_of(prefix, rank), here.what);
     join_through_store(*store, {.name = prefix + "/join",
                                 .rank = rank,
-                                .job_ranks = job_ranks,
+                                .size = size,
                                 .timeout = timeout,
-                                .advice = "they have not issued " + name_of(here) + ", which " + name(rank) +
-                                          " waits in, phase " + name_of(current_phase())});
+                                .advice = "they have not issued " + name_of(here) + ", which " +
+                                          describe_ranks({rank}) + " waits in, phase " + name_of(current_phase())});
     const std::string first = store->get_to_str(key_of(prefix, 0));
     for (int r = 1; r < size; ++r) {
       const std::string other = store->get_to_str(key_of(prefix, r));
       if (other != first) {
-        throw PeerError("collective " + std::to_string(here.sequence) + " differs between ranks: " + name(0) +
-                        " issues " + first + ", " + name(r) + " issues " + other +
+        throw PeerError("collective " + std::to_string(here.sequence) + " differs between ranks: " +
+                        describe_ranks({0}) + " issues " + first + ", " + describe_ranks({r}) + " issues " + other +
                         ". All ranks must issue the same collectives in the same order");
       }
     }
@@ -233,7 +219,7 @@ struct CollectiveMonitor::State {
       const std::lock_guard lock(mutex);
       here = own;
     }
-    const std::string head = name_of(here) + " failed on " + name(rank);
+    const std::string head = name_of(here) + " failed on " + describe_ranks({rank});
     const bool observed = early && early->sequence == here.sequence;
     const auto before = observed ? early->lines : read_lines();
     const auto begin = observed ? early->time : Clock::now();
@@ -243,12 +229,12 @@ struct CollectiveMonitor::State {
     if (beats->check({"verdict"})) {
       const Diagnosis first = Diagnosis::parse(beats->get_to_str("verdict"));
       if (first.accused.contains(rank))
-        return head + ": the others have waited for this rank longer than they may; " + name(first.author) +
+        return head + ": the others have waited for this rank longer than they may; " + describe_ranks({first.author}) +
                " says: " + first.text + " (" + error + ")";
       if (first.author != rank) return message_of(head, first);
     }
     const auto after = read_lines();
-    std::vector<int> silent, behind, different;  // the last in the group's numbers
+    std::vector<int> silent, behind, different;
     std::set<int> accused;
     std::string places;
     for (int r = 0; r < size; ++r) {
@@ -261,9 +247,9 @@ struct CollectiveMonitor::State {
         continue;
       }
       accused.insert(r);
-      (still ? silent : behind).push_back(job_rank(job_ranks, r));
+      (still ? silent : behind).push_back(r);
       if (silent.size() + behind.size() > kMostPlaces) continue;
-      places += place_of(job_rank(job_ranks, r), line);
+      places += place_of(r, line);
     }
     std::string verdict;
     if (!silent.empty())
@@ -275,7 +261,7 @@ struct CollectiveMonitor::State {
     }
     if (!different.empty() && verdict.empty()) {
       const int r = different.front();
-      verdict = name(r) + " has issued " + name_of(*after[static_cast<size_t>(r)]) +
+      verdict = describe_ranks({r}) + " has issued " + name_of(*after[static_cast<size_t>(r)]) +
                 ": the ranks do not run the same program or configuration, unless the network between them does not "
                 "carry it; distributed.debug=true names the first collective that differs";
     } else if (verdict.empty()) {
@@ -299,7 +285,7 @@ struct CollectiveMonitor::State {
     changed.notify_all();
     changed.wait_for(lock, kPatience, [&] { return ended || question->answer; });
     if (question->answer) return *question->answer;
-    return name_of(own) + " failed on " + name(rank) + ": the store does not answer either, so " +
+    return name_of(own) + " failed on " + describe_ranks({rank}) + ": the store does not answer either, so " +
            store_is_silent(rank) + ". (" + error + ")";
   }
 
@@ -350,7 +336,6 @@ struct CollectiveMonitor::State {
 
   c10::intrusive_ptr<c10d::Store> store, beats;  // of the training thread; of the monitor's
   const int rank, size;
-  const std::vector<int> job_ranks;
   const milliseconds timeout;
 
   struct Observation {
@@ -370,9 +355,9 @@ struct CollectiveMonitor::State {
   std::thread thread, watcher;
 };
 
-CollectiveMonitor::CollectiveMonitor(const c10::intrusive_ptr<c10d::Store>& store, int rank, std::vector<int> job_ranks,
+CollectiveMonitor::CollectiveMonitor(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                      milliseconds timeout)
-    : state_(std::make_shared<State>(store, rank, std::move(job_ranks), timeout)) {
+    : state_(std::make_shared<State>(store, rank, size, timeout)) {
   state_->beat();  // before anybody can ask
   state_->thread = std::thread([state = state_] { State::run(state); });
 }
@@ -418,16 +403,15 @@ void CollectiveMonitor::watch(std::function<bool()> done, std::function<void(con
 }
 
 void join_through_store(c10d::Store& store, const Meeting& meeting) {
-  const auto size = static_cast<int>(meeting.job_ranks.size());
   store.set(key_of(meeting.name, meeting.rank), std::string("1"));
   std::vector<std::string> keys;
-  for (int r = 0; r < size; ++r) keys.push_back(key_of(meeting.name, r));
+  for (int r = 0; r < meeting.size; ++r) keys.push_back(key_of(meeting.name, r));
   const auto deadline = Clock::now() + meeting.timeout;
   while (!store.check(keys)) {
     if (Clock::now() > deadline) {
       std::vector<int> missing;
-      for (int r = 0; r < size; ++r) {
-        if (!store.check({key_of(meeting.name, r)})) missing.push_back(job_rank(meeting.job_ranks, r));
+      for (int r = 0; r < meeting.size; ++r) {
+        if (!store.check({key_of(meeting.name, r)})) missing.push_back(r);
       }
       if (missing.empty()) return;
       throw PeerError(describe_ranks(missing) + " did not come within " +
@@ -445,7 +429,6 @@ std::string wait_for_ranks(const c10::intrusive_ptr<c10d::Store>& store, const A
   };
   std::map<int, Pulse> pulses;
   std::map<int, std::string> keys = awaited.keys;
-  const int here = job_rank(awaited.job_ranks, awaited.rank);
   const auto begin = Clock::now();
   for (auto said = begin;; std::this_thread::sleep_for(kPoll)) {
     const Beats beats = missing_beats(store, keys, awaited);
@@ -461,8 +444,8 @@ std::string wait_for_ranks(const c10::intrusive_ptr<c10d::Store>& store, const A
     awaited.waiting();
     if (now - begin > awaited.longest) {
       return fmt::format("{}, for whose {} rank {} waits, did not come within {} s: check the log{}",
-                         describe_job_ranks(beats, awaited.job_ranks), awaited.what, here, seconds_of(awaited.longest),
-                         places_of(beats, awaited.job_ranks));
+                         describe_ranks_of(beats), awaited.what, awaited.rank, seconds_of(awaited.longest),
+                         places_of(beats));
     }
     if (longest > awaited.timeout) {
       Beats silent = beats;  // those too that have become silent a little later
@@ -470,16 +453,14 @@ std::string wait_for_ranks(const c10::intrusive_ptr<c10d::Store>& store, const A
       const bool one = silent.size() == 1;
       return fmt::format(
           "{}, for whose {} rank {} waits, {} not responded for {} s (stopped, dead, or cut off): check {}{}",
-          describe_job_ranks(silent, awaited.job_ranks), awaited.what, here, one ? "has" : "have",
-          seconds_of(awaited.timeout), one ? "its log and machine" : "their logs and machines",
-          places_of(silent, awaited.job_ranks));
+          describe_ranks_of(silent), awaited.what, awaited.rank, one ? "has" : "have", seconds_of(awaited.timeout),
+          one ? "its log and machine" : "their logs and machines", places_of(silent));
     }
     if (now - said > awaited.timeout) {
       said = now;
       fmt::print(stderr,
                  "bert: rank {} has waited {} s for the {} of {}, which responds: its log may say what it is at{}\n",
-                 here, seconds_of(now - begin), awaited.what, describe_job_ranks(beats, awaited.job_ranks),
-                 places_of(beats, awaited.job_ranks));
+                 awaited.rank, seconds_of(now - begin), awaited.what, describe_ranks_of(beats), places_of(beats));
     }
   }
 }

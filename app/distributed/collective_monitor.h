@@ -24,9 +24,9 @@ namespace bert {
 /// One per process group; every rank makes it, in the same order.
 class CollectiveMonitor {
  public:
-  /// Beside the store it keeps connections of its own to it. `job_ranks` are the numbers in the job of the group's
-  /// ranks, which is what messages call them. `timeout` is how long a collective may take.
-  CollectiveMonitor(const c10::intrusive_ptr<c10d::Store>& store, int rank, std::vector<int> job_ranks,
+  /// Opens connections of its own to the store. `rank` is this process, `size` the number of ranks of the group,
+  /// `timeout` the longest time that a collective may take.
+  CollectiveMonitor(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                     std::chrono::milliseconds timeout);
   ~CollectiveMonitor();
   CollectiveMonitor(const CollectiveMonitor&) = delete;
@@ -54,9 +54,8 @@ class CollectiveMonitor {
 
 /// A place in the program where ranks wait for each other through the store.
 struct Meeting {
-  std::string name;  // of one meeting only
-  int rank = 0;
-  std::vector<int> job_ranks;  // of all that meet, for messages
+  std::string name;        // of one meeting only
+  int rank = 0, size = 0;  // of all that meet
   std::chrono::milliseconds timeout;
   std::string advice;  // what to check when a rank does not come
 };
@@ -70,7 +69,6 @@ struct Awaited {
   int rank = 0;                     // that waits
   std::map<int, std::string> keys;  // by the rank that sets it
   std::chrono::milliseconds timeout;
-  std::vector<int> job_ranks = {};  // the job's numbers of the ranks, for messages; empty: the same
   std::chrono::milliseconds longest = std::chrono::hours(24 * 365);
   std::function<void()> waiting = [] {};  // called now and then; may throw
 };

@@ -141,27 +141,6 @@ class MonitoredBackend : public c10d::Backend {
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
     return issue(describe("all_gather", inputs), [&] { return backend_->allgather(outputs, inputs, opts); });
   }
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override {
-    return issue(describe("all_gather_into_tensor", input),
-                 [&] { return backend_->_allgather_base(output, input, opts); });
-  }
-  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override {
-    return issue(describe("gather", inputs, root(opts.rootRank)),
-                 [&] { return backend_->gather(outputs, inputs, opts); });
-  }
-  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) override {
-    return issue(describe("scatter", outputs, root(opts.rootRank)),
-                 [&] { return backend_->scatter(outputs, inputs, opts); });
-  }
-  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
-                         const c10d::ReduceScatterOptions& opts) override {
-    return issue(describe("reduce_scatter", outputs, name_of(opts.reduceOp)),
-                 [&] { return backend_->reduce_scatter(outputs, inputs, opts); });
-  }
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override {
-    return issue(describe("reduce_scatter_tensor", output, name_of(opts.reduceOp)),
-                 [&] { return backend_->_reduce_scatter_base(output, input, opts); });
-  }
   WorkPtr barrier(const c10d::BarrierOptions& opts) override {
     return issue("barrier", [&] { return backend_->barrier(opts); });
   }

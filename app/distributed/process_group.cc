@@ -19,10 +19,8 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -48,43 +46,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// The ranks of a group, by their numbers in the job, and which of them this process is.
-struct Members {
-  int rank = 0;
-  std::vector<int> job_ranks;
-
-  [[nodiscard]] int size() const { return static_cast<int>(job_ranks.size()); }
-  [[nodiscard]] int job_rank(int of) const { return job_ranks.at(static_cast<size_t>(of)); }
+/// Stores of the groups that this file has made. LibTorch 2.8 does not tell the store of a group.
+struct KnownGroup {
+  c10::weak_intrusive_ptr<c10d::ProcessGroup> group;  // keeps the group's address from being used again
+  c10::weak_intrusive_ptr<c10d::Store> store;
 };
 
-/// How Gloo's sockets are to be reached.
-struct Network {
-  bool several_machines = false;
-  std::string address;  // of this machine, where it is known
-};
-
-/// What is known of a group beside what it knows itself.
-struct Family {
-  c10::weak_intrusive_ptr<c10d::ProcessGroup> group;  // keeps its address from being used again
-  std::vector<int> job_ranks;
-  Network network;
-  c10::weak_intrusive_ptr<c10d::Store> store{
-      c10::intrusive_ptr<c10d::Store>()};  // the group's; LibTorch 2.8 does not tell it
-  int children = 0;                        // that new_group has made of it: all its ranks make the same
-};
-
-std::vector<int> numbers_below(int end) {
-  std::vector<int> result(static_cast<size_t>(end));
-  std::iota(result.begin(), result.end(), 0);
-  return result;
-}
-
-Family& family_of(const ProcessGroupPtr& group) {
-  static std::map<const c10d::ProcessGroup*, Family> families;
-  return families
-      .try_emplace(group.get(),
-                   Family{c10::weak_intrusive_ptr<c10d::ProcessGroup>(group), numbers_below(group->getSize()), {}})
-      .first->second;
+std::map<const c10d::ProcessGroup*, KnownGroup>& known_groups() {
+  static std::map<const c10d::ProcessGroup*, KnownGroup> groups;
+  return groups;
 }
 
 struct Place {
@@ -239,18 +209,18 @@ using GlooDevices = std::vector<std::shared_ptr<gloo::transport::Device>>;
 /// Gloo's sockets: on the interfaces of GLOO_SOCKET_IFNAME, as in torch; else, where several machines take part, at the
 /// address with which this one meets the others; else where the machine's name leads, or where that is a loopback
 /// address, as Debian has it (127.0.1.1), on the interface that leads outward. Throws ConfigError.
-GlooDevices gloo_devices(const Network& network) {
+GlooDevices gloo_devices(const Member& member) {
   using Gloo = c10d::ProcessGroupGloo;
   GlooDevices devices;
   for (const std::string& name : chosen_interfaces(interface_addresses()))
     devices.push_back(Gloo::createDeviceForInterface(name));
   if (!devices.empty()) return devices;
-  if (!network.several_machines) return {Gloo::createDefaultDevice()};
-  if (!network.address.empty()) {
+  if (!member.several_machines) return {Gloo::createDefaultDevice()};
+  if (!member.address.empty()) {
     try {
-      return {Gloo::createDeviceForHostname(network.address)};
+      return {Gloo::createDeviceForHostname(member.address)};
     } catch (const std::exception& error) {
-      throw ConfigError("Gloo cannot use this machine's address in the job, " + network.address +
+      throw ConfigError("Gloo cannot use this machine's address in the job, " + member.address +
                         "; choose the interface with GLOO_SOCKET_IFNAME. (" + first_line(error.what()) + ")");
     }
   }
@@ -261,11 +231,11 @@ GlooDevices gloo_devices(const Network& network) {
 /// Gloo's connections of every rank with every other; returns when all ranks have theirs, as whoever ends the group
 /// before would cut another's while it still makes them. Throws PeerError after the timeout with the ranks that have not
 /// all of theirs.
-c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Members& members,
-                                               milliseconds timeout, const Network& network) {
-  const int rank = members.rank, size = members.size();
-  const std::string here = describe_ranks({members.job_rank(rank)});
-  const GlooDevices devices = gloo_devices(network);
+c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Member& member,
+                                               milliseconds timeout) {
+  const int rank = member.rank, size = member.size;
+  const std::string here = describe_ranks({rank});
+  const GlooDevices devices = gloo_devices(member);
   const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   options->devices = devices;
   std::optional<c10::intrusive_ptr<c10d::Backend>> backend;
@@ -288,17 +258,17 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
     if (backend) {
       meet(store, {.name = "connected",
                    .rank = rank,
-                   .job_ranks = members.job_ranks,
+                   .size = size,
                    .timeout = timeout,
                    .advice = here + " has its data connections (Gloo) and waits until all have theirs; "
                                     "check the logs and machines of those that did not come"});
       return *backend;
     }
     const auto unconnected = wait_for<std::vector<int>>(
-        [store, rank, members] {
+        [store, rank, size] {
           std::vector<int> result;
-          for (int r = 0; r < members.size(); ++r) {
-            if (r != rank && !store->check({"connected/" + std::to_string(r)})) result.push_back(members.job_rank(r));
+          for (int r = 0; r < size; ++r) {
+            if (r != rank && !store->check({"connected/" + std::to_string(r)})) result.push_back(r);
           }
           return result;
         },
@@ -317,18 +287,20 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
                   reason + ")");
 }
 
-/// Gloo, and NCCL where it is asked for, over `store`; every collective monitored.
-ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, const Members& members, const Network& network,
-                           const ProcessGroupOptions& options) {
-  const int rank = members.rank, size = members.size();
+}  // namespace
+
+ProcessGroupPtr make_process_group(const c10::intrusive_ptr<c10d::Store>& store, const Member& member,
+                                   const ProcessGroupOptions& options) {
+  const int rank = member.rank, size = member.size;
   using Type = c10d::ProcessGroup::BackendType;
   const milliseconds timeout(1000 * options.timeout_seconds);
   const bool nccl = options.backend == "nccl" || (options.backend == "auto" && options.cuda);
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
-  family_of(group).store = c10::weak_intrusive_ptr<c10d::Store>(store);
-  const auto monitor = std::make_shared<CollectiveMonitor>(store, rank, members.job_ranks, timeout);
+  known_groups().insert_or_assign(group.get(), KnownGroup{c10::weak_intrusive_ptr<c10d::ProcessGroup>(group),
+                                                          c10::weak_intrusive_ptr<c10d::Store>(store)});
+  const auto monitor = std::make_shared<CollectiveMonitor>(store, rank, size, timeout);
 
-  const auto gloo = make_monitored_backend(connect_gloo(store, members, timeout, network), monitor,
+  const auto gloo = make_monitored_backend(connect_gloo(store, member, timeout), monitor,
                                            {.debug = options.debug, .works_block = true});
   group->setDefaultBackend(nccl ? Type::NCCL : Type::GLOO);
   group->setBackend(at::kCPU, Type::GLOO, gloo);
@@ -347,16 +319,6 @@ ProcessGroupPtr make_group(const c10::intrusive_ptr<c10d::Store>& store, const M
 #else
   throw ConfigError("distributed.backend nccl: this build has no NCCL; build with app/setup.sh --cuda");
 #endif
-}
-
-}  // namespace
-
-ProcessGroupPtr make_process_group(const c10::intrusive_ptr<c10d::Store>& store, const Member& member,
-                                   const ProcessGroupOptions& options) {
-  const Network network{member.several_machines, member.address};
-  ProcessGroupPtr group = make_group(store, {member.rank, numbers_below(member.size)}, network, options);
-  family_of(group).network = network;
-  return group;
 }
 
 ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
@@ -391,7 +353,7 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
     check_numbers(*store, rank, size, place.file);
     meet(store, {.name = "join",
                  .rank = rank,
-                 .job_ranks = numbers_below(size),
+                 .size = size,
                  .timeout = timeout,
                  .advice = who + " waited at " + place.text() +
                            "; are they all started, with the same address and number of ranks?"});
@@ -411,66 +373,30 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
   return group;
 }
 
-ProcessGroupPtr new_group(const ProcessGroupPtr& group, const std::vector<int>& ranks,
-                          const ProcessGroupOptions& options) {
-  const std::set<int> members(ranks.begin(), ranks.end());
-  if (ranks.empty() || members.size() != ranks.size() || *members.begin() < 0 ||
-      *members.rbegin() >= get_world_size(group)) {
-    throw ConfigError("new_group: " + describe_ranks(ranks) + " of " + std::to_string(get_world_size(group)) +
-                      ": expected each once, from 0");
-  }
-  if (!group) return nullptr;
-  Family& parent = family_of(group);
-  const std::string name = "group/" + std::to_string(parent.children++);
-  const auto found = members.find(get_rank(group));
-  if (found == members.end() || members.size() == 1) return nullptr;
-  Members own{.rank = static_cast<int>(std::distance(members.begin(), found)), .job_ranks = {}};
-  for (const int member : members) own.job_ranks.push_back(parent.job_ranks.at(static_cast<size_t>(member)));
-  const auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_of(group));
-  const std::string here =
-      describe_ranks({own.job_rank(own.rank)}) + " waits in new_group of " + describe_ranks(own.job_ranks);
-  try {
-    meet(store, {.name = "join",
-                 .rank = own.rank,
-                 .job_ranks = own.job_ranks,
-                 .timeout = milliseconds(1000 * options.timeout_seconds),
-                 .advice = here + ", which every rank must call in the same order; check the logs and machines "
-                                  "of those that did not come"});
-  } catch (const c10::Error& error) {
-    throw PeerError(here + ", and the store does not answer: check rank 0's log and machine. (" +
-                    first_line(error.what()) + ")");
-  }
-  ProcessGroupPtr result = make_group(store, own, parent.network, options);
-  Family& family = family_of(result);
-  family.job_ranks = std::move(own.job_ranks);
-  family.network = parent.network;
-  return result;
-}
-
 c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroupPtr& group) {
-  c10::intrusive_ptr<c10d::Store> store = family_of(group).store.lock();
-  if (!store) throw std::invalid_argument("store_of: a group that neither init_process_group nor new_group has made");
+  const auto known = known_groups().find(group.get());
+  c10::intrusive_ptr<c10d::Store> store;
+  if (known != known_groups().end()) store = known->second.store.lock();
+  if (!store) throw std::invalid_argument("store_of: a group that make_process_group has not made");
   return store;
 }
 
 void wait_for_rank(const ProcessGroupPtr& group, int rank, const std::string& name, int64_t timeout_seconds) {
   if (!group) return;
   const std::string arrived = "arrived/" + name;
-  const std::vector<int>& job_ranks = family_of(group).job_ranks;
   if (group->getRank() == rank) {
     try {
       return store_of(group)->set(arrived, std::string("1"));
     } catch (const c10::Error& error) {
-      throw PeerError(describe_ranks({job_ranks.at(static_cast<size_t>(rank))}) + " cannot tell the others of its " +
-                      name + ": the store does not answer; check rank 0's log and machine, and the launcher's. (" +
+      throw PeerError(describe_ranks({rank}) + " cannot tell the others of its " + name +
+                      ": the store does not answer; check rank 0's log and machine, and the launcher's. (" +
                       first_line(error.what()) + ")");
     }
   }
   const std::string absent = wait_for_ranks(store_of(group), {.what = name,
                                                               .rank = group->getRank(),
                                                               .keys = {{rank, arrived}},
-                                                              .timeout = milliseconds(1000 * timeout_seconds),
-                                                              .job_ranks = job_ranks});
+                                                              .timeout = milliseconds(1000 * timeout_seconds)});
   if (!absent.empty()) throw PeerError(absent);
 }
 
@@ -488,36 +414,6 @@ void all_reduce(const ProcessGroupPtr& group, const at::Tensor& tensor, c10d::Re
   options.reduceOp = std::move(op);
   std::vector<at::Tensor> tensors{tensor};
   group->allreduce(tensors, options)->wait();
-}
-
-void broadcast(const ProcessGroupPtr& group, const at::Tensor& tensor, int src) {
-  if (!group) return;
-  c10d::BroadcastOptions options;
-  options.rootRank = src;
-  std::vector<at::Tensor> tensors{tensor};
-  group->broadcast(tensors, options)->wait();
-}
-
-std::vector<at::Tensor> all_gather(const ProcessGroupPtr& group, const at::Tensor& tensor) {
-  if (!group) return {tensor.clone()};
-  std::vector<at::Tensor> inputs{tensor.contiguous()};
-  std::vector<std::vector<at::Tensor>> outputs(1);
-  for (int r = 0; r < group->getSize(); ++r) outputs[0].push_back(at::empty_like(inputs[0]));
-  group->allgather(outputs, inputs)->wait();
-  return outputs[0];
-}
-
-at::Tensor reduce_scatter(const ProcessGroupPtr& group, const at::Tensor& input, c10d::ReduceOp op) {
-  TORCH_CHECK_VALUE(input.dim() > 0 && input.size(0) % get_world_size(group) == 0, "reduce_scatter: the input is ",
-                    input.sizes(), ", its first size must be a multiple of the ", get_world_size(group), " ranks");
-  if (!group) return input.clone();
-  std::vector<int64_t> sizes = input.sizes().vec();
-  sizes[0] /= group->getSize();
-  at::Tensor output = at::empty(sizes, input.options()), whole = input.contiguous();
-  c10d::ReduceScatterOptions options;
-  options.reduceOp = std::move(op);
-  group->_reduce_scatter_base(output, whole, options)->wait();
-  return output;
 }
 
 bool AgreedFlag::exchange(bool value) {

@@ -47,14 +47,6 @@ struct Member {
 ProcessGroupPtr make_process_group(const c10::intrusive_ptr<c10d::Store>& store, const Member& member,
                                    const ProcessGroupOptions& options);
 
-/// A group of some of a group's ranks; every rank of `group` calls it, in the same order, with the same ranks. They are
-/// numbered in ascending order, however they are listed, as in torch. Returns nullptr to those that are not in it, and
-/// where one rank is alone in it; else when all that are in it have their connections, so that any of them may end it at
-/// once. `options` as for the first group; where they meet does not matter. Throws ConfigError when a rank
-/// is named twice or is not there, PeerError after the timeout with the ranks that did not come.
-ProcessGroupPtr new_group(const ProcessGroupPtr& group, const std::vector<int>& ranks,
-                          const ProcessGroupOptions& options);
-
 int get_rank(const ProcessGroupPtr& group);
 int get_world_size(const ProcessGroupPtr& group);
 
@@ -62,14 +54,6 @@ int get_world_size(const ProcessGroupPtr& group);
 void barrier(const ProcessGroupPtr& group);
 /// The same sum (or what `op` says) in `tensor` of every rank.
 void all_reduce(const ProcessGroupPtr& group, const at::Tensor& tensor, c10d::ReduceOp op = c10d::ReduceOp::SUM);
-/// Rank `src`'s `tensor` in that of every rank.
-void broadcast(const ProcessGroupPtr& group, const at::Tensor& tensor, int src = 0);
-/// Every rank's tensor, by rank; all of one shape and dtype.
-std::vector<at::Tensor> all_gather(const ProcessGroupPtr& group, const at::Tensor& tensor);
-/// Rank r gets part r of the sum of all ranks' `input` [world_size * n, ...]: [n, ...].
-at::Tensor reduce_scatter(const ProcessGroupPtr& group, const at::Tensor& input,
-                          c10d::ReduceOp op = c10d::ReduceOp::SUM);
-
 /// The store that the ranks of a group have met in. Throws std::invalid_argument for a group that is not of this file's making.
 c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroupPtr& group);
 

@@ -55,6 +55,19 @@ bool has_ipv6() { return static_cast<bool>(try_listen_on({"::1", 0})); }
 
 at::Tensor numbers(std::vector<double> values) { return at::tensor(values, at::kDouble); }
 
+void broadcast(const ProcessGroupPtr& group, const at::Tensor& tensor, int root) {
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  std::vector<at::Tensor> tensors{tensor};
+  group->broadcast(tensors, options)->wait();
+}
+
+/// Another group of all ranks of `job`.
+ProcessGroupPtr group_beside(const ProcessGroupPtr& job, const std::string& name, const ProcessGroupOptions& options) {
+  return make_process_group(c10::make_intrusive<c10d::PrefixStore>(name, store_of(job)),
+                            {.rank = get_rank(job), .size = get_world_size(job)}, options);
+}
+
 }  // namespace
 
 TEST_CASE("a rank that does every collective", "[.rank]") {
@@ -78,30 +91,6 @@ TEST_CASE("a rank that does every collective", "[.rank]") {
   tensor = numbers({1.0 * rank});
   broadcast(group, tensor, 2);
   CHECK(tensor.equal(numbers({2})));
-  const std::vector<at::Tensor> gathered = all_gather(group, numbers({1.0 * rank, 7}));
-  REQUIRE(gathered.size() == 3);
-  for (size_t r = 0; r < 3; ++r) CHECK(gathered[r].equal(numbers({1.0 * static_cast<double>(r), 7})));
-  CHECK(reduce_scatter(group, numbers({0, 1, 2, 3, 4, 5}) * (rank + 1)).equal(numbers({12.0 * rank, 12.0 * rank + 6})));
-  CHECK_THROWS_WITH(reduce_scatter(group, numbers({1, 2})), Contains("multiple of the 3 ranks"));
-
-  const ProcessGroupPtr ends = new_group(group, {2, 0}, {.timeout_seconds = 60});
-  const ProcessGroupPtr alone = new_group(group, {1}, {});
-  CHECK(alone == nullptr);
-  CHECK((ends == nullptr) == (rank == 1));
-  if (ends) {
-    CHECK(get_rank(ends) == (rank == 0 ? 0 : 1));  // ascending, as in torch
-    tensor = numbers({1.0 * rank});
-    broadcast(ends, tensor, 1);
-    CHECK(tensor.equal(numbers({2})));
-    // What a part of the ranks does among itself does not disturb the groups of all.
-    const ProcessGroupPtr again = new_group(ends, {0, 1}, {.timeout_seconds = 60});
-    CHECK(get_world_size(again) == 2);
-  }
-  const ProcessGroupPtr pair = new_group(group, {0, 1}, {.timeout_seconds = 60});
-  CHECK((pair == nullptr) == (rank == 2));
-  CHECK_THROWS_WITH(new_group(group, {0, 3}, {}), Contains("ranks 0 and 3 of 3"));
-  CHECK_THROWS_WITH(new_group(group, {0, 0}, {}), Contains("expected each once"));
-
   AgreedFlag flag(group);
   std::vector<bool> answers;
   for (int call = 0; call < 5; ++call) answers.push_back(flag.exchange(rank == 1 && call == 1));
@@ -213,10 +202,7 @@ TEST_CASE("One process is a group without a store", "[distributed]") {
   at::Tensor tensor = numbers({4});
   barrier(nullptr);
   all_reduce(nullptr, tensor);
-  broadcast(nullptr, tensor);
   CHECK(tensor.equal(numbers({4})));
-  CHECK(all_gather(nullptr, tensor).front().equal(tensor));
-  CHECK(reduce_scatter(nullptr, tensor).equal(tensor));
   CHECK(get_rank(nullptr) == 0);
   CHECK(get_world_size(nullptr) == 1);
   AgreedFlag flag(nullptr);
@@ -272,13 +258,13 @@ TEST_CASE("a rank that connects late", "[.rank]") {
     return;
   }
   const ProcessGroupPtr job = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
-  const auto store = [&](const char* group) { return c10::make_intrusive<c10d::PrefixStore>(group, job->getStore()); };
-  const auto late = store("group/0"), never = store("group/1");
+  const auto store = [&](const char* group) { return c10::make_intrusive<c10d::PrefixStore>(group, store_of(job)); };
+  const auto late = store("late"), never = store("never");
   if (get_rank(job) == 0) {
-    const ProcessGroupPtr group = new_group(job, {0, 1}, {.timeout_seconds = 60});
+    const ProcessGroupPtr group = group_beside(job, "late", {.timeout_seconds = 60});
     CHECK(late->check({"connected/1"}));
     try {
-      new_group(job, {0, 1}, {.timeout_seconds = 1});
+      group_beside(job, "never", {.timeout_seconds = 1});
       FAIL("rank 1 has not connected");
     } catch (const PeerError& error) {
       CHECK_THAT(
@@ -289,10 +275,9 @@ TEST_CASE("a rank that connects late", "[.rank]") {
     barrier(job);
     return;
   }
-  // As new_group does it, step by step.
+  // The steps of make_process_group.
   std::vector<c10::intrusive_ptr<c10d::Backend>> backends;
   for (const auto& group : {late, never}) {
-    group->set("join/1", std::string("1"));
     const auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::seconds(60));
     options->devices = {c10d::ProcessGroupGloo::createDefaultDevice()};
     backends.push_back(c10::make_intrusive<c10d::ProcessGroupGloo>(
@@ -304,7 +289,7 @@ TEST_CASE("a rank that connects late", "[.rank]") {
   barrier(job);
 }
 
-TEST_CASE("new_group returns when every rank has its connections, and names those that do not get there",
+TEST_CASE("A group is made when every rank has its connections, or names those that do not get there",
           "[distributed]") {
   const TemporaryDirectory directory;
   CHECK(run_ranks("a rank that connects late", 2, {{"INIT", "file://" + directory.path("store")}}) == codes(2));
@@ -393,7 +378,7 @@ TEST_CASE("a rank that waits for rank 1", "[.rank]") {
   std::string message;
   const int code = guarded("rank", [&] {
     try {
-      other ? broadcast(group, tensor) : all_reduce(group, tensor);
+      other ? broadcast(group, tensor, 0) : all_reduce(group, tensor);
       if (how == "debug order") broadcast(group, at::ones({2}), 1);
     } catch (const std::exception& error) {
       message = error.what();
@@ -522,7 +507,7 @@ TEST_CASE("What nobody waits for on the host is told when it is late, also when 
   for (const bool stopped : {false, true}) {
     CAPTURE(stopped);
     const auto store = c10::make_intrusive<StoppingStore>();
-    CollectiveMonitor monitor(store, 0, {0}, std::chrono::seconds(2));
+    CollectiveMonitor monitor(store, 0, 1, std::chrono::seconds(2));
     monitor.begin("all_reduce");
     std::promise<std::string> told;
     std::atomic<int> asked = 0;
@@ -544,7 +529,6 @@ TEST_CASE("a rank that waits in vain", "[.rank]") {
     SUCCEED("run by the test below");
     return;
   }
-  const std::vector<int> all = {0, 1, 2, 3};
   const ProcessGroupPtr job = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
   const int rank = get_rank(job);
   const bool missing = rank == 1 || rank == 3;
@@ -554,8 +538,6 @@ TEST_CASE("a rank that waits in vain", "[.rank]") {
   const std::map<std::string, Call> waits = {
       {"barrier", [](const auto& group) { barrier(group); }},
       {"broadcast", [&](const auto& group) { broadcast(group, tensor(), get_world_size(group) - 1); }},
-      {"all_gather", [&](const auto& group) { all_gather(group, tensor()); }},
-      {"reduce_scatter", [&](const auto& group) { reduce_scatter(group, tensor()); }},
       {"AgreedFlag",
        [](const auto& group) {
          AgreedFlag flag(group);
@@ -563,24 +545,19 @@ TEST_CASE("a rank that waits in vain", "[.rank]") {
          flag.exchange(false);
        }},
       {"debug", [](const auto& group) { barrier(group); }},
-      {"ends", [](const auto& group) { barrier(group); }},
-      {"new_group",
-       [&](const auto& group) {
-         new_group(group, {0, 3}, impatient);
-       }},
   };
   std::map<std::string, ProcessGroupPtr> groups;
   for (const auto& [name, wait] : waits) {
     ProcessGroupOptions options = impatient;
     options.debug = name == "debug";
-    groups[name] = new_group(job, name == "ends" ? std::vector<int>{0, 3} : all, options);
+    groups[name] = group_beside(job, name, options);
   }
   // All at once: every group is alone with its wait.
   nlohmann::json messages;
   std::mutex mutex;
   std::vector<std::thread> threads;
   for (const auto& [name, wait] : waits) {
-    if (missing || !groups[name]) continue;
+    if (missing) continue;
     threads.emplace_back([&, name = name, wait = wait] {
       try {
         wait(groups[name]);
@@ -627,8 +604,6 @@ TEST_CASE("Every wait ends at its timeout with the ranks that are missing and wh
   const std::vector<Expected> cases = {
       {"barrier", {missing + "1 (barrier) failed on rank ", places, advice}},
       {"broadcast", {missing + "1 (broadcast of Double [4], root 3) failed on rank ", places, advice}},
-      {"all_gather", {missing + "1 (all_gather of Double [4]) failed on rank ", places, advice}},
-      {"reduce_scatter", {missing + "1 (reduce_scatter_tensor of Double [1], sum) failed on rank ", places, advice}},
       {"AgreedFlag", {missing, "(all_reduce of Long [1], sum) failed on rank ", places, advice}},
       {"debug",
        {"ranks 1 and 3 did not come within 10 s: they have not issued collective 1 (barrier), which rank ",
@@ -647,14 +622,4 @@ TEST_CASE("Every wait ends at its timeout with the ranks that are missing and wh
       CHECK_THAT(message, Contains("rank " + std::to_string(rank)));
     }
   }
-  // Groups of some ranks call them by their numbers in the job.
-  const auto messages = nlohmann::json::parse(read_file(directory.path("messages-0")));
-  REQUIRE(messages.contains("ends"));
-  CHECK_THAT(messages["ends"].get<std::string>(),
-             StartsWith("rank 3 is not in the collective, but busy elsewhere: collective 1 (barrier) failed on rank 0\n"
-                        "  rank 3: "));
-  REQUIRE(messages.contains("new_group"));
-  CHECK_THAT(messages["new_group"].get<std::string>(),
-             Contains("rank 3 did not come within 10 s: rank 0 waits in new_group of ranks 0 and 3, which every "
-                      "rank must call in the same order; check the logs and machines of those that did not come"));
 }
