@@ -37,7 +37,7 @@ std::string dtype_name(const std::string& tensor, c10::ScalarType type) {
   throw DataError("tensor " + tensor + ": safetensors cannot hold " + c10::toString(type));
 }
 
-/// Tensors go to the CPU one at a time, when their turn to be written comes.
+/// The tensors as sources for the writer. A tensor is copied to the CPU when it is written, one at a time.
 std::vector<TensorSource> sources_of(const StateDict& tensors) {
   std::vector<TensorSource> sources;
   const auto on_cpu = std::make_shared<at::Tensor>();
@@ -58,17 +58,18 @@ at::Tensor read_tensor(const SafetensorsFile& file, const TensorInfo& info) {
   return tensor;
 }
 
-/// The tensor's bytes in the mapped file, which stays open as long as the tensor is there.
+/// A tensor over the bytes of the mapped file. The mapping lives as long as the tensor.
 at::Tensor map_tensor(const std::shared_ptr<const SafetensorsFile>& file, const TensorInfo& info) {
   const c10::ScalarType type = scalar_type(info.dtype);
   auto* data = const_cast<char*>(file->data(info).data());
-  const bool aligned = reinterpret_cast<uintptr_t>(data) % c10::elementSize(type) == 0;  // as write_safetensors has it
+  const bool aligned =
+      reinterpret_cast<uintptr_t>(data) % c10::elementSize(type) == 0;  // true for files of write_safetensors
   if (info.bytes == 0 || !aligned) return read_tensor(*file, info);
   return at::from_blob(
       data, info.shape, [file](void*) {}, type);
 }
 
-/// Puts the averages of an optimizer's state in the place of the weights; false when it has none.
+/// Replaces the weights in `model` by their averages from the optimizer's state. Returns false if it has none.
 bool use_averages(const std::string& optimizer_file, StateDict& model) {
   const SafetensorsFile file(optimizer_file);
   bool any = false;

@@ -15,40 +15,40 @@ struct Checkpoint {
   StateDict model;
   StateDict optimizer;
   CheckpointState state;
-  std::string tokenizer_model;  // bytes of a SentencePiece model; "" with a WordPiece vocabulary, which `state` has
-  bool averaged = false;        // `model` holds moving averages, of load_model()
+  std::string tokenizer_model;  // bytes of a SentencePiece model; "" for WordPiece: `state` has the vocabulary
+  bool averaged = false;        // load_model() only: `model` holds the moving averages
 };
 
-/// Writes RUN/checkpoints/step-<state.step>, points RUN/latest to it and keeps the `keep` newest. Returns its
-/// directory. When it throws (IoError with path, needed and free on a full disk), earlier checkpoints are as they were
-/// and nothing half-written stays.
+/// Writes RUN/checkpoints/step-<state.step>, lets RUN/latest point to it and keeps the `keep` newest checkpoints.
+/// Returns its directory. Throws IoError (on a full disk with path, needed and free bytes); earlier checkpoints then
+/// stay as they were, and nothing half-written stays.
 std::string save_checkpoint(const std::string& run_directory, const Checkpoint& checkpoint, int64_t keep);
 
-/// Writes a checkpoint at `directory`, outside of a run.
+/// Writes a checkpoint into `directory`, outside of a run.
 void write_checkpoint(const std::string& directory, const Checkpoint& checkpoint);
 
 /// Verifies every byte of a checkpoint, then reads it into new CPU tensors. Throws DataError, InputMissing, IoError.
 Checkpoint load_checkpoint(const std::string& directory);
 
-/// A checkpoint whose bytes this rank or another has verified. Its tensors are its files, mapped: what is not looked at
-/// is not read, and nothing may be written to them. Throws DataError, InputMissing, IoError.
+/// Opens a checkpoint whose bytes this rank or another has verified. Its tensors are mapped files: parts that nobody
+/// reads are not loaded, and the tensors must not be written to. Throws DataError, InputMissing, IoError.
 Checkpoint open_checkpoint(const std::string& directory);
 
-/// Of a checkpoint of a run with optimizer.ema_decay: the moving averages of the weights, which the run evaluated, or
-/// the weights themselves.
+/// The weights to take from a checkpoint of a run with optimizer.ema_decay: their moving averages, which the run
+/// evaluated, or the weights themselves.
 enum class WeightsKind { kAveraged, kRaw };
 
-/// load_checkpoint() without the optimizer's state.
+/// load_checkpoint() without the state of the optimizer.
 Checkpoint load_model(const std::string& directory, WeightsKind weights = WeightsKind::kAveraged);
-/// The same of one that find_valid_checkpoint() has verified.
+/// The same for a checkpoint that find_valid_checkpoint() has verified.
 Checkpoint load_model(const VerifiedCheckpoint& verified, WeightsKind weights = WeightsKind::kAveraged);
 
-/// All tensors of a safetensors file, new on the CPU, in the order of their bytes. Throws DataError, InputMissing,
-/// IoError.
+/// Reads all tensors of a safetensors file into new CPU tensors, in the order of their bytes. Throws DataError,
+/// InputMissing, IoError.
 StateDict read_safetensors(const std::string& path);
 
-/// Writes a safetensors file that Hugging Face reads. `written` may be empty; it is told the bytes of every piece.
-/// Throws IoError, DataError.
+/// Writes a safetensors file that Hugging Face reads. `written`, which may be empty, is called with the bytes of each
+/// piece. Throws IoError, DataError.
 void save_safetensors(const std::string& path, const StateDict& tensors,
                       const std::function<void(size_t bytes)>& written = {});
 

@@ -26,8 +26,8 @@ constexpr const char* kTemporaryPrefix = "tmp-";
 constexpr const char* kDamagedSuffix = ".damaged";
 constexpr int64_t kFormatVersion = 1;
 constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
-// Room that a manifest is given on the disk: for what it says of files, with the rest of each file's last block, and of
-// a tensor, whose name has fewer than 100 letters.
+// Disk space that the manifest may need: kManifestBytes for its entries of files and the unused rest of each file's
+// last block, kManifestBytesOfTensor for its entry of a tensor, whose name has fewer than 100 letters.
 constexpr int64_t kManifestBytes = 32 << 10, kManifestBytesOfTensor = 160;
 
 [[noreturn]] void throw_system(const std::string& path, const char* action, int error) {
@@ -38,7 +38,7 @@ std::string checkpoints_directory(const std::string& run_directory) { return run
 
 std::string name_of(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
 
-/// The step of a name like "step-00000100" or "step-100", nothing for other names.
+/// The step of a directory name like "step-00000100" or "step-100"; nothing for other names.
 std::optional<int64_t> step_of(const std::string& name) {
   if (name.rfind(kStepPrefix, 0) != 0) return std::nullopt;
   int64_t step = 0;
@@ -59,12 +59,12 @@ std::string write_manifest(const Manifest& manifest) {
     files[name] = {{"bytes", entry.bytes}, {"xxh3_128", entry.checksum}};
     if (!entry.tensors.empty()) files[name]["tensors"] = entry.tensors;
   }
-  // The checksum stands on the last line, and it all is one JSON object still.
+  // The checksum is on the last line. The whole text is still one JSON object.
   const std::string before = fmt::format("{{\"format_version\": {},\n\"files\": {},\n", kFormatVersion, files.dump(1));
   return before + last_line(before);
 }
 
-/// Which tensor of a damaged file is damaged, as far as it can be told.
+/// Names the damaged tensor of a damaged file, as far as it can be told.
 std::string damaged_part(const std::string& path, const ManifestEntry& entry) {
   if (entry.tensors.empty()) return "its checksum is not the manifest's";
   try {
@@ -82,7 +82,7 @@ std::string damaged_part(const std::string& path, const ManifestEntry& entry) {
   }
 }
 
-/// Throws DataError for a directory, a pipe, a device or a link to itself: it is damage, and opening it could wait.
+/// Throws DataError for a directory, a pipe, a device or a link to itself. To open one of them could block.
 void check_regular(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -90,7 +90,7 @@ void check_regular(const std::string& path) {
   if (status.type() != fs::file_type::regular) throw DataError(path + ": damaged: is not a regular file");
 }
 
-/// `read` is told of every piece of the file.
+/// Compares a file with its manifest entry. `read` is called with the bytes of each piece.
 void verify_file(const std::string& path, const ManifestEntry& entry, const std::function<void(int64_t bytes)>& read) {
   constexpr int64_t kPieceBytes = 16 << 20;  // 0.1 s on a disk of 160 MB/s
   check_regular(path);
@@ -109,7 +109,8 @@ void verify_file(const std::string& path, const ManifestEntry& entry, const std:
   }
 }
 
-/// A checkpoint that was renamed, or whose state is another's, would go on at a step that it never reached.
+/// Throws DataError if the step in state.json is not that of the directory's name. A renamed checkpoint, or one with
+/// the state of another checkpoint, would continue at a step that the run never reached.
 void verify_step(const std::string& directory) {
   const std::optional<int64_t> named = step_of((fs::path(directory) / "").parent_path().filename().string());
   if (!named) return;
@@ -130,7 +131,7 @@ void remove_tree(const std::string& path) {
   if (error) throw IoError(fmt::format("{}: cannot remove: {}", path, error.message()));
 }
 
-/// A directory goes under a temporary name before it is removed, so that none is ever found half-removed.
+/// Removes a checkpoint under a temporary name, so that a half-removed checkpoint is never found.
 void remove_checkpoint(const std::string& directory) {
   const fs::path path(directory);
   const std::string doomed = (path.parent_path() / (kTemporaryPrefix + path.filename().string() + "-removed")).string();
@@ -139,7 +140,7 @@ void remove_checkpoint(const std::string& directory) {
   remove_tree(doomed);
 }
 
-/// Points RUN/latest to a step's checkpoint where it does not already.
+/// Lets RUN/latest point to the checkpoint of `step`; does nothing if it does already.
 void link_latest(const std::string& run_directory, int64_t step) {
   const std::string target = fs::path(checkpoint_directory("", step)).relative_path().string(),
                     latest = run_directory + "/latest", temporary = latest + ".tmp";
@@ -151,7 +152,7 @@ void link_latest(const std::string& run_directory, int64_t step) {
   sync_path(run_directory);
 }
 
-/// Renames a damaged checkpoint out of the way and returns its new name.
+/// Renames a damaged checkpoint and returns its new name.
 std::string set_aside(const std::string& directory) {
   std::string aside = directory + kDamagedSuffix;
   for (int count = 2; fs::exists(aside); ++count) aside = fmt::format("{}{}-{}", directory, kDamagedSuffix, count);
@@ -159,8 +160,8 @@ std::string set_aside(const std::string& directory) {
   return aside;
 }
 
-/// What a directory holds; nothing where it is absent. Throws IoError when it cannot be read: checkpoints that cannot be
-/// seen are not gone.
+/// The entries of a directory; none if it is absent. Throws IoError if it cannot be read: unreadable checkpoints must
+/// not count as absent.
 std::vector<fs::path> entries_of(const std::string& directory) {
   std::vector<fs::path> entries;
   std::error_code error;
@@ -272,7 +273,7 @@ VerifiedCheckpoint find_valid_checkpoint(const std::string& given,
     return std::nullopt;
   };
   if (there) {
-    // As the link has it, which is the same on every machine.
+    // The target as the link states it: a path that is the same on every machine.
     const std::string directory = linked ? (fs::path(path) / fs::read_symlink(latest)).string() : latest;
     if (auto found = valid(directory)) return *std::move(found);
   } else {
@@ -388,11 +389,12 @@ void CheckpointWriter::publish() {
   fail_point(FailPoint::kCheckpointManifest);
   AtomicFile manifest(temporary_ + "/" + kManifestFile);
   manifest.write(write_manifest(manifest_));
-  manifest.commit();  // with an fsync of the directory, the last of its files
+  manifest.commit();  // syncs the directory too; the manifest is its last file
   fail_point(FailPoint::kCheckpointRename);
   if (rename(temporary_.c_str(), directory_.c_str()) != 0) {
     if (errno != ENOTEMPTY && errno != EEXIST) throw_system(temporary_, ("rename to " + directory_).c_str(), errno);
-    // One is there: the two change places at once, then the old one, now under the temporary name, goes.
+    // A checkpoint is there already. The two exchange their names atomically; then the old one is removed under the
+    // temporary name.
     if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, directory_.c_str(), RENAME_EXCHANGE) != 0) {
       throw_system(temporary_, ("exchange with " + directory_).c_str(), errno);
     }

@@ -24,7 +24,7 @@ void fit_checkpoint(const std::string& what, const CheckpointState& state, const
         if (shapes) message += "\n  " + d.pointer + ": was " + d.before + ", now " + d.after;
       }
     }
-    constexpr int kLines = 4;  // of an error that may name every tensor
+    constexpr int kLines = 4;  // the error may name every tensor
     std::istringstream lines(error.what_without_backtrace());
     std::string line;
     for (int i = 0; i < kLines && std::getline(lines, line); ++i) message += "\n  " + line;

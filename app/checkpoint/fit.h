@@ -1,4 +1,4 @@
-// Checkpoints whose tensors are not those of this run.
+// Errors for checkpoints whose tensors do not fit this run.
 #pragma once
 
 #include <functional>
@@ -10,9 +10,9 @@
 
 namespace bert {
 
-/// Runs `load`, which puts a checkpoint's tensors in the place of this run's. When they do not fit it throws
-/// ConfigError with the cause: the keys under `prefixes` ("/model/") in which the checkpoint's configuration differs,
-/// and the first tensors. `what` stands in the message.
+/// Runs `load`, which copies a checkpoint's tensors into the model and the optimizer of this run. If they do not fit,
+/// throws ConfigError with the cause: the keys under `prefixes` (such as "/model/") in which the checkpoint's
+/// configuration differs, and the first tensors. `what` stands in the message.
 void fit_checkpoint(const std::string& what, const CheckpointState& state, const PretrainConfig& config,
                     const std::vector<std::string>& prefixes, const std::function<void()>& load);
 

@@ -17,13 +17,13 @@ namespace bert {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
-constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the limit of Hugging Face's reader
+constexpr int64_t kMaxHeaderBytes = 100'000'000;  // limit of Hugging Face's reader
 
 constexpr std::pair<std::string_view, int64_t> kDtypes[] = {
     {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8},  {"I32", 4},     {"I16", 2},    {"I8", 1},
     {"U64", 8}, {"U32", 4}, {"U16", 2}, {"U8", 1},   {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
 
-/// Bytes of a tensor; -1 when they do not fit.
+/// Bytes of a tensor; -1 if the number does not fit 64 bits.
 int64_t tensor_bytes(std::string_view dtype, const std::vector<int64_t>& shape) {
   int64_t bytes = element_bytes(dtype);
   for (const int64_t size : shape) {
@@ -32,7 +32,7 @@ int64_t tensor_bytes(std::string_view dtype, const std::vector<int64_t>& shape) 
   return bytes;
 }
 
-/// A name as it can stand in a message.
+/// A tensor name for messages: shortened, without control characters.
 std::string printable(std::string_view name) {
   constexpr size_t kLongest = 200;
   std::string text(name.substr(0, kLongest));
@@ -42,7 +42,7 @@ std::string printable(std::string_view name) {
   return text;
 }
 
-/// Takes the header apart while nlohmann's parser reads it: {name: {dtype, shape: [..], data_offsets: [begin, end]},
+/// Reads the header as events of nlohmann's parser: {name: {dtype, shape: [..], data_offsets: [begin, end]},
 /// "__metadata__": {..}}.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -144,7 +144,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> names_, seen_;
 };
 
-/// The tensors must follow each other from `begin` to `end`.
+/// Sorts the tensors by position. Throws DataError unless they follow each other without gap from `begin` to `end`.
 void check_layout(const std::string& path, std::vector<TensorInfo>& tensors, int64_t begin, int64_t end) {
   std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
     return std::pair(a.begin, a.bytes) < std::pair(b.begin, b.bytes);
@@ -171,7 +171,7 @@ void check_layout(const std::string& path, std::vector<TensorInfo>& tensors, int
     throw DataError(path, expected, fmt::format("the tensors end here, but the file has {} bytes", end));
 }
 
-/// The header with its length in front, padded with spaces to 8 bytes. `tensors` are in the order of their bytes.
+/// The header after its length, padded with spaces to a multiple of 8 bytes. `tensors` are in the order of their bytes.
 std::string make_header(const std::vector<TensorSource>& tensors) {
   nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}};
   int64_t begin = 0;
@@ -235,7 +235,7 @@ const TensorInfo* SafetensorsFile::find(std::string_view name) const {
 }
 
 int64_t safetensors_bytes(std::vector<TensorSource> tensors) {
-  sort_and_check(tensors);  // offsets have more or fewer digits in another order
+  sort_and_check(tensors);  // the number of digits of the offsets depends on the order
   int64_t bytes = static_cast<int64_t>(make_header(tensors).size());
   for (const TensorSource& tensor : tensors) bytes += tensor_bytes(tensor.dtype, tensor.shape);
   return bytes;

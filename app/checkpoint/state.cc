@@ -21,17 +21,17 @@ class Writer {
   void field(const char* key, const T& value) {
     object_[key] = to_json(value);
   }
-  /// Left out where it is empty.
+  /// A field that is left out if it is empty.
   template <class T>
   void optional(const char* key, const T& value) {
     if (!value.empty()) field(key, value);
   }
-  /// Not in older checkpoints.
+  /// A field that older checkpoints lack.
   template <class T>
   void later(const char* key, const T& value) {
     field(key, value);
   }
-  /// A text that is a JSON object itself, {} where it is empty.
+  /// A text that is itself a JSON object; {} for an empty text.
   void nested_text(const char* key, const std::string& text) {
     object_[key] = text.empty() ? json::object() : parse_bounded_json(text, key);
   }
@@ -108,7 +108,7 @@ class Reader {
   const std::string& file_;
 };
 
-/// What state.json has beside its format version, for writing and reading.
+/// The fields of state.json beside its format version, for writing and reading.
 template <class Archive, class State>
 void visit_fields(Archive& archive, State& state) {
   archive.field("step", state.step);

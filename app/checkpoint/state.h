@@ -1,3 +1,4 @@
+// The state of a run beside its tensors.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace bert {
 
-/// Which examples a run was made of: enough to know them again, and read from the shards' headers alone.
+/// The identity of the examples that a run was trained on, from the headers of the shards.
 struct DataIdentity {
   std::string content_checksum;  // PretrainingShards::content_checksum()
   int64_t examples = 0;
@@ -15,28 +16,28 @@ struct DataIdentity {
   bool operator==(const DataIdentity&) const = default;
 };
 
-/// What a checkpoint keeps beside tensors: state.json.
+/// The contents of state.json: all that a checkpoint keeps beside tensors.
 struct CheckpointState {
   int64_t step = 0;              // applied optimizer steps
   int64_t sampler_seed = 0;      // data/loader/dataloader.h SamplerState
   int64_t consumed_samples = 0;  // over all ranks
   double loss_scale = 1;         // optim/amp.h
   int64_t growth_tracker = 0;
-  int64_t consecutive_skips = 0;  // 0 in older checkpoints
-  std::string config;             // the run's resolved configuration, as to_json wrote it; "" when there is none
-  std::string config_sha256;      // of the run that wrote it; "" in older checkpoints
-  std::map<std::string, DataIdentity> data;  // by key: train, validation where it was open; none in older ones
-  std::vector<std::string> vocabulary;       // tokens by id, so that a checkpoint predicts by itself
-  std::map<std::string, double> metrics;     // the last figures by plain names; NaN where there is none
+  int64_t consecutive_skips = 0;             // 0 in older checkpoints
+  std::string config;                        // resolved configuration of the run, from to_json; "" if there is none
+  std::string config_sha256;                 // SHA-256 of `config`; "" in older checkpoints
+  std::map<std::string, DataIdentity> data;  // keys: train, and validation if it was open; empty in older checkpoints
+  std::vector<std::string> vocabulary;       // tokens by id: prediction needs no other file
+  std::map<std::string, double> metrics;     // last figures by name; NaN: none
 
   bool operator==(const CheckpointState&) const = default;
 };
 
-/// Sorted keys, final newline; equal states give equal bytes. Throws DataError when a token is not UTF-8.
+/// The state as JSON: sorted keys, final newline; equal states give equal bytes. Throws DataError if a token is not
+/// UTF-8.
 std::string write_checkpoint_state(const CheckpointState& state);
 
-/// What the program does not know is passed over: older checkpoints have more. `file` stands in messages. Throws
-/// DataError.
+/// Reads a state. Ignores unknown keys, which older checkpoints may have. `file` stands in messages. Throws DataError.
 CheckpointState parse_checkpoint_state(const std::string& text, const std::string& file);
 
 }  // namespace bert

@@ -14,8 +14,8 @@ T read(std::string_view data, int64_t index) {
   return value;
 }
 
-/// A small float: sign, `exponent_bits`, `mantissa_bits`. `finite`: only all ones is NaN and there is no infinity
-/// (F8_E4M3).
+/// Decodes a small float: sign, `exponent_bits`, `mantissa_bits`. `finite`: there is no infinity, and only all ones is
+/// NaN (F8_E4M3).
 double small_float(uint32_t bits, int exponent_bits, int mantissa_bits, bool finite = false) {
   const uint32_t mantissa = bits & ((1U << mantissa_bits) - 1);
   const int exponent = static_cast<int>(bits >> mantissa_bits & ((1U << exponent_bits) - 1));
@@ -29,7 +29,7 @@ double small_float(uint32_t bits, int exponent_bits, int mantissa_bits, bool fin
   return sign * std::ldexp(mantissa + (1U << mantissa_bits), exponent - bias - mantissa_bits);
 }
 
-/// "F32 [2, 3]".
+/// Dtype and shape for messages: "F32 [2, 3]".
 std::string described(const TensorInfo& tensor) {
   std::string sizes;
   for (const int64_t size : tensor.shape) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);

@@ -17,14 +17,15 @@ namespace {
 
 constexpr uint64_t kLocal = 0x04034b50, kDescriptor = 0x08074b50, kCentral = 0x02014b50, kEnd = 0x06054b50,
                    kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;              // signatures
-constexpr uint64_t kEndBytes = 22, kLocator64Bytes = 20, kEnd64Bytes = 56;    // of records
+constexpr uint64_t kEndBytes = 22, kLocator64Bytes = 20, kEnd64Bytes = 56;    // sizes of records
 constexpr uint64_t kMadeBy64 = 0x031e, kNeeded64 = 45, kNeededDeflated = 20;  // versions that miniz writes
 constexpr uint64_t kFlagDescriptor = 0x0008, kFlagUtf8 = 0x0800;
-constexpr uint64_t kStored = 0, kDeflated = 8;                 // methods
-constexpr uint64_t kExtra64 = 0x0001, kExtraPadding = 0x4246;  // "FB": LibTorch's, so that tensors are aligned
-constexpr uint64_t kMost16 = 0xffff, kMost32 = 0xffffffff;     // also: the value is in a 64-bit field
+constexpr uint64_t kStored = 0, kDeflated = 8;  // methods
+constexpr uint64_t kExtra64 = 0x0001,
+                   kExtraPadding = 0x4246;  // kExtraPadding is "FB": LibTorch's padding, which aligns tensors
+constexpr uint64_t kMost16 = 0xffff, kMost32 = 0xffffffff;  // this value says that a 64-bit field has the real one
 
-/// Little-endian fields, one after another.
+/// A reader of consecutive little-endian fields.
 class Fields {
  public:
   Fields(std::string_view bytes, const std::string& file) : bytes_(bytes), file_(file) {}
@@ -74,7 +75,7 @@ struct Directory {
   uint64_t members = 0, begin = 0, end = 0;
 };
 
-/// The records behind the central directory.
+/// Reads the records after the central directory.
 Directory read_end(Fields& fields, uint64_t size) {
   if (size < kEndBytes) fields.fail(size, "it ends before an archive could");
   fields.seek(size - kEndBytes);
@@ -153,7 +154,7 @@ Member read_entry(Fields& fields) {
   return member;
 }
 
-/// The extra fields of a local header; true when there are 64-bit sizes among them.
+/// Reads the extra fields of a local header. Returns true if they have 64-bit sizes.
 bool read_extra(Fields& fields, uint64_t size) {
   const uint64_t end = fields.position() + size;
   bool wide = false;
@@ -168,9 +169,10 @@ bool read_extra(Fields& fields, uint64_t size) {
   return wide;
 }
 
-/// Whether `compressed`, to its last bit, inflates to so many bytes of this checksum.
+/// True if `compressed` inflates, to its last bit, to `size` bytes with the checksum `crc`.
 bool inflates_to(std::string_view compressed, uint64_t size, uint64_t crc) {
-  if (compressed.empty() || compressed.size() > std::numeric_limits<uInt>::max()) return false;  // code, a few KB
+  if (compressed.empty() || compressed.size() > std::numeric_limits<uInt>::max())
+    return false;  // deflated members are code of a few KB
   z_stream stream{};
   if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) throw std::bad_alloc();
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(compressed.data()));
@@ -182,7 +184,7 @@ bool inflates_to(std::string_view compressed, uint64_t size, uint64_t crc) {
   while (result != Z_STREAM_END && idle < 2 && inflated <= size) {
     stream.next_out = piece.data();
     stream.avail_out = static_cast<uInt>(piece.size());
-    result = inflate(&stream, Z_BLOCK);  // one block a call: only then it tells of unused bits
+    result = inflate(&stream, Z_BLOCK);  // one block for each call: otherwise zlib does not tell the unused bits
     if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) break;
     idle = result == Z_BUF_ERROR ? idle + 1 : 0;
     const size_t count = piece.size() - stream.avail_out;
@@ -197,7 +199,7 @@ bool inflates_to(std::string_view compressed, uint64_t size, uint64_t crc) {
          static_cast<unsigned char>(compressed.back()) >> (8 - unused_bits) == 0;
 }
 
-/// A member where the last one ended: header, data, and their sizes and checksum behind them.
+/// Verifies the member at the current position: header, data, and the sizes and checksum after them.
 void verify_member(Fields& fields, const Member& member) {
   const uint64_t begin = fields.position();
   if (member.offset != begin) fields.fail(begin, fmt::format("the directory has a member at {}", member.offset));
@@ -222,7 +224,7 @@ void verify_member(Fields& fields, const Member& member) {
                          ? inflates_to(data, member.size, member.crc)
                          : crc32_z(0, reinterpret_cast<const Bytef*>(data.data()), data.size()) == member.crc;
   if (!right) {
-    const nlohmann::json name = member.name;  // escaped: no byte of it reaches a terminal raw
+    const nlohmann::json name = member.name;  // escaped: its raw bytes must not reach a terminal
     fields.fail(data_begin, "the bytes of " + name.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) +
                                 " are not those of its checksum");
   }

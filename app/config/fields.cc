@@ -26,7 +26,7 @@ std::string quoted_list(const std::vector<std::string>& words) {
 
 std::string last_part(const std::string& pointer) { return pointer.substr(pointer.rfind('/') + 1); }
 
-/// /optimizer/lr as it is written on a command line: optimizer.lr.
+/// The form of a JSON pointer on a command line: optimizer.lr for /optimizer/lr.
 std::string dotted(const std::string& pointer) {
   std::string text = pointer.substr(1);
   std::replace(text.begin(), text.end(), '/', '.');
@@ -35,7 +35,7 @@ std::string dotted(const std::string& pointer) {
 
 std::string shown(double value) { return fmt::format("{}", value); }
 
-/// Sets the fields from a tree; what does not fit goes into the report.
+/// Sets the fields from a JSON tree and adds every value that does not fit to the report.
 class Binder {
  public:
   Binder(const ConfigFields& fields, ConfigReport::Impl& report) : report_(report) {
@@ -218,7 +218,7 @@ void ConfigReport::add(const std::string& pointer, const std::string& message, c
   if (impl_->incomplete || !clean(pointer) ||
       !std::all_of(unless.begin(), unless.end(), [&](const std::string& other) { return clean(other); }))
     return;
-  // Where the value stands, or, when it is a default, that of another which it does not fit.
+  // The place of the value; for a default value, the place of the first related field that a source has set.
   std::vector<std::string> related = unless;
   related.insert(related.begin(), pointer);
   const auto given = std::find_if(related.begin(), related.end(),
@@ -282,7 +282,7 @@ std::string config_schema(const ConfigFields& fields, const std::string& title) 
 std::vector<ConfigDifference> compare_configs(const ConfigFields& before, const ConfigFields& after) {
   std::vector<ConfigDifference> differences;
   for (size_t i = 0; i < before.leaves.size(); ++i) {
-    // As they are written: what is no UTF-8 in a path is not in the file.
+    // The values are compared as JSON text: bytes of a path that are not UTF-8 do not survive in a file.
     const std::string a = as_text(value_of(before.leaves[i])), b = as_text(value_of(after.leaves[i]));
     if (a != b) differences.push_back({before.leaves[i].pointer, a, b});
   }

@@ -1,5 +1,5 @@
-// Configurations in JSON: any struct with visit_fields is read, written, described and compared here, through one flat
-// list of its fields. Errors are collected, not thrown one by one.
+// Configurations in JSON. A struct with visit_fields is read, written, described and compared through one flat list of
+// its fields. Errors are collected, so that all of them are reported at once.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace bert {
 
-/// A field in which two configurations differ; values as JSON.
+/// A field in which two configurations differ. The values are JSON.
 struct ConfigDifference {
   std::string pointer, before, after;
   bool operator==(const ConfigDifference&) const = default;
 };
 
-/// Marks a string, or a list of them, as a path: relative to the file that names it, or to the current directory on the
-/// command line and in the environment; absolute once loaded.
+/// Marks a string, or a list of strings, as a path. A relative path in a file counts from the directory of the file,
+/// elsewhere from the current directory. Loaded configurations have absolute paths.
 struct PathMark {};
 inline constexpr PathMark kPath{};
 
@@ -31,7 +31,7 @@ inline constexpr MayChangeMark kMayChange{};
 /// The values that a string may have.
 using OneOf = std::initializer_list<const char*>;
 
-/// One leaf of a configuration struct. The pointer `value` is into that struct.
+/// One leaf of a configuration struct. `value` points into that struct.
 struct ConfigField {
   std::string pointer;  // "/optimizer/lr"
   std::string help;
@@ -39,13 +39,13 @@ struct ConfigField {
   int64_t integer_low = INT64_MIN, integer_high = INT64_MAX;
   double low = 0, high = 0;
   bool ranged = false;
-  std::vector<std::string> allowed;  // of a string; empty = any
+  std::vector<std::string> allowed;  // the values that a string may have; empty: any
   bool is_path = false;
   bool may_change = false;
 };
 
-/// The leaves of a struct and of the structs in it, in the order of visit_fields; `objects` gets the pointer and help
-/// of each nested struct.
+/// The leaves of a struct and of its nested structs, in the order of visit_fields. `objects` has the pointer and the
+/// help of each nested struct.
 struct ConfigFields {
   std::vector<ConfigField> leaves;
   std::vector<std::pair<std::string, std::string>> objects;
@@ -53,8 +53,8 @@ struct ConfigFields {
 
 namespace detail {
 
-/// The visitor of visit_fields(visit): each call is visit(name, member, help, marks...), and a mark is a pair of bounds
-/// of a number, OneOf, kPath or kMayChange.
+/// The visitor that visit_fields(visit) gets. Each call is visit(name, member, help, marks...). A mark is a range of a
+/// number (two bounds), OneOf, kPath or kMayChange.
 class FieldCollector {
  public:
   FieldCollector(ConfigFields& out, std::string prefix, bool may_change = false)
@@ -119,7 +119,7 @@ class FieldCollector {
 
 }  // namespace detail
 
-/// The fields of `config`, which must outlive the result.
+/// The fields of `config`. They point into `config`.
 template <class Config>
 ConfigFields fields_of(Config& config) {
   ConfigFields out;
@@ -127,8 +127,7 @@ ConfigFields fields_of(Config& config) {
   return out;
 }
 
-/// What has been found wrong while a configuration was read, and where its values came from; checks across fields add
-/// to it.
+/// The problems of a configuration that is being read, and the source of each value. Checks across fields add problems.
 class ConfigReport {
  public:
   ConfigReport();
@@ -136,11 +135,12 @@ class ConfigReport {
   ConfigReport(const ConfigReport&) = delete;
   ConfigReport& operator=(const ConfigReport&) = delete;
 
-  /// Adds a problem at the place that set `pointer`, unless that field has one already, or one of `unless` has.
+  /// Adds a problem of the field `pointer`, at the place that has set it. Does nothing if that field, or one of
+  /// `unless`, has a problem already.
   void add(const std::string& pointer, const std::string& message, const std::vector<std::string>& unless = {});
-  /// True when nothing was wrong with the value of `pointer`.
+  /// True if the field `pointer` has no problem.
   [[nodiscard]] bool clean(const std::string& pointer) const;
-  /// Throws ConfigError when there is a problem, in the order of sources and lines.
+  /// Throws ConfigError if there is a problem. Its problems are in the order of sources and lines.
   void throw_if_any() const;
 
   struct Impl;
@@ -150,23 +150,23 @@ class ConfigReport {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Sets `fields` from the file with what it extends (at most 16 deep, no cycles), from the environment and from
-/// `overrides`. Unknown keys, wrong types and values out of range go into `report`; such fields keep their value.
-/// Throws InputMissing when `path` is absent.
+/// Sets `fields` from the file and the files that it extends (at most 16, no cycles), from the environment and from
+/// `overrides`. Unknown keys, wrong types and values out of range go into `report`; such a field keeps its value.
+/// Throws InputMissing if `path` is absent.
 void read_config(const ConfigFields& fields, const std::string& path, const std::vector<std::string>& overrides,
                  ConfigReport& report);
 
-/// Sets `fields` from one JSON text alone; relative paths in it are an error of the caller and stay as they are.
+/// Sets `fields` from one JSON text. Relative paths in the text stay relative.
 void read_config_text(const ConfigFields& fields, const std::string& text, const std::string& name,
                       ConfigReport& report);
 
-/// Keys sorted, two spaces of indentation, final newline.
+/// The fields as JSON: keys sorted, two spaces of indentation, final newline.
 std::string write_config(const ConfigFields& fields);
 
-/// JSON Schema of `fields`, whose present values are the defaults.
+/// JSON Schema of `fields`. Their present values are the defaults.
 std::string config_schema(const ConfigFields& fields, const std::string& title);
 
-/// Leaves whose values differ. Both lists come from one struct type.
+/// The leaves whose values differ. Both lists come from one struct type.
 std::vector<ConfigDifference> compare_configs(const ConfigFields& before, const ConfigFields& after);
 
 }  // namespace bert

@@ -1,4 +1,4 @@
-// What the parts of json_config share.
+// Declarations that fields.cc, sources.cc and pretrain_config.cc share.
 #pragma once
 
 #include <filesystem>
@@ -16,19 +16,19 @@ namespace bert {
 
 struct ConfigReport::Impl {
   std::vector<ConfigProblem> problems;
-  std::vector<std::tuple<std::string, int64_t, int64_t>> order;  // of problems: source, line, column
+  std::vector<std::tuple<std::string, int64_t, int64_t>> order;  // sort keys of the problems: source, line, column
   std::set<std::string> bad;                                     // pointers with a problem
-  std::map<std::string, JsonPlace> places;                       // where a field's value came from
-  bool incomplete = false;                                       // as of JsonProblems: no checks across fields
-  JsonPlace root;                                                // stands for what no source has set
+  std::map<std::string, JsonPlace> places;                       // place of the value, by pointer
+  bool incomplete = false;  // JsonProblems::incomplete: checks across fields are left out
+  JsonPlace root;           // place of a problem whose fields no source has set
 
-  /// Problems that were found before any field was set.
+  /// Adds problems of the JSON text, found before any field was set.
   void take(JsonProblems found);
   void add(const JsonPlace& place, const std::string& pointer, const std::string& message);
 };
 
-/// `path` without "." and without "..", to what the system would find there: what is above the directory that a symbolic
-/// link leads to, not above the link. Other links stay, as does ".." behind a link that leads nowhere.
+/// `path` without "." and ".." parts. A ".." behind a symbolic link to a directory means the parent of the directory
+/// that the link names, as in the kernel. Other links stay, as does ".." behind a broken link.
 std::filesystem::path without_dots(const std::filesystem::path& path);
 
 /// Sets the fields from `tree`.

@@ -10,7 +10,7 @@
 namespace bert {
 namespace {
 
-/// What relates two fields of the struct at `pointer`.
+/// Checks the rules between two fields of the struct at `pointer`.
 template <class Config>
 void check_relations(const std::string& pointer, const Config& config, ConfigReport& report) {
   const std::string object = pointer.substr(1);
@@ -21,7 +21,7 @@ void check_relations(const std::string& pointer, const Config& config, ConfigRep
   });
 }
 
-/// What no single field's range can say.
+/// Checks the rules that the range of a single field cannot express.
 void check(const PretrainConfig& config, ConfigReport& report) {
   const auto required = [&](const char* pointer, bool empty, const char* example) {
     if (empty) report.add(pointer, fmt::format("required, but not given; for example {}", example));
@@ -65,7 +65,7 @@ void check(const PretrainConfig& config, ConfigReport& report) {
   }
 }
 
-/// For reading only; fields_of serves writers too.
+/// The fields of a configuration for reading only. fields_of also serves writers and takes no const struct.
 ConfigFields fields(const PretrainConfig& config) { return fields_of(const_cast<PretrainConfig&>(config)); }
 
 }  // namespace
@@ -110,7 +110,7 @@ std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, c
 void check_micro_batches(const PretrainConfig& config, int64_t ranks) {
   const int64_t sequences = config.global_batch_size, micro_batches = sequences / config.micro_batch_size;
   if (ranks <= micro_batches) return;
-  int64_t smaller = sequences / ranks;  // the largest that gives each rank one
+  int64_t smaller = sequences / ranks;  // the largest micro_batch_size that leaves a micro-batch for each rank
   while (smaller > 0 && sequences % smaller != 0) --smaller;
   throw ConfigError(
       fmt::format("global_batch_size {}: has {} micro-batch{} of micro_batch_size {} for {} ranks; expected at least "

@@ -1,5 +1,4 @@
-// The configuration of a pre-training run: what may stand in CONFIG.json, how it is found, and what may change when a
-// run goes on.
+// The configuration of a pre-training run: its fields, how they are loaded, and the comparison on resume.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ struct DataSourcesConfig {
   std::vector<std::string> train;
   std::vector<std::string> validation;
   std::string vocab_file;
-  TokenizerConfig tokenizer;  // its fields stand among these, as Google's flags do
+  TokenizerConfig tokenizer;  // its fields are fields of `data`, not of an object in it
   int64_t max_eval_examples = 10000;
   bool log_sample_ids = false;
 
@@ -60,7 +59,7 @@ struct DistributedConfig {
   }
 };
 
-/// Everything a pre-training run is made of. Steps are optimizer steps; 0 in an `*_every` key is never.
+/// All settings of a pre-training run. Steps are optimizer steps. A value of 0 in a field `*_every` means never.
 struct PretrainConfig {
   std::string run_directory;
   int64_t seed = 42;
@@ -125,15 +124,16 @@ struct PretrainConfig {
   }
 };
 
-/// Reads CONFIG.json with what it extends, then BERT_CONFIG_A__B=value variables, then overrides "a.b=value"; the later
-/// wins. Paths come out absolute. Throws ConfigError with every problem at once, InputMissing when `path` is not there.
+/// Reads CONFIG.json with the files that it extends, then the variables BERT_CONFIG_A__B=value, then the overrides
+/// "a.b=value". The last source wins. Paths become absolute. Throws ConfigError with all problems at once, InputMissing
+/// if `path` is absent.
 PretrainConfig load_pretrain_config(const std::string& path, const std::vector<std::string>& overrides = {});
 
-/// A configuration that to_json wrote; `name` stands in messages. Neither environment nor `extends` apply. Throws
+/// Parses a configuration that to_json wrote, without environment and `extends`. `name` stands in messages. Throws
 /// ConfigError.
 PretrainConfig parse_pretrain_config(const std::string& text, const std::string& name);
 
-/// All fields, keys sorted, two spaces of indentation, final newline. Equal configurations give equal bytes.
+/// All fields as JSON: keys sorted, two spaces of indentation, final newline. Equal configurations give equal bytes.
 std::string to_json(const PretrainConfig& config);
 
 /// SHA-256 of to_json(config), 64 hexadecimal digits.
@@ -142,16 +142,16 @@ std::string config_sha256(const PretrainConfig& config);
 /// JSON Schema (draft 2020-12) with ranges, defaults and descriptions.
 std::string pretrain_config_schema();
 
-/// Every field in which the two differ, by JSON pointer.
+/// Every field in which the two configurations differ, by JSON pointer.
 std::vector<ConfigDifference> compare(const PretrainConfig& before, const PretrainConfig& after);
 
-/// The differences that a resumed run must not have: those in fields without kMayChange.
+/// The differences in fields that may not change when a run resumes: the fields without kMayChange.
 std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, const PretrainConfig& after);
 
-/// Throws ConfigError when there are more ranks than micro-batches in a global batch.
+/// Throws ConfigError if there are more ranks than micro-batches in a global batch.
 void check_micro_batches(const PretrainConfig& config, int64_t ranks);
 
-/// Throws ConfigError when a sharded optimizer has more ranks than parameters.
+/// Throws ConfigError if the optimizer state is to be sharded over more ranks than there are parameters.
 void check_sharding(int64_t parameters, int64_t ranks);
 
 }  // namespace bert

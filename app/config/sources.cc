@@ -1,4 +1,4 @@
-// Where a configuration's values come from: files that extend each other, the environment, the command line.
+// The sources of a configuration: files that extend each other, the environment, the command line.
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -21,19 +21,21 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxExtends = 16;
 constexpr std::string_view kEnvironmentPrefix = "BERT_CONFIG_";
 
-/// What tells a file from others in messages about circles; a pipe has no other name than `path`.
+/// The identity of a file, for the search for cycles. A pipe has no canonical name; its identity is `path`.
 fs::path identity(const std::string& path) {
   std::error_code unnamed;
   const fs::path canonical = fs::weakly_canonical(path, unnamed);
   return unnamed ? fs::absolute(path) : canonical;
 }
 
-/// Where paths in the configuration at `path` begin: beside the file; with a pipe in the current directory.
+/// The directory from which paths in the configuration at `path` count: that of the file; for a pipe the current
+/// directory.
 fs::path directory_of(const std::string& path) {
   return fs::is_regular_file(path) ? fs::path(path).parent_path() : fs::path();
 }
 
-/// `text` at `path` with what it extends below it. `chain` has the files above.
+/// Parses `text`, the content of `path`, and merges it into the files that it extends. `chain` has the files that lead
+/// here.
 JsonNode resolve(const std::string& text, const std::string& path, std::vector<fs::path>& chain,
                  JsonProblems& problems) {
   chain.push_back(identity(path));
@@ -71,7 +73,7 @@ JsonNode resolve(const std::string& text, const std::string& path, std::vector<f
   return base;
 }
 
-/// Puts one value under `keys`, outermost first.
+/// Puts one value under `keys` (outermost first) into the tree.
 void put(JsonNode& tree, const std::vector<std::string>& keys, const std::string& value,
          const std::shared_ptr<const JsonSource>& source, JsonProblems& problems) {
   std::string pointer;
@@ -112,7 +114,7 @@ void apply_environment(JsonNode& tree, JsonProblems& problems) {
     if (std::string_view(*variable).substr(0, kEnvironmentPrefix.size()) == kEnvironmentPrefix)
       variables.emplace_back(*variable);
   }
-  std::sort(variables.begin(), variables.end());  // the environment has no order
+  std::sort(variables.begin(), variables.end());  // the order of variables in the environment is arbitrary
   for (const std::string& variable : variables) {
     const size_t equals = variable.find('=');
     std::string name = variable.substr(0, equals);

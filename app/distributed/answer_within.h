@@ -1,4 +1,4 @@
-// Waiting for work that may never come back, as a call of a store whose holder is stopped.
+// A wait with a deadline for work that may never end, such as a call to a store whose holder is stopped.
 #pragma once
 
 #include <chrono>
@@ -12,11 +12,12 @@
 
 namespace bert {
 
-/// How much later than a timeout of its own a wait is given up: that one comes first, with what it knows.
+/// The additional time after the work's own timeout. The work's own error comes first, as it knows more.
 inline constexpr std::chrono::milliseconds kAfterOwnTimeout{1000};
 
-/// The result of `work`, or what it throws. It runs in a thread of its own, which is left alone after `timeout` (then
-/// there is no result) or when `look`, which is called now and then meanwhile, throws: it must own what it uses.
+/// Returns the result of `work`, or throws its exception. `work` runs in a thread of its own. After `timeout` there is
+/// no result, and the thread is abandoned, as it is if `look`, which is called every 20 ms, throws. So `work` must own
+/// everything that it uses.
 template <class Result>
 std::optional<Result> answer_within(
     std::chrono::milliseconds timeout, std::function<Result()> work, const std::function<void()>& look = [] {}) {

@@ -26,17 +26,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBeat{200};         // between two heartbeats
-constexpr milliseconds kObservation{450};  // more than two beats: who is alive has beaten
+constexpr milliseconds kBeat{200};         // time between two heartbeats
+constexpr milliseconds kObservation{450};  // more than two beats: a live rank has beaten
 constexpr milliseconds kExaminedBeat{150};
-constexpr milliseconds kLinger{150};    // rank 0 may hold the store: the others read its verdict before it ends
-constexpr milliseconds kPatience{900};  // explain() gives up on the store then
-constexpr milliseconds kPoll{20};       // between two looks for a key
-constexpr size_t kMostPlaces = 8;       // ranks that a message describes
+constexpr milliseconds kLinger{150};    // rank 0 may hold the store: the others need time to read the verdict
+constexpr milliseconds kPatience{900};  // longest wait of explain() for the store
+constexpr milliseconds kPoll{20};       // time between two looks for a key
+constexpr size_t kMostPlaces = 8;       // number of ranks that a message describes
 
 std::string key_of(const std::string& kind, int rank) { return kind + "/" + std::to_string(rank); }
 
-/// What a rank says of itself.
+/// The line that a rank writes into the store.
 struct Line {
   uint64_t beat = 0, sequence = 0;
   std::string phase, what;
@@ -55,10 +55,10 @@ struct Line {
   }
 };
 
-/// What the first rank found out that noticed a failure.
+/// The finding of the first rank that noticed a failure.
 struct Diagnosis {
   int author = 0;
-  std::set<int> accused;  // ranks that are not in the collective
+  std::set<int> accused;  // ranks that are missing in the collective
   std::string text;
 
   [[nodiscard]] std::string joined() const {
@@ -77,8 +77,8 @@ struct Diagnosis {
   }
 };
 
-/// What a rank says of a collective that failed. Ranks that are missing come first: they are what a reader looks for, and
-/// launchers show the beginning only.
+/// The message of a rank about a failed collective. The missing ranks come first: readers look for them, and launchers
+/// show only the beginning of a message.
 std::string message_of(const std::string& failure, const Diagnosis& diagnosis) {
   if (diagnosis.accused.empty()) return failure + ": " + diagnosis.text;
   const size_t end = std::min(diagnosis.text.find('\n'), diagnosis.text.size());
@@ -94,13 +94,13 @@ std::string place_of(int rank, const std::optional<Line>& line) {
          (line ? "phase " + line->phase + ", last issued " + name_of(*line) : "has said nothing");
 }
 
-/// Why the store of a group does not answer this rank.
+/// The reason for which the store does not answer this rank.
 std::string store_is_silent(int rank) {
   return std::string(rank == 0 ? "the launcher that holds it" : "rank 0 or the launcher, which hold it,") +
          " is stopped, dead, or cut off; check rank 0's log and machine";
 }
 
-using Beats = std::map<int, std::string>;  // the last line of each rank; "" where there is none
+using Beats = std::map<int, std::string>;  // last line of each rank; "" if there is none
 
 std::string describe_ranks_of(const std::map<int, std::string>& by_rank) {
   std::vector<int> ranks;
@@ -118,7 +118,8 @@ std::string places_of(const Beats& beats) {
 
 int64_t seconds_of(Clock::duration time) { return std::chrono::duration_cast<std::chrono::seconds>(time).count(); }
 
-/// Of the ranks whose keys are not there. In a thread of its own, as a store whose holder is stopped never answers.
+/// The last lines of the ranks whose keys are absent. Asks in a separate thread, because a store whose holder is
+/// stopped never answers.
 Beats missing_beats(const c10::intrusive_ptr<c10d::Store>& store, const std::map<int, std::string>& keys,
                     const Awaited& awaited) {
   const auto look = [store, keys] {
@@ -175,7 +176,8 @@ struct CollectiveMonitor::State {
     beats->set(key_of("beat", rank), line.text());
   }
 
-  /// Whether all ranks are about to issue what `here`, this rank's line, says. Throws PeerError.
+  /// Compares `here`, the line of this rank, with those of all ranks about to issue a collective. Throws PeerError if
+  /// they differ.
   void compare(const Line& here) {
     const std::string prefix = "collective/" + std::to_string(here.sequence);
     store->set(key_of(prefix, rank), here.what);
@@ -194,14 +196,14 @@ struct CollectiveMonitor::State {
                         ". All ranks must issue the same collectives in the same order");
       }
     }
-    if (here.sequence > 1) {  // everybody has read it, having come here
+    if (here.sequence > 1) {  // every rank has come here, so every rank has read it
       const std::string past = "collective/" + std::to_string(here.sequence - 1);
       store->deleteKey(key_of(past, rank));
       store->deleteKey(key_of(past + "/join", rank));
     }
   }
 
-  /// Reads what the others say before the collective that this rank has issued last is late.
+  /// Reads the lines of the other ranks shortly before the last collective of this rank is late.
   void observe_early() {
     {
       const std::lock_guard lock(mutex);
@@ -209,10 +211,10 @@ struct CollectiveMonitor::State {
       if (early && early->sequence == own.sequence) return;
       early = Observation{own.sequence, Clock::now(), {}};
     }
-    early->lines = read_lines();  // `early` is the thread's own
+    early->lines = read_lines();  // only this thread uses `early`
   }
 
-  /// Reads twice what the others say and compares. In the thread.
+  /// Reads the lines of the other ranks twice and compares them. Runs in the thread.
   std::string examine(const std::string& error) {
     Line here;
     {
@@ -223,7 +225,7 @@ struct CollectiveMonitor::State {
     const bool observed = early && early->sequence == here.sequence;
     const auto before = observed ? early->lines : read_lines();
     const auto begin = observed ? early->time : Clock::now();
-    for (beat(); Clock::now() - begin < kObservation; beat()) {  // others may be looking at this rank now
+    for (beat(); Clock::now() - begin < kObservation; beat()) {  // other ranks may be examining this rank
       std::this_thread::sleep_for(std::min<Clock::duration>(kExaminedBeat, kObservation - (Clock::now() - begin)));
     }
     if (beats->check({"verdict"})) {
@@ -278,7 +280,7 @@ struct CollectiveMonitor::State {
     return message_of(head, diagnosis) + ". (" + error + ")";
   }
 
-  /// explain()
+  /// Implements explain().
   std::string ask(const std::string& error) {
     std::unique_lock lock(mutex);
     question = Question{error, std::nullopt};
@@ -289,7 +291,7 @@ struct CollectiveMonitor::State {
            store_is_silent(rank) + ". (" + error + ")";
   }
 
-  /// The thread of watch().
+  /// The body of the thread that watch() starts.
   static void look_after_works(const std::shared_ptr<State>& state) {
     try {
       std::unique_lock lock(state->mutex);
@@ -297,14 +299,14 @@ struct CollectiveMonitor::State {
         while (!state->watched.empty()) {
           const Watched first = state->watched.front();
           lock.unlock();
-          const bool done = first.done();  // may wait for the device's driver
+          const bool done = first.done();  // may block in the device's driver
           if (!done && Clock::now() >= first.deadline) first.on_timeout(state->ask("timed out"));
           lock.lock();
           if (!done && Clock::now() < first.deadline) break;
           state->watched.pop_front();
         }
       }
-    } catch (const std::exception&) {  // the device's error, which the training thread meets too
+    } catch (const std::exception&) {  // an error of the device: the training thread gets it too
     }
   }
 
@@ -327,14 +329,14 @@ struct CollectiveMonitor::State {
         state->changed.wait_for(lock, kBeat,
                                 [&] { return state->stopping || (state->question && !state->question->answer); });
       }
-    } catch (const std::exception&) {  // the store is gone; explain() says so when it is asked
+    } catch (const std::exception&) {  // the store is gone; explain() reports it
     }
     const std::lock_guard lock(state->mutex);
     state->ended = true;
     state->changed.notify_all();
   }
 
-  c10::intrusive_ptr<c10d::Store> store, beats;  // of the training thread; of the monitor's
+  c10::intrusive_ptr<c10d::Store> store, beats;  // `store` is for the training thread, `beats` for the monitor's
   const int rank, size;
   const milliseconds timeout;
 
@@ -343,12 +345,12 @@ struct CollectiveMonitor::State {
     Clock::time_point time;
     std::vector<std::optional<Line>> lines;
   };
-  std::optional<Observation> early;  // the thread's
+  std::optional<Observation> early;  // used by the thread only
 
   std::mutex mutex;
   std::condition_variable changed;
   Line own;
-  Clock::time_point issued;  // own.sequence
+  Clock::time_point issued;  // time at which collective own.sequence was issued
   std::deque<Watched> watched;
   std::optional<Question> question;
   bool stopping = false, ended = false;
@@ -358,7 +360,7 @@ struct CollectiveMonitor::State {
 CollectiveMonitor::CollectiveMonitor(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                      milliseconds timeout)
     : state_(std::make_shared<State>(store, rank, size, timeout)) {
-  state_->beat();  // before anybody can ask
+  state_->beat();  // before any rank can ask
   state_->thread = std::thread([state = state_] { State::run(state); });
 }
 
@@ -369,7 +371,8 @@ CollectiveMonitor::~CollectiveMonitor() {
   const bool ended = state_->changed.wait_for(lock, kPatience, [&] { return state_->ended; });
   lock.unlock();
   if (state_->watcher.joinable()) state_->watcher.join();
-  ended ? state_->thread.join() : state_->thread.detach();  // it hangs in a store that does not answer
+  ended ? state_->thread.join()
+        : state_->thread.detach();  // a thread that has not ended hangs in a store that does not answer
 }
 
 void CollectiveMonitor::begin(const std::string& what) {
@@ -448,7 +451,7 @@ std::string wait_for_ranks(const c10::intrusive_ptr<c10d::Store>& store, const A
                          places_of(beats));
     }
     if (longest > awaited.timeout) {
-      Beats silent = beats;  // those too that have become silent a little later
+      Beats silent = beats;  // also ranks that became silent a little later
       std::erase_if(silent, [&](const auto& each) { return now - pulses[each.first].moved < awaited.timeout / 2; });
       const bool one = silent.size() == 1;
       return fmt::format(

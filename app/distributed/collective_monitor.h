@@ -1,4 +1,4 @@
-// Knows what every rank is doing, so that a rank that waits in vain can say for whom.
+// A monitor of what each rank is doing. A rank that waits in vain can name the ranks that are missing.
 #pragma once
 
 #include <chrono>
@@ -13,73 +13,73 @@
 namespace bert {
 
 /// Note [Who is missing]
-/// Gloo and NCCL say that a collective has timed out, not for whom it waited. So every rank counts the collectives that
-/// it issues, and a thread of its own writes that count, its phase and a heartbeat into the store, a few times a second
-/// and never in the training thread. When a collective fails, the rank reads the others' lines twice: a rank whose
-/// heartbeat stands still is stopped or dead; one that beats but has issued fewer collectives is busy elsewhere, and
-/// its phase says where. The first rank to find out leaves its finding in the store, since its own end must not make
-/// it a suspect of the others. A collective that lasts until shortly before the timeout is observed from then on, so
-/// that the finding is there when the time is up.
+/// Gloo and NCCL report that a collective has timed out, but not the ranks that are missing. So every rank counts the
+/// collectives that it issues. A thread of the monitor, never the training thread, writes this count, the phase and a
+/// heartbeat into the store several times a second. When a collective fails, the rank reads the lines of the others
+/// twice. A rank whose heartbeat stands still is stopped or dead. A rank with a heartbeat and fewer collectives is busy
+/// elsewhere, and its phase tells in what. The first rank to find out writes its finding into the store, because its
+/// own end must not make the other ranks suspect it. If a collective lasts until shortly before the timeout, the
+/// monitor observes the ranks from then on, so that the finding is ready in time.
 
-/// One per process group; every rank makes it, in the same order.
+/// Each rank makes one for each process group, in the same order.
 class CollectiveMonitor {
  public:
-  /// Opens connections of its own to the store. `rank` is this process, `size` the number of ranks of the group,
-  /// `timeout` the longest time that a collective may take.
+  /// Opens its own connections to the store. `rank` is this process, `size` the number of ranks of the group, `timeout`
+  /// the longest time of a collective.
   CollectiveMonitor(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                     std::chrono::milliseconds timeout);
   ~CollectiveMonitor();
   CollectiveMonitor(const CollectiveMonitor&) = delete;
   CollectiveMonitor& operator=(const CollectiveMonitor&) = delete;
 
-  /// Counts a collective that this rank is about to issue; `what` is its kind, dtype and size.
+  /// Counts a collective that this rank is about to issue. `what` is its kind, dtype and size.
   void begin(const std::string& what);
 
-  /// begin(), and compares `what` with all other ranks' before anybody issues it. Throws PeerError with the first
-  /// difference, or with the ranks that did not come in time. For debugging: it waits for everybody.
+  /// begin(), then compares `what` with that of all other ranks before any rank issues it. Throws PeerError with the
+  /// first difference, or with the ranks that did not come in time. For debugging: it waits for all ranks.
   void begin_together(const std::string& what);
 
-  /// A message for a collective that failed with `error`: first which ranks are not in it, where they are, what to check.
-  /// Takes about half a second, never more than one.
+  /// The message for a collective that failed with `error`: the ranks that are not in it, their phases, and advice.
+  /// Takes about 0.5 s and never more than 1 s.
   [[nodiscard]] std::string explain(const std::string& error);
 
-  /// For works that nobody waits for on the host (NCCL): while one is not done, a thread of its own, which no store can
-  /// hold up, asks `done` a few times a second, and calls `on_timeout` with explain()'s message after the timeout.
+  /// Watches a work that the host does not wait for (NCCL). Until it is done, a thread that no store can block asks
+  /// `done` several times a second. After the timeout it calls `on_timeout` with the message of explain().
   void watch(std::function<bool()> done, std::function<void(const std::string& message)> on_timeout);
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // the thread's too: it may hang in a store that does not answer
+  std::shared_ptr<State> state_;  // shared with the thread, which may hang in a store that does not answer
 };
 
-/// A place in the program where ranks wait for each other through the store.
+/// A place in the program at which ranks wait for each other through the store.
 struct Meeting {
-  std::string name;        // of one meeting only
-  int rank = 0, size = 0;  // of all that meet
+  std::string name;        // unique for each meeting
+  int rank = 0, size = 0;  // this rank, and the number of ranks that meet
   std::chrono::milliseconds timeout;
-  std::string advice;  // what to check when a rank does not come
+  std::string advice;  // advice for the case that a rank does not come
 };
 
 /// Waits until every rank has called it. Throws PeerError with the missing ranks after the timeout.
 void join_through_store(c10d::Store& store, const Meeting& meeting);
 
-/// What a rank waits for in the store.
+/// Keys of the store that a rank waits for.
 struct Awaited {
   std::string what;                 // for messages: "checkpoint of step 7"
-  int rank = 0;                     // that waits
-  std::map<int, std::string> keys;  // by the rank that sets it
+  int rank = 0;                     // the rank that waits
+  std::map<int, std::string> keys;  // key by the rank that sets it
   std::chrono::milliseconds timeout;
   std::chrono::milliseconds longest = std::chrono::hours(24 * 365);
-  std::function<void()> waiting = [] {};  // called now and then; may throw
+  std::function<void()> waiting = [] {};  // called during the wait; may throw
 };
 
-/// Returns "" when all keys are there. The others may take until `longest` while their heartbeats go on; every timeout a
-/// line on stderr says who is waited for. Otherwise returns who has not come in that time, or whose heartbeats have stood
-/// still for the timeout, and what to check. Throws PeerError when the store does not answer for as long; then it must not be asked
-/// again.
+/// Returns "" if all keys are there. The other ranks may take until `longest` as long as their heartbeats continue; a
+/// line on stderr names them after each timeout. Otherwise returns a message with the ranks that did not come within
+/// `longest`, or whose heartbeats have stopped for the timeout, and advice. Throws PeerError if the store does not
+/// answer for the timeout; the store must not be used after that.
 [[nodiscard]] std::string wait_for_ranks(const c10::intrusive_ptr<c10d::Store>& store, const Awaited& awaited);
 
-/// "rank 3", "ranks 1, 4 and 7", with a long list cut short.
+/// A list of ranks for messages: "rank 3", "ranks 1, 4 and 7". A long list is cut.
 std::string describe_ranks(const std::vector<int>& ranks);
 
 }  // namespace bert

@@ -11,9 +11,10 @@ namespace bert {
 namespace {
 
 constexpr int64_t kMostRanks = 1 << 20, kHighestPort = 65535;
-constexpr int64_t kDefaultPort = 29500;                           // torchrun's
-constexpr int64_t kLowestSlurmPort = 20000, kSlurmPorts = 10000;  // below the ephemeral ports, from 32768 on Linux
-constexpr int64_t kBetweenSteps = 1009;  // prime: jobs and steps are numbered from next to next
+constexpr int64_t kDefaultPort = 29500;  // default of torchrun
+constexpr int64_t kLowestSlurmPort = 20000,
+                  kSlurmPorts = 10000;   // below the ephemeral ports of Linux, which begin at 32768
+constexpr int64_t kBetweenSteps = 1009;  // a prime: steps of consecutive jobs get different ports
 
 bool is_set(const char* name) { return std::getenv(name) != nullptr; }
 

@@ -32,7 +32,7 @@ void end_process(const std::string& message) {
   std::_Exit(kPeerFailure);
 }
 
-/// A work whose failures are explained.
+/// A work whose wait() turns a failure into a PeerError that names the missing ranks.
 class MonitoredWork : public Work {
  public:
   MonitoredWork(WorkPtr work, std::shared_ptr<CollectiveMonitor> monitor)
@@ -91,11 +91,13 @@ const char* name_of(const c10d::ReduceOp& op) {
 std::string root(int64_t rank) { return ", root " + std::to_string(rank); }
 
 #ifdef USE_C10D_NCCL
-/// Whether what is issued goes into a CUDA graph: it does not run now, and its events must not be asked.
+/// True while a CUDA graph is being captured. A captured collective does not run yet, and its events must not be
+/// queried.
 bool is_captured() { return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None; }
 
-/// Whether the work is done. May be asked by any thread, also while another captures a graph. A thread's device is the
-/// first unless it sets one, and what it asks would make a context there: of every rank, on one GPU.
+/// A function that returns true if the work is done. Any thread may call it, also while another thread captures a
+/// graph. It sets the current device: a thread begins with device 0, and a query would create a context of every rank
+/// on that GPU.
 std::function<bool()> completion_of(WorkPtr work) {
   return [work = std::move(work), device = c10::cuda::current_device()] {
     const c10::cuda::CUDAGuard on(device);
@@ -152,7 +154,7 @@ class MonitoredBackend : public c10d::Backend {
     try {
       options_.debug ? monitor_->begin_together(what) : monitor_->begin(what);
       work = issue_it();
-    } catch (const c10::DistError& error) {  // others are about the arguments
+    } catch (const c10::DistError& error) {  // other exceptions concern the arguments
       throw PeerError(monitor_->explain(first_line(error.what())));
     }
     if (!options_.works_block && !is_captured()) monitor_->watch(completion_of(work), end_process);

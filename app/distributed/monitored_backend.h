@@ -1,4 +1,4 @@
-// A c10d backend around another one, whose failures name the ranks that are missing.
+// A c10d backend that wraps another one and names the missing ranks when a collective fails.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,15 @@
 namespace bert {
 
 struct MonitoredBackendOptions {
-  bool debug = false;       // compare every collective between ranks before it is issued
-  bool works_block = true;  // Work::wait() waits for the result (Gloo); otherwise for a stream (NCCL)
+  bool debug = false;  // compare every collective between ranks before it is issued
+  bool works_block =
+      true;  // Work::wait() blocks the host until the result is there (Gloo); false: it blocks a stream (NCCL)
 };
 
-/// `backend` with every collective counted by `monitor`. What fails throws PeerError: Note [Who is missing]. Where
-/// works do not block the host, one that is late ends the process with 69 after the message is printed and written
-/// (app/system/error_report.h), since the host may be stuck in a wait for the device; but for works that a CUDA graph captures.
+/// Wraps `backend`; `monitor` counts its collectives, those that the program issues. A failure throws PeerError: Note
+/// [Who is missing]. If works do not block the host, a late work ends the process with exit code 69, after its message
+/// is printed and written to the error file (app/system/error_report.h), because the host may be stuck in a wait for
+/// the device. Works that a CUDA graph captures are not watched.
 c10::intrusive_ptr<c10d::Backend> make_monitored_backend(c10::intrusive_ptr<c10d::Backend> backend,
                                                          std::shared_ptr<CollectiveMonitor> monitor,
                                                          MonitoredBackendOptions options);

@@ -46,9 +46,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Stores of the groups that this file has made. LibTorch 2.8 does not tell the store of a group.
+/// The stores of the groups that this file has made. LibTorch 2.8 has no accessor for the store of a group.
 struct KnownGroup {
-  c10::weak_intrusive_ptr<c10d::ProcessGroup> group;  // keeps the group's address from being used again
+  c10::weak_intrusive_ptr<c10d::ProcessGroup> group;  // reserves the address of the group, the key of the map
   c10::weak_intrusive_ptr<c10d::Store> store;
 };
 
@@ -58,14 +58,14 @@ std::map<const c10d::ProcessGroup*, KnownGroup>& known_groups() {
 }
 
 struct Place {
-  std::string file;  // of file://; else
+  std::string file;  // path of file://; otherwise host and port are set
   std::string host;
   int64_t port = 0;
 
   [[nodiscard]] std::string text() const { return file.empty() ? host + ":" + std::to_string(port) : file; }
 };
 
-/// Takes "?rank=0&world_size=2" off the end of an init_method, as torch reads it, into what is not set yet.
+/// Splits "?rank=0&world_size=2" off an init_method, as torch does, and sets the values that are not set yet.
 std::string take_query(const std::string& method, int64_t& rank, int64_t& world_size) {
   const size_t mark = method.find('?');
   if (mark == std::string::npos) return method;
@@ -103,20 +103,20 @@ Place parse_init_method(const std::string& text, const DistributedEnvironment& e
   throw ConfigError("distributed.init_method \"" + text + "\": expected env://, tcp://HOST:PORT or file:///PATH");
 }
 
-/// Before it has joined, a run has nothing to save.
+/// Throws Preempted after a signal. A run that has not joined has nothing to save.
 void stop_if_asked() {
   if (StopSignals::arrived())
     throw Preempted("stopped by a signal before all ranks had come; nothing was done, run again");
 }
 
-/// answer_within() that ends by a signal (Preempted).
+/// answer_within() that a signal ends (Preempted).
 template <class Result>
 std::optional<Result> wait_for(std::function<Result()> work, milliseconds timeout) {
   return answer_within<Result>(timeout, std::move(work), stop_if_asked);
 }
 
-/// join_through_store() that ends by a signal, and with c10::Error where the holder of the store is stopped: its answers
-/// then never come.
+/// join_through_store() that a signal ends (Preempted). Throws c10::Error if the holder of the store is stopped: the
+/// answers of the store then never come.
 void meet(const c10::intrusive_ptr<c10d::Store>& store, const Meeting& meeting) {
   const auto met = wait_for<bool>(
       [store, meeting] {
@@ -127,7 +127,7 @@ void meet(const c10::intrusive_ptr<c10d::Store>& store, const Meeting& meeting) 
   TORCH_CHECK(met, "no answer");
 }
 
-/// FileStore itself would try for minutes.
+/// Throws ConfigError if the directory of a store file is unusable. FileStore itself would retry for minutes.
 void check_store_file(const std::string& path) {
   const std::string directory = std::filesystem::path(path).parent_path();
   const bool is_directory = std::filesystem::is_directory(directory);
@@ -137,16 +137,18 @@ void check_store_file(const std::string& path) {
                     "; name a file in a directory that all ranks share");
 }
 
-/// A socket for rank 0's store on the place's address alone, where that is one of this machine: TCPStore itself listens
-/// on every interface. None for a name but localhost, which may stand for another address on other machines (Debian's
-/// own name is 127.0.1.1 at home), and for an address of somebody who passes connections on. Throws IoError.
+/// A listening socket for rank 0's store, on the address of the place alone, if that is an address of this machine or
+/// localhost; TCPStore itself would listen on every interface. None for another name, which may stand for other
+/// addresses on other machines (Debian maps a machine's own name to 127.0.1.1 on that machine), and for the address of
+/// a proxy. Throws IoError.
 Descriptor listen_on_address(const Place& place) {
   const bool known = place.host == "localhost" || (is_address(place.host) && is_this_machine(place.host));
   return known ? listen_on({place.host, place.port}, "name another port (MASTER_PORT, distributed.init_method)")
                : Descriptor();
 }
 
-/// Once in a job, from rank 0. bertrun lets nobody join who does not know the job's token; other launchers ask nothing.
+/// Warns once in a job, from rank 0. bertrun admits only ranks that know the token of the job; other launchers check
+/// nothing.
 void warn_of_open_store(const Place& place, const std::string& listens) {
   std::fprintf(stderr,
                "bert: warning: the store of the ranks at %s has no authentication, %s: whoever reaches it can disturb "
@@ -165,14 +167,16 @@ c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int siz
   options.port = static_cast<uint16_t>(place.port);
   DistributedEnvironment launcher;
   read_master(launcher);
-  // Elsewhere, as tcp:// may say, a launcher serves nothing; torch's ranks would wait there in vain.
+  // A launcher serves a store at MASTER_ADDR and MASTER_PORT only. At another place, such as one of tcp://, ranks would
+  // wait for it in vain.
   const bool of_launcher = place.host == launcher.master_addr && place.port == launcher.master_port;
   const bool launcher_serves = of_launcher && variable_or("TORCHELASTIC_USE_AGENT_STORE", "") == "True";
   options.isServer = rank == 0 && !launcher_serves;
   options.timeout = timeout;
   options.waitWorkers = false;
   if (options.isServer) {
-    if (Descriptor listener = listen_on_address(place)) options.masterListenFd = listener.release();  // the store's now
+    if (Descriptor listener = listen_on_address(place))
+      options.masterListenFd = listener.release();  // the store owns it now
   }
   const bool of_bertrun = of_launcher && !variable_or(kRankStateVariable, "").empty();
   if (rank == 0 && !of_bertrun) {
@@ -187,8 +191,8 @@ c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int siz
   return *store;
 }
 
-/// Throws ConfigError when ranks were started as parts of jobs of different size, or two as the same rank. `file` is
-/// that of file://, where the ranks of an earlier job may stand.
+/// Throws ConfigError if ranks were started as parts of jobs of different size, or two ranks have one number. `file` is
+/// the path of file://, which ranks of an earlier job may have left.
 void check_numbers(c10d::Store& store, int rank, int size, const std::string& file) {
   const std::string remedy = file.empty() ? "" : "; if " + file + " is left over from a job that was killed, remove it";
   const std::string own = std::to_string(size) + " ranks, by rank " + std::to_string(rank);
@@ -206,9 +210,9 @@ void check_numbers(c10d::Store& store, int rank, int size, const std::string& fi
 
 using GlooDevices = std::vector<std::shared_ptr<gloo::transport::Device>>;
 
-/// Gloo's sockets: on the interfaces of GLOO_SOCKET_IFNAME, as in torch; else, where several machines take part, at the
-/// address with which this one meets the others; else where the machine's name leads, or where that is a loopback
-/// address, as Debian has it (127.0.1.1), on the interface that leads outward. Throws ConfigError.
+/// The network devices of Gloo: the interfaces of GLOO_SOCKET_IFNAME, as in torch. Without the variable and with
+/// several machines, the address with which this machine meets the others. Otherwise the address of the machine's name,
+/// or, if that is a loopback address as on Debian (127.0.1.1), the interface of the default route. Throws ConfigError.
 GlooDevices gloo_devices(const Member& member) {
   using Gloo = c10d::ProcessGroupGloo;
   GlooDevices devices;
@@ -228,9 +232,9 @@ GlooDevices gloo_devices(const Member& member) {
   return {routed.empty() ? Gloo::createDefaultDevice() : Gloo::createDeviceForInterface(routed)};
 }
 
-/// Gloo's connections of every rank with every other; returns when all ranks have theirs, as whoever ends the group
-/// before would cut another's while it still makes them. Throws PeerError after the timeout with the ranks that have not
-/// all of theirs.
+/// Connects every rank with every other over Gloo and returns when all ranks have their connections: a rank that ended
+/// the group earlier would cut connections that another rank is still making. Throws PeerError after the timeout with
+/// the ranks that lack connections.
 c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Member& member,
                                                milliseconds timeout) {
   const int rank = member.rank, size = member.size;
@@ -241,7 +245,7 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
   std::optional<c10::intrusive_ptr<c10d::Backend>> backend;
   std::string reason = "not all connections within " + std::to_string(timeout.count() / 1000) + " s";
   try {
-    // Its own attempts may add up to several timeouts, so it is left alone after one.
+    // The attempts of Gloo may add up to several timeouts, so the thread is abandoned after one.
     backend = wait_for<c10::intrusive_ptr<c10d::Backend>>(
         [store, rank, size, options] {
           return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store),
@@ -308,7 +312,7 @@ ProcessGroupPtr make_process_group(const c10::intrusive_ptr<c10d::Store>& store,
   if (!nccl) return group;
 #ifdef USE_C10D_NCCL
   auto nccl_options = c10d::ProcessGroupNCCL::Options::create();
-  constexpr std::chrono::seconds kAfterMonitor(10);  // whose message comes first
+  constexpr std::chrono::seconds kAfterMonitor(10);  // the message of the monitor comes first
   nccl_options->timeout = timeout + kAfterMonitor;
   group->setBackend(
       at::kCUDA, Type::NCCL,
@@ -340,7 +344,7 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
     throw ConfigError("distributed.backend \"" + options.backend + "\": expected auto, gloo or nccl");
   }
   if (size == 1) return nullptr;
-  chosen_interfaces(interface_addresses());  // before anybody waits
+  chosen_interfaces(interface_addresses());  // throws before any rank waits
   const Place place = parse_init_method(method, environment);
   const std::string who = "rank " + std::to_string(rank) + " of " + std::to_string(size) +
                           (environment.source.empty() ? "" : " (" + environment.source + ")");

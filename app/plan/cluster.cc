@@ -5,9 +5,9 @@
 namespace bert {
 
 const std::vector<GpuModel>& gpu_models() {
-  // Copies: 4.3 TB/s was measured on an H200; the others are its 90 % of the data sheet's bandwidth. Links: NCCL's bus
-  // bandwidth in a node, 478 GB/s on 8 H100 (nccl-tests issues 290 and 347), 230 on 8 A100, 120 on the 16 V100 of a
-  // DGX-2.
+  // Copy bandwidth: 4.3 TB/s was measured on an H200; the others are 90 % of the data sheet's bandwidth, as there. Link
+  // bandwidth: the bus bandwidth of NCCL inside a node. 478 GB/s on 8 H100 (nccl-tests issues 290 and 347), 230 on 8
+  // A100, 120 on the 16 V100 of a DGX-2.
   static const std::vector<GpuModel> models = {
       {"h200", 989e12, 989e12, 495e12, 67e12, 141e9, 4.3e12, 478e9},
       {"h100", 989e12, 989e12, 495e12, 67e12, 80e9, 3.0e12, 478e9},
@@ -19,8 +19,8 @@ const std::vector<GpuModel>& gpu_models() {
 }
 
 const std::vector<NetworkPort>& network_ports() {
-  // InfiniBand: seven eighths of the line (350 GB/s of 8 x 400 Gb/s, nccl-tests issue 283). Ethernet: 0.82 of it (330
-  // of 8 x 400 Gb/s with RoCE, nccl issue 1221), a little less than a single stream of TCP gets.
+  // InfiniBand: 7/8 of the line rate (350 GB/s of 8 x 400 Gb/s, nccl-tests issue 283). Ethernet: 0.82 of the line rate
+  // (330 GB/s of 8 x 400 Gb/s with RoCE, nccl issue 1221), slightly less than a single TCP stream reaches.
   const auto infiniband = [](double gigabits) { return 0.875 * gigabits * 1e9 / 8; };
   const auto ethernet = [](double gigabits) { return 0.82 * gigabits * 1e9 / 8; };
   static const std::vector<NetworkPort> ports = {

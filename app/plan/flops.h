@@ -7,13 +7,15 @@
 
 namespace bert {
 
-/// Training FLOPs of batches, counted as 3 times the forward's matrix products (backward = 2 forwards); the MLM head on
-/// masked tokens only. Source: recipe of the PaLM paper's appendix B, with attention over real lengths.
+/// FLOPs of the forward's matrix products, with attention over the real lengths and the MLM head on masked tokens only.
+/// A training step has 3 times as many: backward counts as two forwards. Source: PaLM (Chowdhery et al. 2022), appendix
+/// B.
 class FlopCounter {
  public:
   explicit FlopCounter(const BertConfig& config) : config_(config) {}
-  /// One sequence of `length` tokens. Forward only.
+  /// Encoder, one sequence of `length` tokens.
   [[nodiscard]] double forward_of_sequence(int64_t length) const;
+  /// MLM and NSP heads.
   [[nodiscard]] double forward_of_heads(int64_t masked, int64_t sequences) const;
 
  private:

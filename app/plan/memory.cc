@@ -33,7 +33,7 @@ std::vector<int64_t> parameter_sizes(const BertConfig& c) {
     add({h, h});
   }
   add_dense(h, h);      // pooler
-  add({c.vocab_size});  // the decoder's bias; its weight is the word embeddings
+  add({c.vocab_size});  // bias of the decoder; the word embeddings are its weight
   add_dense(h, h);      // transform
   add({h, h});
   add_dense(h, 2);  // next sentence
@@ -69,7 +69,7 @@ MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence,
   const double compute_bytes = low_precision(config.precision) ? 2 : 4;
   const bool masters = low_precision_weights(config.precision);
   MemoryPlan plan;
-  // Autocast keeps a low-precision copy of the weights for as long as a forward lasts.
+  // Autocast keeps a low-precision copy of the weights during a forward.
   plan.weights = parameters * (masters ? 2 : compute_bytes == 2 ? 4 + 2 : 4);
   plan.gradients = parameters * 4;
   plan.optimizer =

@@ -1,4 +1,4 @@
-// The parameters of a model and the memory of a GPU that trains it, computed.
+// Number of parameters of a model, and memory of a GPU that trains it; computed, not measured.
 #pragma once
 
 #include <cstdint>
@@ -8,24 +8,25 @@
 
 namespace bert {
 
-/// Elements of each parameter of BertForPreTraining, the tied decoder once, in the order of the module.
+/// Number of elements of each parameter of BertForPreTraining, in the order of the module; the tied decoder counts
+/// once.
 std::vector<int64_t> parameter_sizes(const BertConfig& config);
 
-/// Their sum.
+/// Sum of parameter_sizes().
 int64_t parameter_count(const BertConfig& config);
 
-/// What a rank keeps of the optimizer's state: the share of the parameters on the rank that has most of them, 1 unless
-/// the state is sharded. Throws as check_sharding.
+/// The share of the optimizer state on the rank that owns most of it; 1 unless the state is sharded. Throws as
+/// check_sharding.
 double owned_share(const PretrainConfig& config, int64_t ranks);
 
 /// Note [Memory of a layer]
-/// The bytes of a token that the forward of one encoder layer keeps for its backward, with H hidden size, I intermediate
-/// size, A heads and values of `compute_bytes`:
+/// The bytes of a token that the forward of one encoder layer keeps for its backward, with hidden size H, intermediate
+/// size I, A heads and values of `compute_bytes`:
 ///
 ///   (8 H + 2 I) compute_bytes + (A + 4) 4
 ///
-/// 8 H: the layer's input (1), query, key and value (3), the result of attention (1) and its projection (1), the
-/// result of the first LayerNorm (1), and the input of the second (1). 2 I: the values before and after GELU. A: the
+/// 8 H: the layer's input (1), query, key and value (3), the result of attention (1) and its projection (1), the result
+/// of the first LayerNorm (1), and the input of the second (1). 2 I: the values before and after GELU. A: the
 /// log-sum-exp of each head, fp32. 4: mean and reciprocal standard deviation of the two LayerNorms, fp32. The CPU also
 /// keeps the bits of the dropout masks. With gradient checkpointing a layer keeps its input alone (Note [Gradient
 /// checkpointing] in model/bert.h).
@@ -37,9 +38,9 @@ struct MemoryPlan {
   [[nodiscard]] double total() const { return weights + gradients + optimizer + activations; }
 };
 
-/// Gradients are fp32; fp32 masters stand beside low-precision weights. Activations are what forward keeps for
-/// backward (Note [Memory of a layer]), and the masked tokens' logits: a lower bound, without LibTorch's workspaces and
-/// fragmentation. Of a sharded optimizer state it is the largest of `ranks` shares.
+/// Gradients are fp32; low-precision weights have fp32 masters. Activations are the values that forward keeps for
+/// backward (Note [Memory of a layer]) and the logits of the masked tokens. The result is a lower bound: workspaces and
+/// fragmentation are left out. The optimizer state is the largest of `ranks` shares if it is sharded.
 MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence, double masked_per_sequence,
                        int64_t ranks);
 

@@ -7,9 +7,9 @@ namespace bert {
 
 StepTime predict_step(const StepWork& work, const Cluster& cluster) {
   constexpr double kBackwardShare = 2.0 / 3;  // backward is two forwards
-  constexpr double kContention = 0.08;    // of what is hidden: SMs and memory that communication takes from backward
-  constexpr double kLinkLatency = 20e-6;  // of one all-reduce in a node; NCCL's tuner, ring over NVLink
-  constexpr double kNodeLatency = 47e-6, kLatencyPerDoubling = 5e-6;  // 47 us on 2 nodes, 62 on 16: nccl issue 1469
+  constexpr double kContention = 0.08;        // share of the hidden communication by which it slows backward down
+  constexpr double kLinkLatency = 20e-6;      // seconds of one all-reduce inside a node: NCCL's tuner, ring over NVLink
+  constexpr double kNodeLatency = 47e-6, kLatencyPerDoubling = 5e-6;  // 47 us on 2 nodes, 62 us on 16: nccl issue 1469
   StepTime time;
   time.compute = static_cast<double>(work.accumulation_steps) * work.micro_step_seconds;
   time.optimizer = work.optimizer_bytes / cluster.gpu.copy_bandwidth;
@@ -32,7 +32,7 @@ StepTime predict_step(const StepWork& work, const Cluster& cluster) {
 
 double fit_micro_step_seconds(StepWork work, const Cluster& cluster, double step_seconds) {
   double low = 0, high = step_seconds / static_cast<double>(work.accumulation_steps);
-  for (int halving = 0; halving < 60; ++halving) {  // to the last bit of a double
+  for (int halving = 0; halving < 60; ++halving) {  // enough for the last bit of a double
     work.micro_step_seconds = (low + high) / 2;
     (predict_step(work, cluster).total() < step_seconds ? low : high) = work.micro_step_seconds;
   }

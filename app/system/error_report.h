@@ -1,4 +1,4 @@
-// What a rank was doing when it failed, for torch's error file.
+// The current phase and the last collective of this process, and the error file that launchers read.
 #pragma once
 
 #include <string>
@@ -7,18 +7,18 @@
 
 namespace bert {
 
-/// The phase in which this process is; before the first call Phase::kStarting. set_phase() publishes the phase's name to
-/// bertrun (app/system/rank_state.h), and is a fail point (app/system/fail_point.h).
+/// The current phase of this process; Phase::kStarting before the first call. set_phase() publishes the name of the
+/// phase to bertrun (app/system/rank_state.h) and is a fail point (app/system/fail_point.h).
 void set_phase(Phase phase);
 [[nodiscard]] Phase current_phase();
 
-/// The collective that was issued last, as a person would want to read it; "" before the first.
+/// The last collective that this process issued, as text for people; "" before the first.
 void set_last_collective(std::string text);
 [[nodiscard]] std::string last_collective();
 
-/// Writes the file that TORCHELASTIC_ERROR_FILE names, which a launcher reads: torch's {"message": {"message": "type:
-/// message", "extraInfo": {"timestamp": seconds as a string}}} with "phase", "last_collective" and "exit_code" beside
-/// it. Does nothing without the variable; a file that is there stays, as the first error is the cause. Never throws.
+/// Writes the error file that TORCHELASTIC_ERROR_FILE names, in torch's format {"message": {"message": "type: message",
+/// "extraInfo": {"timestamp": seconds as a string}}} with the additional keys "phase", "last_collective" and
+/// "exit_code". Does nothing without the variable, and if the file exists: the first error is the cause. Never throws.
 void write_error_file(const std::string& type, const std::string& message, int exit_code);
 
 }  // namespace bert

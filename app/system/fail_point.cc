@@ -27,7 +27,7 @@ void fail_point_named(const char* name) {
   const long count = wanted[length] == ':' ? std::strtol(wanted + length + 1, &end, 10) : 1;
   const char* rank = std::getenv("RANK");
   if (end != nullptr && *end == '@' && (rank == nullptr || std::strcmp(end + 1, rank) != 0)) return;
-  static long reached = 0;  // of the one name that the variable holds
+  static long reached = 0;  // visits of the one point that BERT_FAIL_POINT names
   if (++reached == count) std::raise(SIGKILL);
 }
 

@@ -1,4 +1,4 @@
-// Points at which a test kills the program: BERT_FAIL_POINT is NAME, NAME:COUNT or NAME:COUNT@RANK.
+// Fail points: places at which a test kills the program. BERT_FAIL_POINT is NAME, NAME:COUNT or NAME:COUNT@RANK.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace bert {
 
-/// Points beside the phases of app/system/phase.h.
+/// Fail points other than the phases of app/system/phase.h.
 enum class FailPoint {
   kCheckpointWrite,
   kCheckpointFsync,
@@ -26,14 +26,14 @@ inline constexpr std::array<const char*, 8> kFailPointNames = {
     "checkpoint.renamed", "checkpoint.latest", "checkpoint.prune",    "train.step"};
 static_assert(kFailPointNames.size() == static_cast<size_t>(FailPoint::kTrainStep) + 1);
 
-/// Kills the process (SIGKILL) if BERT_FAIL_POINT has this point's name and the process has come to the point COUNT
-/// times (default: 1). With @RANK only the process whose variable RANK has that value is killed.
+/// Kills the process (SIGKILL) at the COUNT-th visit (default: the first) of the point that BERT_FAIL_POINT names. With
+/// @RANK only the process whose environment variable RANK has that value is killed.
 void fail_point(FailPoint point);
-/// The same for the begin of a phase. set_phase() calls it.
+/// The fail point at the begin of a phase. set_phase() calls it.
 void fail_point(Phase phase);
 
-/// Throws UsageError if BERT_FAIL_POINT is set to a value that no fail point matches. Otherwise a test with a wrong name
-/// would pass without a kill.
+/// Throws UsageError if BERT_FAIL_POINT is set to a value that no fail point matches: a test with a wrong name would
+/// pass without a kill.
 void check_fail_point();
 
 }  // namespace bert

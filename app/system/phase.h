@@ -1,4 +1,4 @@
-// The phases of a process that trains: one list for error reports, launchers and fail points.
+// The phases of a training process: one list for error reports, launchers and fail points.
 #pragma once
 
 #include <array>

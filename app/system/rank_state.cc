@@ -13,10 +13,10 @@
 namespace bert {
 namespace {
 
-// The first bytes are the phase, the others the last collective; each ends with a NUL.
+// Layout of the file: the phase, then the last collective, each with a NUL at its end.
 constexpr size_t kPhaseBytes = 64, kCollectiveBytes = 448, kBytes = kPhaseBytes + kCollectiveBytes;
 
-/// The memory that the launcher has given this process, or null.
+/// Maps the state file that the launcher has given to this process. Returns null if there is none.
 char* map_state() {
   const char* path = std::getenv(kRankStateVariable);
   if (path == nullptr) return nullptr;

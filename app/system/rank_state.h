@@ -1,11 +1,11 @@
-// What a rank is doing, where its launcher finds it after any death of the rank: 512 bytes of memory that both share.
+// The state of a rank, which its launcher can read after any death of the rank: 512 bytes of shared memory.
 //
 // Note [State of a rank]
-// A rank that is killed cannot write an error file. So bertrun makes a nameless file in memory for each rank, which the
-// rank inherits and finds by the variable BERTRUN_STATE (/proc/self/fd/N); it maps it, and its phase and its last
-// collective are copied there as they change: two bounded copies, no system call. Nothing is left on a disk, and it
-// works without log files and in a container. Under another launcher, or in a child that has closed the descriptor,
-// there is no such file: then nothing is written. A file with a name is never taken for it.
+// A killed rank cannot write an error file. So bertrun creates an unnamed file in memory for each rank. The rank
+// inherits the descriptor and finds it by the variable BERTRUN_STATE (/proc/self/fd/N). The rank maps the file and
+// copies its phase and its last collective there whenever they change: two bounded copies, no system call. Nothing
+// stays on a disk. It works without log files and in a container. Without such a file (another launcher, or a child
+// that has closed the descriptor) nothing is written. A file with a name is not accepted.
 #pragma once
 
 #include <string>
@@ -15,15 +15,16 @@ namespace bert {
 
 inline constexpr const char* kRankStateVariable = "BERTRUN_STATE";
 
-/// In a rank. Texts that are too long are cut short. Threads may call them at the same time, each from one at a time.
-void publish_phase(std::string_view phase);                 // up to 63 bytes
-void publish_last_collective(std::string_view collective);  // up to 447 bytes
+/// For the rank. Longer texts are cut. The two functions may run at the same time in different threads, but each in one
+/// thread only.
+void publish_phase(std::string_view phase);                 // at most 63 bytes
+void publish_last_collective(std::string_view collective);  // at most 447 bytes
 
-/// In the launcher: a new state, with nothing in it, as a descriptor that is closed on exec; -1 when there is none to
-/// be had, which is no reason not to start a rank.
+/// For the launcher: creates an empty state. Returns a close-on-exec descriptor, or -1 if there is none to be had; a
+/// rank starts without it then.
 int make_rank_state();
 
-/// What the rank has published; "" before it has.
+/// The published state; "" before the first publication.
 struct RankState {
   std::string phase, last_collective;
 };

@@ -16,10 +16,11 @@ namespace bert {
 namespace {
 
 // Note [cuBLAS's workspaces]
-// cuBLAS repeats to the bit where its workspaces are of a fixed size, which this variable says. LibTorch looks at it
-// once, at the process's first matrix product on CUDA, and refuses deterministic products ever after if it was not
-// there. That product may come before anybody asks for a repeatable run, so the variable is set when this library is
-// loaded; a value that is there stays.
+// The results of cuBLAS repeat to the bit only if its workspaces have a fixed size, which the variable
+// CUBLAS_WORKSPACE_CONFIG sets. LibTorch reads the variable once, at the first matrix product of the process on CUDA.
+// If the variable was absent then, LibTorch refuses deterministic products for the rest of the process. That first
+// product may precede the call of use_deterministic_algorithms(), so the variable is set when this library is loaded. A
+// value that the user has set stays.
 constexpr const char* kWorkspaceVariable = "CUBLAS_WORKSPACE_CONFIG";
 [[maybe_unused]] const bool kWorkspacesAreFixed = setenv(kWorkspaceVariable, ":4096:8", /*overwrite=*/0) == 0;
 
@@ -31,7 +32,7 @@ void check_workspaces() {
                     "\"; runs on CUDA repeat to the bit with :4096:8 or :16:8 only. Unset it.");
 }
 
-/// LibTorch's answer to whether it saw the variable in time.
+/// Tries a matrix product: LibTorch throws if it read the variable before the variable was set.
 void try_product(c10::Device device) {
   const at::Tensor one = at::ones({1, 1}, device);
   try {
@@ -50,7 +51,8 @@ void use_deterministic_algorithms(c10::Device device) {
   if (!device.is_cuda()) return;
   check_workspaces();
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  at::globalContext().setDeterministicFillUninitializedMemory(false);  // else every at::empty is filled with NaN
+  at::globalContext().setDeterministicFillUninitializedMemory(
+      false);  // otherwise LibTorch fills every at::empty with NaN
   if (at::hasCUDA()) try_product(device);
 }
 

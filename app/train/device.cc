@@ -33,13 +33,14 @@ void synchronize(c10::Device device) {
 double measure_gemm(c10::Device device, c10::ScalarType dtype) {
   const torch::NoGradGuard no_grad;
   const int64_t size = device.is_cuda() ? 8192 : 768;
-  // Random, as a GPU's clock falls with the bits that change. A generator of its own: a run's draws stay as they are.
+  // Random values: the clock of a GPU depends on the number of bits that change. A separate generator keeps the run's
+  // random numbers as they are.
   auto generator = at::make_generator<at::CPUGeneratorImpl>(0);
   const torch::Tensor a = torch::randn({size, size}, generator).to(device, dtype);
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 4; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    ops::linear(a, a, /*bias=*/{});  // the faster backend, as the model's own products have it
+    ops::linear(a, a, /*bias=*/{});  // the backend that the model's products use
     synchronize(device);
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }

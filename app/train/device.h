@@ -16,7 +16,7 @@ c10::Device select_device(const std::string& name, int64_t local_rank);
 /// Waits until the device has done all work that was issued to it.
 void synchronize(c10::Device device);
 
-/// Measures the FLOP/s of a square matrix product in `dtype`, the reference rate of the model FLOP utilisation (MFU).
+/// Measures the FLOP/s of a square matrix product in `dtype`: the reference rate of the model FLOP utilisation (MFU).
 double measure_gemm(c10::Device device, c10::ScalarType dtype);
 
 }  // namespace bert

@@ -38,7 +38,7 @@ UnigramModel::UnigramModel(const PretrainingShards& train) {
 std::optional<Evaluation> evaluate_pretraining(TrainingStep& step, std::shared_ptr<const PretrainingShards> shards,
                                                const UnigramModel& unigram, int64_t max_examples,
                                                const std::function<bool()>& stop) {
-  constexpr int64_t kBatch = 32;  // sequences; any number gives the same figures
+  constexpr int64_t kBatch = 32;  // sequences; the figures do not depend on it
   const int64_t vocab_size = shards->vocab_size();
   const int64_t examples = max_examples > 0 ? std::min(max_examples, shards->size()) : shards->size();
   PretrainingDataLoader loader(std::move(shards), {.micro_batch_size = kBatch,
@@ -48,7 +48,7 @@ std::optional<Evaluation> evaluate_pretraining(TrainingStep& step, std::shared_p
                                                    .rank = step.rank(),
                                                    .world_size = step.world_size()});
 
-  // A row for each batch, which one rank fills in: their sum over ranks is exact, and rows are added up in order.
+  // One row for each batch. One rank fills a row in, so the sum over ranks is exact. The rows are added up in order.
   enum Column : int64_t { kMlmLoss, kNspLoss, kMlmCorrect, kNspCorrect, kUnigram, kMasked, kSequences, kColumns };
   const int64_t batches = (examples + kBatch - 1) / kBatch;
   torch::Tensor table = torch::zeros({batches, kColumns}, torch::kDouble);
@@ -76,7 +76,7 @@ std::optional<Evaluation> evaluate_pretraining(TrainingStep& step, std::shared_p
     for (int64_t column = 0; column < kColumns; ++column)
       sums[static_cast<size_t>(column)] += table.const_data_ptr<double>()[i * kColumns + column];
   }
-  if (static_cast<int64_t>(sums[kSequences]) < examples) return std::nullopt;  // some rank stopped
+  if (static_cast<int64_t>(sums[kSequences]) < examples) return std::nullopt;  // a rank has stopped
   const double tokens = std::max(1.0, sums[kMasked]), sequences = std::max(1.0, sums[kSequences]);
   Evaluation result;
   result.mlm_loss = sums[kMlmLoss] / tokens;

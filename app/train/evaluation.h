@@ -1,4 +1,4 @@
-// Figures of a model over held-out pre-training examples.
+// Evaluation of a model on held-out pre-training examples.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,22 @@ struct Evaluation {
   int64_t examples = 0, masked_tokens = 0;
 };
 
-/// Word frequencies: what a model that sees no context can know. Counted over the masked tokens of at most 100,000
-/// examples spread evenly over the training shards; one is added to every count.
+/// The loss of a model that knows word frequencies alone. Frequencies are counted over the masked tokens of at most
+/// 100,000 examples, spread evenly over the training shards; each count starts at one.
 class UnigramModel {
  public:
   explicit UnigramModel(const PretrainingShards& train);
-  /// -log of the token's frequency, nats.
+  /// Negative logarithm of the frequency of token `id`, in nats.
   [[nodiscard]] double loss(int64_t id) const { return loss_[static_cast<size_t>(id)]; }
 
  private:
-  std::vector<double> loss_;  // by id
+  std::vector<double> loss_;  // of each id
 };
 
-/// Evaluates without dropout the first `max_examples` (0 = all), in batches that are dealt to the ranks in turn: each
-/// reads its own. Every rank calls it and gets the same figures, which do not depend on the number of ranks. The
-/// model's mode is afterwards what it was. `stop` is asked before each batch and may differ between ranks; when it is
-/// true on one, there is no result on any.
+/// Evaluates the first `max_examples` examples (0: all) without dropout. Batches are dealt to the ranks in turn, and
+/// each rank reads its own batches only. Every rank must call it and gets the same figures; they do not depend on the
+/// number of ranks. The mode of the model (training or evaluation) is restored. `stop` is asked before each batch and
+/// may differ between ranks. If it is true on one rank, no rank gets a result.
 std::optional<Evaluation> evaluate_pretraining(
     TrainingStep& step, std::shared_ptr<const PretrainingShards> shards, const UnigramModel& unigram,
     int64_t max_examples, const std::function<bool()>& stop = [] { return false; });

@@ -22,17 +22,17 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr const char* kSame = "same";
-constexpr const char* kAbsent = "absent: ";  // before the rest of a verdict
+constexpr const char* kAbsent = "absent: ";  // prefix of a verdict
 
 struct Subject {
-  std::string what, own;  // its name; what this rank has
+  std::string what, own;  // name of the subject; the text of this rank
   milliseconds timeout;
 };
 
-/// What another rank's text says that this rank's does not, a line for each; "" when they are the same.
+/// The difference between another rank's text and this rank's, one line for each item; "" if they agree.
 using Difference = std::function<std::string(const std::string& other)>;
 
-/// In rank 0: what the other ranks have that it has not, by their keys.
+/// Compares in rank 0. `keys` has the store key of each other rank's text. Returns kSame, or the differences.
 std::string compare_all(c10d::Store& store, const std::map<int, std::string>& keys, const Difference& difference) {
   std::map<std::string, std::vector<int>> ranks_with;
   for (const auto& [rank, key] : keys) {
@@ -45,18 +45,18 @@ std::string compare_all(c10d::Store& store, const std::map<int, std::string>& ke
   return verdict.empty() ? kSame : verdict;
 }
 
-/// A rank whose heartbeat goes on may be slow, or hang where no timeout sees it.
+/// The longest wait for a rank whose heartbeat continues: it may be slow, or hang where no timeout notices it.
 milliseconds patience(milliseconds timeout) { return 10 * timeout; }
 
-/// The run has nothing to save yet.
+/// Throws Preempted after a signal. The run has nothing to save yet.
 void stop_if_asked() {
   if (StopSignals::arrived())
     throw Preempted("stopped by a signal before all ranks had compared what they have; nothing was done, run again");
 }
 
-/// Every rank gives `own`; rank 0 compares, and tells all who differs or is absent.
+/// Compares the text `own` of all ranks. Rank 0 compares and tells all ranks which ones differ or are absent.
 void expect_same(const ProcessGroupPtr& group, const Subject& subject, const Difference& difference) {
-  constexpr milliseconds kLinger(150);  // rank 0 may hold the store: the others read its verdict first
+  constexpr milliseconds kLinger(150);  // rank 0 may hold the store: the others need time to read the verdict
   if (!group) return;
   const auto store = store_of(group);
   const std::string prefix = "same " + subject.what + "/", verdict_key = prefix + "verdict";
@@ -123,7 +123,7 @@ void expect_same_data(const ProcessGroupPtr& group, const std::map<std::string, 
   const auto text_of = [](const DataIdentity& identity) {
     return fmt::format("{} examples, checksum {}", identity.examples, identity.content_checksum);
   };
-  std::string own;  // a line for each key
+  std::string own;  // one line for each key
   for (const auto& [key, identity] : data) own += fmt::format("data.{}: {}\n", key, text_of(identity));
   expect_same(group, {.what = "data", .own = own, .timeout = std::chrono::seconds(timeout_seconds)},
               [&](const std::string& other) { return other == own ? "" : "\n" + other + "on rank 0\n" + own; });

@@ -10,8 +10,8 @@
 namespace bert {
 namespace {
 
-/// Compares the fields of a TokenizerConfig with what a shard says it was made with. Shards of other makers may not
-/// say.
+/// Compares the fields of a TokenizerConfig with the settings that a shard was made with. Shards of other programs may
+/// lack the settings.
 struct SettingsCheck {
   const Shard& shard;
 
@@ -66,7 +66,7 @@ std::shared_ptr<const PretrainingShards> open_shards(const PretrainConfig& confi
     throw ConfigError(fmt::format("data.{}: has pairs of segments, model.type_vocab_size is {}; set it to 2", key,
                                   config.model.type_vocab_size));
   }
-  // The settings do not apply to a SentencePiece model, which has its own inside.
+  // A SentencePiece model has its own settings.
   if (dynamic_cast<const SentencePieceTokenizer*>(&tokenizer) == nullptr) {
     for (const auto& shard : shards->shards()) {
       TokenizerConfig::visit_fields(config.data.tokenizer, SettingsCheck{*shard});

@@ -1,5 +1,5 @@
-// What a run reads beside its configuration: the vocabulary and the shards, each checked against the other and against
-// the configuration before the first step.
+// The inputs of a run beside its configuration: the vocabulary and the shards. Each is checked against the other and
+// against the configuration before the first step.
 #pragma once
 
 #include <map>
@@ -14,20 +14,20 @@
 
 namespace bert {
 
-/// The tokenizer of data.vocab_file. Throws ConfigError when it has more tokens than the model, InputMissing with the
-/// key, IoError, DataError.
+/// Makes the tokenizer of data.vocab_file. Throws ConfigError if it has more tokens than the model, InputMissing with
+/// the key, IoError, DataError.
 std::unique_ptr<Tokenizer> load_tokenizer(const PretrainConfig& config);
 
-/// The shards of data.<key>, "train" or "validation". Throws ConfigError when they were made with another vocabulary or
-/// other tokenizer settings than the configuration's, or are too long for the model; InputMissing with the key,
-/// IoError, DataError.
+/// Opens the shards of data.<key>, "train" or "validation". Throws ConfigError if they were made with another
+/// vocabulary or other tokenizer settings, or have sequences that are too long for the model; InputMissing with the
+/// key, IoError, DataError.
 std::shared_ptr<const PretrainingShards> open_shards(const PretrainConfig& config, const std::string& key,
                                                      const Tokenizer& tokenizer);
 
-/// What a checkpoint keeps of shards, from their headers.
+/// The identity of shards that a checkpoint keeps, from their headers.
 DataIdentity identity_of(const PretrainingShards& shards);
 
-/// A line for each key whose examples are others than before; keys that one side lacks are left out.
+/// Returns a line for each key whose examples have changed. Keys that one side lacks are left out.
 std::vector<std::string> compare_data(const std::map<std::string, DataIdentity>& before,
                                       const std::map<std::string, DataIdentity>& now);
 

@@ -1,3 +1,4 @@
+// The lock on a run directory.
 #pragma once
 
 #include <string>
@@ -6,16 +7,16 @@
 
 namespace bert {
 
-/// Another process works on the run directory. Exit code 78: the configuration names a directory that is taken.
+/// Another process uses the run directory. Exit code 78: the configuration names a directory that is in use.
 struct RunLocked : ConfigError {
   using ConfigError::ConfigError;
 };
 
-/// Holds a run directory for this process: a lock on its file `lock`, which the kernel gives back however the process
-/// ends.
+/// Reserves a run directory for this process: a lock on the file `lock` in it. The kernel releases the lock when the
+/// process ends in any way.
 class RunLock {
  public:
-  /// Makes the directory when it is absent. Throws RunLocked with the holder's pid, IoError.
+  /// Creates the directory if it is absent. Throws RunLocked with the pid of the other process, IoError.
   explicit RunLock(const std::string& run_directory);
   ~RunLock();
   RunLock(const RunLock&) = delete;

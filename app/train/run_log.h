@@ -1,4 +1,4 @@
-// What a run says while it trains: metrics.jsonl, summary.json, a line of progress, sentences for people.
+// The output of a run: metrics.jsonl, summary.json, the progress line and messages.
 #pragma once
 
 #include <chrono>
@@ -16,43 +16,43 @@
 
 namespace bert {
 
-/// Every rank has one and counts its work in it; rank 0 writes and prints. Measures at its construction what the
-/// device's matrix products reach, which MFU is a share of.
+/// Every rank has one and counts its own work; rank 0 writes and prints. The constructor measures the rate of the
+/// device's matrix products, to which MFU refers.
 class RunLog {
  public:
-  /// `step` must outlive it.
+  /// `step` must outlive this object.
   RunLog(const PretrainConfig& config, TrainingStep& step);
 
-  /// A sentence on standard error, above the line of progress.
+  /// Prints a message on standard error, above the progress line.
   void say(const std::string& text);
 
-  /// Opens metrics.jsonl to go on after the checkpoint of step `saved`, -1 where the run begins: later lines are
-  /// dropped. Throws IoError.
+  /// Opens metrics.jsonl and drops its lines after step `saved`, that of the checkpoint from which the run continues;
+  /// -1: the run begins. Throws IoError.
   void open(int64_t saved);
-  /// Begins the first interval, and the line of progress to `last_step`.
+  /// Begins the first interval and shows the progress line, which ends at `last_step`.
   void start(int64_t applied, int64_t last_step);
-  /// One of the step's micro-batches, on the CPU.
+  /// Counts a micro-batch of the current step; `batch` is on the CPU.
   void add(const PackedBatch& batch);
   void step_tried() { ++tried_; }
-  /// Time that was not spent on training.
+  /// Excludes time that was not spent on training.
   void leave_out(std::chrono::steady_clock::duration time) { interval_start_ += time; }
-  /// The line of the interval that ends with step `applied`; the next one begins. Every rank calls it. Waits for the
-  /// device.
+  /// Writes the line of the interval that ends with step `applied`, and begins the next interval. Every rank must call
+  /// it. Waits for the device.
   void write_interval(int64_t applied);
   void write_evaluation(int64_t applied, const Evaluation& evaluation);
-  /// The line of progress ends.
+  /// Ends the progress line.
   void finish();
 
-  /// What was in the way when a line could not be written, after which there are no more; nullptr when all were.
+  /// The error of the first line that could not be written (no line is written after it); nullptr if there is none.
   [[nodiscard]] std::exception_ptr failure() const { return failure_; }
 
-  /// Of the last evaluation and of step 0, by their names in summary.json: what a checkpoint keeps.
+  /// Figures of the last evaluation and of step 0, by their names in summary.json. Checkpoints keep them.
   [[nodiscard]] const std::map<std::string, double>& figures() const { return figures_; }
   void restore(std::map<std::string, double> figures) { figures_ = std::move(figures); }
-  /// summary.json of a run at step `applied`, without the rate where this process has trained no interval. Throws
+  /// Writes summary.json for a run at step `applied`, without the rate if this process has trained no interval. Throws
   /// IoError.
   void write_summary(int64_t applied);
-  /// The same where there is none, or one of another step: a killed process wrote it, or did not come to it.
+  /// Writes summary.json if it is absent or belongs to another step: an earlier process may have been killed.
   void mend_summary(int64_t applied);
 
  private:
@@ -67,9 +67,9 @@ class RunLog {
   std::exception_ptr failure_;
   std::optional<Progress> progress_;
   std::map<std::string, double> figures_;
-  std::optional<double> sequences_per_second_;  // of the last interval; not in figures_, which a checkpoint keeps
+  std::optional<double> sequences_per_second_;  // of the last interval; figures_ lacks it, as checkpoints keep figures_
 
-  // Of the interval.
+  // The current interval.
   std::chrono::steady_clock::time_point interval_start_ = std::chrono::steady_clock::now();
   int64_t tried_ = 0, first_step_ = 0, tokens_ = 0;
   double flops_ = 0;

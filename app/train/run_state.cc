@@ -52,13 +52,13 @@ RunState::RunState(const PretrainConfig& given, const DistributedEnvironment& en
   expect_same_data(group, data_, config.distributed.timeout_seconds);
 }
 
-/// A checkpoint may take longer to look at, or to write, than a collective may last.
+/// Waits for rank 0 longer than a collective may last: to verify or to write a checkpoint takes time.
 void RunState::wait_for_chief(const std::string& what) const {
   wait_for_rank(group, 0, what, config.distributed.timeout_seconds);
 }
 
-/// Only the holder of the lock may set damaged checkpoints aside: rank 0 looks, the others are told the step. -1 when
-/// there is none.
+/// Returns the step of the newest valid checkpoint, -1 if there is none. Rank 0 holds the lock of the run directory, so
+/// it alone looks and sets damaged checkpoints aside; the others are told the step.
 int64_t RunState::find_newest() {
   int64_t newest = 0;
   if (chief()) {
@@ -97,8 +97,7 @@ void RunState::resume(const std::string& directory, bool allow_config_change) {
     load_state_dict(*step.model, checkpoint.model);
     step.optimizer->load_state_dict(checkpoint.optimizer);
   });
-  if (needs_loss_scale(
-          parse_precision(before.precision))) {  // otherwise it had no scale that a changed precision could use
+  if (needs_loss_scale(parse_precision(before.precision))) {  // otherwise the checkpoint has no meaningful scale
     StateDict scaler;
     scaler.insert("scale", torch::tensor(state.loss_scale));
     scaler.insert("growth_tracker", torch::tensor(state.growth_tracker));
@@ -110,7 +109,7 @@ void RunState::resume(const std::string& directory, bool allow_config_change) {
   log.say("continuing from " + directory);
 }
 
-/// Rank 0's text on every rank.
+/// Returns the text of rank 0 on every rank.
 std::string RunState::text_of_chief(const std::string& text) const {
   const int64_t size = step.sum_over_ranks(chief() ? static_cast<int64_t>(text.size()) : 0);
   torch::Tensor letters = torch::zeros({size}, torch::kInt64);
@@ -122,7 +121,7 @@ std::string RunState::text_of_chief(const std::string& text) const {
   return result;
 }
 
-/// Rank 0 chooses and verifies.
+/// Returns the directory of a valid checkpoint that initial_checkpoint stands for. Rank 0 chooses and verifies it.
 std::string RunState::find_initial_checkpoint() {
   std::string directory;
   if (chief()) {
@@ -171,7 +170,7 @@ void RunState::save(int64_t applied) {
   const auto start = std::chrono::steady_clock::now();
   set_phase(Phase::kCheckpoint);
   step.check_parameters();
-  // Every rank takes part when the optimizer's state is sharded.
+  // Every rank calls state_dict(): a sharded optimizer state is gathered from all ranks.
   Checkpoint checkpoint{
       .model = state_dict(*step.model), .optimizer = step.optimizer->state_dict(), .state = {}, .tokenizer_model = {}};
   if (chief()) {
@@ -192,7 +191,8 @@ void RunState::save(int64_t applied) {
     }
     save_checkpoint(config.run_directory, checkpoint, config.keep_checkpoints);
   }
-  wait_for_chief("checkpoint of step " + std::to_string(applied));  // a rank that stops says that it is written
+  wait_for_chief("checkpoint of step " +
+                 std::to_string(applied));  // a rank may end with 75 only if the checkpoint is written
   log.leave_out(std::chrono::steady_clock::now() - start);
 }
 

@@ -1,4 +1,4 @@
-// The parts of a run that its checkpoints are made of, and restored from.
+// The parts of a run: checkpoints are made of them, and restore them.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +18,22 @@
 
 namespace bert {
 
-/// One for each rank of a run.
+/// Each rank of a run has one.
 class RunState {
  public:
   /// Reads the vocabulary, meets the other ranks, makes the model and opens the shards. Throws ConfigError if the ranks
   /// differ in their configuration or data, PeerError, DataError, InputMissing, IoError.
   RunState(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device);
 
-  /// Sets the run to the newest valid checkpoint of its directory, else to the weights of config.initial_checkpoint; with
-  /// neither it stays as it is. Returns the checkpoint's step, -1 where the run begins. Every rank calls it; rank 0 alone
-  /// compares the checkpoint's bytes with their checksums. Throws ConfigError when the checkpoint's configuration or
-  /// examples differ where they must not, unless `allow_config_change`, or when its tensors do not fit; DataError,
-  /// InputMissing, IoError.
+  /// Restores the newest valid checkpoint of the run directory. Without one, takes the weights of
+  /// config.initial_checkpoint; without that the run stays as it is. Returns the step of the checkpoint, -1 if the run
+  /// begins. Every rank must call it; rank 0 alone compares the bytes of the checkpoint with their checksums. Throws
+  /// ConfigError if its tensors do not fit, or if its configuration or examples differ in what must stay the same
+  /// (unless `allow_config_change`); DataError, InputMissing, IoError.
   int64_t restore(bool allow_config_change);
 
-  /// Writes the checkpoint of step `applied`; returns when rank 0 has written it. Every rank calls it. Throws IoError,
-  /// PeerError when the ranks' weights differ.
+  /// Writes the checkpoint of step `applied` and returns on every rank when rank 0 has written it. Every rank must call
+  /// it. Throws IoError, PeerError if the weights of the ranks differ.
   void save(int64_t applied);
 
   const PretrainConfig config;

@@ -1,4 +1,4 @@
-// Which examples each rank has trained on, so that this can be checked from outside.
+// A log of the examples that each rank has trained on, for checks from outside.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@
 
 namespace bert {
 
-/// RUN/samples-rank-00000.jsonl: a line {"step", "samples", "examples"} for every step that the rank tried (a skipped
-/// one too), with the numbers of its samples in the run and of the examples that they were. Over all files, the samples
-/// of step n are (n - 1) global_batch_size .. n global_batch_size - 1, whatever the number of ranks.
+/// RUN/samples-rank-00000.jsonl: a line {"step", "samples", "examples"} for every step that the rank has tried, also a
+/// skipped one. "samples" are the numbers of the rank's sequences in the run, "examples" the numbers of the examples
+/// that they hold. Over all files the samples of step n are (n - 1) global_batch_size .. n global_batch_size - 1, for
+/// any number of ranks.
 class SampleLog {
  public:
-  /// Goes on after `steps` tried steps: later lines, of a run that was killed, are dropped, by rank 0 also from the
-  /// files of ranks that are no more. Throws IoError.
+  /// Continues after `steps` tried steps and drops later lines, which a killed run has left. Rank 0 drops them also
+  /// from the files of ranks that no longer exist. Throws IoError.
   SampleLog(const std::string& run_directory, int64_t rank, int64_t world_size, int64_t steps);
 
-  /// One of the step's micro-batches, on the CPU.
+  /// Adds a micro-batch of the step; `batch` is on the CPU.
   void add(const PackedBatch& batch, const PretrainingDataLoader& loader);
   /// Writes the line of the step.
   void end_step();

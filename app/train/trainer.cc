@@ -40,20 +40,21 @@ class Trainer {
     return run_.config.stop_at_step > 0 ? std::min(run_.config.stop_at_step, run_.config.max_steps)
                                         : run_.config.max_steps;
   }
-  /// The first step after `applied_` at which the host has something to do.
+  /// The next step at which the host has work to do.
   [[nodiscard]] int64_t next_stop() const;
   int train();
-  /// This rank's share of the next global batch, on the device.
+  /// This rank's micro-batches of the next global batch, on the device.
   std::vector<PackedBatch> next_micro_batches();
-  /// Says how evenly the ranks' packed tokens are dealt; every rank calls it.
+  /// Prints how evenly tokens are dealt to the ranks. Every rank must call it.
   void report_balance(int64_t tokens);
   /// Tries steps until `applied_` is `target` or a signal arrives.
   void advance_to(int64_t target);
-  /// Throws ConfigError, with the log up to date, when skipped steps say that the run cannot go on. All ranks agree, as
-  /// they have the same gradients.
+  /// Throws ConfigError, after the log is written, if skipped steps show that the run cannot continue. All ranks agree
+  /// because they have the same gradients.
   void stop_if_hopeless();
-  /// Whether a signal has arrived at any rank, or metrics.jsonl cannot be written: the run then stops after a
-  /// checkpoint. All ranks agree. Called once a step; several ranks learn of it one step late, so that none waits.
+  /// True if a signal has arrived at any rank, or if metrics.jsonl cannot be written. The run then stops after a
+  /// checkpoint. All ranks get the same answer. Called once in a step; with several ranks the answer is one step late,
+  /// so no rank waits for it.
   [[nodiscard]] bool stop_requested();
   void evaluate();
   void save();
@@ -65,8 +66,8 @@ class Trainer {
   std::optional<SampleLog> sample_log_;
 
   bool stopping_ = false, first_step_ = true;
-  int64_t applied_ = 0, saved_ = -1;  // steps; -1: there is no checkpoint
-  int64_t skipped_ = 0;               // since the newest checkpoint
+  int64_t applied_ = 0, saved_ = -1;  // steps; saved_ is -1 without a checkpoint
+  int64_t skipped_ = 0;               // skipped steps since the newest checkpoint
 };
 
 Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device)
@@ -125,7 +126,7 @@ void Trainer::advance_to(int64_t target) {
       run_.log.step_tried();
       ++tried;
     }
-    applied_ = run_.step.applied_steps();  // the one wait for the device
+    applied_ = run_.step.applied_steps();  // the only wait for the device
     skipped_ += tried - (applied_ - before);
     if (tried > applied_ - before) stop_if_hopeless();
   }
@@ -147,7 +148,8 @@ void Trainer::evaluate() {
   const auto start = std::chrono::steady_clock::now();
   set_phase(Phase::kEvaluation);
   const EmaWeights ema(*run_.step.optimizer);
-  // The last one is finished: nobody would come back for it.
+  // A signal does not abort the final evaluation: a finished run is not resumed, so the evaluation would never be
+  // redone.
   const auto stop = [this] { return StopSignals::arrived() && applied_ < last_step(); };
   const auto evaluation =
       evaluate_pretraining(run_.step, run_.validation, *unigram_, run_.config.data.max_eval_examples, stop);
@@ -180,7 +182,7 @@ int Trainer::train() {
   }
   run_.log.finish();
   const bool metrics_lost =
-      run_.step.sum_over_ranks(int64_t{run_.log.failure() != nullptr}) > 0;  // all ranks end alike
+      run_.step.sum_over_ranks(int64_t{run_.log.failure() != nullptr}) > 0;  // all ranks end with the same code
   if (run_.log.failure()) {
     run_.log.say("stopped at step " + std::to_string(applied_) +
                  ", with a checkpoint, as metrics.jsonl cannot be written");

@@ -83,7 +83,8 @@ PretrainingOutput TrainingStep::forward(const PackedBatch& batch) {
 }
 
 PretrainingLoss TrainingStep::loss(const PackedBatch& batch) {
-  return pretraining_loss(forward(batch), batch, vocab_size_);  // autocast has ended: backward is outside of it
+  return pretraining_loss(forward(batch), batch,
+                          vocab_size_);  // forward() has ended autocast: the loss and backward run outside of it
 }
 
 torch::Tensor TrainingStep::sum_over_ranks(torch::Tensor tensor) const {
@@ -101,14 +102,14 @@ TrainingStep::LossWeights TrainingStep::loss_weights(std::span<const PackedBatch
   const auto scalar = [this](double value) {
     return torch::full({}, value, torch::TensorOptions().dtype(torch::kFloat).device(device_));
   };
-  // The reduction adds up, so a weight is a share of the global batch, and gradients overflow alike on any number of
-  // ranks.
+  // The reduction adds up over ranks. So a weight is a share of the global batch, and gradients overflow in the same
+  // way on any number of ranks.
   const torch::Tensor equal = scalar(1.0 / static_cast<double>(of_all_ranks));
   LossWeights weights{.nsp = equal, .mlm = std::vector<torch::Tensor>(micro_batches.size(), equal)};
   if (!average_masked_tokens_) return weights;
   double masked = 0;
   for (const PackedBatch& batch : micro_batches) masked += static_cast<double>(batch.num_masked());
-  const torch::Tensor total = scalar(masked);  // fp32 holds it exactly to 2^24 tokens
+  const torch::Tensor total = scalar(masked);  // exact in fp32 up to 2^24 tokens
   all_reduce(group_, total);
   const torch::Tensor all = total.clamp_min(1.0);
   for (size_t i = 0; i < micro_batches.size(); ++i) {
@@ -126,14 +127,14 @@ void TrainingStep::run(std::span<const PackedBatch> micro_batches, int64_t of_al
     const PretrainingLoss part = loss(micro_batches[micro]);
     set_phase(Phase::kBackward);
     parallel_.expect_reduction(micro + 1 ==
-                               micro_batches.size());  // the last micro-step's backward meets the communication
+                               micro_batches.size());  // the last micro-step's backward overlaps with the communication
     const torch::Tensor mlm = part.mlm * weights.mlm[micro], nsp = part.nsp * weights.nsp;
     scaler.scale(mlm + nsp).backward();
     loss_sum_.add_(torch::stack({mlm.detach(), nsp.detach()}));
   }
   ++steps_;
   set_phase(Phase::kReduction);
-  parallel_.finish();  // gradients are views into the buckets: zeroed in place, never set to none
+  parallel_.finish();  // gradients are views into the buckets: they are zeroed in place
   set_phase(Phase::kUpdate);
   learning_rate_out(schedule_, optimizer->applied_steps(), learning_rate_);
   scaler.step(*optimizer, learning_rate_);
