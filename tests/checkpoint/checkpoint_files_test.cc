@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::TemporaryDirectory;
 
-/// Tensors whose values follow from `step`.
+/// Tensors with values that follow from `step`.
 std::vector<TensorSource> tensors_of(int64_t step, size_t floats = 64) {
   std::vector<TensorSource> sources;
   for (const char* name : {"a.weight", "b.bias"}) {
@@ -83,7 +83,7 @@ TEST_CASE("The newest checkpoints are kept, latest names the newest", "[unit][ch
   CHECK(fs::read_symlink(run + "/latest") == "checkpoints/step-00000100");
   const Manifest manifest = verify_checkpoint(run + "/latest");
   CHECK(manifest.at(kModelFile).tensors.size() == 2);
-  // Equal contents, equal bytes; a checkpoint in the place of another replaces it.
+  // Equal contents give equal bytes. A checkpoint replaces another one at the same place.
   const std::string before = read_file(run + "/latest/MANIFEST.json");
   save(run, 100, 3);
   CHECK(read_file(run + "/latest/MANIFEST.json") == before);
@@ -143,7 +143,7 @@ TEST_CASE("A damaged tensor is named", "[unit][checkpoint]") {
   overwrite(path, bytes);
   CHECK_THROWS_WITH(verify_checkpoint(checkpoint),
                     testing::Contains("model.safetensors") && testing::Contains("tensor b.bias"));
-  // A file of another checkpoint, valid by itself.
+  // A valid file of another checkpoint.
   const std::string other = save(directory.path("run"), 2, 3);
   fs::copy_file(other + "/" + kModelFile, path, fs::copy_options::overwrite_existing);
   CHECK_THROWS_WITH(verify_checkpoint(checkpoint), testing::Contains("tensor a.weight"));
@@ -168,7 +168,7 @@ TEST_CASE("Damaged checkpoints are set aside and named, stale ones removed", "[u
   CHECK(names_in(run + "/checkpoints") ==
         std::vector<std::string>{"step-00000001", "step-00000002.damaged", "step-00000003.damaged"});
   CHECK(fs::read_symlink(run + "/latest") == "checkpoints/step-00000001");
-  overwrite(save(run, 3, 3) + "/" + kStateFile, "");  // the name is taken by the earlier one
+  overwrite(save(run, 3, 3) + "/" + kStateFile, "");  // step-....damaged exists already
   CHECK(newest_valid_checkpoint(run, report)->step == 1);
   CHECK(fs::exists(run + "/checkpoints/step-00000003.damaged-2"));
 }
@@ -208,7 +208,7 @@ TEST_CASE("A run's valid checkpoint is found without its link, and past damaged 
   CHECK(found(run) == checkpoint_directory(run, 3));
   CHECK(found(checkpoint_directory(run, 1)) == checkpoint_directory(run, 1));
   CHECK(notes.empty());
-  fs::remove(run + "/latest");  // what latest names is taken, also an older one
+  fs::remove(run + "/latest");  // latest decides, also for an older checkpoint
   fs::create_directory_symlink("checkpoints/step-00000002", run + "/latest");
   CHECK(found(run) == checkpoint_directory(run, 2));
   CHECK(notes.empty());
@@ -241,7 +241,7 @@ TEST_CASE("A run's valid checkpoint is found without its link, and past damaged 
 
 TEST_CASE("Verifying tells how much is read", "[unit][checkpoint]") {
   const TemporaryDirectory directory;
-  constexpr size_t kFloats = 5 << 20;  // 20 MiB in each tensor: files of several pieces
+  constexpr size_t kFloats = 5 << 20;  // 20 MiB in each tensor: files are read in several pieces
   const std::string checkpoint = save(directory.path("run"), 1, 3, kFloats);
   std::vector<double> shares;
   verify_checkpoint(checkpoint, [&](double share) { shares.push_back(share); });
@@ -282,7 +282,7 @@ TEST_CASE("Checkpoints that cannot be seen are an error, and not gone", "[unit][
   const TemporaryDirectory run;
   CHECK(list_checkpoints(run.path()).empty());
   std::filesystem::create_symlink("checkpoints",
-                                  run.path("checkpoints"));  // a loop; root may read what has no permission
+                                  run.path("checkpoints"));  // a loop, because root may read without permission
   CHECK_THROWS_AS(list_checkpoints(run.path()), IoError);
   CHECK_THROWS_WITH(newest_valid_checkpoint(run.path(), [](const std::string&) {}),
                     testing::Contains("checkpoints: cannot read this directory: "));
@@ -290,7 +290,7 @@ TEST_CASE("Checkpoints that cannot be seen are an error, and not gone", "[unit][
 
 TEST_CASE("After a kill at any point of writing, the newest checkpoint is whole", "[unit][checkpoint]") {
   const TemporaryDirectory directory;
-  // How often each point is reached by one save, and the step that a resume finds.
+  // For each point: the number of visits in one save, and the step that a resume finds.
   struct Point {
     const char* name;
     int times;
@@ -344,7 +344,7 @@ TEST_CASE("A full disk leaves the old checkpoint and no rest of the new one", "[
   CHECK_THROWS_WITH(save(run, 2, 1, kTooMany),
                     testing::Contains("step-00000002") && testing::Contains("needs") && testing::Contains("are free"));
   CHECK(names_in(run + "/checkpoints") == std::vector<std::string>{"step-00000001"});
-  {  // the disk fills up while the checkpoint is being written
+  {  // the disk fills up during the write
     CheckpointWriter writer(checkpoint_directory(run, 2), {});
     writer.add_tensors(kModelFile, tensors_of(2, 2000));
     CHECK_THROWS_WITH(
@@ -359,7 +359,7 @@ TEST_CASE("A checkpoint asks for room for its manifest too", "[unit][checkpoint]
   const TemporaryDirectory directory;
   std::vector<TensorSource> tensors;
   const std::string value = "abcd";
-  for (int i = 0; i < 1500; ++i) {  // BERT-large has 393, and two moments of each
+  for (int i = 0; i < 1500; ++i) {  // BERT-large has 393 tensors and two moments of each
     const std::string name = "optimizer.bert.encoder.layer." + std::to_string(i) + ".attention.output.LayerNorm.weight";
     tensors.push_back({name, "F32", {1}, [&value] { return std::string_view(value); }});
   }
@@ -402,14 +402,14 @@ TEST_CASE("state.json keeps every value", "[unit][checkpoint]") {
   std::string text = write_checkpoint_state(state);
   CHECK_THROWS_WITH(parse_checkpoint_state(text.replace(text.find("7038"), 4, "7.38"), "state.json"),
                     testing::Contains("\"step\""));
-  const CheckpointState older;  // without the digest and the data, as they were before these were kept
+  const CheckpointState older;  // like a state of a version that kept neither digest nor data
   CHECK(write_checkpoint_state(older).find("data") == std::string::npos);
   CHECK(parse_checkpoint_state(write_checkpoint_state(older), "state.json") == older);
   std::string without_skips = write_checkpoint_state(older);
   const size_t skips = without_skips.find("\"consecutive_skips\": 0,");
   REQUIRE(skips != std::string::npos);
   CHECK(parse_checkpoint_state(without_skips.erase(skips, 23), "state.json") == older);
-  // With the generators' states and the letters' case, as the first ones were written.
+  // Keys of the first version: states of generators, and the case of letters.
   std::string oldest = write_checkpoint_state(older);
   oldest.replace(oldest.find("{"), 1, R"({"do_lower_case": true, "rng": {"cpu": "00ff"},)");
   CHECK(parse_checkpoint_state(oldest, "state.json") == older);

@@ -17,7 +17,7 @@ using testing::TemporaryDirectory;
 Checkpoint example() {
   Checkpoint checkpoint;
   const at::Tensor qkv = at::arange(24, at::kFloat).view({6, 4});
-  checkpoint.model.insert("query.weight", qkv.slice(0, 0, 2));  // views into one storage, as the model keeps them
+  checkpoint.model.insert("query.weight", qkv.slice(0, 0, 2));  // views into one storage, as in the model
   checkpoint.model.insert("key.weight", qkv.slice(0, 2, 4));
   checkpoint.model.insert("transposed", qkv.t());
   checkpoint.model.insert("half", at::tensor({1.5, -0.0, 65504.0}).to(at::kHalf));
@@ -54,7 +54,7 @@ TEST_CASE("A checkpoint comes back as it was, bit for bit", "[unit][checkpoint]"
   CHECK(loaded.state == checkpoint.state);
   CHECK(std::signbit(loaded.model["half"][1].item<float>()));
   CHECK(load_model(saved).optimizer.is_empty());
-  // Saved again, it is the same bytes.
+  // Saving it again gives the same bytes.
   write_checkpoint(directory.path("copy"), loaded);
   for (const char* file : {kModelFile, kOptimizerFile, kStateFile, kManifestFile}) {
     CHECK(read_file(saved + "/" + file) == read_file(directory.path("copy/") + file));
@@ -70,7 +70,7 @@ TEST_CASE("A checkpoint that was verified is opened without another look at its 
     check_same(opened.model, checkpoint.model);
     check_same(opened.optimizer, checkpoint.optimizer);
     CHECK(opened.state == checkpoint.state);
-    std::filesystem::remove_all(saved);  // as pruning may, while a rank still reads
+    std::filesystem::remove_all(saved);  // pruning may do that while a rank still reads
     check_same(opened.model, checkpoint.model);
   }
   CHECK_THROWS_AS(open_checkpoint(saved), InputMissing);
@@ -80,7 +80,7 @@ TEST_CASE("A checkpoint that was verified is opened without another look at its 
   std::ofstream(saved + "/" + kModelFile, std::ios::binary) << bytes;
   CHECK_THROWS_AS(load_checkpoint(saved), DataError);
   CHECK_NOTHROW(open_checkpoint(saved));
-  std::ofstream(saved + "/" + kModelFile, std::ios::binary) << bytes.substr(1);  // its header still counts
+  std::ofstream(saved + "/" + kModelFile, std::ios::binary) << bytes.substr(1);  // one byte is missing at the begin
   CHECK_THROWS_AS(open_checkpoint(saved), DataError);
 }
 

@@ -16,7 +16,7 @@ using testing::TemporaryDirectory;
 
 void write(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
-/// Header and data with the right length in front.
+/// The content of a file: the length of the header, the header, and data.
 std::string file_of(const std::string& header, size_t data_bytes) {
   const uint64_t length = header.size();
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + header + std::string(data_bytes, '\0');
@@ -64,7 +64,7 @@ TEST_CASE("Hugging Face's safetensors are read, value by value", "[golden][safet
       CHECK(tensor_element(tensor->dtype, file.data(*tensor), static_cast<int64_t>(i)) == values[i]);
     }
   }
-  // The negative twin: one bit of the data changed gives another value.
+  // The negative twin: one changed bit of the data gives another value.
   std::string changed = unhex(golden["hex"]);
   changed[changed.size() - 20] = static_cast<char>(changed[changed.size() - 20] ^ 1);
   write(directory.path("g"), changed);
@@ -196,7 +196,7 @@ TEST_CASE("Small floats", "[unit][safetensors]") {
   const auto element = [](const char* dtype, uint16_t bits) {
     return tensor_element(dtype, std::string_view(reinterpret_cast<const char*>(&bits), 2), 0);
   };
-  // IEEE 754 binary16, bfloat16 and OCP FP8 by hand.
+  // IEEE 754 binary16, bfloat16 and OCP FP8, computed by hand.
   CHECK(element("F16", 0x3c00) == 1.0);
   CHECK(element("F16", 0xc000) == -2.0);
   CHECK(element("F16", 0x7bff) == 65504.0);

@@ -57,9 +57,9 @@ TEST_CASE("A damaged archive is told with the byte and what is wrong there", "[u
   refused(whole.substr(0, whole.size() - 1), "the signature of the archive's end is ");
   refused("", "it ends before an archive could");
   damaged = whole;
-  damaged[whole.find("PK\x01\x02") + 10] = '\x0c';  // bzip2
+  damaged[whole.find("PK\x01\x02") + 10] = '\x0c';  // compression method bzip2
   refused(damaged, "compression method 12 is not LibTorch's");
-  // A directory that claims more members than there are, and one with a size beyond the file.
+  // A directory with more members than the file has, and one with a size beyond the file.
   damaged = whole;
   for (const size_t end :
        {whole.size() - 22 + 8, whole.size() - 22 + 10, whole.size() - 98 + 24, whole.size() - 98 + 32})

@@ -17,15 +17,15 @@ namespace {
 namespace fs = std::filesystem;
 using testing::TemporaryDirectory;
 
-/// What every case has; the cases add lines behind it, so that these begin in line 2.
+/// The required fields of every case. A case adds lines after them; its first line is line 2.
 const std::string kStart = R"({"run_directory": "r", "data": {"train": ["t"], "validation": ["v"], "vocab_file": "w"},)"
                            "\n";
 
 struct Broken {
   const char* name;
-  std::string text;                    // of c.json
-  std::vector<std::string> overrides;  // of the command line
-  std::vector<std::string> problems;   // all of them, in order; DIR stands for the directory
+  std::string text;                    // content of c.json
+  std::vector<std::string> overrides;  // arguments of the command line
+  std::vector<std::string> problems;   // all expected problems, in order; DIR stands for the directory
 };
 
 std::string in(const std::string& members) { return kStart + members + "}"; }

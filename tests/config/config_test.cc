@@ -20,7 +20,7 @@ using testing::TemporaryDirectory;
 
 void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
-/// A configuration with what is required, and `more` members.
+/// A configuration with the required fields and `more` members.
 std::string with(const std::string& more) {
   return R"({"run_directory": "run", "data": {"train": ["t"], "vocab_file": "v"})" +
          (more.empty() ? "" : ",\n" + more) + "}";
@@ -118,7 +118,7 @@ TEST_CASE("A resolved configuration reads back as itself", "[unit][config]") {
   CHECK(again.seed == INT64_MAX);
   CHECK(config_sha256(config) == config_sha256(again));
   PretrainConfig unreadable = config;
-  unreadable.data.train = {"/data/caf\xe9.shard"};  // no UTF-8: the file has U+FFFD in its place
+  unreadable.data.train = {"/data/caf\xe9.shard"};  // not UTF-8: the file has U+FFFD instead
   CHECK(compare(unreadable, parse_pretrain_config(to_json(unreadable), "config.json")).empty());
   PretrainConfig other = again;
   other.optimizer.lr = 2e-5;
@@ -144,7 +144,7 @@ TEST_CASE("What may change when a run resumes", "[unit][config]") {
 }
 
 TEST_CASE("configs/README.md lists the fields that may change when a run resumes", "[unit][config]") {
-  // The list items of the section, each a field `a.b` or all fields of an object `a.*`.
+  // Each list item of the section names a field `a.b`, or all fields of an object as `a.*`.
   std::istringstream page(read_file(BERT_SOURCE_DIR "/configs/README.md"));
   std::set<std::string> listed;
   bool in_section = false;

@@ -15,7 +15,7 @@ namespace {
 
 using testing::Contains;
 
-/// Only these variables of all that say which rank this is.
+/// Sets these variables and unsets all others that tell the rank of a process.
 class Variables {
  public:
   explicit Variables(const std::map<std::string, std::string>& values) {
@@ -93,7 +93,7 @@ TEST_CASE("A rank comes from whichever launcher started the process", "[unit]") 
       {"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_LOCALID", "1"}, {"SLURM_JOB_NODELIST", "gpu[07-09,12]"},
       {"SLURM_JOB_ID", "123456"}};
   expect(slurm, {5, 16, 1, "gpu07", 23456});
-  auto step = slurm;  // a step of a larger job
+  auto step = slurm;  // a job step with fewer tasks than the job
   step.insert_or_assign("SLURM_STEP_NUM_TASKS", std::string("8"));
   step.emplace("SLURM_STEP_NODELIST", "gpu[08-09]");
   step.emplace("MASTER_PORT", "777");
@@ -109,7 +109,7 @@ TEST_CASE("A rank comes from whichever launcher started the process", "[unit]") 
   torchrun.emplace("RANK", "0");
   torchrun.emplace("WORLD_SIZE", "2");
   expect(torchrun, {0, 2, 0, "127.0.0.1", 29500});
-  auto batch_script = slurm;  // without srun: nobody starts the other tasks
+  auto batch_script = slurm;  // without srun there are no other tasks
   batch_script.erase("SLURM_STEP_NUM_TASKS");
   expect(batch_script, {0, 1, 0, "127.0.0.1", 29500});
 }
@@ -132,7 +132,7 @@ TEST_CASE("Steps of one Slurm job meet at ports of their own, as do the jobs bes
   expect({{"SLURM_PROCID", "0"},
           {"SLURM_STEP_NUM_TASKS", "2"},
           {"SLURM_JOB_ID", std::to_string(INT64_MAX)},
-          {"SLURM_STEP_ID", "4294967290"}},  // of salloc's shell
+          {"SLURM_STEP_ID", "4294967290"}},  // the step id of salloc's shell
          {0, 2, 0, "127.0.0.1", 20000 + (5807 + 1009 * 7290) % 10000});
 }
 
@@ -194,7 +194,8 @@ TEST_CASE("Interfaces that are named must be there", "[unit]") {
 
 TEST_CASE("A machine's address in its job is bertrun's, else that of the route to the master", "[unit]") {
   const Variables none(std::map<std::string, std::string>{});
-  CHECK(job_address("127.0.0.1", 29500).empty());  // the master's own machine, under a name that others cannot use
+  CHECK(job_address("127.0.0.1", 29500)
+            .empty());  // on the master's machine the address is a loopback address, useless for other machines
   CHECK(job_address("", 0).empty());
   CHECK(job_address("no.such.host.invalid", 1).empty());
   for (const auto& [name, addresses] : interface_addresses()) {

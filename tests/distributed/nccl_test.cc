@@ -1,5 +1,5 @@
-// Collectives over NCCL against the same over Gloo: a group on GPUs has both, one for each device's tensors. With
-// BERT_TEST_DEVICE=cpu both sides are Gloo's.
+// Collectives over NCCL against the same collectives over Gloo: a group on GPUs has both backends, one for GPU tensors
+// and one for CPU tensors. With BERT_TEST_DEVICE=cpu both sides use Gloo.
 #include <ATen/ATen.h>
 #include <torch/cuda.h>
 #ifdef USE_C10D_NCCL
@@ -28,12 +28,12 @@ using at::Tensor;
 using Tensors = std::vector<Tensor>;
 using testing::mismatch;
 
-/// [count], other ones for every `draw`.
+/// Values [count] that differ for every `draw`.
 Tensor values(int64_t count, int64_t draw) {
   return (at::arange(count, at::kFloat) * (0.3 + 0.1 * static_cast<double>(draw))).sin();
 }
 
-const std::vector<int64_t> kSizes = {20, 3, 64, 7, 33};  // of the parameters; several buckets of 200 bytes
+const std::vector<int64_t> kSizes = {20, 3, 64, 7, 33};  // elements of the parameters: several buckets of 200 bytes
 
 std::vector<NamedParameter> make_parameters(c10::Device device) {
   std::vector<NamedParameter> parameters;
@@ -42,12 +42,12 @@ std::vector<NamedParameter> make_parameters(c10::Device device) {
   return parameters;
 }
 
-/// The gradient of parameter `i` on a rank, in micro-step `micro`.
+/// The gradient of parameter `i` on a rank in micro-step `micro`.
 Tensor gradient(size_t i, int rank, int micro) {
   return values(kSizes[i], static_cast<int64_t>(i) + 5 * rank + 100 * micro);
 }
 
-/// Every rank's parameters' gradients after two micro-steps of which the second reduces, on the CPU.
+/// Gradients of all parameters, on the CPU, after two micro-steps; the second one reduces.
 Tensors reduce(const ProcessGroupPtr& group, c10::Device device, const DataParallelOptions& options) {
   const std::vector<NamedParameter> parameters = make_parameters(device);
   DataParallel parallel(group, parameters, options);
@@ -77,7 +77,7 @@ void check_reductions(const ProcessGroupPtr& group, c10::Device device) {
                                         .compression = parse_gradient_compression(compression),
                                         .owners = owned ? owners : std::vector<int>{}};
       const Tensors got = reduce(group, device, options), on_cpu = reduce(group, c10::kCPU, options);
-      const double rounded = testing::kBFloat16.relative / testing::kFloat.relative * size;  // at every hop
+      const double rounded = testing::kBFloat16.relative / testing::kFloat.relative * size;  // rounded at every hop
       const double scale = options.compression == GradientCompression::kNone ? 1.0 : rounded;
       for (size_t i = 0; i < kSizes.size(); ++i) {
         if (owned && owners[i] != rank) continue;
@@ -150,7 +150,7 @@ TEST_CASE("A captured all_reduce is replayed, and nobody waits for it meanwhile"
   const auto store = c10::make_intrusive<c10d::FileStore>(directory.path("store"), 1);
   const ProcessGroupPtr group = make_process_group(store, {}, {.timeout_seconds = 2, .cuda = true});
   const Tensor tensor = at::ones({4}, device);
-  all_reduce(group, tensor);  // connects
+  all_reduce(group, tensor);  // the first collective connects
   at::cuda::CUDAGraph graph;
   const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
   {
@@ -159,7 +159,7 @@ TEST_CASE("A captured all_reduce is replayed, and nobody waits for it meanwhile"
     graph.capture_begin();
     tensor.mul_(2);
     all_reduce(group, tensor);
-    std::this_thread::sleep_for(std::chrono::seconds(3));  // longer than a collective may take
+    std::this_thread::sleep_for(std::chrono::seconds(3));  // longer than the timeout
     graph.capture_end();
     graph.replay();
     graph.replay();

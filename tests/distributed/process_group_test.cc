@@ -1,4 +1,4 @@
-// Process groups of real processes: collectives, groups of some ranks, and what is said when a rank is missing.
+// Process groups of real processes: collectives, the rendezvous, and messages about missing ranks.
 #include "app/distributed/process_group.h"
 
 #include <ATen/ATen.h>
@@ -62,7 +62,7 @@ void broadcast(const ProcessGroupPtr& group, const at::Tensor& tensor, int root)
   group->broadcast(tensors, options)->wait();
 }
 
-/// Another group of all ranks of `job`.
+/// Makes another group of all ranks of `job`.
 ProcessGroupPtr group_beside(const ProcessGroupPtr& job, const std::string& name, const ProcessGroupOptions& options) {
   return make_process_group(c10::make_intrusive<c10d::PrefixStore>(name, store_of(job)),
                             {.rank = get_rank(job), .size = get_world_size(job)}, options);
@@ -94,9 +94,9 @@ TEST_CASE("a rank that does every collective", "[.rank]") {
   AgreedFlag flag(group);
   std::vector<bool> answers;
   for (int call = 0; call < 5; ++call) answers.push_back(flag.exchange(rank == 1 && call == 1));
-  CHECK(answers == std::vector<bool>{false, false, true, true, true});  // one call late, then for good
+  CHECK(answers == std::vector<bool>{false, false, true, true, true});  // one call late, then permanently
   CHECK(last_collective().find("all_reduce of Long [1]") == 0);
-  // Whoever lives may take longer than the timeout.
+  // A rank with a heartbeat may take longer than the timeout.
   if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(2200));
   wait_for_rank(group, 2, "nap", 1);
   barrier(group);
@@ -110,7 +110,7 @@ TEST_CASE("Collectives over three processes, wherever they meet", "[distributed]
   CHECK(run_ranks(name, 3, {{"INIT", "env://"}, {"MASTER_PORT", port}}) == codes(3));
   CHECK(run_ranks(name, 3, {{"INIT", "tcp://127.0.0.1:" + port + "?world_size=3"}}) == codes(3));
   if (has_ipv6()) CHECK(run_ranks(name, 3, {{"INIT", "tcp://[::1]:" + port}}) == codes(3));
-  // A launcher that serves a store serves it at its own address.
+  // A launcher with a store serves it at MASTER_ADDR and MASTER_PORT, not at the address of tcp://.
   const Environment under_launcher = {
       {"INIT", "tcp://127.0.0.1:" + port}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"MASTER_PORT", "1"}};
   CHECK(run_ranks(name, 3, under_launcher) == codes(3));
@@ -124,7 +124,8 @@ TEST_CASE("a rank that keeps what it is told", "[.rank]") {
   const std::string out = variable("OUT") + variable("RANK");
   REQUIRE(std::freopen(out.c_str(), "w", stderr) != nullptr);
   const ProcessGroupPtr group = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
-  // Rank 1 is a stranger: another loopback address reaches what listens on all interfaces.
+  // Rank 1 also plays a stranger: a connection to another loopback address succeeds only if the store listens on all
+  // interfaces.
   if (get_rank(group) == 1 && !variable("MASTER_PORT").empty()) {
     const Descriptor stranger = start_connect({"127.0.0.2", std::stoll(variable("MASTER_PORT"))});
     pollfd done{stranger.get(), POLLOUT, 0};
@@ -164,7 +165,7 @@ TEST_CASE("Rank 0's store listens on the address that is named, and where nobody
   const Told local = run({{"INIT", "env://"}, {"MASTER_ADDR", "localhost"}});
   warned(local, "localhost:" + port, "listens on that address alone");
   CHECK(local.stranger == "refused");
-  if (try_listen_on({host_name(), 0})) {  // where the machine's name has an address
+  if (try_listen_on({host_name(), 0})) {  // if the machine's name has an address
     const Told named = run({{"INIT", "env://"}, {"MASTER_ADDR", host_name()}});
     warned(named, host_name() + ":" + port, "listens on all interfaces");
     CHECK(named.stranger == "connected");
@@ -173,7 +174,7 @@ TEST_CASE("Rank 0's store listens on the address that is named, and where nobody
   CHECK_THAT(under_bertrun.first, !Contains(warning));
   CHECK(under_bertrun.stranger == "refused");
   CHECK_THAT(run({{"INIT", "file://" + directory.path("store")}}).first, !Contains(warning));
-  // torchrun's own store, in the launcher.
+  // The store of torchrun, in the launcher.
   c10d::TCPStoreOptions options;
   options.port = 0;
   options.isServer = true;
@@ -231,7 +232,7 @@ TEST_CASE("A group that cannot be is refused", "[distributed]") {
   }
   CHECK_THAT(error({.init_method = "file:///nowhere/at/all", .rank = 0, .world_size = 2}),
              Contains("/nowhere/at is no directory"));
-  // Others have come already, as parts of another job, or under the same number.
+  // Other ranks have come already: parts of another job, or with the same number.
   const TemporaryDirectory directory;
   const auto store = [&](const char* name) {
     return c10d::PrefixStore("bert/0", c10::make_intrusive<c10d::FileStore>(directory.path(name), 2));
@@ -245,7 +246,7 @@ TEST_CASE("A group that cannot be is refused", "[distributed]") {
              Contains("rank 1 has come twice; check RANK, or whether a job was started twice; if " +
                       directory.path("twice") + " is left over from a job that was killed, remove it"));
   CHECK_THAT(error({.rank = 2, .world_size = 2}), Contains("rank 2 of 2"));
-  setenv("GLOO_SOCKET_IFNAME", "nowhere0", 1);  // before anybody is waited for
+  setenv("GLOO_SOCKET_IFNAME", "nowhere0", 1);  // refused before any wait
   CHECK_THAT(error({.init_method = "file://" + directory.path("interface"), .rank = 0, .world_size = 2}),
              Contains("GLOO_SOCKET_IFNAME=nowhere0: no interface nowhere0 is up") && Contains("lo (127.0.0.1)"));
   unsetenv("GLOO_SOCKET_IFNAME");
@@ -308,7 +309,7 @@ TEST_CASE("A rank that does not come is named", "[distributed]") {
   CHECK_THAT(
       message({.init_method = "file://" + directory.path("store"), .rank = 1, .world_size = 4, .timeout_seconds = 1}),
       Contains("ranks 0, 2 and 3 did not come within 1 s: rank 1 of 4 waited at " + directory.path("store")));
-  // One that comes and then makes no connections.
+  // A rank that comes but makes no connections.
   const std::string half = directory.path("half");
   c10d::PrefixStore("bert/0", c10::make_intrusive<c10d::FileStore>(half, 2)).set("join/1", std::string("1"));
   const std::string unconnected =
@@ -316,7 +317,7 @@ TEST_CASE("A rank that does not come is named", "[distributed]") {
   CHECK_THAT(unconnected,
              Contains("all 2 ranks have come, but rank 0 has no data connections (Gloo), nor have rank 1"));
   CHECK_THAT(unconnected, Contains("GLOO_SOCKET_IFNAME"));
-  // Nobody listens on port 1.
+  // No store listens on port 1.
   CHECK_THAT(message({.init_method = "tcp://127.0.0.1:1", .rank = 1, .world_size = 2, .timeout_seconds = 1}),
              Contains("rank 1 of 2 could not join at 127.0.0.1:1 within 1 s: is rank 0 started"));
 }
@@ -347,7 +348,7 @@ TEST_CASE("A signal while ranks are missing ends the wait with 75", "[distribute
     const auto start = std::chrono::steady_clock::now();
     kill(pid, number);
     CHECK(wait_for(pid) == kPreempted);
-    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));  // not the timeout of 60
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));  // not the timeout of 60 s
   }
 }
 
@@ -397,7 +398,7 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
   struct Expected {
     std::string how, message;
     int size;
-    bool begins = true;  // the message, and what the error file says after the type
+    bool begins = true;  // `message` is the begin of the message, also in the error file
     int missing = 1;
   };
   const Descriptor reserved = reserve_port("127.0.0.1");
@@ -465,7 +466,7 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
       }
       if (stopped) {
         CHECK(report["seconds"].get<double>() >= 1.9);
-        CHECK(report["seconds"].get<double>() < 2 + 1 + 5);  // the promise, and 5 s for a machine that is busy
+        CHECK(report["seconds"].get<double>() < 2 + 1 + 5);  // timeout, 1 s as promised, and 5 s for a busy machine
         WARN("a collective of 2 s with a stopped rank ended after " << report["seconds"] << " s");
       }
       const auto file = nlohmann::json::parse(read_file(out + "-error-" + std::to_string(rank)));
@@ -480,11 +481,11 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
 
 namespace {
 
-/// A store whose holder may stop: then nothing answers, until it goes on.
+/// A store whose holder may be stopped. Then no call returns until the holder continues.
 class StoppingStore : public c10d::HashStore {
  public:
   c10::intrusive_ptr<c10d::Store> clone() override {
-    return c10::intrusive_ptr<c10d::Store>::reclaim_copy(this);  // as HashStore does
+    return c10::intrusive_ptr<c10d::Store>::reclaim_copy(this);  // like HashStore
   }
   void set(const std::string& key, const std::vector<uint8_t>& data) override {
     answer();
@@ -494,7 +495,7 @@ class StoppingStore : public c10d::HashStore {
     answer();
     return HashStore::check(keys);
   }
-  std::mutex holder;  // held while it is stopped
+  std::mutex holder;  // locked while the holder is stopped
 
  private:
   void answer() { const std::lock_guard lock(holder); }
@@ -552,7 +553,7 @@ TEST_CASE("a rank that waits in vain", "[.rank]") {
     options.debug = name == "debug";
     groups[name] = group_beside(job, name, options);
   }
-  // All at once: every group is alone with its wait.
+  // All waits run at once: each has a group of its own.
   nlohmann::json messages;
   std::mutex mutex;
   std::vector<std::thread> threads;
@@ -569,7 +570,7 @@ TEST_CASE("a rank that waits in vain", "[.rank]") {
   }
   for (std::thread& thread : threads) thread.join();
   barrier(job);
-  if (missing) raise(SIGSTOP);  // and nothing more: the test ends it
+  if (missing) raise(SIGSTOP);  // the test kills this process
   try {
     wait_for_rank(job, 3, "checkpoint", 1);
   } catch (const PeerError& error) {
@@ -584,10 +585,11 @@ TEST_CASE("Every wait ends at its timeout with the ranks that are missing and wh
   const Descriptor reserved = reserve_port("127.0.0.1");
   std::vector<pid_t> pids;
   for (int rank = 0; rank < 4; ++rank) {
-    pids.push_back(start_rank("a rank that waits in vain", rank, 4,
-                              {{"INIT", "tcp://127.0.0.1:" + std::to_string(port_of(reserved.get()))},
-                               {"OUT", directory.path("messages-")},
-                               {"TORCH_FR_BUFFER_SIZE", "0"}}));  // LibTorch's record of collectives is for one thread
+    pids.push_back(
+        start_rank("a rank that waits in vain", rank, 4,
+                   {{"INIT", "tcp://127.0.0.1:" + std::to_string(port_of(reserved.get()))},
+                    {"OUT", directory.path("messages-")},
+                    {"TORCH_FR_BUFFER_SIZE", "0"}}));  // LibTorch's flight recorder is not safe for several threads
   }
   for (const int rank : {0, 2}) CHECK(wait_for(pids[static_cast<size_t>(rank)]) == 0);
   for (const int rank : {1, 3}) {

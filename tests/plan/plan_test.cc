@@ -1,4 +1,4 @@
-// `bert plan`: its arithmetic by hand, and its model of a step against published multi-node tables.
+// `bert plan`: its arithmetic computed by hand, and its model of a step against published multi-node tables.
 #include "app/verbs/plan.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@
 #include "app/verbs/verbs.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
-// Last: it brings Catch2.
+// The last include: it includes Catch2.
 #include "tests/support/command_testing.h"
 
 using namespace bert;
@@ -47,7 +47,7 @@ BertConfig bert_large() {
   return config;
 }
 
-/// A row of a published table: one optimizer step on so many nodes.
+/// A row of a published table: one optimizer step on a number of nodes.
 struct Row {
   Cluster cluster;
   StepWork work;
@@ -82,9 +82,9 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-/// Predicts every second row of every table after fitting one number, seconds of a sequence on a GPU, to the others.
-/// Returns the relative errors, of the rows with at most `most_micro_steps`. `communication` scales the bytes that are
-/// reduced.
+/// Predicts every second row of every table. One number, the seconds of a sequence on a GPU, is fitted to the other
+/// rows. Returns the relative errors of the rows with at most `most_micro_steps`. `communication` scales the bytes that
+/// are reduced.
 std::vector<double> errors_on_held_out_rows(double communication, int64_t most_micro_steps, bool print) {
   const nlohmann::json tables = nlohmann::json::parse(read_file(bert::testing::golden("multi_node.json")));
   std::vector<double> errors;
@@ -115,7 +115,7 @@ std::vector<double> errors_on_held_out_rows(double communication, int64_t most_m
   return errors;
 }
 
-/// A configuration of BERT-base with 128 positions, a global batch of 64 in micro-batches of 4, and files beside it.
+/// A directory with a configuration of BERT-base: 128 positions, a global batch of 64 in micro-batches of 4.
 class Plan {
  public:
   Plan() {
@@ -127,20 +127,20 @@ class Plan {
     arguments.insert(arguments.begin(), {"plan", config_});
     return run_command(plan_command, arguments);
   }
-  /// What it says on stderr when it ends with `code`.
+  /// The text on stderr of a call that ends with `code`.
   [[nodiscard]] std::string refusal(const std::vector<std::string>& arguments, int code) const {
     const CommandResult result = run(arguments);
     CHECK(result.code == code);
     return result.err;
   }
-  /// The one line of --json.
+  /// The line that --json prints.
   [[nodiscard]] nlohmann::json json(std::vector<std::string> arguments) const {
     arguments.push_back("--json");
     const CommandResult result = run(arguments);
     REQUIRE(result.code == kOk);
     return nlohmann::json::parse(result.out);
   }
-  /// A file with `report` on its last line, as `bert benchmark --json` prints it.
+  /// Writes a file with `report` on its last line, as `bert benchmark --json` prints it. Returns its path.
   [[nodiscard]] std::string measured(const nlohmann::json& report) const {
     std::ofstream(directory_.path("report")) << "a line before\n" << report << "\n";
     return directory_.path("report");
@@ -152,7 +152,7 @@ class Plan {
   const std::string config_ = directory_.path("c.json");
 };
 
-/// 40 ms a step of 4 sequences.
+/// A report of 40 ms for a step of 4 sequences.
 nlohmann::json step_report() {
   return {{"benchmark", "step"},
           {"precision", "fp32"},
@@ -204,11 +204,11 @@ TEST_CASE("Communication is what the note says, by hand", "[unit][plan]") {
   StepTime time = predict_step(work, cluster);
   CHECK(time.communication == Approx(communication));
   CHECK(time.exposed == Approx(communication * (1.0 / 40 + 0.08 * 39 / 40)));  // all but the last bucket is hidden
-  work.micro_step_seconds = 3e-3;  // whose backward, 2 ms, hides no more than that
+  work.micro_step_seconds = 3e-3;  // backward takes 2 ms, so it hides at most 2 ms
   CHECK(predict_step(work, cluster).exposed == Approx(communication - 2e-3 + 0.08 * 2e-3));
   CHECK(fit_micro_step_seconds(work, cluster, predict_step(work, cluster).total()) == Approx(3e-3));
-  // Sharded: half the way with the gradients, which 2 ms hide but for the last bucket, and 0.5 GB of weights after the
-  // update.
+  // Sharded: half of the communication with the gradients, of which 2 ms are hidden but for the last bucket, and 0.5 GB
+  // of weights after the update.
   work.gathered_bytes = 0.5e9;
   const double reduced = 0.875 / 478 + 0.5 / 350 + 40 * 47e-6, gathered = 0.5 * (0.875 / 478 + 0.5 / 350);
   time = predict_step(work, cluster);
@@ -228,8 +228,8 @@ TEST_CASE("Half of the published multi-node rows predict the other half", "[unit
              100 * *std::max_element(errors.begin(), errors.end()));
   CHECK(errors.size() == 56);
   CHECK(median(errors) <= 0.15);
-  // Where a step has few micro-batches, communication counts: without it, or with a hundred times as much, predictions
-  // are worse.
+  // In steps with few micro-batches communication counts: without it, or with a hundred times as much, predictions are
+  // worse.
   const double few = median(errors_on_held_out_rows(1, kFew, false));
   CHECK(median(errors_on_held_out_rows(0, kFew, false)) > few);
   CHECK(median(errors_on_held_out_rows(100, kFew, false)) > 2 * few);
@@ -254,8 +254,8 @@ TEST_CASE("Memory follows the formulas, and precision the GPU", "[unit][plan]") 
   CHECK(plan.weights == 2 * parameters);
   CHECK(plan.optimizer == 16 * parameters);
   config.distributed.shard_optimizer_state = true;
-  // Whole tensors are dealt in runs: of 110.1 million elements the largest of four runs has 28.3 million, and from five
-  // ranks on it is the word embeddings, 30522 x 768.
+  // Whole tensors are dealt in consecutive runs. Of 110.1 million elements the largest of four runs has 28.3 million.
+  // From five ranks on the largest run is the word embeddings, 30522 x 768.
   CHECK(plan_memory(config, 100, 15, 4).optimizer == Approx(16.0 * 28349184));
   for (const int64_t ranks : {8, 16})
     CHECK(plan_memory(config, 100, 15, ranks).optimizer == Approx(16.0 * 30522 * 768));
@@ -278,10 +278,10 @@ TEST_CASE("A measured step is forward, backward and one update, however many mic
   CHECK(planned["optimizer_ms"].get<double>() == Approx(lamb));
   CHECK(planned["compute_ms"].get<double>() == Approx(16 * (40 - lamb)));
   CHECK(planned["step_ms"].get<double>() == Approx(16 * 40 - 15 * lamb));
-  // One micro-batch takes what was measured.
+  // A step of one micro-batch takes the measured time.
   CHECK(plan.json({"global_batch_size=4", "--measured", report})["step_ms"].get<double>() == Approx(40));
   CHECK(plan.json({"global_batch_size=4", "--sequences-per-second", "100"})["step_ms"].get<double>() == Approx(40));
-  // Another optimizer, another batch.
+  // Measurements with another optimizer and another batch.
   nlohmann::json other = step_report();
   other["optimizer"] = "adamw";
   const auto step_ms = [&] {
@@ -309,7 +309,7 @@ TEST_CASE("A report of something else than is planned is refused, with what diff
                                   Contains("precision: measured bf16, planned fp32") &&
                                   Contains("tokens of a sequence: measured 512, planned 128"));
   report = step_report();
-  report["tokens_per_second"] = 12300.0;  // a sample of real lengths
+  report["tokens_per_second"] = 12300.0;  // mean length of a few real sequences
   CHECK(plan.run({"--measured", plan.measured(report)}).code == kOk);
   report["sequences_per_second"] = 0;
   CHECK_THAT(refusal(report), Contains("sequences_per_second is 0, expected more than 0"));
@@ -343,8 +343,8 @@ TEST_CASE("Two phases on two networks: days follow from steps, time from the net
     return lines;
   };
   const auto fast = phases("NDR"), slow = phases("100GbE");
-  const double bytes = 4.0 * 109811516;  // of gradients; 128 positions
-  // Four ports against one.
+  const double bytes = 4.0 * 109811516;  // bytes of the gradients, with 128 positions
+  // Difference between four fast ports and one slow port.
   const double longer = 1e3 * 2 * 3 / 4 * bytes * (1 / port("100GbE").bandwidth - 1 / (4 * port("NDR").bandwidth));
   double days = 0;
   for (size_t i = 0; i < 2; ++i) {

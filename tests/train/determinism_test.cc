@@ -1,4 +1,4 @@
-// What makes a run on CUDA repeatable, as far as it can be seen without a GPU.
+// Repeatable runs on CUDA, as far as a machine without a GPU can test them.
 #include "app/train/determinism.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// Figures over held-out examples: of how many, on any number of ranks, and what is left behind when a row is damaged.
+// Evaluation on held-out examples: number of examples, any number of ranks, and the state after a damaged row.
 #include "app/train/evaluation.h"
 
 #include <array>
@@ -37,7 +37,8 @@ TEST_CASE("An evaluation reads no more examples than it may, with the same figur
           "[trainer][distributed]") {
   const TemporaryDirectory directory;
   const PretrainConfig config = tiny(directory, "run");
-  bert::testing::write_counting_shard(directory.path("validation.shard"), 150, 3);  // five batches, the last of 22
+  bert::testing::write_counting_shard(directory.path("validation.shard"), 150,
+                                      3);  // five batches; the last one has 22 examples
   const auto train = std::make_shared<const PretrainingShards>(config.data.train),
              held_out = std::make_shared<const PretrainingShards>(config.data.validation);
   const UnigramModel unigram(*train);
@@ -74,7 +75,7 @@ TEST_CASE("An evaluation that one rank stops has no result on any", "[unit][trai
     CHECK(step.model->is_training());
   });
   CHECK(evaluated == std::array<bool, 2>{false, false});
-  CHECK(asked == std::array<int, 2>{3, 2});  // of five batches rank 0 has three, rank 1 stops at its second
+  CHECK(asked == std::array<int, 2>{3, 2});  // rank 0 has three of the five batches; rank 1 stops at its second
 }
 
 TEST_CASE("A model is trained on after an evaluation that fails", "[unit][trainer]") {
@@ -92,7 +93,7 @@ TEST_CASE("A model is trained on after an evaluation that fails", "[unit][traine
   TrainingStep step(config, c10::kCPU, nullptr);
   CHECK_THROWS_AS(evaluate_pretraining(step, held_out, unigram, 0), DataError);
   CHECK(step.model->is_training());
-  CHECK(evaluate_pretraining(step, held_out, unigram, 32)->examples == 32);  // the row is behind them
+  CHECK(evaluate_pretraining(step, held_out, unigram, 32)->examples == 32);  // the bad row comes after these
   CHECK(step.model->is_training());
   step.model->eval();
   evaluate_pretraining(step, held_out, unigram, 32);

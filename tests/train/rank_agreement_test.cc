@@ -1,4 +1,4 @@
-// Ranks of one run that were not started alike.
+// Ranks of one run that were started with different configurations or data.
 #include "app/train/rank_agreement.h"
 
 #include <signal.h>
@@ -14,7 +14,7 @@
 #include "app/system/stop_signals.h"
 #include "tests/support/rank_processes.h"
 #include "tests/support/tiny_pretraining.h"
-// Last: it brings Catch2.
+// The last include: it includes Catch2.
 #include "tests/support/launcher_testing.h"
 
 using namespace bert;
@@ -28,7 +28,7 @@ struct Run {
     config.max_steps = 2;
     std::ofstream(directory.path("run.json")) << to_json(config);
   }
-  /// Starts two ranks, of which the second has `overrides` of its own; the exit code.
+  /// Starts two ranks; the second has `overrides`. Returns the exit code.
   int start(const std::string& overrides) {
     const std::string script = "[ $RANK = 0 ] || more='" + overrides + "'; exec " BERT_EXECUTABLE " pretrain " +
                                directory.path("run.json") + " $more";
@@ -50,9 +50,9 @@ TEST_CASE("a rank that compares its data", "[.rank]") {
     return;
   }
   constexpr int64_t kTimeout = 2;  // seconds
-  // Joining may take longer where the machine is busy.
+  // Ranks may take longer to join on a busy machine.
   const ProcessGroupPtr group = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
-  // Who stops does so when all have joined: the store may stop with it.
+  // A rank stops only after all have joined: the store may stop with it.
   const auto joined = [](int rank) { return "joined/" + std::to_string(rank); };
   group->getStore()->set(joined(get_rank(group)), std::string("1"));
   if (variable("STOPPED").find(variable("RANK")) != std::string::npos) {
@@ -84,7 +84,7 @@ TEST_CASE("Ranks that are stopped before the comparison are named by all others"
       {"1", "file://" + directory.path("a"), "rank 1, for whose data rank 0 waits, has not responded for 2 s"},
       {"12", "file://" + directory.path("b"), "ranks 1 and 2, for whose data rank 0 waits, have not responded for 2 s"},
       {"0", "file://" + directory.path("c"), "rank 0, for whose comparison of every rank's data rank "},
-      // Its store stops with it.
+      // The store stops with rank 0.
       {"0", "tcp://127.0.0.1:" + port, "rank 0 or the launcher, which hold it, is stopped, dead, or cut off; check"}};
   for (const Case& each : cases) {
     CAPTURE(each.stopped, each.init);

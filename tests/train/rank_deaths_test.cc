@@ -1,4 +1,5 @@
-// Deaths of a rank of `bert pretrain` in each of its phases: what is left of the others, and how soon they are gone.
+// Deaths of a rank of `bert pretrain` in each of its phases: the end of the other ranks, and the time until they are
+// gone.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 #include "app/system/exit_codes.h"
 #include "tests/support/rank_processes.h"
 #include "tests/support/tiny_pretraining.h"
-// Last: it brings Catch2.
+// The last include: it includes Catch2.
 #include "tests/support/launcher_testing.h"
 
 using namespace bert;
@@ -64,7 +65,7 @@ TEST_CASE("100 deaths over the phases of a run: the others are gone within a sec
   }
   std::sort(all.begin(), all.end());
   CHECK(all[98] <= 1);
-  // What the dead have left is a run that goes on.
+  // The run directory of the dead ranks can be resumed.
   config.stop_at_step = 100;
   std::ofstream(file) << to_json(config);
   Launcher last(
@@ -122,7 +123,7 @@ TEST_CASE("A job that bertrun restarts ends with the bytes of one that was not d
     Launcher launcher(
         {"--standalone", "--nproc-per-node", "2", "--max-restarts", "1", BERT_EXECUTABLE, "pretrain", file},
         [&] {
-          // In the tenth of twelve steps, after the checkpoint of the eighth: a restarted rank has four steps to go.
+          // In the tenth of twelve steps, after the checkpoint of step 8: a restarted rank has four steps to go.
           if (disturbed) setenv("BERT_FAIL_POINT", "train.step:10@1", 1);
         },
         BERTRUN_EXECUTABLE);

@@ -1,4 +1,4 @@
-// Any number of ranks trains as one does: the same samples, the same weights, the same skipped steps.
+// Any number of ranks trains like one process: the same samples, weights and skipped steps.
 #include <torch/types.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using bert::testing::variable;
 
 namespace {
 
-/// What a case is made of; also what its rank processes are told, as words between spaces.
+/// The settings of a case. Its rank processes get them as words between spaces.
 struct Case {
   std::string type = "lamb", precision = "fp64", compression = "none", average = "micro_batches";
   bool sharded = false;
@@ -46,8 +46,8 @@ struct Case {
   }
 };
 
-/// Whether steps are to be skipped at first. Not where gradients travel in fp16, and overflow there at a scale at which
-/// those of one process, which sends none, do not.
+/// True if the first steps are to overflow and be skipped. False if gradients travel in fp16: there they overflow at a
+/// scale at which those of one process, which sends none, do not.
 bool overflows(const Case& c) { return c.precision == "fp16" && c.compression == "none"; }
 
 PretrainConfig config_of(const Case& c, const std::string& train) {
@@ -78,7 +78,7 @@ PretrainConfig config_of(const Case& c, const std::string& train) {
 
 struct Result {
   StateDict weights;
-  std::vector<int64_t> applied;  // after every step
+  std::vector<int64_t> applied;  // number of applied steps after every step
   std::vector<double> losses;
 };
 
@@ -106,7 +106,7 @@ Result train(const PretrainConfig& config, const Case& c, const ProcessGroupPtr&
   return result;
 }
 
-/// The largest |a - b| over all weights, of the largest |a| of its tensor.
+/// The largest |a - b| over all weights, relative to the largest |a| of the tensor.
 double distance(const StateDict& a, const StateDict& b) {
   double worst = 0;
   for (const auto& item : a) {
@@ -116,7 +116,8 @@ double distance(const StateDict& a, const StateDict& b) {
   return worst;
 }
 
-/// Weights and losses within `tolerance` of one process', and weights `least` or more from them.
+/// Checks that weights and losses are within `tolerance` of those of one process, and that weights differ by at least
+/// `least`.
 void expect_equal(const Case& c, const std::vector<int>& rank_counts, double tolerance, double least = 0) {
   const TemporaryDirectory directory;
   const PretrainConfig config = config_of(c, tiny(directory, "run").data.train.front());
@@ -191,7 +192,7 @@ TEST_CASE("2, 3 and 4 ranks train as one does in fp32 and fp16, sharded or not",
 }
 
 TEST_CASE("Ranks with different numbers of micro-batches train as one does", "[distributed][trainer]") {
-  expect_equal({.micro_batch_size = 3}, {3}, 1e-6);  // 4 micro-batches: 2, 1 and 1
+  expect_equal({.micro_batch_size = 3}, {3}, 1e-6);  // 4 micro-batches: the ranks get 2, 1 and 1
 }
 
 TEST_CASE("Ranks train as one does to 1e-4 in fp32, and skip the same steps in fp16", "[distributed][trainer]") {
@@ -200,7 +201,7 @@ TEST_CASE("Ranks train as one does to 1e-4 in fp32, and skip the same steps in f
     expect_equal({.precision = "fp16", .sharded = sharded}, {3}, 1e-3);  // one rounding of a weight in fp16 is 5e-4
 }
 
-// LAMB makes each tensor's update equally long, so that a rounded direction shows in full; bf16 keeps 8 bits.
+// LAMB gives the update of each tensor a fixed length, so a rounded direction has its full effect. bf16 has 8 bits.
 TEST_CASE("Ranks that send their gradients in 16 bits train as one does, to the rounding", "[distributed][trainer]") {
   expect_equal({.compression = "bf16"}, {2}, 4e-2, 1e-7);
   expect_equal({.precision = "fp16", .compression = "fp16"}, {2}, 1e-2, 1e-7);

@@ -1,4 +1,4 @@
-// What a run reads, against its configuration.
+// The inputs of a run, checked against its configuration.
 #include "app/train/run_inputs.h"
 
 #include <fstream>
@@ -34,7 +34,7 @@ TEST_CASE("A shard made with other tokenizer settings is refused with both value
   config.data.tokenizer.max_input_chars_per_word = 100;
   CHECK(open_shards(config, "train", *load_tokenizer(config))->size() == 310);
   config.data.validation = {cased};
-  config.data.tokenizer.match_special_tokens = true;  // of which the shard says nothing
+  config.data.tokenizer.match_special_tokens = true;  // the shard does not state this setting
   CHECK(open_shards(config, "validation", *load_tokenizer(config))->size() == 10);
 }
 
@@ -75,7 +75,7 @@ TEST_CASE("Examples are known again by their content and number", "[unit][run_in
   CHECK(one.examples == 20);
   CHECK_FALSE(one == other);
   CHECK(compare_data({{"train", one}}, {{"train", again}, {"validation", other}}).empty());
-  CHECK(compare_data({}, {{"train", one}}).empty());  // a checkpoint from before this was kept
+  CHECK(compare_data({}, {{"train", one}}).empty());  // a checkpoint of a version that kept no identities
   const auto differences = compare_data({{"train", one}, {"validation", one}}, {{"train", other}});
   REQUIRE(differences.size() == 1);
   CHECK_THAT(differences.front(),

@@ -1,4 +1,4 @@
-// A SentencePiece model all the way: examples, training, checkpoint, export, masked words.
+// A SentencePiece model from examples over training, checkpoint and export to masked words.
 #include <algorithm>
 #include <fstream>
 
@@ -53,7 +53,7 @@ TEST_CASE("A run with a SentencePiece model goes from text to masked words", "[u
   REQUIRE(run(export_command, {"export", "--checkpoint", checkpoint, "--output", file}) == kOk);
   Predictor from_checkpoint(config.run_directory), from_export(file);
   const std::string sentence = "Hello [MASK]. I [MASK] a girl.";
-  // The ids of spm_encode (sentencepiece 0.1.97) for "Hello" and "I saw"; [MASK] is the last of the tokens added.
+  // The ids of spm_encode (sentencepiece 0.1.97) for "Hello" and "I saw"; [MASK] is the last of the added tokens.
   const std::vector<std::string> tokens = from_checkpoint.features(sentence).tokens;
   REQUIRE(tokens.size() > 6);
   CHECK(std::vector<std::string>(tokens.begin(), tokens.begin() + 5) ==

@@ -1,4 +1,4 @@
-// Runs that cannot go on, or not as asked: refused with the reason, and nothing of what is there is lost.
+// Runs that cannot continue, or not as requested: the refusal has the reason, and no existing file is lost.
 #include <sys/resource.h>
 #include <torch/types.h>
 
@@ -27,7 +27,7 @@ using bert::testing::write_counting_shard;
 
 namespace {
 
-/// What `bert pretrain` says on standard error; its exit code goes to `code`.
+/// The output of `bert pretrain` on standard error. `code` gets its exit code.
 std::string said(const PretrainConfig& config, int& code, int ranks = 1, const std::function<void()>& prepare = {}) {
   const std::string path = config.run_directory + ".stderr";
   code = result_of(start(config, "", ranks, [&] {
@@ -51,11 +51,11 @@ TEST_CASE("A run does not go on with other examples unless it is told to", "[uni
   CHECK(load_checkpoint(fourth).state.data.at("train").examples == 300);
 
   config.stop_at_step = 8;
-  write_counting_shard(directory.path("train.shard"), 200, 9);  // the same name
+  write_counting_shard(directory.path("train.shard"), 200, 9);  // another content under the same name
   CHECK_THROWS_AS(pretrain(config, false), ConfigError);
   CHECK_THROWS_WITH(pretrain(config, false), Contains("the content of data.train: was 300 examples, checksum ") &&
                                                  Contains("now 200") && Contains("--allow-config-change"));
-  Checkpoint older = load_checkpoint(fourth);  // as they were written before this was kept
+  Checkpoint older = load_checkpoint(fourth);  // like a checkpoint of a version that kept no identities
   older.state.data.clear();
   older.state.config_sha256.clear();
   write_checkpoint(fourth, older);
@@ -79,7 +79,7 @@ TEST_CASE("A checkpoint that does not fit is refused with the keys that differ",
     PretrainConfig second = tiny(directory, "second");
     second.initial_checkpoint = first.run_directory;
     second.initial_optimizer_state = moments;
-    second.optimizer.lr = 1e-4;  // no reason
+    second.optimizer.lr = 1e-4;  // optimizer.lr is not a reason why tensors do not fit
     wider(second);
     CHECK_THROWS_AS(pretrain(second, false), ConfigError);
     CHECK_THROWS_WITH(pretrain(second, false), Contains("initial_checkpoint: ") &&
@@ -109,7 +109,7 @@ TEST_CASE("A checkpoint that does not fit is refused with the keys that differ",
 
 TEST_CASE("A run that cannot write its metrics saves a checkpoint first", "[trainer][distributed]") {
   const TemporaryDirectory directory;
-  std::string earlier;  // larger than a checkpoint's files, so that the limit below meets metrics.jsonl alone
+  std::string earlier;  // larger than any file of a checkpoint: the limit below affects metrics.jsonl alone
   while (earlier.size() < 2'000'000) earlier += "{\"step\":0}\n";
   for (const int ranks : {1, 2}) {
     CAPTURE(ranks);

@@ -1,4 +1,4 @@
-// The training loop on a tiny model and made-up text: what a run leaves behind, and that it can be stopped anywhere.
+// The training loop with a tiny model and generated text: the files of a run, and stops at any point.
 #include "app/train/trainer.h"
 
 #include <fcntl.h>
@@ -44,7 +44,7 @@ std::string file_of(const PretrainConfig& config, int64_t step, const std::strin
   return read_file(checkpoint_directory(config.run_directory, step) + "/" + name);
 }
 
-/// Of a process or a thread: its directory in /proc.
+/// True if a process or a thread blocks SIGTERM. `directory` is its directory in /proc.
 bool blocks_sigterm(const std::string& directory) {
   const std::string status = read_file(directory + "/status");
   const size_t mask = status.find("SigBlk:");
@@ -66,7 +66,7 @@ TEST_CASE("A run learns, evaluates and says so in its files", "[unit][trainer]")
   REQUIRE(pretrain(config, false) == kOk);
   const auto summary = nlohmann::json::parse(read_file(config.run_directory + "/summary.json"));
   CHECK(summary["steps"] == 1000);
-  // A masked token follows from its neighbours; word frequency alone cannot know it: about ln 50.
+  // A masked token follows from its neighbours. Word frequency alone gives a loss of about ln 50.
   CHECK(summary["unigram_entropy"].get<double>() > 3.0);
   CHECK(summary["mlm_loss_untrained"].get<double>() > 3.5);
   CHECK(summary["mlm_loss"].get<double>() < summary["unigram_entropy"].get<double>() - 0.5);
@@ -87,8 +87,8 @@ TEST_CASE("A run learns, evaluates and says so in its files", "[unit][trainer]")
     }
   }
   CHECK(training == 100);
-  CHECK(evaluations == 3);                // before the first step, in the middle, at the end
-  CHECK(pretrain(config, false) == kOk);  // finished: does nothing
+  CHECK(evaluations == 3);                // before the first step, in the middle and at the end
+  CHECK(pretrain(config, false) == kOk);  // a finished run does nothing
 }
 
 TEST_CASE("A run that is killed at any point ends in the same bytes", "[unit][trainer]") {
@@ -118,16 +118,17 @@ TEST_CASE("A run that is killed at its end is finished by the next call", "[unit
   CHECK(summary()["steps"] == 8);
   CHECK(summary()["sequences_per_second"].get<double>() > 0);
   config.stop_at_step = 0;
-  REQUIRE(run_in_child(config, "checkpoint.latest") == 1000 + SIGKILL);  // step 12 is there, and nothing names it
+  REQUIRE(run_in_child(config, "checkpoint.latest") ==
+          1000 + SIGKILL);  // the checkpoint of step 12 exists, but latest does not point to it
   CHECK(latest() == "checkpoints/step-00000008");
   CHECK(pretrain(config, false) == kOk);
   CHECK(latest() == "checkpoints/step-00000012");
   CHECK(summary()["steps"] == 12);
-  CHECK_FALSE(summary().contains("sequences_per_second"));  // of a process that has trained nothing
+  CHECK_FALSE(summary().contains("sequences_per_second"));  // the process has trained nothing
 
   std::ofstream(config.run_directory + "/summary.json") << "{\"steps\": 12, \"mine\": true}";
   CHECK(pretrain(config, false) == kOk);
-  CHECK(summary().contains("mine"));  // it is of this step
+  CHECK(summary().contains("mine"));  // the summary of this step stays
   std::ofstream(config.run_directory + "/summary.json") << "{\"steps\":";
   CHECK(pretrain(config, false) == kOk);
   CHECK(summary()["steps"] == 12);
@@ -169,15 +170,15 @@ TEST_CASE("A run that is killed at 20 random moments ends in the same bytes", "[
   for (int kill_number = 0; kill_number < 20; ++kill_number) {
     const int64_t lines = random() % 5, microseconds = random() % 10000;
     CAPTURE(kill_number, lines, microseconds);
-    constexpr int64_t kLineBytes = 200;  // about
+    constexpr int64_t kLineBytes = 200;  // approximately
     const int64_t before = logged();
     const pid_t pid = start(killed);
-    // Every fourth also while it starts and reads what there is.
+    // Every fourth process is killed during its start, too.
     const int64_t most_polls = kill_number % 4 == 0 ? microseconds / 50 : 4000;
     for (int64_t i = 0; i < most_polls && logged() <= before + lines * kLineBytes; ++i) usleep(2500);
     usleep(static_cast<useconds_t>(microseconds));
     kill(pid, SIGKILL);
-    REQUIRE(result_of(pid) == 1000 + SIGKILL);  // not at its end: each of the 20 meets a run
+    REQUIRE(result_of(pid) == 1000 + SIGKILL);  // killed before its end: each of the 20 kills meets a running process
   }
   REQUIRE(run_in_child(killed) == kOk);
   for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
@@ -194,8 +195,8 @@ TEST_CASE("A run in fp16, in its weights too or in tf32 that is killed ends in t
     PretrainConfig whole = tiny(directory, "whole"), killed = tiny(directory, "killed");
     for (PretrainConfig* config : {&whole, &killed}) {
       config->precision = precision;
-      config->amp.init_scale = 65536.0 * 65536.0;  // overflows at first, so that the scale moves down
-      config->amp.growth_interval = 3;             // and up
+      config->amp.init_scale = 65536.0 * 65536.0;  // overflows at first: the scale falls
+      config->amp.growth_interval = 3;             // and rises again
       config->optimizer.ema_decay = 0.9;
       config->log_every = 1;
     }
@@ -258,7 +259,7 @@ TEST_CASE("Skips in a row are counted over signals and resumes", "[unit][trainer
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   config.precision = "fp16";
-  config.amp.init_scale = 65536.0 * 65536.0;  // overflows for ever
+  config.amp.init_scale = 65536.0 * 65536.0;  // every step overflows
   config.amp.dynamic = false;
   config.amp.max_consecutive_skips = 1'000'000;
   config.data.log_sample_ids = true;
@@ -281,7 +282,7 @@ TEST_CASE("Skips in a row are counted over signals and resumes", "[unit][trainer
   config.amp.max_consecutive_skips = skips + 2;
   CHECK_THROWS_WITH(pretrain(config, /*allow_config_change=*/true),
                     testing::Contains("step 0: " + std::to_string(skips + 2) + " steps in a row were skipped"));
-  config.precision = "fp32";  // other numbers, another count
+  config.precision = "fp32";  // another precision: the count of skips starts again
   config.stop_at_step = 1;
   CHECK(pretrain(config, /*allow_config_change=*/true) == kOk);
 }
@@ -375,7 +376,8 @@ TEST_CASE("A signal that arrives before LibTorch is loaded ends with 75", "[unit
   const pid_t pid = start(config);
   for (int i = 0; i < 20000 && !blocks_sigterm("/proc/" + std::to_string(pid)); ++i) usleep(500);
   kill(pid, SIGTERM);
-  // As often as others may pass it on, for less than the two seconds of one wish, also while the process takes itself down.
+  // Signals as often as other programs may forward them, for less than the two seconds that count as one wish, also
+  // while the process ends.
   int status = 0;
   for (int i = 0; waitpid(pid, &status, WNOHANG) == 0; ++i) {
     usleep(5000);
@@ -394,14 +396,14 @@ TEST_CASE("A run that starts from another's checkpoint has its weights, and its 
   REQUIRE(pretrain(first, false) == kOk);
   const Checkpoint before = load_checkpoint(checkpoint_directory(first.run_directory, 12));
   CHECK(before.state.loss_scale == 8192.0);
-  std::vector<Checkpoint> after;  // without its moments, with them
+  std::vector<Checkpoint> after;  // without and with the moments of phase 1
   for (const bool moments : {false, true}) {
     PretrainConfig second = tiny(directory, moments ? "with" : "without");
     second.precision = "fp16";
     second.amp.init_scale = 256.0;
     second.initial_checkpoint = first.run_directory;
     second.initial_optimizer_state = moments;
-    second.optimizer.lr = 1e-9;  // weights stay, so that they can be compared
+    second.optimizer.lr = 1e-9;  // so small that the weights stay comparable
     second.log_every = 1;
     second.stop_at_step = 1;
     REQUIRE(pretrain(second, false) == kOk);
@@ -421,8 +423,8 @@ TEST_CASE("A run that starts from another's checkpoint has its weights, and its 
     for (const Checkpoint& checkpoint : after) {
       CHECK(mismatch(item.value(), checkpoint.model[name], {1e-7, 0.0}) == "");
     }
-    // The same first step g: from moments of zero m = (1 - beta1) g and v = (1 - beta2) g^2, else beta m and beta v
-    // more.
+    // The first step has the same gradient g. From moments of zero m = (1 - beta1) g and v = (1 - beta2) g^2; otherwise
+    // beta m and beta v are added.
     const torch::Tensor g = after[0].optimizer["exp_avg." + name] / (1.0 - beta1);
     CHECK(mismatch(after[0].optimizer["exp_avg_sq." + name], (1.0 - beta2) * g.square(), {1e-30, 1e-5}) == "");
     for (const auto& [moment, beta] : {std::pair{"exp_avg.", beta1}, {"exp_avg_sq.", beta2}}) {
@@ -447,7 +449,7 @@ TEST_CASE("A run that starts from another's damaged directory takes its newest v
     CAPTURE(ranks);
     PretrainConfig second = tiny(directory, "phase2-" + std::to_string(ranks));
     second.initial_checkpoint = first.run_directory;
-    second.optimizer.lr = 1e-9;  // weights stay, so that they can be compared
+    second.optimizer.lr = 1e-9;  // so small that the weights stay comparable
     second.stop_at_step = 1;
     const std::string said = directory.path("said");
     const pid_t pid =
@@ -473,7 +475,7 @@ TEST_CASE("Accumulated micro-batches give the step of the whole batch", "[unit][
     weights.push_back(load_checkpoint(checkpoint_directory(config.run_directory, 3))
                           .model["bert.encoder.layer.0.output.dense.weight"]);
   }
-  CHECK(mismatch(weights[0], weights[1], {2e-5, 1e-4}) == "");  // fp32 sums in another order, three steps of Adam
+  CHECK(mismatch(weights[0], weights[1], {2e-5, 1e-4}) == "");  // fp32 sums have another order, three steps of Adam
 }
 
 TEST_CASE("Two ranks train as one does", "[trainer][distributed]") {
@@ -491,17 +493,17 @@ TEST_CASE("Two ranks train as one does", "[trainer][distributed]") {
     figures.push_back(third.state.metrics);
     CHECK(third.state.consumed_samples == 24);
     config.stop_at_step = 5;
-    REQUIRE(result_of(start(config, "", ranks)) == kOk);  // goes on from step 3
+    REQUIRE(result_of(start(config, "", ranks)) == kOk);  // continues from step 3
     CHECK(load_checkpoint(checkpoint_directory(config.run_directory, 5)).state.consumed_samples == 40);
   }
-  // Of the two batches of held-out examples each rank has evaluated one.
+  // Each rank has evaluated one of the two batches of held-out examples.
   CHECK(figures[0].count("mlm_loss") + figures[0].count("mlm_loss_untrained") == 2);
   REQUIRE(figures[0].size() == figures[1].size());
   for (const auto& [key, value] : figures[0]) {
     CAPTURE(key);
-    CHECK(figures[1].at(key) == Approx(value).epsilon(1e-4));  // fp32 sums in another order
+    CHECK(figures[1].at(key) == Approx(value).epsilon(1e-4));  // fp32 sums have another order
   }
-  CHECK(mismatch(weights[0], weights[1], {2e-5, 1e-4}) == "");  // fp32 sums in another order, three steps of Adam
+  CHECK(mismatch(weights[0], weights[1], {2e-5, 1e-4}) == "");  // fp32 sums have another order, three steps of Adam
 }
 
 TEST_CASE("A signal to a launcher and to its ranks at once saves a checkpoint", "[trainer][distributed]") {
@@ -515,7 +517,8 @@ TEST_CASE("A signal to a launcher and to its ranks at once saves a checkpoint", 
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const std::vector<pid_t> ranks = bert::testing::children_named("bert", launcher);
   REQUIRE(ranks.size() == 2);
-  // As systemd does, and Slurm where it signals all processes of a step: the launcher passes its signal on.
+  // systemd signals all processes, as does Slurm if it signals all processes of a step; the launcher forwards its
+  // signal too.
   kill(launcher, SIGTERM);
   for (const pid_t rank : ranks) kill(rank, SIGTERM);
   CHECK(result_of(launcher) == kPreempted);
@@ -549,14 +552,15 @@ TEST_CASE("A run goes from 1 to 2 to 4 ranks and back as if it had stayed on one
   for (const int ranks : {1, 2, 4, 1}) {
     mixed.stop_at_step = stop += 3;
     REQUIRE(result_of(start(mixed, ranks == 2 ? "train.step:2" : "", ranks)) == (ranks == 2 ? 128 + SIGKILL : kOk));
-    if (ranks == 2) REQUIRE(result_of(start(mixed, "", ranks)) == kOk);  // killed in the middle: goes on from step 3
+    if (ranks == 2)
+      REQUIRE(result_of(start(mixed, "", ranks)) == kOk);  // it was killed in the middle and continues from step 3
   }
   const auto want = lines(one.run_directory + "/metrics.jsonl", "loss"),
              got = lines(mixed.run_directory + "/metrics.jsonl", "loss");
   REQUIRE(want.size() == 12);
   REQUIRE(got.size() == 12);
   for (const auto& [step, loss] : want) {
-    CHECK(got.at(step).get<double>() == Approx(loss.get<double>()).epsilon(1e-4));  // fp32 sums in another order
+    CHECK(got.at(step).get<double>() == Approx(loss.get<double>()).epsilon(1e-4));  // fp32 sums have another order
   }
 
   std::map<int64_t, std::set<int64_t>> examples;
@@ -575,7 +579,7 @@ TEST_CASE("A run goes from 1 to 2 to 4 ranks and back as if it had stayed on one
   CHECK(a.optimizer.keys() == b.optimizer.keys());
   for (const auto& item : a.model) {
     CAPTURE(item.key());
-    CHECK(mismatch(item.value(), b.model[item.key()], {1e-5, 1e-3}) == "");  // fp32 sums in another order, 12 steps
+    CHECK(mismatch(item.value(), b.model[item.key()], {1e-5, 1e-3}) == "");  // fp32 sums have another order, 12 steps
   }
 }
 
@@ -590,7 +594,7 @@ TEST_CASE("Ranks get packed tokens within 2 % of each other in every step; the r
   const std::string errors = directory.path("stderr");
   REQUIRE(result_of(start(config, "", kRanks, [&] { dup2(creat(errors.c_str(), 0600), STDERR_FILENO); })) == kOk);
   const PretrainingShards shards(config.data.train);
-  std::map<int64_t, std::vector<int64_t>> tokens;  // of every rank, by step
+  std::map<int64_t, std::vector<int64_t>> tokens;  // tokens of every rank, by step
   for (int rank = 0; rank < kRanks; ++rank) {
     std::ifstream file(config.run_directory + "/samples-rank-0000" + std::to_string(rank) + ".jsonl");
     for (std::string line; std::getline(file, line);) {

@@ -1,4 +1,5 @@
-// What a training step must not do: wait for the device, or ask the allocator for anything new once shapes repeat.
+// Things that a training step must not do: wait for the device, or request new sizes from the allocator once shapes
+// repeat.
 #include "app/train/training_step.h"
 
 #include <ATen/record_function.h>
@@ -48,7 +49,7 @@ std::vector<PackedBatch> micro_batches(int64_t step, c10::Device device) {
   return result;
 }
 
-/// Records which of these operators are called, but for what an operator of ours does inside.
+/// Records calls of the given operators, except for calls inside an operator of this project.
 class Calls {
  public:
   explicit Calls(std::vector<std::string_view> watched) {
@@ -65,7 +66,7 @@ class Calls {
   struct State {
     std::vector<std::string_view> watched;
     std::vector<std::string> found = {};
-    std::set<std::string> ours = {};  // operators that were called
+    std::set<std::string> ours = {};  // names of operators that were called
     int depth = 0;
   };
   static bool is_ours(const at::RecordFunction& call) { return std::string_view(call.name()).starts_with("bert::"); }
@@ -89,12 +90,12 @@ class Calls {
   at::CallbackHandle handle_;
 };
 
-/// What makes the host wait for a device: reading a value, and operators whose result's size is one. (On the CPU
-/// kernels read their own scalars.)
+/// Operators for which the host waits for a device: reads of a value, and operators whose result has a data-dependent
+/// size. (On the CPU kernels read their own scalars.)
 const std::vector<std::string_view> kWaits = {"aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero",
                                               "aten::masked_select",       "aten::equal",      "aten::_unique2"};
 
-/// What an operator of ours is there for, forward and backward.
+/// ATen operators that operators of this project replace, forward and backward.
 const std::vector<std::string_view> kReplaced = {"aten::layer_norm",
                                                  "aten::native_layer_norm",
                                                  "aten::native_layer_norm_backward",
@@ -140,7 +141,7 @@ TEST_CASE("A step reads nothing back from its device", "[unit][training_step]") 
       const Calls reads(kWaits);
       for (int i = 0; i < 4; ++i) step.run(batches);
       CHECK(reads.names().empty());
-      CHECK(step.applied_steps() == 4);  // the twin: this waits
+      CHECK(step.applied_steps() == 4);  // the negative twin: this call waits
       CHECK(reads.names().size() == 1);
     }
   }
@@ -168,7 +169,7 @@ TEST_CASE("A step's arithmetic is that of our operators", "[unit][training_step]
       }
       const ReferenceOps plain({OpGroup::kLinear, OpGroup::kLayerNorm, OpGroup::kGelu, OpGroup::kSoftmax,
                                 OpGroup::kAttention, OpGroup::kCrossEntropy, OpGroup::kOptimizer});
-      const Calls calls(kReplaced);  // the twin: these are seen
+      const Calls calls(kReplaced);  // the negative twin: these calls are recorded
       step.run(batches);
       for (const char* op :
            {"aten::layer_norm", "aten::native_layer_norm_backward", "aten::gelu", "aten::gelu_backward",
@@ -190,7 +191,7 @@ TEST_CASE("More ranks than parameters cannot share the optimizer's state", "[uni
                     bert::testing::Contains("distributed.shard_optimizer_state: has 46 parameters to deal to 1000"));
 }
 
-// A caching allocator, as CUDA's, serves a sequence of requests that it has served before from what it holds.
+// A caching allocator, such as that of CUDA, serves a sequence of requests that it has served before from its cache.
 TEST_CASE("From the third step on, equal shapes ask for the same memory and keep none of it", "[unit][training_step]") {
   for (const std::string precision : {"fp32", "bf16", "fp16", "bf16-weights", "fp16-weights"}) {
     for (const std::string optimizer : {"lamb", "adamw"}) {
@@ -209,7 +210,7 @@ TEST_CASE("From the third step on, equal shapes ask for the same memory and keep
         sizes = record->sizes;
         peak = record->peak;
       }
-      CHECK(sizes.size() > 100);  // it records
+      CHECK(sizes.size() > 100);  // the recorder works
     }
   }
 }
