@@ -46,12 +46,12 @@ struct DistributedConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit("backend", self.backend, "auto is nccl on GPUs and gloo on CPUs", OneOf{"auto", "gloo", "nccl"});
+    visit("backend", self.backend, "auto: nccl on GPUs, gloo on CPUs", OneOf{"auto", "gloo", "nccl"});
     visit("init_method", self.init_method,
-          "where ranks meet: env:// (MASTER_ADDR, MASTER_PORT), tcp://HOST:PORT or file:///PATH");
+          "meeting place of the ranks: env:// (MASTER_ADDR, MASTER_PORT), tcp://HOST:PORT or file:///PATH");
     visit("timeout_seconds", self.timeout_seconds, "a collective that takes longer ends the run", 1, 86400);
     visit("bucket_mb", self.bucket_mb, "gradients are reduced in parts of this many MiB, during backward", 1, 4096);
-    visit("compression", self.compression, "gradients are sent as they are, or rounded to fp16 or bf16",
+    visit("compression", self.compression, "gradients are sent in fp32 (none), fp16 or bf16",
           OneOf{"none", "fp16", "bf16"});
     visit("shard_optimizer_state", self.shard_optimizer_state,
           "each rank keeps moments, masters and averages of its share of the tensors only (ZeRO 1)");
@@ -87,13 +87,14 @@ struct PretrainConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     constexpr int64_t kSteps = int64_t{1} << 40;
-    visit("run_directory", self.run_directory, "where the run keeps its checkpoints and metrics", kPath, kMayChange);
-    visit("seed", self.seed, "of initialisation, order of the data and dropout", 0, INT64_MAX);
-    visit("device", self.device, "auto is cuda where there is a GPU", OneOf{"auto", "cpu", "cuda"}, kMayChange);
-    visit("precision", self.precision, "autocast to bf16 or fp16, or weights in them with fp32 masters",
+    visit("run_directory", self.run_directory, "directory of the run's checkpoints and metrics", kPath, kMayChange);
+    visit("seed", self.seed, "seed of the initialisation, the order of the data and dropout", 0, INT64_MAX);
+    visit("device", self.device, "auto: cuda if there is a GPU", OneOf{"auto", "cpu", "cuda"}, kMayChange);
+    visit("precision", self.precision,
+          "bf16 and fp16 are autocast; bf16-weights and fp16-weights keep the weights in it, with fp32 masters",
           OneOf{"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"});
-    visit("max_steps", self.max_steps, "applied optimizer steps; the length of the schedule", 1, kSteps);
-    visit("stop_at_step", self.stop_at_step, "end the run early, after this step; 0 = at max_steps", 0, kSteps,
+    visit("max_steps", self.max_steps, "number of applied optimizer steps; the length of the schedule", 1, kSteps);
+    visit("stop_at_step", self.stop_at_step, "the run ends early, after this step; 0 = at max_steps", 0, kSteps,
           kMayChange);
     visit("micro_batch_size", self.micro_batch_size, "sequences of one forward and backward on one device", 1, 1 << 20,
           kMayChange);
@@ -103,11 +104,12 @@ struct PretrainConfig {
     visit("evaluate_every", self.evaluate_every, "steps between evaluations on data.validation", 0, kSteps, kMayChange);
     visit("log_every", self.log_every, "steps between lines of metrics.jsonl; 0 = one at the end", 0, kSteps,
           kMayChange);
-    visit("keep_checkpoints", self.keep_checkpoints, "newest checkpoints that are kept", 1, 1 << 20, kMayChange);
+    visit("keep_checkpoints", self.keep_checkpoints, "number of newest checkpoints that are kept", 1, 1 << 20,
+          kMayChange);
     visit("initial_checkpoint", self.initial_checkpoint,
           "checkpoint directory whose weights the run starts from; empty = random", kPath);
     visit("initial_optimizer_state", self.initial_optimizer_state,
-          "take the moments of initial_checkpoint too (phase 1 to phase 2); step and schedule start at 0");
+          "also take the moments of initial_checkpoint (phase 1 to phase 2); step and schedule start at 0");
     visit("num_threads", self.num_threads, "CPU threads; 0 = all that this process may use", 0, kMaxThreads,
           kMayChange);
     visit(
@@ -116,11 +118,11 @@ struct PretrainConfig {
         "less memory, the same gradients",
         kMayChange);
     visit("model", self.model, "the network");
-    visit("data", self.data, "what it reads");
-    visit("optimizer", self.optimizer, "how weights change");
+    visit("data", self.data, "training data and vocabulary");
+    visit("optimizer", self.optimizer, "update of the weights");
     visit("schedule", self.schedule, "learning rate over max_steps");
     visit("amp", self.amp, "loss scaling with fp16");
-    visit("distributed", self.distributed, "between processes", kMayChange);
+    visit("distributed", self.distributed, "several processes", kMayChange);
   }
 };
 
