@@ -65,27 +65,28 @@ void check(const PretrainConfig& config, ConfigReport& report) {
   }
 }
 
+/// The configuration that `read` sets. Throws ConfigError with all problems.
+template <class Read>
+PretrainConfig checked(const Read& read) {
+  PretrainConfig config;
+  ConfigReport report;
+  read(fields_of(config), report);
+  check(config, report);
+  report.throw_if_any();
+  return config;
+}
+
 /// The fields of a configuration for reading only. fields_of also serves writers and takes no const struct.
 ConfigFields fields(const PretrainConfig& config) { return fields_of(const_cast<PretrainConfig&>(config)); }
 
 }  // namespace
 
 PretrainConfig load_pretrain_config(const std::string& path, const std::vector<std::string>& overrides) {
-  PretrainConfig config;
-  ConfigReport report;
-  read_config(fields_of(config), path, overrides, report);
-  check(config, report);
-  report.throw_if_any();
-  return config;
+  return checked([&](const ConfigFields& all, ConfigReport& report) { read_config(all, path, overrides, report); });
 }
 
 PretrainConfig parse_pretrain_config(const std::string& text, const std::string& name) {
-  PretrainConfig config;
-  ConfigReport report;
-  read_config_text(fields_of(config), text, name, report);
-  check(config, report);
-  report.throw_if_any();
-  return config;
+  return checked([&](const ConfigFields& all, ConfigReport& report) { read_config_text(all, text, name, report); });
 }
 
 std::string to_json(const PretrainConfig& config) { return write_config(fields(config)); }
