@@ -97,14 +97,6 @@ Checkpoint without_tensors(const std::string& directory, const Manifest& manifes
   return checkpoint;
 }
 
-Checkpoint with_tensors(const std::string& directory, const Manifest& manifest,
-                        StateDict (*read)(const std::string& path)) {
-  Checkpoint checkpoint = without_tensors(directory, manifest);
-  checkpoint.model = read(directory + "/" + kModelFile);
-  if (manifest.contains(kOptimizerFile)) checkpoint.optimizer = read(directory + "/" + kOptimizerFile);
-  return checkpoint;
-}
-
 }  // namespace
 
 void write_checkpoint(const std::string& directory, const Checkpoint& checkpoint) {
@@ -147,12 +139,12 @@ void save_safetensors(const std::string& path, const StateDict& tensors,
   file.commit();
 }
 
-Checkpoint load_checkpoint(const std::string& directory) {
-  return with_tensors(directory, verify_checkpoint(directory), read_safetensors);
-}
-
 Checkpoint open_checkpoint(const std::string& directory) {
-  return with_tensors(directory, read_manifest(directory), map_safetensors);
+  const Manifest manifest = read_manifest(directory);
+  Checkpoint checkpoint = without_tensors(directory, manifest);
+  checkpoint.model = map_safetensors(directory + "/" + kModelFile);
+  if (manifest.contains(kOptimizerFile)) checkpoint.optimizer = map_safetensors(directory + "/" + kOptimizerFile);
+  return checkpoint;
 }
 
 Checkpoint load_model(const std::string& directory, WeightsKind weights) {

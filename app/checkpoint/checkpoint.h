@@ -27,9 +27,6 @@ std::string save_checkpoint(const std::string& run_directory, const Checkpoint& 
 /// Writes a checkpoint into `directory`, outside of a run.
 void write_checkpoint(const std::string& directory, const Checkpoint& checkpoint);
 
-/// Verifies every byte of a checkpoint, then reads it into new CPU tensors. Throws DataError, InputMissing, IoError.
-Checkpoint load_checkpoint(const std::string& directory);
-
 /// Opens a checkpoint whose bytes this rank or another has verified. Its tensors are mapped files: parts that nobody
 /// reads are not loaded, and the tensors must not be written to. Throws DataError, InputMissing, IoError.
 Checkpoint open_checkpoint(const std::string& directory);
@@ -38,7 +35,8 @@ Checkpoint open_checkpoint(const std::string& directory);
 /// evaluated, or the weights themselves.
 enum class WeightsKind { kAveraged, kRaw };
 
-/// load_checkpoint() without the state of the optimizer.
+/// Verifies every byte of a checkpoint, then reads its weights and state into new CPU tensors, without the state of the
+/// optimizer. Throws DataError, InputMissing, IoError.
 Checkpoint load_model(const std::string& directory, WeightsKind weights = WeightsKind::kAveraged);
 /// The same for a checkpoint that find_valid_checkpoint() has verified.
 Checkpoint load_model(const VerifiedCheckpoint& verified, WeightsKind weights = WeightsKind::kAveraged);

@@ -7,11 +7,13 @@
 #include <fstream>
 
 #include "data/io/error.h"
+#include "tests/support/load_checkpoint.h"
 #include "tests/testing.h"
 
 namespace bert {
 namespace {
 
+using testing::load_checkpoint;
 using testing::TemporaryDirectory;
 
 Checkpoint example() {

@@ -17,11 +17,13 @@
 #include "data/io/files.h"
 #include "model/torchscript.h"
 #include "tests/support/command_testing.h"
+#include "tests/support/load_checkpoint.h"
 #include "tests/support/torch_archive.h"
 #include "tests/testing.h"
 
 using namespace bert;
 using bert::testing::Contains;
+using bert::testing::load_checkpoint;
 using bert::testing::TemporaryDirectory;
 
 namespace {

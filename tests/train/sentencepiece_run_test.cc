@@ -8,11 +8,13 @@
 #include "app/train/trainer.h"
 #include "app/verbs/verbs.h"
 #include "data/io/files.h"
+#include "tests/support/load_checkpoint.h"
 #include "tests/support/tiny_pretraining.h"
 #include "tests/testing.h"
 
 using namespace bert;
 using bert::testing::Approx;
+using bert::testing::load_checkpoint;
 using bert::testing::shared_data;
 using bert::testing::TemporaryDirectory;
 

@@ -13,12 +13,14 @@
 #include "app/train/trainer.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "tests/support/load_checkpoint.h"
 #include "tests/support/pretrain_process.h"
 #include "tests/support/tiny_pretraining.h"
 #include "tests/testing.h"
 
 using namespace bert;
 using bert::testing::Contains;
+using bert::testing::load_checkpoint;
 using bert::testing::result_of;
 using bert::testing::start;
 using bert::testing::TemporaryDirectory;

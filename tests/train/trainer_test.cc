@@ -23,6 +23,7 @@
 #include "app/train/training_step.h"
 #include "data/formats/shard.h"
 #include "data/io/files.h"
+#include "tests/support/load_checkpoint.h"
 #include "tests/support/mismatch.h"
 #include "tests/support/pretrain_process.h"
 #include "tests/support/rank_processes.h"
@@ -31,6 +32,7 @@
 
 using namespace bert;
 using bert::testing::Approx;
+using bert::testing::load_checkpoint;
 using bert::testing::mismatch;
 using bert::testing::result_of;
 using bert::testing::run_in_child;
