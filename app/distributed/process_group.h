@@ -55,6 +55,7 @@ int get_world_size(const ProcessGroupPtr& group);
 void barrier(const ProcessGroupPtr& group);
 /// Reduces `tensor` over all ranks, in place: the sum, or as `op` says.
 void all_reduce(const ProcessGroupPtr& group, const at::Tensor& tensor, c10d::ReduceOp op = c10d::ReduceOp::SUM);
+
 /// The store at which the ranks of a group have met. Throws std::invalid_argument for a group that this file has not
 /// made.
 c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroupPtr& group);
