@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -9,6 +12,7 @@
 #include "app/config/pretrain_config.h"
 #include "app/system/errors.h"
 #include "data/io/error.h"
+#include "data/io/files.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -487,6 +491,27 @@ TEST_CASE("Shipped configurations have the published numbers", "[unit][config]")
   CHECK(adam.optimizer.lr == 1e-4);
   CHECK(adam.global_batch_size == 256);
   CHECK(adam.schedule.warmup_proportion * static_cast<double>(adam.max_steps) == 10000.0);
+}
+
+TEST_CASE("configs/README.md lists the fields that may change when a run resumes", "[unit][config]") {
+  // Each list item of the section names a field `a.b`, or all fields of an object as `a.*`.
+  std::istringstream page(read_file(BERT_SOURCE_DIR "/configs/README.md"));
+  std::set<std::string> listed;
+  bool in_section = false;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("## ")) in_section = line == "## Fields that may change on resume";
+    if (!in_section || !line.starts_with("- `")) continue;
+    listed.insert(line.substr(3, line.find('`', 3) - 3));
+  }
+  PretrainConfig config;
+  std::set<std::string> marked;
+  for (const ConfigField& field : fields_of(config).leaves) {
+    std::string name = field.pointer.substr(1);
+    std::replace(name.begin(), name.end(), '/', '.');
+    if (name.starts_with("distributed.") && field.may_change) name = "distributed.*";
+    if (field.may_change) marked.insert(name);
+  }
+  CHECK(listed == marked);
 }
 
 }  // namespace

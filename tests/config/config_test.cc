@@ -1,16 +1,12 @@
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <fstream>
-#include <set>
-#include <sstream>
 
 #include "app/config/pretrain_config.h"
 #include "app/system/sha256.h"
 #include "data/io/error.h"
-#include "data/io/files.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -141,27 +137,6 @@ TEST_CASE("What may change when a run resumes", "[unit][config]") {
   after.data.train = {"a"};
   const std::vector<ConfigDifference> want = {{"/model/hidden_size", "768", "1024"}, {"/data/train", "[]", "[\"a\"]"}};
   CHECK(compare_for_resume(before, after) == want);
-}
-
-TEST_CASE("configs/README.md lists the fields that may change when a run resumes", "[unit][config]") {
-  // Each list item of the section names a field `a.b`, or all fields of an object as `a.*`.
-  std::istringstream page(read_file(BERT_SOURCE_DIR "/configs/README.md"));
-  std::set<std::string> listed;
-  bool in_section = false;
-  for (std::string line; std::getline(page, line);) {
-    if (line.starts_with("## ")) in_section = line == "## Fields that may change on resume";
-    if (!in_section || !line.starts_with("- `")) continue;
-    listed.insert(line.substr(3, line.find('`', 3) - 3));
-  }
-  PretrainConfig config;
-  std::set<std::string> marked;
-  for (const ConfigField& field : fields_of(config).leaves) {
-    std::string name = field.pointer.substr(1);
-    std::replace(name.begin(), name.end(), '/', '.');
-    if (name.starts_with("distributed.") && field.may_change) name = "distributed.*";
-    if (field.may_change) marked.insert(name);
-  }
-  CHECK(listed == marked);
 }
 
 TEST_CASE("An absent configuration is InputMissing", "[unit][config]") {
