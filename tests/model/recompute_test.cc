@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <string>
+#include <utility>
 
 #include "app/benchmark/random_batch.h"
 #include "app/plan/memory.h"
@@ -90,27 +91,29 @@ TEST_CASE("A recomputed layer keeps its input alone", "[unit][model]") {
   // Note [Memory of a layer] in app/plan/memory.h states the elements a token that a layer keeps.
   const PackedBatch batch = batch_of({64, 64, 64, 64}, 0);
   const int64_t tokens = batch.num_tokens();
-  std::array<int64_t, 2> live{}, peak{};
-  for (const bool checkpointing : {false, true}) {
-    PretrainConfig config = tiny("fp32", checkpointing);
-    config.model.hidden_dropout_prob = config.model.attention_probs_dropout_prob = 0;  // no kept masks
-    TrainingStep step(config, c10::kCPU, nullptr);
-    const PackedContext context{.cu_seqlens = batch.cu_seqlens,
-                                .dropout_keys = batch.dropout_keys,
-                                .max_seqlen = batch.max_seqlen,
-                                .dropout_seed = 1,
-                                .training = true};
-    const Tensor x = at::randn({tokens, kHidden}).requires_grad_();
-    Tensor y;
-    live[checkpointing] =
-        bert::testing::allocations_of([&] { y = step.model->bert->encoder->forward(x, context); })->live;
-    peak[checkpointing] = bert::testing::allocations_of([&] { y.sum().backward(); })->peak;
+  for (const auto& [precision, bytes] : {std::pair("fp32", 4), std::pair("bf16-weights", 2)}) {
+    CAPTURE(precision);
+    std::array<int64_t, 2> live{}, peak{};
+    for (const bool checkpointing : {false, true}) {
+      PretrainConfig config = tiny(precision, checkpointing);
+      config.model.hidden_dropout_prob = config.model.attention_probs_dropout_prob = 0;  // no masks to keep
+      TrainingStep step(config, c10::kCPU, nullptr);
+      const PackedContext context{.cu_seqlens = batch.cu_seqlens,
+                                  .dropout_keys = batch.dropout_keys,
+                                  .max_seqlen = batch.max_seqlen,
+                                  .dropout_seed = 1,
+                                  .training = true};
+      const Tensor x = at::randn({tokens, kHidden}).to(bytes == 4 ? at::kFloat : at::kBFloat16).requires_grad_();
+      Tensor y;
+      live[checkpointing] =
+          bert::testing::allocations_of([&] { y = step.model->bert->encoder->forward(x, context); })->live;
+      peak[checkpointing] = bert::testing::allocations_of([&] { y.sum().backward(); })->peak;
+    }
+    CHECK(live[1] == kLayers * tokens * kHidden * bytes);
+    const auto kept = static_cast<int64_t>(layer_bytes_per_token(tiny(precision, false).model, bytes));
+    CHECK(live[0] == kLayers * tokens * kept);
+    CHECK(live[1] + peak[1] < (live[0] + peak[0]) / 2);  // forward and backward together
   }
-  constexpr int64_t kBytes = 4;
-  CHECK(live[1] == kLayers * tokens * kHidden * kBytes);
-  const auto kept = static_cast<int64_t>(layer_bytes_per_token(tiny("fp32", false).model, kBytes));
-  CHECK(live[0] == kLayers * tokens * kept);
-  CHECK(live[1] + peak[1] < (live[0] + peak[0]) / 2);  // forward and backward together
 }
 
 TEST_CASE("What a function keeps is as without recomputation", "[unit][model]") {
