@@ -32,14 +32,16 @@
 namespace bert {
 namespace {
 
-/// When a rank dies, others fail with it: their connections break, which is before the kernel tells of its death. The
-/// cause may be seen this much after them.
+/// When a rank dies, other ranks fail too, because their connections break. The agent can see these failures before it
+/// sees the first death. It waits this long for the real cause.
 constexpr double kSettle_seconds = 0.05;
-constexpr std::chrono::seconds kSameWish(2);   // a signal that comes by two ways, as through a batch shell, too
-constexpr double kSecondSignal_seconds = 0.5;  // to SIGKILL, after a second signal to end
-constexpr double kPatience_seconds = 2;        // with a console that nobody reads, after the first
+// Repeats of an ending signal within this time count as the first. A batch shell and the scheduler may send the same
+// request twice.
+constexpr std::chrono::seconds kSameWish(2);
+constexpr double kSecondSignal_seconds = 0.5;  // from a second ending signal to SIGKILL
+constexpr double kPatience_seconds = 2;        // wait for a console that takes no output, after the first ending signal
 
-/// The signals that the launcher takes; blocked from construction on.
+/// The signals that the launcher handles. The constructor blocks them and reads them from a descriptor.
 class Signals {
  public:
   explicit Signals(const std::vector<int>& ending) {
@@ -50,19 +52,20 @@ class Signals {
     }
     sigprocmask(SIG_BLOCK, &set_, nullptr);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGCHLD, SIG_DFL);  // one that is ignored, as some parents leave it, never comes, and deaths leave no trace
+    signal(SIGCHLD, SIG_DFL);  // some parents leave SIGCHLD ignored; then deaths of ranks would stay unseen
     descriptor_ = Descriptor(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!descriptor_) throw IoError(std::string("signalfd: ") + std::strerror(errno));
   }
   [[nodiscard]] int descriptor() const { return descriptor_.get(); }
-  /// The next signal that has come; 0 when there is none.
+  /// The number of the next pending signal; 0 if there is none.
   [[nodiscard]] int next() const {
     signalfd_siginfo info{};
     return read(descriptor_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
   }
 
  private:
-  /// As nohup leaves SIGHUP, and a shell SIGINT for what runs in its background.
+  /// True for a signal that the parent process ignores: nohup ignores SIGHUP, and a shell ignores SIGINT for background
+  /// jobs.
   static bool ignored(int number) {
     struct sigaction action {};
     return (number == SIGHUP || number == SIGINT) && sigaction(number, nullptr, &action) == 0 &&
@@ -72,7 +75,7 @@ class Signals {
   Descriptor descriptor_;
 };
 
-/// Also a job of one node takes it out of the environment.
+/// The job's token. A job of one node has no token, but the variables are removed from the environment all the same.
 JobToken take_token(const RendezvousConfig& rendezvous) {
   if (rendezvous.max_nodes > 1) return JobToken(rendezvous);
   forget_token();
@@ -125,12 +128,12 @@ class Agent {
     if (order.signal != 0) {
       stop(order.signal, config_.shutdown_timeout_seconds);
     } else if (saving_) {
-      stop(0, config_.save_timeout_seconds);  // the others are saving too
+      stop(0, config_.save_timeout_seconds);  // the other ranks are saving too
     } else {
       kill_suspended();
       stop(SIGTERM, config_.failure_grace_seconds);
     }
-    if (saving_) workers_.signal_all(SIGCONT);  // one that is stopped cannot save
+    if (saving_) workers_.signal_all(SIGCONT);  // a suspended rank cannot save
   }
 
   void start(const Assignment& assignment) {
@@ -158,7 +161,7 @@ class Agent {
       }
       logs_.started();
     } catch (...) {
-      Failure failure;  // without a pid: it was never started, and a restart would not mend it
+      Failure failure;  // pid stays 0: the rank was never started, and a restart would not help
       std::string type;
       failure.exit_code = exit_code_of_current_exception(type, failure.message);
       failure.rank = assignment.first_rank + rank;
@@ -168,7 +171,7 @@ class Agent {
     }
   }
 
-  /// Sends `signal` (0: none) to the ranks, and SIGKILL when the time is up.
+  /// Sends `signal` to the ranks (0: sends nothing), and SIGKILL after `seconds`.
   void stop(int signal, double seconds) {
     stopping_ = true;
     if (workers_.empty()) return workers_gone();
@@ -182,7 +185,7 @@ class Agent {
     });
   }
 
-  /// Ranks that are stopped do not hear SIGTERM.
+  /// Kills suspended ranks: SIGTERM does not reach them.
   void kill_suspended() {
     for (const RunningWorker& worker : workers_.suspended()) {
       if (reported_round_ != assignment_.round) say(describe_suspended(worker) + "; killing it");
@@ -190,10 +193,10 @@ class Agent {
     }
   }
 
-  /// A rank's process is not through with something in time, as the rank itself has set it.
+  /// Called when a timer expires that a rank has set for itself.
   void time_out(pid_t pid, const std::string& scope, int signal) {
     const auto rank = workers_.rank_of(pid);
-    if (!rank) return;  // it has gone, or is not ours to kill
+    if (!rank) return;  // the process has ended, or is no rank of this node
     const std::string what =
         fmt::format("rank {} (host {}, pid {}): its timer {} has expired", assignment_.first_rank + rank->local_rank,
                     config_.rendezvous.local_addr, pid, scope);
@@ -220,7 +223,7 @@ class Agent {
       if (number == SIGCHLD) continue;
       const auto& ending = config_.ending_signals;
       if (std::find(ending.begin(), ending.end(), number) == ending.end()) {
-        workers_.signal_all(number);  // SIGUSR1, SIGUSR2: for the ranks, which may answer with 75
+        workers_.signal_all(number);  // SIGUSR1 and SIGUSR2 go to the ranks, which may save and exit with 75
       } else if (!interrupted_) {
         interrupted_ = EventLoop::Clock::now();
         logs_.set_patience(kPatience_seconds);
@@ -235,7 +238,7 @@ class Agent {
     reap();
   }
 
-  /// A second signal: the ranks get it and half a second, and nobody else is waited for.
+  /// After a second signal: passes it to the ranks, kills them half a second later, and waits for no other node.
   void abandon(int signal) {
     if (!ended_) verdict_ = Verdict(128 + signal);
     ended_ = abandoned_ = true;
@@ -266,15 +269,15 @@ class Agent {
     }
   }
 
-  /// While ranks are to save, each end of one is heard; the first that could not is named.
+  /// Counts the exit of a rank that had to save. Names the first rank that could not.
   void hear(const Failure& failure) {
     if (!verdict_.take(failure.exit_code)) return;
     say(one_line(failure) + "; it was to save");
     complete_error_file(failure);
   }
 
-  /// Reports the culprit: at once when nothing that follows can be likelier, else when no such thing has followed. Of
-  /// failures that are as likely it is the first.
+  /// Reports the culprit. Reports at once if no later failure can be a likelier cause, else after kSettle_seconds. Of
+  /// equally likely failures the first is the culprit.
   void settle() {
     if (reported_round_ == assignment_.round) return;
     const auto culprit = [this] {
@@ -300,7 +303,7 @@ class Agent {
   const LaunchConfig& config_;
   Signals signals_;
   EventLoop loop_;
-  const JobToken token_;  // taken before the guard is forked: it is in no process' environment then
+  const JobToken token_;  // taken before the guard is forked, so that no process has the token in its environment
   const std::string mark_ = make_mark();
   WorkerLogs logs_;
   ProcessGuard guard_;
@@ -309,14 +312,14 @@ class Agent {
   std::optional<FileTimer> timers_;
   MachineTopology topology_;
   Assignment assignment_{.round = -1};
-  std::vector<RankTraces> traces_;  // by local rank
+  std::vector<RankTraces> traces_;  // index: local rank
   std::vector<Failure> failures_;
   std::optional<EventLoop::TimerId> kill_timer_, settle_timer_;
   int64_t reported_round_ = -1;
-  std::optional<EventLoop::Clock::time_point> interrupted_;  // when the first signal came
-  std::string out_of_time_;                                  // of a rank that was killed for it
+  std::optional<EventLoop::Clock::time_point> interrupted_;  // time of the first ending signal
+  std::string out_of_time_;  // note about a rank that was killed because its time was up
   bool stopping_ = false, succeeded_ = false, ended_ = false, abandoned_ = false;
-  bool saving_ = false;  // the job ends, and ranks have a say in its exit code
+  bool saving_ = false;  // the job ends, and the exit codes of the ranks count
   Verdict verdict_;
 };
 

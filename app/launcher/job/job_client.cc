@@ -21,10 +21,10 @@ using Clock = EventLoop::Clock;
 
 constexpr double kFirstRetry_seconds = 0.1, kLongestRetry_seconds = 1;
 constexpr double kTick_seconds = 0.1;
-constexpr double kAnswer_seconds = 2;  // that the host has to order the end which a failure brings
-constexpr double kFirstNote_seconds = 3, kNoteInterval_seconds = 30;  // about the host that is waited for
+constexpr double kAnswer_seconds = 2;  // time for the host to order the end of the job after a failure here
+constexpr double kFirstNote_seconds = 3, kNoteInterval_seconds = 30;  // notes about a host that does not answer
 
-/// A node that is not the host.
+/// The link of a node that is not the host.
 class JobClient : public JobLink {
  public:
   JobClient(EventLoop& loop, const LaunchConfig& config, std::string token, OnOrder on_order)
@@ -48,7 +48,7 @@ class JobClient : public JobLink {
 
   StoreAddress open_round(const Assignment&) override {
     if (!acceptor_) {
-      // The endpoint's own port where it is free: then MASTER_PORT is what torchrun's would be.
+      // Takes the endpoint's own port if it is free. Then MASTER_PORT is the same as under torchrun.
       Descriptor listener = try_listen_on({"127.0.0.1", config_.rendezvous.dynamic ? 0 : config_.rendezvous.port});
       if (!listener) listener = listen_on({"127.0.0.1", 0});
       acceptor_.emplace(loop_, std::move(listener), [this](Descriptor rank) {
@@ -71,7 +71,7 @@ class JobClient : public JobLink {
   void failed(int64_t round, const Failure& failure) override {
     tell(FailedMessage{round, failure});
     preempted_ = preempted_ || failure.exit_code == kPreempted;
-    // What the host orders now is certain. It may be what this node's ranks could not reach.
+    // The host's next order is known, so the wait is short. The lost host may be the cause of this failure.
     const bool last = config_.max_restarts == 0 && failure.exit_code != kPreempted;
     if (!last || ended_) return;
     answer_timer_ = loop_.after(kAnswer_seconds, [this, failure] {
@@ -85,7 +85,7 @@ class JobClient : public JobLink {
                              config_.rendezvous.local_addr + " (bertrun's pid " + std::to_string(getpid()) + ")";
     if (!joined_) return end(kPreempted, what + kNoRankRuns);
     tell(InterruptedMessage{signal});
-    // What the host makes of it comes with kLeave. The ranks need not wait for that, nor for a host that is gone.
+    // The host's decision comes with kLeave. The ranks do not wait for the decision or for a lost host.
     ended_ = true;
     JobOrder order;
     order.kind = JobOrder::kEnd;
@@ -129,7 +129,7 @@ class JobClient : public JobLink {
     }
     if (joined_ && preempted_) return end(kPreempted, lost + "; a rank here was preempted");
     if (joined_) return end(kPeerFailure, lost + "; check that machine and the network to it");
-    // Not the end yet: whoever sits on that port can say this, and the host may be on its way.
+    // Keep trying: another program may hold that port, and the host may still start.
     refused_ = channel_ && channel_->refused();
     last_error_ = why;
     retry_timer_ = loop_.after(retry_seconds_, [this] { connect(); });
@@ -148,7 +148,7 @@ class JobClient : public JobLink {
                           "is between");
   }
 
-  /// Says what it waits for, while it does.
+  /// Prints the host that this node waits for, every kNoteInterval_seconds.
   void note() {
     if (joined_ || ended_) return;
     const std::string owner = is_this_machine(endpoint_.host) ? owner_of_port(endpoint_.port) : "";
@@ -189,14 +189,15 @@ class JobClient : public JobLink {
     const auto* order = std::get_if<OrderMessage>(&message);
     if (order == nullptr) throw DataError("a message that only agents send");
     const bool leaves = order->order.kind == JobOrder::kLeave, starts = order->order.kind == JobOrder::kStart;
-    if (ended_ && !alone_ && starts) tell(StoppedMessage{order->order.assignment.round, {}});  // or it waits for that
+    // This node starts no ranks any more. Without a report the host would wait for them.
+    if (ended_ && !alone_ && starts) tell(StoppedMessage{order->order.assignment.round, {}});
     if (ended_ && !alone_ && !leaves && order->order.signal == 0 && !order->order.reason.empty())
-      say(order->order.reason);              // what came before the signal here
-    if (leaves != ended_ || alone_) return;  // it has ended by itself meanwhile
+      say(order->order.reason);              // the end that was ordered before the signal arrived here
+    if (leaves != ended_ || alone_) return;  // the node has already ended by itself
     leaving_ = leaves;
     started_ = started_ || starts;
     preempted_ = false;
-    if (barrier_timer_) loop_.cancel(*barrier_timer_);  // it was the last round's
+    if (barrier_timer_) loop_.cancel(*barrier_timer_);  // the barrier belonged to the last round
     barrier_timer_.reset();
     ended_ = leaves || order->order.kind == JobOrder::kEnd;
     stopped_ = false;
@@ -205,13 +206,13 @@ class JobClient : public JobLink {
 
   void deliver(const JobOrder& order) {
     if (order.kind == JobOrder::kEnd) saving_ = order.signal != 0 || order.exit_code == kPreempted;
-    loop_.after(0, [this, order] {  // never from inside of a call
+    loop_.after(0, [this, order] {  // never from inside a call
       on_order_(order);
       left_ = order.kind == JobOrder::kLeave;
     });
   }
 
-  /// Ends this node without the host.
+  /// Ends this node without an order of the host.
   void end(int exit_code, const std::string& reason) {
     if (ended_) return;
     ended_ = alone_ = true;
@@ -245,17 +246,17 @@ class JobClient : public JobLink {
   const std::string token_;
   std::unique_ptr<SecureChannel> channel_;
   StoreRelay relay_;
-  std::optional<Acceptor> acceptor_;  // of the ranks' connections to the store
+  std::optional<Acceptor> acceptor_;  // of connections from ranks to the store
   std::optional<EventLoop::TimerId> retry_timer_, join_timer_, note_timer_, tick_timer_, barrier_timer_, answer_timer_;
   double retry_seconds_ = kFirstRetry_seconds;
   size_t attempt_ = 0;
   Clock::time_point heard_, pinged_;
   std::string last_error_ = "no answer";
   bool joined_ = false, started_ = false, refused_ = false, stopped_ = false, ended_ = false;
-  bool preempted_ = false;    // a rank here has said 75, and the host has not answered yet
-  bool saving_ = false;       // ranks have a say in the exit code
-  bool alone_ = false;        // it has ended without the host's order
-  bool unreachable_ = false;  // the host
+  bool preempted_ = false;    // a rank here has exited with 75, and the host has not answered yet
+  bool saving_ = false;       // the exit codes of the ranks count
+  bool alone_ = false;        // the node has ended without the host's order
+  bool unreachable_ = false;  // the host is unreachable
   bool leaving_ = false, left_ = false;
 };
 

@@ -16,11 +16,11 @@ namespace {
 
 using NodeId = Rendezvous::NodeId;
 
-constexpr NodeId kSelf = 0;  // the host's own node; the others have their connections' numbers
+constexpr NodeId kSelf = 0;  // the host's own node; other nodes have the numbers of their connections
 constexpr double kTick_seconds = 0.1;
-constexpr std::chrono::seconds kFirstNote(3), kNoteInterval(30);  // about who is missing
+constexpr std::chrono::seconds kFirstNote(3), kNoteInterval(30);  // notes about missing nodes
 
-/// The node that hosts the rendezvous and the store.
+/// The link of the node that hosts the rendezvous and the store.
 class JobHost : public JobLink {
  public:
   JobHost(EventLoop& loop, const LaunchConfig& config, const std::string& token, Descriptor listener, OnOrder on_order)
@@ -51,7 +51,7 @@ class JobHost : public JobLink {
     StoreAddress address{store_.endpoint().host, store_.endpoint().port};
     if (config_.rendezvous.rank_serves_store) {
       address.agent_store = false;
-      reserved_ = reserve_port(address.host);  // for rank 0
+      reserved_ = reserve_port(address.host);  // for the store of rank 0
       address.port = port_of(reserved_.get());
     } else {
       store_.start_round(assignment.world_size);
@@ -63,7 +63,7 @@ class JobHost : public JobLink {
     return address;
   }
   void stopped(int64_t round, const SaveResult& saved) override {
-    if (!rendezvous_.ended()) store_.stop();  // other nodes may still save at the job's end
+    if (!rendezvous_.ended()) store_.stop();  // at the job's end other nodes may still save
     rendezvous_.stopped(kSelf, round, saved, EventLoop::Clock::now());
     if (rendezvous_.ended()) wait_for_others();
   }
@@ -73,7 +73,7 @@ class JobHost : public JobLink {
   }
   void interrupted(int signal) override { rendezvous_.interrupted(kSelf, signal); }
   void child_ended() override { store_.reap(); }
-  /// The host leaves last, so that all hear of the end from it.
+  /// The host leaves last, so that all nodes learn of the end from the host.
   [[nodiscard]] bool finished() const override {
     const bool alone =
         std::none_of(peers_.begin(), peers_.end(), [](const auto& entry) { return entry.second.joined; });
@@ -92,13 +92,13 @@ class JobHost : public JobLink {
     EventLoop::Clock::time_point heard = EventLoop::Clock::now(), pinged = heard;
   };
 
-  /// torchrun's own address and port where that is loopback.
+  /// torchrun's own address and port if that address is loopback.
   static Endpoint store_endpoint(const RendezvousConfig& config) {
     if (config.dynamic) return {"127.0.0.1", 0};
     return {is_loopback(config.host) ? config.host : "127.0.0.1", config.port};
   }
 
-  /// That a node has to stop its ranks: until SIGKILL, and then some.
+  /// Seconds that a node has to stop its ranks: the time until SIGKILL and a margin.
   static double stop_seconds(const LaunchConfig& config, bool preempted = false) {
     const double stop = std::max(config.shutdown_timeout_seconds, config.failure_grace_seconds);
     return std::max(stop, preempted ? config.save_timeout_seconds : 0) + config.rendezvous.close_timeout;
@@ -106,7 +106,7 @@ class JobHost : public JobLink {
 
   void send(NodeId id, const JobOrder& order) {
     if (id == kSelf) {
-      loop_.after(0, [this, order] {  // never from inside of a call
+      loop_.after(0, [this, order] {  // never from inside a call
         on_order_(order);
         left_ = order.kind == JobOrder::kLeave;
       });
@@ -116,7 +116,7 @@ class JobHost : public JobLink {
   }
 
   void admit(uint64_t id) {
-    // Taken out of the gate later: the channel is in a call.
+    // Deferred: this code runs inside a call of the channel, which the gate still owns.
     loop_.after(0, [this, id] {
       std::unique_ptr<SecureChannel> channel = gate_->take(id);
       if (!channel) return;
@@ -186,7 +186,7 @@ class JobHost : public JobLink {
     const auto found = peers_.find(id);
     if (found == peers_.end() || lost_.contains(id)) return;
     lost_.insert(id);
-    // Later: the channel may be in a call.
+    // Deferred: this code may run inside a call of the channel.
     loop_.after(0, [this, id, why] {
       const auto peer = peers_.find(id);
       const bool joined = peer->second.joined;
@@ -219,7 +219,7 @@ class JobHost : public JobLink {
     tick_timer_ = loop_.after(kTick_seconds, [this] { tick(); });
   }
 
-  /// At the job's end: the others stop their ranks, and until then they need the store.
+  /// Called at the job's end. The other nodes stop their ranks, and until then they need the store.
   void wait_for_others() {
     if (waits_) return;
     waits_ = true;
@@ -236,7 +236,7 @@ class JobHost : public JobLink {
   const LaunchConfig& config_;
   const OnOrder on_order_;
   StoreServer store_;
-  Descriptor reserved_;  // the port of a store that rank 0 serves
+  Descriptor reserved_;  // port for a store that rank 0 serves
   Rendezvous rendezvous_;
   std::unique_ptr<Gatekeeper> gate_;
   std::map<NodeId, Peer> peers_;

@@ -7,7 +7,7 @@
 namespace bert {
 namespace {
 
-/// Debian gives a machine's own name the address 127.0.1.1, which no other machine can reach.
+/// Warns if the machine's own name stands for 127.0.1.1, as on Debian. Other machines cannot reach that address.
 void warn_of_own_name(const RendezvousConfig& rendezvous) {
   const bool name = rendezvous.host.find_first_not_of("0123456789.:") != std::string::npos;
   if (!name || rendezvous.host == "localhost" || !is_loopback(rendezvous.host)) return;
@@ -41,7 +41,7 @@ std::unique_ptr<JobLink> make_job_link(EventLoop& loop, const LaunchConfig& conf
   }
   if (!rendezvous.is_host.value_or(is_this_machine(rendezvous.host)))
     return make_job_client(loop, config, token, std::move(on_order));
-  // Of several agents on the endpoint's machine the first to take its port is the host.
+  // Of several agents on the endpoint's machine, the first to take the port is the host.
   Descriptor listener = rendezvous.is_host ? listen_on(endpoint) : try_listen_on(endpoint);
   if (!listener) return make_job_client(loop, config, token, std::move(on_order));
   return make_job_host(loop, config, token, std::move(listener), std::move(on_order));

@@ -1,4 +1,4 @@
-// How an agent talks to its job: directly, on the machine that hosts the rendezvous, or over the network.
+// Connection between an agent and its job: direct on the machine that hosts the rendezvous, else over the network.
 #pragma once
 
 #include <functional>
@@ -12,41 +12,41 @@
 
 namespace bert {
 
-/// The agent's side of a job. Orders come through the callback that it was made with, never from inside of a call.
+/// The agent's side of a job. Orders arrive through a callback, never from inside a call of the agent.
 class JobLink {
  public:
   using OnOrder = std::function<void(const JobOrder&)>;
   virtual ~JobLink() = default;
 
-  /// The store that this node's ranks are to use in a round that is about to start.
+  /// Returns the store for this node's ranks, in a round that is about to start.
   virtual StoreAddress open_round(const Assignment& assignment) = 0;
-  /// The ranks that this node ran in `round` are gone; their store may go. `saved` is what they said at the job's end,
-  /// whose exit code comes with kLeave.
+  /// The ranks that this node ran in `round` have ended, so the store may close. `saved` is the result of saving at the
+  /// job's end. The job's exit code follows with kLeave.
   virtual void stopped(int64_t round, const SaveResult& saved) = 0;
   virtual void succeeded(int64_t round) = 0;
   virtual void failed(int64_t round, const Failure& failure) = 0;
-  /// A signal is to end the job: kEnd for this node follows, whatever becomes of the host.
+  /// A signal ends the job. A kEnd order for this node follows, even if the host is lost.
   virtual void interrupted(int signal) = 0;
-  /// On SIGCHLD.
+  /// To be called on SIGCHLD.
   virtual void child_ended() {}
-  /// Nothing is left to be done for other nodes.
+  /// True if other nodes need nothing more from this node.
   [[nodiscard]] virtual bool finished() const = 0;
 };
 
-/// What this bertrun says about itself.
+/// This bertrun's facts for the host.
 NodeInfo this_node(const LaunchConfig& config);
 
-/// The link of the node that hosts the job; without a listener nobody else can join. `token` is job_token's, here and
-/// below.
+/// Makes the link of the node that hosts the job. Without a listener no other node can join. `token` is
+/// JobToken::bytes(), here and below.
 std::unique_ptr<JobLink> make_job_host(EventLoop& loop, const LaunchConfig& config, const std::string& token,
                                        Descriptor listener, JobLink::OnOrder on_order);
 
-/// The link of every other node: looks for the host until --rdzv-conf join_timeout.
+/// Makes the link of every other node. It tries to reach the host until --rdzv-conf join_timeout.
 std::unique_ptr<JobLink> make_job_client(EventLoop& loop, const LaunchConfig& config, const std::string& token,
                                          JobLink::OnOrder on_order);
 
-/// The link for this configuration: a host where the rendezvous is here (always, with one node), else a client.
-/// Throws UsageError, IoError.
+/// Makes the link for this configuration: a host if the rendezvous is on this machine (always so with one node), else a
+/// client. Throws UsageError, IoError.
 std::unique_ptr<JobLink> make_job_link(EventLoop& loop, const LaunchConfig& config, const std::string& token,
                                        JobLink::OnOrder on_order);
 

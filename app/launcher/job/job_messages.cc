@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kLongestText = 1024;  // bytes, so that a message fits a frame when all of them are escaped
+constexpr size_t kLongestText = 1024;  // bytes; a message fits a frame even if every byte is escaped
 constexpr const char* kWhere = "message of an agent";
 
 std::string shortened(const std::string& text) { return text.substr(0, kLongestText); }
@@ -20,7 +20,8 @@ int exit_code(const Json& object, const char* key = "exit_code") {
   return static_cast<int>(number(object, key) & 0xff);
 }
 
-/// One of Linux' standard signals, or `low` = 0 for none: it is sent to processes and printed by name.
+/// Reads the number of one of Linux' standard signals, or `low` = 0 for none. The number is sent to processes and
+/// printed by name.
 int signal_number(const Json& object, int low) {
   constexpr int64_t kLast = 31;  // SIGSYS
   const int64_t value = number(object, "signal");

@@ -1,4 +1,4 @@
-// What agents and the host of a job tell each other, as JSON in control frames.
+// The messages between agents and the host of a job, as JSON in control frames.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct JoinMessage {
   int64_t min_nodes = 1, max_nodes = 1;
   NodeInfo node;
 };
-/// What an agent says of its ranks is about one round.
+/// Messages of an agent about its ranks. Each is about one round.
 struct StoppedMessage {
   int64_t round = 0;
   SaveResult saved;
@@ -30,7 +30,7 @@ struct FailedMessage {
 struct InterruptedMessage {
   int signal = 0;
 };
-/// The host's: why the agent may not join.
+/// The host's reason for not admitting an agent.
 struct RefusedMessage {
   std::string reason;
 };
@@ -41,7 +41,7 @@ struct OrderMessage {
 using JobMessage = std::variant<JoinMessage, StoppedMessage, SucceededMessage, FailedMessage, InterruptedMessage,
                                 RefusedMessage, OrderMessage>;
 
-/// Texts in it are shortened to what fits a frame.
+/// Encodes a message. Long texts are shortened so that the message fits a frame.
 std::string encode(const JobMessage& message);
 
 /// Throws DataError.

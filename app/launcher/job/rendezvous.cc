@@ -48,7 +48,7 @@ std::string Rendezvous::join(NodeId id, const NodeInfo& info, Time now) {
     if (count == config_.min_nodes) last_call_ = later(now, config_.last_call_timeout);
     if (count == config_.max_nodes) complete(now);
   } else if (state_ == State::kRunning && members() < config_.max_nodes) {
-    // Work that is done is not done again: then the newcomer waits for a restart or the end.
+    // Finished work is not repeated: if a node is done, the new node waits for a restart or the job's end.
     const bool begun = std::none_of(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.done; });
     if (begun) restart(name_of(nodes_[id]) + " joins; restarting all ranks", false, now);
   }
@@ -147,13 +147,13 @@ void Rendezvous::restart(const std::string& reason, bool failed, Time now) {
   }
 }
 
-/// When the running round's nodes have all stopped. Nodes that have joined since take part in the next.
+/// Called when all nodes of the running round have stopped. Nodes that joined meanwhile take part in the next round.
 void Rendezvous::form_again(Time now) {
   if (!all_stopped()) return;
   for (auto& [id, node] : nodes_) node.member = node.done = false;
   state_ = State::kForming;
   join_deadline_ = later(now, config_.join_timeout);
-  last_call_ = now;  // whoever is there is known: nobody to wait for, unless there are too few
+  last_call_ = now;  // all nodes are known, so no last call is needed unless there are too few
   tick(now);
 }
 

@@ -1,5 +1,5 @@
-// Who takes part in a job, with which ranks, and when it restarts or ends: a state machine without sockets or clocks of
-// its own, which the node that hosts the rendezvous runs.
+// The state machine of a job: its nodes, their ranks, its restarts and its end. The node that hosts the rendezvous runs
+// it. It has no sockets and no clock.
 #pragma once
 
 #include <chrono>
@@ -16,34 +16,36 @@
 
 namespace bert {
 
-/// What a node says about itself when it joins.
+/// A node's facts about itself, sent when it joins.
 struct NodeInfo {
   std::string host;
   int64_t pid = 0;
-  int64_t node_rank = -1;  // static only
+  int64_t node_rank = -1;  // static rendezvous only
   std::string role = "default";
   int64_t local_world_size = 1;
 };
 
-/// What the job tells a node.
+/// An order of the job to a node.
 struct JobOrder {
   enum Kind { kStart, kRestart, kEnd, kLeave };
   Kind kind = kStart;
   Assignment assignment;  // kStart
   std::string reason;     // kRestart, kEnd
-  bool failed = false;    // kRestart: a rank or node has failed (else the membership changes)
-  int exit_code = 0;      // kEnd; kLeave: the job's, now that every node has stopped
+  bool failed = false;    // kRestart: true if a rank or node has failed, false if the set of nodes changes
+  int exit_code = 0;      // kEnd: of this end; kLeave: of the job, after every node has stopped
   int signal = 0;         // kEnd: to be forwarded to the ranks first
 };
 
-/// What is said of a signal that comes while nodes still meet.
+/// Text after the name of a signal that comes before any rank runs.
 inline constexpr const char* kNoRankRuns = " while nodes meet and no rank runs; nothing is lost, run again";
 
-/// Rules: torchrun's, with these differences. A failure restarts all nodes together and TORCHELASTIC_RESTART_COUNT is
-/// the same on all; a restart with the same nodes does not wait for --rdzv-conf last_call_timeout; the first failure
-/// that cannot be restarted, a signal, or a lost node ends all nodes; exit code 75, and a rank that cannot be started,
-/// are never restarted; what ranks say when they are to save counts (verdict.h); a signal while nodes meet ends the job
-/// with 75.
+/// Rules: torchrun's, with these differences.
+/// - A failure restarts all nodes together, and TORCHELASTIC_RESTART_COUNT is the same on all.
+/// - A restart with the same nodes does not wait for --rdzv-conf last_call_timeout.
+/// - The first failure that cannot be restarted, a signal, or a lost node ends all nodes.
+/// - Exit code 75, and a rank that cannot be started, are never restarted.
+/// - When ranks have to save, their exit codes count (verdict.h).
+/// - A signal before any rank runs ends the job with 75.
 class Rendezvous {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -52,50 +54,51 @@ class Rendezvous {
 
   struct Limits {
     int64_t max_restarts = 0;
-    double stop_seconds = 60;  // that nodes have to stop their ranks before a restart
+    double stop_seconds = 60;  // for nodes to stop their ranks before a restart
   };
 
-  /// `first` stays first in the order of ranks, when it is given (it is where rank 0's own store must be).
+  /// `first`, if given, stays first in the order of ranks: it is the node where rank 0's own store must be.
   Rendezvous(const RendezvousConfig& config, const Limits& limits, Time now, Send send,
              std::optional<NodeId> first = std::nullopt);
 
-  /// A node joins. Returns why it is refused, or "".
+  /// Adds a node. Returns the reason why the node is refused, or "".
   [[nodiscard]] std::string join(NodeId id, const NodeInfo& info, Time now);
-  /// The ranks that the node ran in `round` are all gone, as kRestart or kEnd ordered; without such an order the node
-  /// is lost. `saved` is what they said after kEnd. What is told of another round than the node's last is ignored, here
-  /// and below.
+  /// All ranks that the node ran in `round` have ended, as kRestart or kEnd ordered. Without such an order the node is
+  /// lost. `saved` is their result after kEnd. This function and the next two ignore a report about any other round
+  /// than the node's last.
   void stopped(NodeId id, int64_t round, const SaveResult& saved, Time now);
   void succeeded(NodeId id, int64_t round);
   void failed(NodeId id, int64_t round, const Failure& failure, Time now);
   void interrupted(NodeId id, int signal);
   /// The node cannot be reached any more.
   void lost(NodeId id, const std::string& why, Time now);
-  /// Ends the job from the outside.
+  /// Ends the job for a reason outside of the ranks.
   void end(int exit_code, const std::string& reason, int signal = 0);
-  /// Completes or gives up a round whose time has come.
+  /// Completes a round, or gives it up, if its time has come.
   void tick(Time now);
 
-  /// Waits no longer for nodes that have not stopped: the job has ended, and all may leave.
+  /// Stops waiting for nodes that have not stopped. The job has ended, and all nodes may leave.
   void leave();
 
-  /// The job has ended, every node has stopped or is gone, and all that are left have been told to leave.
+  /// True if the job has ended, every node has stopped or is gone, and all remaining nodes have been told to leave.
   [[nodiscard]] bool finished() const { return left_; }
   [[nodiscard]] bool ended() const { return state_ == State::kEnded; }
-  /// The job has ended because a rank said 75, unasked: the others are still saving.
+  /// True if the job has ended because a rank exited with 75 without a signal from bertrun. The other ranks are still
+  /// saving.
   [[nodiscard]] bool preempted() const { return preempted_; }
-  /// Nodes that have not stopped yet, for a message.
+  /// Names of the nodes that have not stopped yet, for a message.
   [[nodiscard]] std::string unfinished_nodes() const;
-  /// Who is there and who is missing while a round forms, else "".
+  /// While a round forms: the nodes that are present and the nodes that are missing. Else "".
   [[nodiscard]] std::string waiting_for() const;
 
  private:
   enum class State { kForming, kRunning, kRestarting, kEnded };
   struct Node {
     NodeInfo info;
-    bool member = false;  // of the running round
-    bool done = false;    // its ranks have all ended well
-    bool stopped = true;  // it has no ranks, or they are gone, as ordered
-    int64_t round = -1;   // the last that it was to start
+    bool member = false;  // takes part in the running round
+    bool done = false;    // all its ranks have exited with 0
+    bool stopped = true;  // it has no ranks, or they have ended as ordered
+    int64_t round = -1;   // the last round that it was told to start
   };
   void complete(Time now);
   void restart(const std::string& reason, bool failed, Time now);
@@ -112,11 +115,11 @@ class Rendezvous {
   const Send send_;
   const std::optional<NodeId> first_;
   State state_ = State::kForming;
-  std::map<NodeId, Node> nodes_;  // ids grow: the order of joining
+  std::map<NodeId, Node> nodes_;  // ids grow in the order of joining
   int64_t round_ = 0, restarts_ = 0;
   Time join_deadline_, stop_deadline_;
-  std::optional<Time> last_call_;  // when a round with at least MIN nodes is complete
-  Verdict verdict_;                // from the job's end on
+  std::optional<Time> last_call_;  // time at which a round with at least MIN nodes is complete
+  Verdict verdict_;                // valid after the job's end
   bool preempted_ = false, left_ = false;
 };
 

@@ -5,38 +5,40 @@
 
 namespace bert {
 
-/// What the ranks of a node, or of a job, have done that were to save.
+/// Result of saving for the ranks of a node or of a job.
 struct SaveResult {
-  bool saved = false;  // one has said 75
-  int failed = kOk;    // exit code of the first that could not
+  bool saved = false;  // true if one rank has exited with 75
+  int failed = kOk;    // exit code of the first rank that could not save
   bool operator==(const SaveResult&) const = default;
 };
 
-/// A job that ends because of a signal, or because a rank was preempted (75), waits for its ranks to save. Whoever sees
-/// 75 runs it again, so that is its code only when a rank says it and none says otherwise: a full disk, or a rank that
-/// was still saving when its time was up, would be no better in the next run, and so on without end. Where no rank says
-/// 75, a reason that one gives is the code, such as 69: it has lost another rank or the store. A signal's own 128 + n is
-/// left to programs that end by it, or with a code of their own making.
+/// The exit code of a job that waits for its ranks to save, after a signal or after a rank was preempted (75). Callers
+/// run a job again when they see 75. So the code is 75 only if at least one rank exits with 75 and no rank fails.
+/// Otherwise a full disk, or a rank that needs more time than it gets, would make the job repeat forever. If no rank
+/// exits with 75, the code is the reason that a rank gives, such as 69 (it lost another rank or the store). The code
+/// 128 + n stays for programs that end by signal n or with a code outside 64 to 78.
 class Verdict {
  public:
-  /// `code` is the end's own: a failure's, 75, or 128 + n after signal n. `saving`: ranks have a say in it.
+  /// `code`: the exit code of the end itself: a failure's, 75, or 128 + n after signal n. `saving`: true if the exit
+  /// codes of the ranks count.
   explicit Verdict(int code = kOk, bool saving = false) : code_(code), saving_(saving) {
     said_.saved = code == kPreempted;
   }
 
-  /// A rank has ended with this code. Returns whether it is the first that could not save, or the first by itself.
+  /// Adds the exit code of a rank. Returns true if the rank is the first that could not save, or the first that failed
+  /// for a reason of its own.
   bool take(int code) {
     if (!saving_ || code == kOk || code == code_) return false;
     if (code == kPreempted) {
       said_.saved = true;
       return false;
     }
-    // One that could not because of others is a consequence, of whichever is heard of first.
+    // A rank that failed because of other ranks is a consequence. It gives way to a rank that failed by itself.
     if (said_.failed != kOk && (said_.failed != kPeerFailure || code == kPeerFailure)) return false;
     said_.failed = code;
     return true;
   }
-  /// A node has ended.
+  /// Adds the result of a node.
   void take(const SaveResult& node) {
     if (node.saved) take(kPreempted);
     take(node.failed);
@@ -46,11 +48,11 @@ class Verdict {
     if (said_.saved) return said_.failed != kOk ? said_.failed : kPreempted;
     return kLowestReason <= said_.failed && said_.failed <= kHighestReason ? said_.failed : code_;
   }
-  /// What was taken: on another node it may mean more.
+  /// The result so far. Another node may combine it with its own.
   [[nodiscard]] const SaveResult& said() const { return said_; }
 
  private:
-  static constexpr int kLowestReason = 64, kHighestReason = 78;  // of <sysexits.h>, as exit_codes.h has them
+  static constexpr int kLowestReason = 64, kHighestReason = 78;  // range of <sysexits.h>, see exit_codes.h
   int code_;
   bool saving_;
   SaveResult said_;

@@ -22,13 +22,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kLargestErrorFile = 1 << 20;  // bytes; a traceback is some kilobytes
-constexpr size_t kLongestMessage = 400;         // of what stands on the line
+constexpr int64_t kLargestErrorFile = 1 << 20;  // bytes; a traceback has a few kilobytes
+constexpr size_t kLongestMessage = 400;         // bytes of the message that are printed
 
-/// What the rank wrote; an empty object when it wrote nothing that can be read.
+/// The content of the rank's error file; an empty object if the rank wrote nothing readable.
 Json error_file_content(const std::string& path) {
   std::error_code unknown;
-  if (!std::filesystem::is_regular_file(path, unknown)) return Json::object();  // to open a pipe would wait
+  if (!std::filesystem::is_regular_file(path, unknown)) return Json::object();  // opening a pipe would block
   try {
     const Json content = parse_bounded_json(read_file(path, kLargestErrorFile), path);
     return content.is_object() ? content : Json::object();
@@ -43,14 +43,14 @@ std::string text_of(const Json& object, const char* key) {
   return found->is_string() ? found->get<std::string>() : found->dump();
 }
 
-/// `message` is a string, or ErrorHandler's {"message": ..., "extraInfo": ...}.
+/// `message` is a string, or an object {"message": ..., "extraInfo": ...} of torch.distributed.elastic's ErrorHandler.
 std::string message_of(const Json& content) {
   const auto found = content.find("message");
   if (found == content.end()) return "";
   return found->is_object() ? text_of(*found, "message") : text_of(content, "message");
 }
 
-/// A member that a rank adds: at the top, or in ErrorHandler's extraInfo.
+/// A member that the rank has added: at the top level, or in ErrorHandler's extraInfo.
 std::string added(const Json& content, const char* key) {
   const auto message = content.find("message");
   if (content.contains(key) || message == content.end() || !message->is_object()) return text_of(content, key);
@@ -64,7 +64,7 @@ int64_t now_seconds() {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')).substr(0, kLongestMessage); }
 
-/// Of the error file: ErrorHandler's extraInfo has it as text.
+/// The time in the error file, seconds since 1970. ErrorHandler's extraInfo holds it as text.
 int64_t time_of(const Json& content, int64_t otherwise) {
   const std::string text = added(content, "timestamp");
   char* end = nullptr;
@@ -72,7 +72,7 @@ int64_t time_of(const Json& content, int64_t otherwise) {
   return !text.empty() && *end == '\0' && seconds > 0 ? seconds : otherwise;
 }
 
-/// What cannot be read is the rank's own account all the same.
+/// Renames an unreadable error file: it may still hold the rank's own account.
 void keep_unread(const std::string& path) {
   std::error_code unknown;
   const bool there = std::filesystem::is_regular_file(path, unknown) && std::filesystem::file_size(path, unknown) > 0;
@@ -84,7 +84,7 @@ void write_quietly(const std::string& path, const std::string& text) {
     AtomicFile file(path);
     file.write(text);
     file.commit();
-  } catch (const std::exception&) {  // see complete_error_file
+  } catch (const std::exception&) {  // ignored, as complete_error_file promises
   }
 }
 
@@ -114,9 +114,9 @@ Failure describe_exit(const LaunchConfig& config, const Assignment& assignment, 
 Cause cause_of(const Failure& failure) {
   if (failure.exit_code == kPreempted) return Cause::kPreempted;
   if (failure.signal == SIGKILL) return Cause::kKilled;
-  const bool of_peer =
-      failure.exit_code == kPeerFailure || failure.message.starts_with("PeerError:") ||
-      failure.message.find(" by peer") != std::string::npos;  // Gloo's and the kernel's closed or reset connection
+  // Gloo and the kernel report a connection "closed by peer" or "reset by peer".
+  const bool of_peer = failure.exit_code == kPeerFailure || failure.message.starts_with("PeerError:") ||
+                       failure.message.find(" by peer") != std::string::npos;
   return of_peer ? Cause::kConsequence : Cause::kOwn;
 }
 

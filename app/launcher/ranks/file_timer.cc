@@ -22,8 +22,9 @@ namespace bert {
 namespace {
 
 constexpr int kLastSignal = 31;          // SIGSYS
-constexpr size_t kMostTimers = 100'000;  // more is a rank that never releases any
-constexpr double kLongestWait = 3600;    // seconds between two looks: the clock of expiration times may be set
+constexpr size_t kMostTimers = 100'000;  // a rank with more never releases any
+// Longest time between two checks, in seconds: the clock of expiration times may be set meanwhile.
+constexpr double kLongestWait = 3600;
 
 double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -38,7 +39,8 @@ FileTimer::FileTimer(EventLoop& loop, const std::string& path, Expired expired)
   struct stat state {};
   if (lstat(path_.c_str(), &state) == 0 && S_ISFIFO(state.st_mode)) unlink(path_.c_str());
   if (mkfifo(path_.c_str(), 0600) != 0) throw IoError(path_ + ": cannot be made a pipe: " + std::strerror(errno));
-  pipe_ = Descriptor(open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));  // to write, too: so it never ends
+  // The pipe is open for writing too, so that it never ends.
+  pipe_ = Descriptor(open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
   if (!pipe_) throw IoError(path_ + ": " + std::strerror(errno));
   loop_.watch(pipe_.get(), POLLIN, [this](short) { read_some(); });
 }
@@ -64,7 +66,7 @@ void FileTimer::read_some() {
   for (size_t end = 0; (end = pending_.find('\n', done)) != std::string::npos; done = end + 1)
     take(pending_.substr(done, end - done));
   pending_.erase(0, done);
-  if (pending_.size() > PIPE_BUF) pending_.clear();  // a client writes no more at once
+  if (pending_.size() > PIPE_BUF) pending_.clear();  // longer than the largest write that a client makes
   look_at_next();
 }
 

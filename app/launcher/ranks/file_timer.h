@@ -1,5 +1,4 @@
-// torchrun's file-based timers: ranks say by when they will be through with something, and are killed when they are
-// not.
+// torchrun's file-based timers: a rank sets a deadline for itself and is killed if it misses the deadline.
 #pragma once
 
 #include <sys/types.h>
@@ -15,22 +14,23 @@
 
 namespace bert {
 
-/// A named pipe, TORCHELASTIC_TIMER_FILE of the ranks, into which torch.distributed.elastic's FileTimerClient writes
-/// lines {"version": 1, "pid": ..., "scope_id": ..., "expiration_time": seconds since 1970, "signal": ...}: a process
-/// acquires a timer of that name, or with a negative time releases it. On expiry `expired` is called once; a signal of
-/// 0 or less means that the timer only counts. Of lines that are none the first is told.
+/// A named pipe, TORCHELASTIC_TIMER_FILE of the ranks. The FileTimerClient of torch.distributed.elastic writes lines
+/// {"version": 1, "pid": ..., "scope_id": ..., "expiration_time": seconds since 1970, "signal": ...} into it. A line
+/// sets a timer of that process and name; a negative time releases the timer. When a timer expires, `expired` is called
+/// once. With a signal of 0 or less the timer is only reported. Lines that cannot be parsed are ignored; the first one
+/// is reported.
 class FileTimer {
  public:
   using Expired = std::function<void(pid_t pid, const std::string& scope, int signal)>;
 
-  /// Makes the pipe, in place of one that is there; "" is a new name in the temporary directory. Throws IoError.
+  /// Makes the pipe and replaces an existing one. "" stands for a new name in the temporary directory. Throws IoError.
   FileTimer(EventLoop& loop, const std::string& path, Expired expired);
   ~FileTimer();
   FileTimer(const FileTimer&) = delete;
   FileTimer& operator=(const FileTimer&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// Forgets all timers: the processes that had them are gone.
+  /// Forgets all timers, because their processes are gone.
   void clear();
 
  private:

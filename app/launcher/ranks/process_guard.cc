@@ -22,15 +22,15 @@
 namespace bert {
 namespace {
 
-constexpr int kPasses = 5;  // a process that is being started while we look is found by the next one
+constexpr int kPasses = 5;  // a process that starts during one pass is found by the next pass
 constexpr useconds_t kPause_us = 20'000;
 
 struct Message {
-  char what;  // '+' and '-': a process group; 'q': the launcher ends as it should
+  char what;  // '+' and '-': a process group starts or ends; 'q': the launcher ends as it should
   pid_t group;
 };
 
-/// Follows the launcher's messages to their end; true when it said good-bye.
+/// Reads the launcher's messages until the pipe closes. Returns true if the launcher ended as it should.
 bool follow(int pipe, std::set<pid_t>& groups) {
   Message message{};
   for (;;) {
@@ -49,7 +49,7 @@ bool follow(int pipe, std::set<pid_t>& groups) {
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
-  // The launcher's streams and sockets must close with it.
+  // Closes everything but the pipe: the launcher's streams and sockets must close with the launcher.
   if (pipe != 0) dup2(pipe, 0);
   close_range(1, ~0U, 0);
   std::set<pid_t> groups;
@@ -126,7 +126,8 @@ void ProcessGuard::child_ended() {
 
 void ProcessGuard::tell(char what, pid_t group) const {
   const Message message{what, group};
-  [[maybe_unused]] const ssize_t written = write(pipe_.get(), &message, sizeof message);  // without a guard we go on
+  // If the guard is gone, the launcher goes on.
+  [[maybe_unused]] const ssize_t written = write(pipe_.get(), &message, sizeof message);
 }
 
 }  // namespace bert

@@ -1,4 +1,4 @@
-// A small process that outlives a killed launcher just long enough to kill what the launcher left behind.
+// A small process that outlives a killed launcher until it has killed the remaining processes of the ranks.
 #pragma once
 
 #include <sys/types.h>
@@ -10,30 +10,32 @@
 
 namespace bert {
 
-/// The variable that marks the processes of a job, for the time when nothing else ties them to it.
+/// The environment variable that marks the processes of a job. It identifies them when no other link to the job is
+/// left.
 inline constexpr const char* kMarkVariable = "BERTRUN_JOB";
 
-/// A mark of this launcher's own. Under another bertrun it begins with that one's, which so finds these processes too.
+/// Makes a mark for this launcher. Under another bertrun the mark begins with the outer launcher's mark, so the outer
+/// launcher also finds these processes.
 std::string make_mark();
 
-/// SIGKILLs every process of this user with the mark. Returns how many.
+/// SIGKILLs every process of this user that has the mark. Returns their number.
 int kill_marked(const std::string& mark);
 
-/// Ranks die with the launcher by PR_SET_PDEATHSIG; their own children do not. The guard is told which ranks run, sees
-/// the launcher's end on a pipe, and then kills their process groups, and by the mark in their environment also those
-/// that have made sessions of their own.
+/// Kills the processes of ranks after the launcher's death. Ranks die with the launcher by PR_SET_PDEATHSIG, but their
+/// own children do not. The guard knows the process groups of the ranks and sees the launcher's end on a pipe. It kills
+/// these groups, and by the mark in their environment also processes that have made sessions of their own.
 class ProcessGuard {
  public:
   /// Forks the guard. Throws IoError.
   explicit ProcessGuard(const std::string& mark);
-  /// Dismisses the guard without a kill.
+  /// Ends the guard without killing anything.
   ~ProcessGuard();
   ProcessGuard(const ProcessGuard&) = delete;
   ProcessGuard& operator=(const ProcessGuard&) = delete;
 
   void add(pid_t group);
   void remove(pid_t group);
-  /// On SIGCHLD: a guard that has died is replaced, with a note.
+  /// To be called on SIGCHLD. Replaces a guard that has died, with a note.
   void child_ended();
 
  private:

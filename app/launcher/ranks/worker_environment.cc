@@ -10,11 +10,11 @@
 namespace bert {
 namespace {
 
-/// The GPU that --virtual-local-rank leaves the rank: its entry of CUDA_VISIBLE_DEVICES, or its number.
+/// The GPU of the rank under --virtual-local-rank: its entry of CUDA_VISIBLE_DEVICES, or its number.
 std::string only_gpu(int64_t local_rank) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible == nullptr) return std::to_string(local_rank);
-  std::istringstream items(visible + std::string(","));  // "" is one entry, an empty one: no GPU
+  std::istringstream items(visible + std::string(","));  // the trailing comma makes "" one empty entry: no GPU
   std::string item;
   for (int64_t i = 0; i <= local_rank; ++i) {
     if (!std::getline(items, item, ',')) {

@@ -20,7 +20,7 @@
 namespace bert {
 namespace {
 
-/// What the child does on its way to the program.
+/// The steps of the child before it becomes the program.
 enum class Step { kStdout, kStderr, kProcessors, kProgram };
 
 struct StepFailure {
@@ -28,7 +28,7 @@ struct StepFailure {
   int error;
 };
 
-/// In the child: which step failed, and why, goes up the pipe, so that it is the launcher's error.
+/// Called in the child. Sends the failed step and errno up the pipe, so that the launcher reports the error.
 [[noreturn]] void give_up(int error_pipe, Step step) {
   const StepFailure failure{step, errno};
   [[maybe_unused]] const ssize_t written = write(error_pipe, &failure, sizeof failure);
@@ -81,9 +81,11 @@ void bind_to(const std::set<int>& processors, int error_pipe) {
   redirect(spec.files.stderr_file, spec.files.stderr_pipe, STDERR_FILENO, error_pipe);
   bind_to(spec.processors, error_pipe);
   setrlimit(RLIMIT_NOFILE, &descriptors);
-  close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);  // what bertrun has inherited; torchrun's ranks have none
+  // Closes the descriptors that bertrun has inherited. torchrun's ranks have none of them either.
+  close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
   for (const char* secret : {kTokenVariable, kTokenFileVariable}) unsetenv(secret);
-  for (const char* others : {kRankStateVariable, kLocalAddressVariable}) unsetenv(others);  // another bertrun's
+  // These variables belong to an outer bertrun.
+  for (const char* others : {kRankStateVariable, kLocalAddressVariable}) unsetenv(others);
   if (spec.state >= 0 && fcntl(spec.state, F_SETFD, 0) == 0)
     setenv(kRankStateVariable, ("/proc/self/fd/" + std::to_string(spec.state)).c_str(), 1);
   for (const auto& [name, value] : spec.environment) setenv(name.c_str(), value.c_str(), 1);
@@ -127,7 +129,7 @@ void WorkerGroup::start(const WorkerSpec& spec, int64_t local_rank) {
 
 void WorkerGroup::signal_all(int number) {
   sent_.insert(number);
-  for (const auto& [pid, rank] : running_) kill(-pid, number);  // start() has waited for its setsid
+  for (const auto& [pid, rank] : running_) kill(-pid, number);  // the groups exist: start() has waited for setsid
 }
 
 std::vector<RunningWorker> WorkerGroup::suspended() const {
@@ -156,7 +158,8 @@ std::vector<WorkerExit> WorkerGroup::reap() {
   for (auto at = running_.begin(); at != running_.end();) {
     const auto [pid, rank] = *at;
     siginfo_t ended{};
-    // Left as a zombie first: its number, which is its group's, cannot go to another process meanwhile.
+    // First only looks (WNOWAIT). The zombie keeps its number, which is also the number of its group, so no other
+    // process can take the number meanwhile.
     if (waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) {
       ++at;
       continue;

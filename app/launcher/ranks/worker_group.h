@@ -1,4 +1,4 @@
-// The processes of one node's ranks: started together, watched, stopped together with all that they have started.
+// The processes of one node's ranks: started, watched and stopped together, with all processes that they have started.
 #pragma once
 
 #include <sys/resource.h>
@@ -16,65 +16,66 @@
 
 namespace bert {
 
-/// All that is needed to start one rank.
+/// Everything that is needed to start one rank.
 struct WorkerSpec {
   std::vector<std::string> command;
   std::map<std::string, std::string> environment;
   WorkerFiles files;
-  int state = -1;            // make_rank_state's, which the rank inherits
-  std::set<int> processors;  // empty = as the launcher
+  int state = -1;            // descriptor of make_rank_state, which the rank inherits
+  std::set<int> processors;  // empty: the launcher's own
 };
 
-/// A rank that has ended.
+/// A rank that has exited.
 struct WorkerExit {
   int64_t local_rank = 0;
   pid_t pid = 0;
-  int status = 0;        // of waitpid
-  bool stopped = false;  // by a signal that we sent
+  int status = 0;        // from waitpid
+  bool stopped = false;  // the rank ended by a signal that the launcher sent
 };
 
-/// A rank that runs, or is stopped.
+/// A rank that runs or is suspended.
 struct RunningWorker {
   int64_t local_rank = 0;
   pid_t pid = 0;
 };
 
-/// 0, the exit code, or 128 + n for signal n.
+/// The exit code, or 128 + n if signal n killed the process.
 int exit_code_of(int status);
 
-/// The running ranks; whatever is left is killed when it goes out of scope. Each rank leads a session of its own and
-/// dies with the launcher.
+/// The running ranks. The destructor kills all that are left. Each rank leads a session of its own and dies with the
+/// launcher.
 class WorkerGroup {
  public:
-  /// Raises this process' limit of descriptors as far as it may; the ranks get the one that was there.
+  /// Raises this process' limit of open descriptors as far as allowed. The ranks get the original limit.
   explicit WorkerGroup(ProcessGuard& guard);
   ~WorkerGroup() { kill_all(); }
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
-  /// Starts a rank. Throws InputMissing when its program cannot be run, IoError when a step before that fails.
+  /// Starts a rank. Throws InputMissing if its program cannot be run, IoError if an earlier step fails.
   void start(const WorkerSpec& spec, int64_t local_rank);
   [[nodiscard]] bool empty() const { return running_.empty(); }
-  /// Sends a signal to every rank's processes.
+  /// Sends a signal to all processes of all ranks.
   void signal_all(int number);
-  /// Ranks that a signal has stopped (SIGSTOP): no other signal than SIGKILL and SIGCONT reaches them.
+  /// Ranks that SIGSTOP has suspended: only SIGKILL and SIGCONT reach them.
   [[nodiscard]] std::vector<RunningWorker> suspended() const;
-  /// SIGKILL to one rank's processes.
+  /// Sends SIGKILL to the processes of one rank.
   void kill_one(pid_t pid);
-  /// The rank of whose session the process is.
+  /// The rank whose session holds `process`.
   [[nodiscard]] std::optional<RunningWorker> rank_of(pid_t process) const;
-  /// Those that have ended since the last call; in a stopped group their leftover processes are killed with them.
+  /// Ranks that have exited since the last call. After begin_stop() their remaining processes are killed.
   std::vector<WorkerExit> reap();
-  /// From now on ranks that end by a signal of ours are `stopped`, and their leftovers are killed.
+  /// Begins the stop of the group. Ranks that end by a signal of the launcher then count as `stopped`, and their
+  /// remaining processes are killed.
   void begin_stop() { stopping_ = true; }
-  /// SIGKILL to every rank and all of its processes, and waits for them.
+  /// Sends SIGKILL to all processes of all ranks and waits for them.
   void kill_all();
 
  private:
   ProcessGuard& guard_;
   rlimit descriptors_{};
-  std::map<pid_t, int64_t> running_;  // to local rank
-  std::set<int> sent_;                // signals
+  std::map<pid_t, int64_t> running_;  // value: local rank
+  std::set<int> sent_;                // signals sent so far
   bool stopping_ = false;
 };
 

@@ -22,9 +22,9 @@
 namespace bert {
 namespace {
 
-constexpr size_t kLongestLine = 1 << 20;    // bytes that are held back for the end of their line
-constexpr size_t kMostWaiting = 256 << 10;  // bytes for a console, before no more is read
-constexpr double kFinish_seconds = 0.01;    // between two looks at a slow console, when the ranks are gone
+constexpr size_t kLongestLine = 1 << 20;    // bytes held back while their line has no end
+constexpr size_t kMostWaiting = 256 << 10;  // bytes that wait for a console before reading stops
+constexpr double kFinish_seconds = 0.01;    // between two tries to write to a slow console, after the ranks have ended
 
 std::string make_directory(const std::string& prefix) {
   std::string path = prefix + "XXXXXX";
@@ -32,7 +32,7 @@ std::string make_directory(const std::string& prefix) {
   return path;
 }
 
-/// Whether our stdout and stderr are one file, as after 2>&1.
+/// True if stdout and stderr of this process are one file, as after 2>&1.
 bool one_console() {
   struct stat out {
   }, err{};
@@ -40,13 +40,13 @@ bool one_console() {
          out.st_ino == err.st_ino;
 }
 
-/// Whether a write of up to PIPE_BUF bytes would not block.
+/// True if a write of up to PIPE_BUF bytes would not block.
 bool takes_more(int descriptor) {
   pollfd ready{descriptor, POLLOUT, 0};
   return poll(&ready, 1, 0) > 0;
 }
 
-/// As torchrun does, so that who reads it need not know whether a line has come.
+/// Makes the file before any line is in it, as torchrun does. Readers need not wait for the file.
 void make_empty_file(const std::string& path) {
   if (!Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)))
     throw IoError(path + ": cannot be made: " + std::strerror(errno));
@@ -116,7 +116,7 @@ void WorkerLogs::place(StreamSet stream, int64_t rank, const std::filesystem::pa
   const bool is_stdout = stream == kStdout;
   std::string& path = is_stdout ? files.stdout_file : files.stderr_file;
   const std::string name = is_stdout ? "stdout.log" : "stderr.log";
-  const bool has_files = !directory_.empty();  // without them all goes to the console, whatever the options say
+  const bool has_files = !directory_.empty();  // without files all output goes to the console, whatever the options say
   const StreamSet teed = config_.logs.tee.of(rank), to_file = config_.logs.redirects.of(rank) | teed;
   const std::set<int64_t>& shown = config_.logs.ranks_on_console;
   const bool on_console = shown.empty() || shown.contains(rank);
@@ -134,13 +134,13 @@ void WorkerLogs::place(StreamSet stream, int64_t rank, const std::filesystem::pa
   } else if (has_files && !on_console) {
     path = "/dev/null";
   } else if (config_.nproc_per_node > 1 && isatty(is_stdout ? STDOUT_FILENO : STDERR_FILENO) == 0) {
-    if (!is_stdout && files.stdout_pipe >= 0 && one_console()) {  // what a rank writes stays in its order
+    if (!is_stdout && files.stdout_pipe >= 0 && one_console()) {  // keeps the order of the rank's lines on both streams
       files.stderr_pipe = files.stdout_pipe;
       return;
     }
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw IoError(std::string("pipe: ") + std::strerror(errno));
-    fcntl(ends[0], F_SETFL, O_NONBLOCK);  // of our end only
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);  // for the launcher's end only
     tail.file = Descriptor(ends[0]);
     write_ends_.emplace_back(ends[1]);
     (is_stdout ? files.stdout_pipe : files.stderr_pipe) = ends[1];
@@ -149,14 +149,14 @@ void WorkerLogs::place(StreamSet stream, int64_t rank, const std::filesystem::pa
   }
 }
 
-/// Reads on; false when nothing was there.
+/// Reads more of the stream. Returns false if nothing was there.
 bool WorkerLogs::read_some(Tail& tail) {
   if (!tail.file) tail.file = Descriptor(open(tail.path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!tail.file) return false;  // the rank has not been started yet
   std::array<char, 16 << 10> buffer{};
   const ssize_t got = read(tail.file.get(), buffer.data(), std::min(buffer.size(), tail.left.value_or(buffer.size())));
   if (got <= 0) {
-    if (tail.left) tail.left = 0;  // it has become shorter
+    if (tail.left) tail.left = 0;  // the file has become shorter
     return false;
   }
   tail.pending.append(buffer.data(), static_cast<size_t>(got));
@@ -188,12 +188,12 @@ void WorkerLogs::take_lines(Tail& tail, bool to_end) {
   if (!filtered.empty()) std::ofstream(tail.filtered, std::ios::app) << filtered;
 }
 
-/// Passes on what is there, as long as the console keeps up.
+/// Passes on the available output, as long as the console keeps up.
 void WorkerLogs::follow(Tail& tail) {
   Console& console = console_of(tail);
   while (console.waiting.size() < kMostWaiting && read_some(tail)) take_lines(tail, false);
   flush(console);
-  // The clock looks again.
+  // tick() reads on when the console has caught up.
   if (tail.path.empty() && console.waiting.size() >= kMostWaiting) loop_.set_events(tail.file.get(), 0);
 }
 
@@ -202,7 +202,7 @@ void WorkerLogs::tick() {
   for (auto at = tails_.begin(); at != tails_.end();) {
     Tail& tail = *at;
     follow(tail);
-    if (tail.left == size_t{0}) {  // all has been read
+    if (tail.left == size_t{0}) {  // everything has been read
       take_lines(tail, true);
       if (tail.path.empty()) loop_.unwatch(tail.file.get());
       at = tails_.erase(at);
@@ -210,7 +210,7 @@ void WorkerLogs::tick() {
     }
     ++at;
     if (!tail.path.empty()) continue;
-    // A line without an end is not held back for long: it may be a prompt, or a bar that shows progress.
+    // A line without an end is held back for a short time only: it may be a prompt or a progress bar.
     if (tail.was_left && !tail.pending.empty()) take_lines(tail, true);
     tail.was_left = !tail.pending.empty();
     const bool keeps_up = console_of(tail).waiting.size() < kMostWaiting;
@@ -238,7 +238,7 @@ void WorkerLogs::flush(Console& console) {
     } else if (written < 0 && errno == EAGAIN) {
       break;
     } else if (written < 0 && errno != EINTR) {
-      done = console.waiting.size();  // its reader has gone, which is no error of ours
+      done = console.waiting.size();  // the console's reader has gone, which is no error
     }
   }
   if (done > 0) taken_ = EventLoop::Clock::now();
@@ -249,7 +249,7 @@ void WorkerLogs::finish_attempt() {
   write_ends_.clear();
   for (Tail& tail : tails_) {
     if (tail.left) continue;
-    // What the rank has left running may write on and on: only what is there now is read.
+    // Processes that the rank has started may still write, so only the output that exists now is read.
     int in_pipe = 0;
     struct stat state {};
     if (tail.path.empty()) {

@@ -1,4 +1,4 @@
-// A job's log directory, as torchrun lays it out, and the copying of log files to the console.
+// The log directory of a job, laid out as torchrun does, and the copying of log files to the console.
 #pragma once
 
 #include <chrono>
@@ -16,20 +16,22 @@
 
 namespace bert {
 
-/// Where one rank's streams go. No file and no pipe: the launcher's own.
+/// Destination of one rank's streams. Without a file and a pipe a stream goes to the launcher's own.
 struct WorkerFiles {
   std::string stdout_file, stderr_file;
-  int stdout_pipe = -1, stderr_pipe = -1;  // whole lines go to the console from there
-  std::string error_file;                  // "" when there are no files
+  int stdout_pipe = -1, stderr_pipe = -1;  // the launcher's ends pass whole lines to the console
+  std::string error_file;                  // "" if there are no files
 };
 
-/// `<log_dir>/<rdzv_id>_XXXX/attempt_<k>/<local_rank>/{stdout.log,stderr.log,error.json}` and
-/// `attempt_<k>/filtered_{stdout,stderr}.log`, which are there, if empty, where such filters are given. Without --log-dir all of it is in a temporary directory, which goes at
-/// the end unless a rank has left something there; under --log-dir /dev/null there are no files.
-/// Teed files are followed. Where several ranks share a console that is no terminal, their streams come through pipes,
-/// so that one rank's line is never inside another's. A console that takes nothing does not block the launcher: it
-/// blocks the ranks, as it would without one, and what is left at the end is dropped when nothing of it is taken for
-/// the patience (30 s, until set_patience).
+/// The log files of a job: `<log_dir>/<rdzv_id>_XXXX/attempt_<k>/<local_rank>/{stdout.log,stderr.log,error.json}`, and
+/// with --duplicate-*-filters `attempt_<k>/filtered_{stdout,stderr}.log`, which may be empty. Without --log-dir the
+/// files are in a temporary directory, which is removed at the end unless a rank has left something there. Under
+/// --log-dir /dev/null there are no files.
+///
+/// Files under --tee are followed. If several ranks share a console that is no terminal, their streams come through
+/// pipes, so that lines of different ranks never mix. A console that takes no output does not block the launcher. It
+/// blocks the ranks, as it would without a launcher. At the end the remaining output is dropped if the console takes
+/// nothing for the patience (30 s, see set_patience).
 class WorkerLogs {
  public:
   /// Makes the job's directory. Throws IoError.
@@ -38,35 +40,35 @@ class WorkerLogs {
   WorkerLogs(const WorkerLogs&) = delete;
   WorkerLogs& operator=(const WorkerLogs&) = delete;
 
-  /// Makes the directory of an attempt and says where each rank's streams go. Throws IoError.
+  /// Makes the directory of an attempt. Returns the destinations of each rank's streams. Throws IoError.
   std::vector<WorkerFiles> start_attempt(const Assignment& assignment);
-  /// All ranks have been started: this process lets go of their ends of the pipes.
+  /// All ranks have been started: closes this process' copies of the ranks' pipe ends.
   void started() { write_ends_.clear(); }
-  /// The ranks are gone: what they have written until now is all that is still copied, also a last line without its
-  /// end. Goes on by itself until drained().
+  /// The ranks have ended. Copies what they have written until now, also a last line without an end. Continues in the
+  /// event loop until drained().
   void finish_attempt();
-  /// Nothing is left to be copied.
+  /// True if nothing is left to be copied.
   [[nodiscard]] bool drained() const { return tails_.empty() && stdout_.waiting.empty() && stderr_.waiting.empty(); }
   void set_patience(double seconds) { patience_ = std::chrono::duration<double>(seconds); }
 
  private:
   struct Tail {
-    std::string path, prefix;  // no path: a pipe
+    std::string path, prefix;  // path "": a pipe
     StreamSet stream = kStdout;
-    std::vector<std::string> filters;  // lines with one of them are copied to `filtered` too
+    std::vector<std::string> filters;  // lines that contain one of these are also copied to `filtered`
     std::string filtered;
     Descriptor file;
-    std::string pending;         // read, without the end of its line
-    bool was_left = false;       // `pending` was there at the last tick
-    bool in_line = false;        // what was passed on last was a piece of a line
-    std::optional<size_t> left;  // bytes to be read still, once the rank is gone
+    std::string pending;         // bytes read of a line without its end
+    bool was_left = false;       // `pending` was not empty at the last tick
+    bool in_line = false;        // the last output was a part of a line
+    std::optional<size_t> left;  // bytes still to be read, after the rank has ended
   };
-  /// stdout or stderr of this process, with whole lines that it has not taken yet.
+  /// stdout or stderr of this process, and lines that it has not taken yet.
   struct Console {
     int descriptor;
     std::string waiting;
   };
-  /// Decides where a stream of a rank goes, and follows it where that is needed.
+  /// Chooses the destination of a rank's stream, and follows the stream if needed.
   void place(StreamSet stream, int64_t rank, const std::filesystem::path& attempt, const std::string& prefix,
              WorkerFiles& files);
   static bool read_some(Tail& tail);
@@ -85,7 +87,7 @@ class WorkerLogs {
   Console stdout_{1, ""}, stderr_{2, ""};
   std::optional<EventLoop::TimerId> timer_;
   std::chrono::duration<double> patience_{30};
-  EventLoop::Clock::time_point taken_;  // when a console last took something, or had nothing to take
+  EventLoop::Clock::time_point taken_;  // time when a console last took something, or had nothing to take
 };
 
 }  // namespace bert

@@ -36,14 +36,14 @@ std::string from_hexadecimal(std::string_view digits, const std::string& where) 
     if (high < 0 || low < 0) break;
     bytes += static_cast<char>(high * 16 + low);
   }
-  // The content itself is not shown: it may be a token with one wrong digit.
+  // The message does not show the content: it may be a token with one wrong digit.
   if (digits.size() != 2 * kTokenBytes || bytes.size() != kTokenBytes)
     throw DataError(where + ": expected 64 hexadecimal digits; make them with `openssl rand -hex 32`");
   return bytes;
 }
 
-/// Opens a file or directory that must be the user's own and nobody else's to read. What is checked is what was opened.
-/// `links`: O_NOFOLLOW where a link in its place is refused, 0 where it is followed.
+/// Opens a file or directory that must belong to the user and be closed to all others. The checks are on the open
+/// descriptor, so the file cannot be swapped. `links`: O_NOFOLLOW refuses a symbolic link, 0 follows it.
 Descriptor open_private(const std::string& path, mode_t type, int links) {
   Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | links));
   if (!file && errno == ELOOP) throw RefusedError(path + " is a symbolic link, or leads in a circle of them");
@@ -87,7 +87,8 @@ std::string runtime_file(const RendezvousConfig& config) {
   return runtime_directory() + "/" + sha256(std::to_string(config.port) + "/" + config.id).substr(0, 32) + ".token";
 }
 
-/// A new file with a token, locked before anybody can see it; none when there is a file already.
+/// Makes a file with a new token. The file is locked before it gets its name. Returns none if a file of that name
+/// exists.
 Descriptor make_shared_file(const std::string& path) {
   const std::string temporary = path + "." + to_hexadecimal(random_bytes(8));
   Descriptor file(open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -103,7 +104,7 @@ Descriptor make_shared_file(const std::string& path) {
   return Descriptor();
 }
 
-/// Whether the path still leads to the file that was opened.
+/// True if the path still leads to the opened file.
 bool is_at(const Descriptor& file, const std::string& path) {
   struct stat opened {
   }, there{};
@@ -111,27 +112,27 @@ bool is_at(const Descriptor& file, const std::string& path) {
          opened.st_dev == there.st_dev;
 }
 
-/// Removes a file that no other agent has locked. With the exclusive lock nobody else can come to rely on it.
+/// Removes a file that no other agent has locked. The exclusive lock keeps other agents from relying on the file.
 bool remove_if_unused(const Descriptor& file, const std::string& path) {
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) return false;
   if (is_at(file, path)) unlink(path.c_str());
   return true;
 }
 
-/// The file that this job's agents share, locked: the first one makes it.
+/// Opens the file that the agents of this job share, and locks it. The first agent makes it.
 Descriptor shared_file(const std::string& path) {
   for (;;) {
     if (Descriptor made = make_shared_file(path)) return made;
     try {
       Descriptor file = open_private(path, S_IFREG, O_NOFOLLOW);
-      if (remove_if_unused(file, path)) continue;  // of a job that was killed
+      if (remove_if_unused(file, path)) continue;  // left by a job that was killed
       if (flock(file.get(), LOCK_SH) == 0 && is_at(file, path)) return file;
-    } catch (const InputMissing&) {  // its last agent has just gone
+    } catch (const InputMissing&) {  // the last agent has just removed the file
     }
   }
 }
 
-/// Overwrites the value before it is taken out: /proc/<pid>/environ shows the bytes that the process was started with.
+/// Overwrites the value before it removes the variable: /proc/<pid>/environ shows the bytes of the start.
 void forget(const char* variable) {
   if (char* value = std::getenv(variable)) std::memset(value, 0, std::strlen(value));
   unsetenv(variable);
@@ -152,7 +153,8 @@ JobToken::JobToken(const RendezvousConfig& config) {
   if (!given.empty()) {
     bytes_ = from_hexadecimal(given, kTokenVariable);
   } else if (!path.empty()) {
-    bytes_ = token_in(open_private(path, S_IFREG, 0), path);  // Kubernetes' secrets are links
+    // Links are allowed here: Kubernetes mounts secrets as links.
+    bytes_ = token_in(open_private(path, S_IFREG, 0), path);
   } else if (is_loopback(config.host)) {
     path_ = runtime_file(config);
     file_ = shared_file(path_);

@@ -9,22 +9,23 @@
 
 namespace bert {
 
-inline constexpr const char* kTokenVariable = "BERTRUN_TOKEN";           // 64 hexadecimal digits
-inline constexpr const char* kTokenFileVariable = "BERTRUN_TOKEN_FILE";  // a file of them, readable by its owner only
+inline constexpr const char* kTokenVariable = "BERTRUN_TOKEN";  // 64 hexadecimal digits
+// Path of a file with these digits, readable by its owner only.
+inline constexpr const char* kTokenFileVariable = "BERTRUN_TOKEN_FILE";
 
-/// Takes both variables out of this process' environment, also out of what /proc shows of it.
+/// Removes both variables from this process' environment, also from /proc/<pid>/environ.
 void forget_token();
 
-/// The job's token, 32 bytes: from BERTRUN_TOKEN; from the file that BERTRUN_TOKEN_FILE names; or, when the endpoint is
-/// a loopback address, from a file in the user's runtime directory ($XDG_RUNTIME_DIR where that is a directory, else
-/// /tmp/bertrun-<uid>), named after port and rendezvous id and made by whichever agent comes first. Every agent locks
-/// that file as long as it lives: the last one removes it, and a file that nobody has locked is another job's of the
-/// past, and is made anew.
+/// The job's token, 32 bytes. It comes from BERTRUN_TOKEN, or from the file that BERTRUN_TOKEN_FILE names. If the
+/// endpoint is a loopback address, it may also come from a file in the user's runtime directory ($XDG_RUNTIME_DIR if
+/// that is a directory, else /tmp/bertrun-<uid>). That file is named after port and rendezvous id, and the first agent
+/// makes it. Every agent locks the file while it lives, and the last agent removes it. A file without a lock is left
+/// from an old job and is made anew.
 class JobToken {
  public:
-  JobToken() = default;  // of a job that needs none
-  /// Forgets the variables. Throws RefusedError when there is none, or when others can read or replace the file;
-  /// DataError when it is no token; InputMissing, IoError.
+  JobToken() = default;  // for a job that needs no token
+  /// Removes the variables from the environment. Throws RefusedError if there is no token, or if other users can read
+  /// or replace the file; DataError if the content is no token; InputMissing, IoError.
   explicit JobToken(const RendezvousConfig& config);
   ~JobToken();
   JobToken(JobToken&&) = default;
@@ -33,7 +34,7 @@ class JobToken {
 
  private:
   std::string bytes_, path_;
-  Descriptor file_;  // locked; none when the token was given
+  Descriptor file_;  // locked; none if the token was given
 };
 
 }  // namespace bert

@@ -22,7 +22,7 @@
 namespace bert {
 namespace {
 
-constexpr int64_t kC10dPort = 29400;  // torchrun's for --rdzv-backend c10d
+constexpr int64_t kC10dPort = 29400;  // torchrun's default port for --rdzv-backend c10d
 
 void note(const std::string& text) { say("note: " + text); }
 
@@ -66,7 +66,7 @@ std::string dashed(std::string name) {
   return name;
 }
 
-/// Both spellings for CLI11, the dashed one first; -m, -r and -t as torchrun has them.
+/// Both spellings of an option for CLI11, the dashed one first. -m, -r and -t are torchrun's short names.
 std::string spellings(const std::string& name) {
   std::string result = "--" + dashed(name);
   if (dashed(name) != name) result += ",--" + name;
@@ -76,7 +76,7 @@ std::string spellings(const std::string& name) {
   return result;
 }
 
-/// Takes PET_<NAME> where it is set; a flag is on when its number is not 0.
+/// Sets options from the PET_<NAME> variables. A flag is on if its number is not 0.
 struct EnvironmentReader {
   static std::optional<std::string> variable(const std::string& name, std::string& variable_name) {
     variable_name = "PET_" + name;
@@ -113,7 +113,7 @@ struct OptionAdder {
   }
 };
 
-/// One line per option, with the dashed spelling only.
+/// Prints one line for each option, with the dashed spelling only.
 class ShortHelp : public CLI::Formatter {
  public:
   std::string make_option_name(const CLI::Option* option, bool) const override {
@@ -127,7 +127,7 @@ class ShortHelp : public CLI::Formatter {
   }
 };
 
-// ---- what they mean ----
+// ---- the meaning of the options ----
 
 void set_nodes(const std::string& nnodes, RendezvousConfig& rendezvous) {
   const auto parts = split(nnodes, ':');
@@ -155,7 +155,7 @@ int64_t ranks_of(const std::string& text) {
 }
 
 StreamChoice streams_of(const std::string& option, const std::string& given) {
-  const std::string text = given.starts_with('=') ? given.substr(1) : given;  // of -t=3, as argparse takes it
+  const std::string text = given.starts_with('=') ? given.substr(1) : given;  // argparse accepts -t=3 too
   const auto stream = [&](const std::string& value) -> StreamSet {
     if (value.size() != 1 || value[0] < '0' || value[0] > '3') {
       throw UsageError(option + " " + text + ": expected 0, 1, 2 or 3, or a map like 0:1,1:2 from local rank to one");
@@ -176,7 +176,7 @@ StreamChoice streams_of(const std::string& option, const std::string& given) {
   return result;
 }
 
-/// torchrun's list: commas separate, two of them are one.
+/// Splits torchrun's list: items are separated by commas, and a double comma is a comma.
 std::vector<std::string> filters_of(const std::string& text) {
   if (text.empty()) return {};
   std::vector<std::string> result(1);
@@ -210,7 +210,7 @@ LogConfig logs_of(const LaunchOptions& options) {
   if (!options.log_line_prefix_template.empty()) logs.prefix_template = options.log_line_prefix_template;
   if (!(options.monitor_interval >= 0))
     throw UsageError("--monitor-interval " + std::to_string(options.monitor_interval) + ": expected seconds from 0");
-  constexpr double kShortest = 1e-3;  // seconds; less is a loop that never rests
+  constexpr double kShortest = 1e-3;  // seconds; a shorter interval would be a busy loop
   logs.tail_interval_seconds = std::max(options.monitor_interval, kShortest);
   return logs;
 }
@@ -240,7 +240,7 @@ void set_rendezvous_option(const std::string& key, const std::string& value, Ren
   const auto seconds = [&] { return static_cast<double>(integer_between("--rdzv-conf " + key, value, 1, kLongest)); };
   if (key == "join_timeout") {
     rendezvous.join_timeout = seconds();
-  } else if (key == "timeout") {  // torchrun: of the static rendezvous
+  } else if (key == "timeout") {  // torchrun's name for it in the static rendezvous
     const double value_seconds = seconds();
     if (!rendezvous.dynamic) rendezvous.join_timeout = value_seconds;
     if (rendezvous.dynamic) note("--rdzv-conf timeout is not used: c10d has join_timeout");
@@ -276,7 +276,7 @@ RendezvousConfig rendezvous_of(const LaunchOptions& options) {
   }
   rendezvous.dynamic = options.standalone || options.rdzv_backend == "c10d";
   rendezvous.rank_serves_store = rendezvous.dynamic && variable_or("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "") == "1";
-  if (!rendezvous.dynamic) rendezvous.join_timeout = 900;  // torchrun's default of the static one
+  if (!rendezvous.dynamic) rendezvous.join_timeout = 900;  // torchrun's default for the static rendezvous
   rendezvous.id = options.standalone || options.rdzv_id.empty() ? random_uuid() : options.rdzv_id;
   if (!options.standalone && options.rdzv_id.empty())
     note("--rdzv-id is empty; this job is " + rendezvous.id + ", and other machines need that one to join it");
@@ -312,7 +312,8 @@ RendezvousConfig rendezvous_of(const LaunchOptions& options) {
   return rendezvous;
 }
 
-/// The program to execute: python for a .py file, a module or a run path; else beside bertrun, else from PATH.
+/// The command to execute. A .py file, a module or a run path runs under python. Other programs are looked for beside
+/// bertrun, then in PATH.
 std::vector<std::string> command_of(const LaunchOptions& options, std::vector<std::string> command) {
   if (options.module && options.no_python)
     throw UsageError("--module and --no-python contradict each other; leave one out");
@@ -351,7 +352,8 @@ void set_timeouts(const LaunchOptions& options, LaunchConfig& config) {
     config.shutdown_timeout_seconds = config.save_timeout_seconds = seconds_of("--save-timeout ", options.save_timeout);
 }
 
-/// Options of the rendezvous that another one overrides, or that only the other kind has.
+/// Prints notes on options of the rendezvous that have no effect, because another option overrides them or because they
+/// belong to the other backend.
 void note_unused_rendezvous(const LaunchOptions& options, const std::set<std::string>& given) {
   const bool of_c10d = options.standalone || options.rdzv_backend == "c10d";
   for (const char* name : {"rdzv_backend", "rdzv_endpoint", "rdzv_id"}) {
@@ -369,7 +371,7 @@ void note_unused_rendezvous(const LaunchOptions& options, const std::set<std::st
   }
 }
 
-/// Options about lines of --tee, where there are none.
+/// Prints notes on options for lines of --tee if no stream is teed.
 void note_unused_logs(const LaunchOptions& options, const LogConfig& logs) {
   const auto teed = [&](StreamSet stream) {
     return (logs.tee.all & stream) != 0 || std::any_of(logs.tee.of_rank.begin(), logs.tee.of_rank.end(),

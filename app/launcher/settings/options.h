@@ -1,4 +1,5 @@
-// bertrun's command line: torchrun's options, their defaults, spellings and PET_ variables, and what follows from them.
+// bertrun's command line: torchrun's options with their defaults, spellings and PET_ variables, and the resulting
+// settings.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 
 namespace bert {
 
-/// torchrun's options as text and numbers, before they are given a meaning. Each is `--a-b`, `--a_b` and the variable
-/// PET_A_B; the command line wins.
+/// torchrun's options as text and numbers, not interpreted yet. Each option is spelled `--a-b` or `--a_b`, and as the
+/// variable PET_A_B. The command line overrides the variable.
 struct LaunchOptions {
   std::string nnodes = "1:1", nproc_per_node = "1";
   std::string rdzv_backend = "static", rdzv_endpoint, rdzv_id = "none", rdzv_conf;
@@ -67,30 +68,32 @@ struct LaunchOptions {
   }
 };
 
-/// Where and how the machines of a job meet.
+/// The meeting of a job's machines.
 struct RendezvousConfig {
-  bool dynamic = false;  // c10d: ranks are given out when all have come; static: they follow from node_rank
+  // True for c10d: ranks are assigned when all nodes have joined. False for static: ranks follow from node_rank.
+  bool dynamic = false;
   std::string host = "127.0.0.1";
-  int64_t port = 29500;  // 0: any, for one machine
+  int64_t port = 29500;  // 0: any free port, for one machine
   std::string id = "none";
   int64_t min_nodes = 1, max_nodes = 1, node_rank = 0;
-  std::optional<bool> is_host;  // c10d's is_host; without it the machine that `host` names
-  std::string local_addr;       // how the others call this machine
+  std::optional<bool> is_host;  // c10d's is_host; if unset, the machine that `host` names is the host
+  std::string local_addr;       // name of this machine for the other machines
   double join_timeout = 600, last_call_timeout = 30, close_timeout = 30, keep_alive_interval = 5;  // seconds
   int64_t keep_alive_max_attempt = 3;
-  bool rank_serves_store = false;  // c10d with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: rank 0 does, not the launcher
+  // True if rank 0 serves the store, not the launcher: c10d with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
+  bool rank_serves_store = false;
 
-  /// After so long without a word a node is lost.
+  /// A node is lost after this many seconds without a message.
   [[nodiscard]] double silence_seconds() const {
     return keep_alive_interval * static_cast<double>(keep_alive_max_attempt);
   }
 };
 
-/// Which of a rank's streams: bit 0 stdout, bit 1 stderr.
+/// A set of a rank's streams: bit 0 stdout, bit 1 stderr.
 using StreamSet = int;
 inline constexpr StreamSet kNoStream = 0, kStdout = 1, kStderr = 2;
 
-/// Streams by local rank: `all` unless `of_rank` names the rank.
+/// Streams by local rank: `all`, unless `of_rank` has an entry for the rank.
 struct StreamChoice {
   StreamSet all = kNoStream;
   std::map<int64_t, StreamSet> of_rank;
@@ -98,48 +101,48 @@ struct StreamChoice {
 };
 
 struct LogConfig {
-  std::string directory;  // "" = a temporary one, /dev/null = no files
+  std::string directory;  // "": a temporary directory; /dev/null: no files
   StreamChoice redirects, tee;
-  std::set<int64_t> ranks_on_console;  // empty = all
+  std::set<int64_t> ranks_on_console;  // empty: all ranks
   std::vector<std::string> stdout_filters, stderr_filters;
   std::string prefix_template = "[${role_name}${local_rank}]:";
   double tail_interval_seconds = 0.1;
 };
 
-/// What bertrun does, resolved from LaunchOptions and the environment.
+/// bertrun's settings, resolved from LaunchOptions and the environment.
 struct LaunchConfig {
   int64_t nproc_per_node = 1;
   RendezvousConfig rendezvous;
   LogConfig logs;
   std::string role = "default", numa_binding;
   int64_t max_restarts = 0;
-  std::vector<int> ending_signals;  // forwarded, then the job ends
-  std::string signals_to_handle;    // as given: TORCHELASTIC_SIGNALS_TO_HANDLE
+  std::vector<int> ending_signals;  // forwarded to the ranks; then the job ends
+  std::string signals_to_handle;    // the option's text, for TORCHELASTIC_SIGNALS_TO_HANDLE
   bool virtual_local_rank = false;
-  bool file_timer = false;               // TORCHELASTIC_ENABLE_FILE_TIMER=1: file_timer.h
-  double shutdown_timeout_seconds = 30;  // between a forwarded signal and SIGKILL
-  double save_timeout_seconds = 300;     // between a rank's 75 and SIGKILL to those that are still saving
-  double failure_grace_seconds = 0.7;    // between SIGTERM and SIGKILL when a rank has died
-  double exit_barrier_seconds = 300;     // that a node which is done waits for the others; torchrun's
-  std::vector<std::string> command;      // program and arguments as they are executed, before ${local_rank}
+  bool file_timer = false;               // TORCHELASTIC_ENABLE_FILE_TIMER=1, see file_timer.h
+  double shutdown_timeout_seconds = 30;  // from a forwarded signal to SIGKILL
+  double save_timeout_seconds = 300;     // from a rank's exit code 75 to SIGKILL for ranks that are still saving
+  double failure_grace_seconds = 0.7;    // from SIGTERM to SIGKILL after a rank has failed
+  double exit_barrier_seconds = 300;     // maximum wait of a node that is done for the other nodes; torchrun's default
+  std::vector<std::string> command;      // program and arguments as executed, before ${local_rank} is replaced
 };
 
-/// bertrun's command line before it is given a meaning.
+/// bertrun's command line, not interpreted yet.
 struct LaunchCommand {
   LaunchOptions options;
-  std::set<std::string> given;       // options that are on the command line or in a PET_ variable, with underscores
+  std::set<std::string> given;       // names (with underscores) of options from the command line or PET_ variables
   std::vector<std::string> command;  // the program and its arguments
 };
 
-/// Reads the command line and the PET_ variables. Returns nothing when --help was asked for and printed. Throws
+/// Reads the command line and the PET_ variables. Returns nothing if --help was asked for and has been printed. Throws
 /// UsageError.
 std::optional<LaunchCommand> read_launch_command(int argc, char** argv);
 
-/// bertrun's command line and environment. Prints notes about options without a meaning here on stderr. Returns nothing
-/// when --help was asked for and printed. Throws UsageError.
+/// Reads bertrun's command line and environment. Prints notes on stderr about options that have no effect. Returns
+/// nothing if --help was asked for and has been printed. Throws UsageError.
 std::optional<LaunchConfig> parse_launch_command(int argc, char** argv);
 
-/// `text` with ${name} and $name replaced where `variables` has the name; the rest stays as it is, and $$ is a $.
+/// Returns `text` with ${name} and $name replaced for every name in `variables`. Other text stays, and $$ becomes $.
 std::string substitute(const std::string& text, const std::map<std::string, std::string>& variables);
 
 }  // namespace bert

@@ -13,14 +13,14 @@
 namespace bert {
 namespace {
 
-constexpr size_t kChunk = 16 << 10;       // bytes of one frame
-constexpr size_t kCreditBytes = 4;        // of the number in a credit frame
-constexpr size_t kCreditStep = 64 << 10;  // credit is given in pieces of this, or when all has been written
+constexpr size_t kChunk = 16 << 10;       // largest payload of a frame
+constexpr size_t kCreditBytes = 4;        // size of the number in a credit frame
+constexpr size_t kCreditStep = 64 << 10;  // credit is sent in steps of this size, or when all bytes have been written
 
 }  // namespace
 
 void StoreRelay::connected(Descriptor rank) {
-  if (streams_.size() >= kMostStreams) return;  // closes it
+  if (streams_.size() >= kMostStreams) return;  // the destructor closes the connection
   const uint32_t id = next_++;
   send_(kOpenFrame, id, "");
   add(id, std::move(rank), false);
@@ -34,7 +34,7 @@ void StoreRelay::add(uint32_t id, Descriptor socket, bool connecting) {
   update(id, stream);
 }
 
-/// Waits for what the stream can use next.
+/// Sets the events that the stream waits for.
 void StoreRelay::update(uint32_t id, Stream& stream) {
   if (stream.local_end && stream.remote_end && stream.out.empty()) return drop(id, false);
   short events = 0;
@@ -58,7 +58,7 @@ void StoreRelay::close_all() {
 
 void StoreRelay::hold(bool on) {
   held_ = on;
-  if (on) return;  // streams see it at their next event: this may be inside of one
+  if (on) return;  // held streams stop at their next event; this call may come from inside one
   std::vector<uint32_t> ids;
   for (const auto& entry : streams_) ids.push_back(entry.first);
   for (const uint32_t id : ids) update(id, streams_.at(id));
@@ -71,7 +71,7 @@ void StoreRelay::handle(uint32_t id, short events) {
     if ((events & POLLOUT) == 0) return;
     stream.connecting = false;
   }
-  // A socket that both sides have shut, or that failed, reports it always: poll would not wait any more.
+  // A socket that failed, or that both sides have shut down, is always ready: poll would never wait again.
   const bool gone = (events & (POLLERR | POLLHUP)) != 0 && (events & POLLIN) == 0;
   if (gone) return drop(id, true);
   if ((events & POLLOUT) != 0 && !write_some(id, stream)) return;
@@ -136,7 +136,7 @@ std::string StoreRelay::take(const Frame& frame) {
     return "";
   }
   const auto found = streams_.find(frame.stream);
-  if (found == streams_.end()) return "";  // closed here while the frame was under way
+  if (found == streams_.end()) return "";  // closed here while the frame was on its way
   Stream& stream = found->second;
   switch (frame.type) {
     case kDataFrame:

@@ -1,4 +1,4 @@
-// Carries the ranks' connections to the store over one channel between two agents.
+// Carries the connections between ranks and the store over one channel between two agents.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,20 @@
 
 namespace bert {
 
-/// What the frames of a channel between agents are. Stream numbers are the connecting side's; 0 where there is none.
+/// Types of the frames between agents. The connecting side chooses the stream numbers. Frames without a stream have
+/// number 0.
 enum FrameType : uint8_t {
-  kControlFrame = 1,  // a message of job_messages.h
-  kPingFrame = 2,     // nothing; that the other side lives
+  kControlFrame = 1,  // a message, see job_messages.h
+  kPingFrame = 2,     // empty; shows that the sender lives
   kOpenFrame = 3,     // a rank has connected
   kDataFrame = 4,     // bytes of a stream
-  kCreditFrame = 5,   // that many bytes (4, big-endian) have been passed on: as many more may be sent
-  kEndFrame = 6,      // no more bytes come in this direction
-  kCloseFrame = 7,    // the connection is gone
+  kCreditFrame = 5,   // number of bytes (4, big-endian) that have been passed on; the sender may send as many more
+  kEndFrame = 6,      // no more bytes in this direction
+  kCloseFrame = 7,    // the connection is closed
 };
 
-/// One side of a channel. Per stream and direction at most kWindow bytes are under way, so that a slow reader costs
-/// neither memory nor the other streams' progress.
+/// One side of a channel. At most kWindow bytes per stream and direction are on their way, so a slow reader uses
+/// bounded memory and does not hold up other streams.
 class StoreRelay {
  public:
   using Send = std::function<void(uint8_t type, uint32_t stream, std::string_view payload)>;
@@ -36,14 +37,14 @@ class StoreRelay {
   StoreRelay(const StoreRelay&) = delete;
   StoreRelay& operator=(const StoreRelay&) = delete;
 
-  /// The agent's side: a rank's connection becomes a stream.
+  /// The agent's side: makes a stream of a rank's connection.
   void connected(Descriptor rank);
-  /// The host's side: where kOpenFrame connects to.
+  /// The host's side: sets the target of kOpenFrame.
   void set_target(const Endpoint& store) { target_ = store; }
-  /// A frame of a stream. Returns "" or what is wrong with it: the channel is to be closed then.
+  /// Handles a frame of a stream. Returns "", or an error, after which the caller must close the channel.
   [[nodiscard]] std::string take(const Frame& frame);
   void close_all();
-  /// Reads nothing more from the ranks or the store while the channel is behind.
+  /// Stops reading from the ranks and the store while the channel is behind.
   void hold(bool on);
   [[nodiscard]] size_t streams() const { return streams_.size(); }
 
@@ -51,9 +52,9 @@ class StoreRelay {
   struct Stream {
     Descriptor socket;
     bool connecting = false, local_end = false, remote_end = false;
-    size_t unacknowledged = 0;  // bytes sent and not passed on yet
-    size_t passed_on = 0;       // bytes for which no credit has been given yet
-    std::string out;            // to be written to the socket
+    size_t unacknowledged = 0;  // bytes sent that have no credit yet
+    size_t passed_on = 0;       // bytes passed on whose credit has not been sent yet
+    std::string out;            // bytes to be written to the socket
   };
   void add(uint32_t id, Descriptor socket, bool connecting);
   void handle(uint32_t id, short events);

@@ -19,13 +19,13 @@
 namespace bert {
 namespace {
 
-/// In the child: keeps the streams and the listener, and becomes the store.
+/// Called in the child. Keeps the standard streams and the listener, and becomes the store.
 [[noreturn]] void become_store(int listener, int errors, const Endpoint& endpoint, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   prctl(PR_SET_NAME, "bertrun-store");
-  setsid();  // a terminal's Ctrl-C is for the launcher, which ends the store last
-  // Everything but 0, 1, 2 and these two closes, the network's connections with it.
+  setsid();  // a terminal's Ctrl-C must reach only the launcher, which ends the store last
+  // Keeps descriptors 0, 1, 2, the listener and `errors`, and closes all others, also network connections.
   const int kept_listener = fcntl(listener, F_DUPFD, 100), kept_errors = fcntl(errors, F_DUPFD, 100);
   close_range(3, 99, 0);
   dup2(kept_listener, 3);
@@ -84,11 +84,11 @@ void StoreServer::reap() {
   std::array<char, 1024> buffer{};
   const ssize_t got = read(errors_.get(), buffer.data(), buffer.size());
   error_ = got > 0 ? std::string(buffer.data(), static_cast<size_t>(got)) : "the process that serves it has died";
-  if (WIFSIGNALED(status)) {  // ranks that need it no more, or not yet, go on: a checkpoint may be written first
+  if (WIFSIGNALED(status)) {  // ranks that do not need the store now go on, so that they can still save a checkpoint
     error_ += ", killed by " + signal_name(WTERMSIG(status));
     say("note: the store of this job is lost: " + error_ + "; ranks that ask it fail");
   }
-  // Programs that need no store run on.
+  // A program that needs no store runs on. A later connection is reported as a failure.
   loop_.watch(listener_.get(), POLLIN, [this](short) {
     loop_.unwatch(listener_.get());
     failed_("the store of this job cannot be served: " + error_);

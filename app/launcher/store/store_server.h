@@ -1,4 +1,4 @@
-// The job's store: LibTorch's c10d::TCPStore on a loopback socket, in a process of its own.
+// The job's store: LibTorch's c10d::TCPStore on a loopback socket, in a separate process.
 #pragma once
 
 #include <sys/types.h>
@@ -12,22 +12,22 @@
 
 namespace bert {
 
-/// Listens on loopback from the start, so that ranks can connect at once and no other process takes the port. The
-/// process that serves the store is forked for each round (no key of an earlier attempt is left) and loads LibTorch
-/// then: bertrun itself never does. With one rank it is forked only when somebody connects.
+/// Listens on loopback from the start, so that ranks can connect at once and no other process takes the port. A process
+/// for the store is forked in each round, so that no key of an earlier attempt remains. Only this process loads
+/// LibTorch; bertrun never does. With one rank the process is forked only when the rank connects.
 class StoreServer {
  public:
-  /// `preferred`: a loopback endpoint, whose port is used when it is free. `failed` is called when somebody connects
-  /// and the store cannot be served, with the reason.
+  /// `preferred`: a loopback endpoint whose port is used if it is free. `failed` is called with the reason if a rank
+  /// connects and the store cannot be served.
   StoreServer(EventLoop& loop, const Endpoint& preferred, std::function<void(const std::string&)> failed);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  /// A fresh store for a round of so many ranks.
+  /// Starts an empty store for a round of `world_size` ranks.
   void start_round(int64_t world_size);
   void stop();
-  /// Looks whether the serving process has ended; call it on SIGCHLD.
+  /// Checks if the serving process has ended. To be called on SIGCHLD.
   void reap();
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
 

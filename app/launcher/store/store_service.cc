@@ -1,4 +1,4 @@
-// The part of the launcher's store that needs LibTorch; in libbert.so.
+// The part of the launcher's store that needs LibTorch. It is in libbert.so.
 #include <signal.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ extern "C" void bert_serve_store(int listener, const char* host, int port, char*
     options.port = static_cast<uint16_t>(port);
     options.isServer = true;
     options.waitWorkers = false;
-    options.masterListenFd = listener;  // bound to loopback; without it TCPStore listens on every interface
+    options.masterListenFd = listener;  // bound to loopback; without this TCPStore listens on every interface
     const c10d::TCPStore store(host, options);
     for (;;) pause();
   } catch (const std::exception& exception) {
