@@ -33,7 +33,7 @@ void Acceptor::accept_some() {
   }
 }
 
-/// The listener stays readable, and poll would not wait any more.
+/// Stops watching the listener for a moment. It stays readable, so poll would not wait any more.
 void Acceptor::rest() {
   constexpr double kRest_seconds = 0.1;
   loop_.set_events(listener_.get(), 0);

@@ -1,4 +1,4 @@
-// Takes the connections that come to a listening socket.
+// Accepts the connections of a listening socket.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace bert {
 
-/// Gives every connection to `accepted`, non-blocking. After some of them the loop's other descriptors have their turn.
-/// Out of descriptors or memory it rests for a tenth of a second: the connections stay in the queue.
+/// Passes every connection, non-blocking, to `accepted`. After at most 64 connections the loop's other descriptors get
+/// their turn. When descriptors or memory run out, it pauses for 0.1 s; connections stay in the kernel's queue.
 class Acceptor {
  public:
   Acceptor(EventLoop& loop, Descriptor listener, std::function<void(Descriptor)> accepted);
@@ -18,7 +18,7 @@ class Acceptor {
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  /// The port that it listens on.
+  /// The port of the listener.
   [[nodiscard]] int64_t port() const;
 
  private:

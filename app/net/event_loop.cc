@@ -39,13 +39,14 @@ void EventLoop::run_once() {
   if (poll(descriptors.data(), descriptors.size(), wait_ms) < 0 && errno != EINTR) return;
   for (size_t i = 0; i < descriptors.size(); ++i) {
     if (descriptors[i].revents == 0) continue;
-    // A callback before this one may have removed the watch, and a new one may have the same descriptor.
+    // An earlier callback may have removed this watch, and a new watch may have the same descriptor.
     const auto found = watches_.find(descriptors[i].fd);
     if (found == watches_.end() || found->second.id != ids[i]) continue;
     const Ready ready = found->second.ready;  // a copy: the callback may unwatch itself
     ready(descriptors[i].revents);
   }
-  // What these start anew waits for the next call: nothing that repeats itself at once keeps the others out.
+  // Timers that these callbacks start wait for the next call, so that a timer that repeats at once does not block the
+  // rest.
   const TimerId limit{Clock::now(), next_id_};
   while (!timers_.empty() && timers_.begin()->first < limit && timers_.begin()->first.second < limit.second) {
     const auto due = std::move(timers_.begin()->second);

@@ -1,4 +1,4 @@
-// One thread that waits for descriptors and times: everything in the launcher happens in its callbacks.
+// A loop in one thread that waits for descriptors and times. Everything in the launcher happens in its callbacks.
 #pragma once
 
 #include <chrono>
@@ -12,12 +12,13 @@ namespace bert {
 class EventLoop {
  public:
   using Clock = std::chrono::steady_clock;
-  using Ready = std::function<void(short)>;  // with poll's returned events
+  using Ready = std::function<void(short)>;  // gets the events that poll returned
   using TimerId = std::pair<Clock::time_point, uint64_t>;
 
-  /// Calls `ready` whenever one of poll's `events` holds for the descriptor (errors always). A second call replaces it.
+  /// Calls `ready` when one of poll's `events` (or an error) occurs on the descriptor. A second call replaces the
+  /// first.
   void watch(int descriptor, short events, Ready ready);
-  /// Waits for other events from now on.
+  /// Changes the events that a watched descriptor waits for.
   void set_events(int descriptor, short events);
   void unwatch(int descriptor);
 

@@ -57,7 +57,7 @@ void Gatekeeper::make_room() {
   const auto oldest = std::find_if(pending_.begin(), pending_.end(), [&](const auto& entry) {
     return !entry.second.passed && pending_of_address_.at(entry.second.address) == most->second;
   });
-  if (oldest == pending_.end()) return;  // those that have passed are about to be taken
+  if (oldest == pending_.end()) return;  // all pending connections have been admitted and will be taken
   if (!oldest->second.channel->closed()) count("too many at once", oldest->second.channel->peer());
   forget(oldest->first);
 }

@@ -1,4 +1,4 @@
-// The one socket that a job opens to the network: lets in who knows the token, and counts who does not.
+// The only socket of a job that is open to the network. It admits clients that know the token, and counts the others.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace bert {
 
-/// Accepts connections and runs their handshakes. Those under way are at most kMostPending; one more makes the oldest
-/// of the address that has most of them go, so that an address which floods crowds out itself; of addresses that have
-/// as many, the one that has waited longest. Whoever is turned away is counted by reason; a line about it appears at
-/// most every ten seconds and at the end.
+/// Accepts connections and runs their handshakes. At most kMostPending handshakes are open. One more closes the oldest
+/// connection of the address that has the most, so an address that floods the port displaces only itself. Of addresses
+/// with equally many, the connection that has waited longest is closed. Refused connections are counted by reason. A
+/// line about them is logged at most every ten seconds and at the end.
 class Gatekeeper {
  public:
   static constexpr size_t kMostPending = 256;
-  /// What happens to a connection, by its number.
+  /// Events of a connection, with its number.
   struct Events {
-    std::function<void(uint64_t)> admitted;  // it has passed: take() gives the channel
+    std::function<void(uint64_t)> admitted;  // the handshake succeeded: take() returns the channel
     std::function<void(uint64_t, const Frame&)> frame;
-    std::function<void(uint64_t, const std::string& why)> closed;  // of an admitted one
-    std::function<void(uint64_t, bool on)> congested = {};         // SecureChannel::Events's; may be empty
+    std::function<void(uint64_t, const std::string& why)> closed;  // for an admitted connection
+    std::function<void(uint64_t, bool on)> congested = {};         // see SecureChannel::Events; may be empty
   };
 
   Gatekeeper(EventLoop& loop, Descriptor listener, std::string token, Events events);
@@ -34,10 +34,10 @@ class Gatekeeper {
   Gatekeeper(const Gatekeeper&) = delete;
   Gatekeeper& operator=(const Gatekeeper&) = delete;
 
-  /// Hands over an admitted connection's channel, whose frames and end go on being reported under its number. Null when
-  /// there is no such connection any more.
+  /// Hands over the channel of an admitted connection. Its frames and its end are still reported under its number.
+  /// Returns null if the connection no longer exists.
   std::unique_ptr<SecureChannel> take(uint64_t connection);
-  /// Counts something else that was turned away.
+  /// Counts a client that was refused for another reason.
   void count(const std::string& reason, const std::string& peer);
   [[nodiscard]] const std::map<std::string, int64_t>& turned_away() const { return turned_away_; }
   [[nodiscard]] size_t pending() const { return pending_.size(); }
@@ -56,14 +56,14 @@ class Gatekeeper {
     std::string address;
     bool passed = false;
   };
-  std::map<uint64_t, Pending> pending_;  // in the order of their coming
+  std::map<uint64_t, Pending> pending_;  // ordered by arrival
   std::map<std::string, size_t> pending_of_address_;
   std::map<std::string, int64_t> turned_away_;
   int64_t reported_ = 0;
   std::string last_address_;
   EventLoop::TimerId report_timer_;
   uint64_t next_ = 1;
-  Acceptor acceptor_;  // last: what it calls uses the others
+  Acceptor acceptor_;  // last member: its callbacks use the others
 };
 
 }  // namespace bert

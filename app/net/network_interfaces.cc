@@ -67,7 +67,7 @@ bool own_name_is_loopback() {
   hints.ai_socktype = SOCK_STREAM;
   if (gethostname(name.data(), name.size() - 1) != 0 || getaddrinfo(name.data(), nullptr, &hints, &list) != 0)
     return true;
-  const auto* first = reinterpret_cast<const sockaddr_in*>(list->ai_addr);  // the one that Gloo takes
+  const auto* first = reinterpret_cast<const sockaddr_in*>(list->ai_addr);  // Gloo takes the first one
   const bool loopback = ntohl(first->sin_addr.s_addr) >> 24 == 127;
   freeaddrinfo(list);
   return loopback;
@@ -85,7 +85,7 @@ std::string outward_interface(const std::string& table) {
   std::set<std::string> all;
   std::string best, line;
   int64_t best_metric = -1;
-  std::getline(lines, line);  // the heads
+  std::getline(lines, line);  // the table's header
   while (std::getline(lines, line)) {
     std::istringstream fields(line);
     std::string name, destination, gateway, flags, references, use;

@@ -88,7 +88,7 @@ void SecureChannel::flush() {
     if (written < 0) break;
     out_begin_ += static_cast<size_t>(written);
   }
-  if (2 * out_begin_ >= out_.size()) {  // seldom enough that moving the rest costs no more than having written it
+  if (2 * out_begin_ >= out_.size()) {  // moves the rest rarely enough: the cost stays below that of writing it
     out_.erase(0, out_begin_);
     out_begin_ = 0;
   }
@@ -100,7 +100,7 @@ void SecureChannel::flush() {
 }
 
 void SecureChannel::read_some() {
-  // Before the handshake has passed nothing beyond its next message is read.
+  // During the handshake nothing beyond its next message is read.
   size_t wanted = kLargestPayload;
   if (state_ == State::kHandshake) {
     wanted = role_ == Role::kHost ? kAgentAnswer : answered_ ? kHostAnswer : kHostHello;

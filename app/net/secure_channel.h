@@ -1,5 +1,5 @@
-// One TCP connection between two agents: both sides show that they know the job's token, then exchange frames that
-// nobody else can make, change, repeat or reorder.
+// A TCP connection between two agents. Both sides prove that they know the job's token. After that they exchange frames
+// that nobody else can make, change, repeat or reorder.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace bert {
 
 /// Note [Handshake]
 ///
-/// host -> agent   "bertrun1", 32 bytes of nonce Nh
-/// agent -> host   "bertrun1", nonce Na, HMAC(token, "agent" Na Nh)
-/// host -> agent   1, HMAC(token, "host" Na Nh); or 0 and 32 bytes of anything when the agent's is wrong
+///   host -> agent   "bertrun1", 32 bytes of nonce Nh
+///   agent -> host   "bertrun1", nonce Na, HMAC(token, "agent" Na Nh)
+///   host -> agent   1, HMAC(token, "host" Na Nh); or 0 and 32 arbitrary bytes if the agent's HMAC is wrong
 ///
-/// Each direction then has the key HMAC(token, "from agent" | "from host" Na Nh). A frame is length (4 bytes), type
-/// (1), zeros (3), stream (4), the payload, and the first 16 bytes of HMAC(key, number of the frame (8), all before).
-/// Numbers are big-endian. Fresh nonces make what was recorded useless later; the labels make it useless in the other
-/// direction.
+/// Each direction then has the key HMAC(token, "from agent" | "from host" Na Nh). A frame consists of length (4 bytes),
+/// type (1), zeros (3), stream (4), the payload, and the first 16 bytes of HMAC(key, number of the frame (8), all bytes
+/// before). Numbers are big-endian. Fresh nonces make recorded bytes useless later. The labels make them useless in the
+/// other direction.
 struct Frame {
   uint8_t type = 0;
   uint32_t stream = 0;
@@ -32,37 +32,38 @@ class SecureChannel {
  public:
   enum class Role { kAgent, kHost };
   struct Events {
-    std::function<void()> ready;                         // the handshake has passed
+    std::function<void()> ready;                         // the handshake has succeeded
     std::function<void(const Frame&)> frame;             // after `ready`
-    std::function<void(const std::string& why)> closed;  // at most once, and nothing after it
-    // More than kHighWater bytes wait to be sent (true), or fewer than kLowWater again (false). May be empty. In the
-    // first case the owner may not send.
+    std::function<void(const std::string& why)> closed;  // at most once, and always the last event
+    // true: more than kHighWater bytes wait to be sent, and the owner must not send. false: fewer than kLowWater bytes
+    // are left. May be empty.
     std::function<void(bool on)> congested = {};
   };
   static constexpr size_t kHighWater = 4 << 20, kLowWater = 1 << 20;
   static constexpr size_t kLargestPayload = 64 << 10;
   static constexpr double kHandshake_seconds = 5;
 
-  /// `socket` is connected, or connecting in the agent's role. The owner may not destroy the channel in an event.
+  /// `socket` is connected, or connecting if the role is kAgent. The owner must not destroy the channel inside an
+  /// event.
   SecureChannel(EventLoop& loop, Descriptor socket, Role role, std::string token, Events events);
   ~SecureChannel();
   SecureChannel(const SecureChannel&) = delete;
   SecureChannel& operator=(const SecureChannel&) = delete;
 
-  /// Queues a frame; payload up to kLargestPayload. Does nothing on a closed channel.
+  /// Queues a frame with a payload of at most kLargestPayload bytes. Does nothing on a closed channel.
   void send(uint8_t type, uint32_t stream, std::string_view payload);
-  /// The kernel gives the connection up when the other side acknowledges nothing for this long.
+  /// The kernel closes the connection if the other side acknowledges nothing for `seconds`.
   void set_timeout(double seconds) { set_peer_timeout(socket_.get(), seconds); }
   [[nodiscard]] bool ready() const { return state_ == State::kReady; }
   [[nodiscard]] bool closed() const { return state_ == State::kClosed; }
-  /// All that was queued has been given to the kernel.
+  /// True if the kernel has taken all queued bytes.
   [[nodiscard]] bool flushed() const { return queued() == 0; }
-  /// Bytes that wait to be sent.
+  /// Number of bytes that wait to be sent.
   [[nodiscard]] size_t queued() const { return out_.size() - out_begin_; }
-  /// The other side knew another token (agent's role).
+  /// True if the other side has another token (role kAgent).
   [[nodiscard]] bool refused() const { return refused_; }
   [[nodiscard]] const std::string& peer() const { return peer_; }
-  /// This machine's address on it; "" when it is closed.
+  /// This machine's address on the connection; "" if it is closed.
   [[nodiscard]] std::string local_address() const { return local_address_of(socket_.get()); }
 
  private:
@@ -91,7 +92,7 @@ class SecureChannel {
   std::string send_key_, receive_key_;
   uint64_t sent_ = 0, received_ = 0;
   std::string in_, out_;
-  size_t in_begin_ = 0, out_begin_ = 0;  // what precedes has been taken, or sent
+  size_t in_begin_ = 0, out_begin_ = 0;  // earlier bytes have been taken, or sent
   bool answered_ = false, refused_ = false, congested_ = false;
 };
 

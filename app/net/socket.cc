@@ -28,7 +28,7 @@ namespace {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-/// TCP addresses of a host; empty when it has none.
+/// The TCP addresses of a host; empty if it has none.
 AddressList addresses_of(const std::string& host, int64_t port, int flags) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -59,7 +59,7 @@ bool loopback(const sockaddr* address) {
   return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) != 0;
 }
 
-/// Addresses of this machine's interfaces.
+/// The addresses of this machine's interfaces.
 std::set<std::string> own_addresses() {
   std::set<std::string> result;
   ifaddrs* list = nullptr;
@@ -90,7 +90,7 @@ Descriptor bind_or_error(const Endpoint& endpoint, bool listens, int& error) {
   return Descriptor();
 }
 
-/// The inode of the socket that listens on a port, from /proc/net; 0 when there is none.
+/// The inode of the socket that listens on a port, from /proc/net; 0 if there is none.
 uint64_t inode_of_listener(const char* table, int64_t port) {
   constexpr const char* kListening = "0A";  // TCP_LISTEN in Linux' tcp_states.h
   std::ifstream file(table);
@@ -252,7 +252,8 @@ std::string local_address_towards(const Endpoint& endpoint) {
   for (const int family : {AF_INET, AF_INET6}) {
     for (const addrinfo* item = list.get(); item != nullptr; item = item->ai_next) {
       if (item->ai_family != family) continue;
-      const Descriptor probe(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));  // connect() only looks up the route
+      // For UDP, connect() only looks up the route.
+      const Descriptor probe(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
       if (probe && connect(probe.get(), item->ai_addr, item->ai_addrlen) == 0) return local_address_of(probe.get());
     }
   }
@@ -275,7 +276,7 @@ std::string owner_of_port(int64_t port) {
   for (const auto& process : std::filesystem::directory_iterator("/proc", ignored)) {
     const std::string pid = process.path().filename();
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    // Not a loop over the range: its ++ throws where the process ends meanwhile.
+    // A range-based loop would use operator++, which throws if the process ends meanwhile.
     std::filesystem::directory_iterator file(process.path() / "fd", ignored);
     for (; file != std::filesystem::directory_iterator(); file.increment(ignored)) {
       if (std::filesystem::read_symlink(file->path(), ignored) != wanted) continue;

@@ -9,7 +9,7 @@ namespace bert {
 
 void say(const std::string& text) {
   constexpr int kPatience_ms = 200;
-  // Up to PIPE_BUF bytes a pipe takes at once or not at all.
+  // A pipe takes up to PIPE_BUF bytes at once or not at all.
   const std::string line = ("bertrun: " + text).substr(0, PIPE_BUF - 1) + "\n";
   pollfd ready{STDERR_FILENO, POLLOUT, 0};
   if (poll(&ready, 1, kPatience_ms) <= 0) return;

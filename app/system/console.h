@@ -1,12 +1,12 @@
-// Lines of the launcher itself on stderr.
+// The launcher's own lines on stderr.
 #pragma once
 
 #include <string>
 
 namespace bert {
 
-/// "bertrun: " and the text on a line of stderr. Where nobody reads stderr the line is dropped after a moment: the
-/// launcher has signals and peers to answer.
+/// Prints "bertrun: " and the text as a line on stderr. If nobody reads stderr, the line is dropped after 200 ms,
+/// because the launcher must answer signals and peers.
 void say(const std::string& text);
 
 }  // namespace bert

@@ -1,4 +1,4 @@
-// The exceptions of app/. Each becomes an exit code in app/system/exit_codes.cc, as those of data/io/error.h do.
+// The exceptions of app/. app/system/exit_codes.cc turns them, and those of data/io/error.h, into exit codes.
 #pragma once
 
 #include <stdexcept>
@@ -12,14 +12,14 @@ struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// One thing wrong in a configuration.
+/// One error in a configuration.
 struct ConfigProblem {
   std::string where;    // "file:line:column", "command line" or "environment variable NAME"
-  std::string pointer;  // JSON pointer, "" when it is the whole document
+  std::string pointer;  // JSON pointer; "" for the whole document
   std::string message;  // what was expected, what was found, what to do
 };
 
-/// A configuration that cannot be used: exit code 78. what() has one line per problem.
+/// An invalid configuration: exit code 78. what() has one line for each problem.
 struct ConfigError : std::runtime_error {
   explicit ConfigError(const std::string& message);
   explicit ConfigError(std::vector<ConfigProblem> found);
@@ -31,12 +31,12 @@ struct PeerError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// More memory was asked for than there is: exit code 71.
+/// The system has less memory than was asked for: exit code 71.
 struct OutOfMemory : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A signal has asked for the end and there is nothing to save: exit code 75.
+/// A signal asked for the end, and there is nothing to save: exit code 75.
 struct Preempted : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

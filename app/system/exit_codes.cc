@@ -22,7 +22,7 @@ constexpr const char* kOutOfMemoryAdvice =
 }  // namespace
 
 void flush_standard_output() {
-  // std::cout writes through stdout, so that one look at its end sees what any of the two has lost.
+  // std::cout writes through stdout, so flushing stdout shows the errors of both.
   errno = 0;
   std::cout.flush();
   const bool flushed = std::fflush(stdout) == 0;

@@ -1,4 +1,4 @@
-// Exit codes of bert and bertrun, and the one place where exceptions become them.
+// Exit codes of bert and bertrun, and the only place where exceptions become exit codes.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@ namespace bert {
 
 enum ExitCode : int {
   kOk = 0,
-  kSlower = 1,  // bert benchmark --fail-below, and nothing else
+  kSlower = 1,  // only for bert benchmark --fail-below
   kUsage = 2,
   kBadData = 65,
   kInputMissing = 66,  // also: bert doctor found something bad
@@ -21,15 +21,16 @@ enum ExitCode : int {
   kBadConfiguration = 78,
 };
 
-/// In a catch block: the exit code for what was thrown, the name of its type, and its message.
+/// To be called in a catch block. Returns the exit code for the current exception, and sets its type name and its
+/// message.
 int exit_code_of_current_exception(std::string& type, std::string& message);
 
-/// Throws IoError when anything that was printed to standard output is lost.
+/// Throws IoError if output to standard output was lost.
 void flush_standard_output();
 
-/// Runs `command` and what it printed to its end, prints "<name>: <message>" for what is thrown, writes torch's error
-/// file where there is one (app/system/error_report.h), and returns the exit code. A command that ended with 0 or 1 but whose
-/// standard output could not be written ends with kIo.
+/// Runs `command` and flushes its output. For an exception, prints "<name>: <message>" and writes torch's error file,
+/// if there is one (app/system/error_report.h). Returns the exit code. If the command returned 0 or 1 but its standard
+/// output could not be written, returns kIo.
 int guarded(const std::string& name, const std::function<int()>& command);
 
 }  // namespace bert

@@ -11,14 +11,14 @@
 namespace bert {
 namespace {
 
-/// Threads of OpenMP that wait for each other spin for milliseconds first, also when the one that they wait for has
-/// lost its core to another process: next to one busy process a step of the quick start took 8 times as long as with
-/// this. GNU's OpenMP reads the variable once, when LibTorch is loaded.
+/// Makes waiting threads of OpenMP sleep soon. By default they spin for milliseconds, even if the thread that they wait
+/// for has lost its core to another process: beside one busy process a step of the quick start took 8 times as long.
+/// GNU's OpenMP reads the variable once, when LibTorch is loaded.
 void shorten_spinning() {
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0);
 }
 
-/// libbert.so: beside the executable in a build, in ../lib of an installation.
+/// Path of libbert.so: beside the executable in a build, in ../lib in an installation.
 std::filesystem::path torch_library() {
   const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path(),
                               installed = here.parent_path() / "lib" / "libbert.so";

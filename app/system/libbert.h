@@ -1,4 +1,4 @@
-// What executables that load without LibTorch call in libbert.so.
+// Functions of libbert.so for executables that start without LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -6,16 +6,16 @@
 
 namespace bert {
 
-/// Opens libbert.so (beside this executable) once and looks a symbol up. nullptr and `error` on failure.
+/// Loads libbert.so (once) and looks up a symbol. On failure returns nullptr and sets `error`.
 void* torch_library_symbol(const char* name, std::string& error);
 
-/// Throws IoError where the current directory is gone: MKL, which LibTorch loads, ends the process then, and names a
-/// file of its own as the cause.
+/// Throws IoError if the current directory has been removed. MKL, which LibTorch loads, would end the process and blame
+/// one of its own files.
 void check_current_directory();
 
 }  // namespace bert
 
-/// Serves a c10d::TCPStore on a listening socket until the process is killed. Returns on failure only, with the reason
+/// Serves a c10d::TCPStore on a listening socket until the process is killed. Returns only on failure, with the reason
 /// in `message`.
 extern "C" void bert_serve_store(int listener, const char* host, int port, char* message, size_t size);
 using BertServeStore = void (*)(int, const char*, int, char*, size_t);

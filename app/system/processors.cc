@@ -31,7 +31,7 @@ std::string first_line(const std::filesystem::path& path) {
 }
 
 std::set<int> affinity() {
-  // Machines may have more processors than cpu_set_t's 1024.
+  // A machine may have more processors than the 1024 of cpu_set_t.
   for (int count = CPU_SETSIZE; count <= 1 << 20; count *= 2) {
     cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(count));
     const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(count));
@@ -47,7 +47,7 @@ std::set<int> affinity() {
   return {0};
 }
 
-/// Processors that a cgroup's quota is worth; infinite without one.
+/// Number of processors that a cgroup's quota allows; infinite without a quota.
 double quota_of(const std::filesystem::path& directory) {
   double quota = 0, period = 0;
   std::istringstream unified(first_line(directory / "cpu.max"));  // version 2: "max 100000" or "150000 100000"
@@ -58,7 +58,7 @@ double quota_of(const std::filesystem::path& directory) {
   return INFINITY;
 }
 
-/// The bus ids through libcuda's own functions, one per line.
+/// The bus ids from libcuda, one per line.
 std::string ask_driver() {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW);
   if (library == nullptr) return "";
@@ -86,7 +86,7 @@ std::filesystem::path processor_directory(const MachineTopology& machine, int pr
   return std::filesystem::path(machine.sysfs) / "devices/system/cpu" / ("cpu" + std::to_string(processor));
 }
 
-/// Allowed processors by NUMA node; one node 0 where the kernel knows none.
+/// Allowed processors by NUMA node; a single node 0 if the kernel reports none.
 std::map<int, std::set<int>> nodes_of(const MachineTopology& machine) {
   std::map<int, std::set<int>> result;
   std::error_code absent;
@@ -107,7 +107,7 @@ int node_of_gpu(const MachineTopology& machine, const std::string& bus_id) {
   return text.empty() ? 0 : std::max(0, std::stoi(text));  // -1: a machine with one node
 }
 
-/// Groups processors by the smallest one that the file under their directory names beside them.
+/// Groups processors by the smallest processor that the file in their directory lists.
 std::map<int, std::set<int>> groups(const std::set<int>& processors,
                                     const std::function<std::filesystem::path(int)>& file) {
   std::map<int, std::set<int>> result;
@@ -118,7 +118,7 @@ std::map<int, std::set<int>> groups(const std::set<int>& processors,
   return result;
 }
 
-/// shared_cpu_list of the highest-level cache that holds data.
+/// Path of shared_cpu_list of the highest-level cache that holds data.
 std::filesystem::path last_level_cache(const MachineTopology& machine, int processor) {
   std::filesystem::path result;
   int highest = -1;
@@ -149,7 +149,7 @@ double cgroup_processors(const std::string& root) {
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     if (!controllers.empty() && ("," + controllers + ",").find(",cpu,") == std::string::npos) continue;
-    // The directory of several controllers may name them in another order; "cpu" then leads to it.
+    // The directory of several controllers may list them in another order. A link named "cpu" then leads to it.
     std::set<std::string> names = {controllers};
     if (!controllers.empty()) names.insert("cpu");
     for (const std::string& name : names) {
@@ -220,7 +220,7 @@ std::set<int> parse_processor_list(const std::string& text) {
 std::set<int> processors_of_rank(const MachineTopology& machine, const std::string& mode, int64_t local_rank,
                                  int64_t local_world_size) {
   const std::map<int, std::set<int>> nodes = nodes_of(machine);
-  // The NUMA node of every rank: its GPU's, or an even share of the nodes.
+  // The NUMA node of each rank: the node of its GPU, or an even share of the nodes.
   const auto gpus = static_cast<int64_t>(machine.bus_ids.size());
   if (gpus > 0 && local_rank >= gpus) {
     throw ConfigError("--numa-binding " + mode + ": local rank " + std::to_string(local_rank) +
@@ -236,7 +236,7 @@ std::set<int> processors_of_rank(const MachineTopology& machine, const std::stri
   const int node = node_of_place[static_cast<size_t>(local_rank)];
   const auto found = nodes.find(node);
   const std::set<int> of_node = found != nodes.end() ? found->second : std::set<int>{};
-  // How many share the node, and which of them this rank is.
+  // The number of ranks that share the node, and the place of this rank among them.
   const auto begin = node_of_place.begin();
   const int64_t sharers = std::count(begin, node_of_place.end(), node);
   const int64_t index = std::count(begin, begin + local_rank, node);
@@ -254,7 +254,7 @@ std::set<int> processors_of_rank(const MachineTopology& machine, const std::stri
       return processor_directory(machine, processor) / "topology/thread_siblings_list";
     });
     const auto count = static_cast<int64_t>(cores.size());
-    const int64_t each = count / sharers, extra = count % sharers;  // the first ranks get what is left over
+    const int64_t each = count / sharers, extra = count % sharers;  // the first ranks get the remainder
     const int64_t first = index * each + std::min(index, extra);
     for (int64_t i = first; i < first + each + (index < extra ? 1 : 0); ++i) {
       const auto& core = std::next(cores.begin(), i)->second;

@@ -6,7 +6,7 @@
 
 namespace bert {
 
-/// `count` bytes that nobody can guess. Throws IoError.
+/// Returns `count` unpredictable bytes. Throws IoError.
 std::string random_bytes(size_t count);
 
 /// A version 4 UUID (RFC 4122), as 8-4-4-4-12 hexadecimal digits.

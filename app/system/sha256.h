@@ -9,13 +9,13 @@ namespace bert {
 /// SHA-256 of `text` as 64 lowercase hexadecimal digits. Source: FIPS 180-4.
 std::string sha256(std::string_view text);
 
-/// The same as 32 bytes.
+/// SHA-256 of `text` as 32 bytes.
 std::string sha256_bytes(std::string_view text);
 
 /// HMAC-SHA256, 32 bytes. Source: RFC 2104.
 std::string hmac_sha256(std::string_view key, std::string_view text);
 
-/// Compares in a time that depends on the lengths alone.
+/// Compares two secrets in a time that depends only on their lengths.
 bool equal_secrets(std::string_view a, std::string_view b);
 
 }  // namespace bert

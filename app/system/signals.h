@@ -4,7 +4,7 @@
 
 namespace bert {
 
-/// "SIGTERM"; "signal 77" for a number that has no name.
+/// The name of a signal, such as "SIGTERM"; "signal 77" for a number without a name.
 std::string signal_name(int number);
 
 }  // namespace bert

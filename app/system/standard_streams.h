@@ -1,10 +1,10 @@
-// The three standard streams, where the caller has closed one.
+// Protection for standard streams that the caller has closed.
 #pragma once
 
 namespace bert {
 
-/// Puts something on each of the descriptors 0, 1 and 2 that is closed, so that no other file gets its number. Reading
-/// or writing there fails as before. To be called first.
+/// Opens /dev/null on each closed descriptor of 0, 1 and 2, so that no other file gets its number. Reading or writing
+/// the stream still fails. Must be called first.
 void occupy_standard_streams();
 
 }  // namespace bert

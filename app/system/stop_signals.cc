@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kSameWish_ns = 2'000'000'000;
 
-std::atomic<int64_t> first_ns{0};  // of the monotonic clock; 0: none has come
+std::atomic<int64_t> first_ns{0};  // time of the first signal by the monotonic clock; 0: no signal yet
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
 template <class Signals>
@@ -51,7 +51,7 @@ StopSignals::StopSignals() : end_(eventfd(0, EFD_CLOEXEC)) {
   listener_ = std::thread([held, end = end_.get()] {
     pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
     pollfd ended{end, POLLIN, 0};
-    while (poll(&ended, 1, -1) < 0) continue;  // a signal has been handled
+    while (poll(&ended, 1, -1) < 0) continue;  // interrupted by a signal, which has been handled
   });
 }
 

@@ -15,7 +15,7 @@ void use_threads(int64_t threads) {
   constexpr int64_t kThreadsPerCore = 4;
   const int64_t usable = usable_processors(), most = kThreadsPerCore * usable;
   if (threads <= 0) {
-    // LibTorch knows nothing of a container's quota.
+    // LibTorch ignores a container's quota.
     if (std::getenv("OMP_NUM_THREADS") == nullptr && at::get_num_threads() > usable) {
       at::set_num_threads(static_cast<int>(usable));
     }

@@ -1,16 +1,16 @@
-// How many processor threads LibTorch uses.
+// The number of processor threads that LibTorch uses.
 #pragma once
 
 #include <cstdint>
 
 namespace bert {
 
-/// Most processor threads that an option or a configuration may ask for.
+/// Largest number of processor threads that an option or a configuration may ask for.
 inline constexpr int64_t kMaxThreads = 1024;
 
-/// Sets LibTorch's number of threads for `threads` > 0; 0 is what LibTorch chose, but no more than usable_processors()
-/// where OMP_NUM_THREADS is not set. More than four times these are cut to that, with a line on stderr: threads that
-/// wait in turns make a step minutes long.
+/// Sets LibTorch's number of threads. For `threads` = 0 LibTorch's own choice stays, but if OMP_NUM_THREADS is not set,
+/// it is at most usable_processors(). More than four times usable_processors() are cut to that number, with a line on
+/// stderr: with more threads a step may take minutes.
 void use_threads(int64_t threads);
 
 }  // namespace bert

@@ -17,7 +17,7 @@ std::string first_line(std::string_view message) {
 
 bool is_out_of_memory(const c10::Error& error) {
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
-  // The allocator of the CPU, the CUDA runtime and cuBLAS throw plain errors.
+  // The allocator of the CPU, the CUDA runtime and cuBLAS throw plain c10::Errors.
   const std::string message = error.what_without_backtrace();
   const auto says = [&](const char* part) { return message.find(part) != std::string::npos; };
   return says("DefaultCPUAllocator") || says("CUDA error: out of memory") || says("CUBLAS_STATUS_ALLOC_FAILED");
@@ -31,7 +31,7 @@ void with_data_errors(const std::string& what, const std::function<void()>& use)
     throw DataError(what + ": " + first_line(error.what_without_backtrace()));
   } catch (const std::bad_alloc&) {
     throw;
-  } catch (const std::exception& error) {  // of TorchScript's compiler and interpreter
+  } catch (const std::exception& error) {  // from TorchScript's compiler and interpreter
     throw DataError(what + ": " + first_line(error.what()));
   }
 }
@@ -42,7 +42,8 @@ int with_plain_errors(const std::function<int()>& command) {
   } catch (const c10::Error& error) {
     const std::string message = error.what_without_backtrace();
     if (is_out_of_memory(error)) {
-      const size_t sentence = message.find("DefaultCPUAllocator");  // before it: a check of LibTorch's source
+      // The text before this word names a check in LibTorch's source.
+      const size_t sentence = message.find("DefaultCPUAllocator");
       throw OutOfMemory("out of memory: " + message.substr(sentence == std::string::npos ? 0 : sentence));
     }
     throw std::runtime_error(message);

@@ -1,4 +1,4 @@
-// LibTorch's exceptions as ours: without a backtrace, and with "out of memory" told apart.
+// Converts LibTorch's exceptions into ours: without a backtrace, and with a type of its own for lack of memory.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -9,17 +9,17 @@
 
 namespace bert {
 
-/// The first line of an error's message that is not empty; a backtrace may follow it.
+/// The first non-empty line of an error's message. A backtrace may follow that line.
 std::string first_line(std::string_view message);
 
-/// Whether LibTorch could not get memory, of this machine or of a GPU.
+/// True if LibTorch could not get memory on this machine or on a GPU.
 bool is_out_of_memory(const c10::Error& error);
 
-/// Runs `use`, LibTorch's reading or running of a TorchScript file. What it throws, but for want of memory, goes on as
-/// DataError: "<what>: <the first line of the message>".
+/// Runs `use`, which reads or runs a TorchScript file with LibTorch. Converts its exceptions into DataError("<what>:
+/// <the first line of the message>"), except for lack of memory.
 void with_data_errors(const std::string& what, const std::function<void()>& use);
 
-/// Runs `command`. Of a c10::Error that leaves it, OutOfMemory or a std::runtime_error goes on, with its message alone.
+/// Runs `command`. Converts a c10::Error into OutOfMemory or std::runtime_error, without the backtrace.
 int with_plain_errors(const std::function<int()>& command);
 
 }  // namespace bert
