@@ -1,4 +1,4 @@
-// Main of every test binary, and the helpers of testing.h.
+// main() of every test binary, and the helpers of testing.h.
 #define CATCH_CONFIG_RUNNER
 #if __has_include(<catch2/catch_session.hpp>)
 #include <catch2/catch_session.hpp>

@@ -1,4 +1,4 @@
-// The one header through which tests use Catch2. Include it last: torch and Catch2 both define CHECK.
+// The only header through which tests use Catch2. Include it last, because torch and Catch2 both define CHECK.
 #pragma once
 
 #ifdef CHECK
@@ -26,7 +26,7 @@ using Catch::Detail::Approx;
 using Catch::Matchers::Contains;
 #endif
 
-/// Prints "SKIPPED: <reason>", which tests/run.sh counts, and returns from the test. Catch2 2 has no SKIP.
+/// Prints "SKIPPED: <reason>", which tests/run.sh counts, and returns from the test. (Catch2 2 has no SKIP.)
 #define BERT_SKIP(reason)             \
   do {                                \
     bert::testing::skipped(reason);   \
@@ -34,15 +34,16 @@ using Catch::Matchers::Contains;
     return;                           \
   } while (false)
 
-void skipped(const std::string& reason);  // main.cc
+void skipped(const std::string& reason);  // defined in main.cc
 
-/// ../shared/data beside the source tree, or "" where it is absent. BERT_SOURCE_DIR is the source tree's root.
+/// Path of ../shared/data beside the source tree, or "" if it is absent. BERT_SOURCE_DIR is the root of the source
+/// tree.
 std::string shared_data();
 
-/// tests/golden/<name>. Throws where it is absent.
+/// Path of tests/golden/<name>. Throws if it is absent.
 std::string golden(const std::string& name);
 
-/// A fresh directory, removed at the end of the scope.
+/// A new directory, removed at the end of the scope.
 class TemporaryDirectory {
  public:
   TemporaryDirectory();
@@ -55,7 +56,7 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-/// Tolerances by dtype, the one table: |got - want| <= absolute + relative * |want|.
+/// Tolerances by dtype, defined only here: |got - want| <= absolute + relative * |want|.
 struct Tolerance {
   double absolute, relative;
 };

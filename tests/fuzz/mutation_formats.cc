@@ -46,7 +46,7 @@ Files files_in(const std::string& directory) {
   return files;
 }
 
-/// One of `files` at a time is changed. `read` gets the directory that has them.
+/// Changes one of `files` at a time. `read` gets the directory that holds them.
 Format format_of_files(const std::string& name, bool sealed, const std::string& directory, Files files,
                        const std::function<void(const std::string&)>& read) {
   const std::string place = directory + "/" + name;
@@ -182,7 +182,7 @@ std::string some_vocabulary() {
   return text;
 }
 
-/// Uses a tokenizer in every way that the verbs do.
+/// Uses a tokenizer in every way that the verbs use it.
 void use(const Tokenizer& tokenizer) {
   const Encoding encoding = tokenizer.encode_with_offsets(kText);
   static_cast<void>(character_spans(kText, encoding.spans));
@@ -267,10 +267,11 @@ std::array<Descriptor, 2> socket_pair() {
   return {Descriptor(sockets[0]), Descriptor(sockets[1])};
 }
 
-/// An agent sends frames to a host through a wire that changes the handshake's message or the frames. Returns, so
-/// that the change counts as accepted, when the host has been given a frame that was not sent in this place.
+/// An agent sends frames to a host through a wire that changes a handshake message or a frame. Returns if the host
+/// receives a frame that was not sent at this place, so that the change counts as accepted; else throws.
 void exchange_frames(Mutator* mutator) {
-  constexpr size_t kHandshake = 72, kFrameBytes = 28;  // the agent's message; of a frame beside its payload
+  // Size of the agent's handshake message, and of a frame besides its payload.
+  constexpr size_t kHandshake = 72, kFrameBytes = 28;
   const std::vector<std::string> payloads = {"", "an order", std::string(300, 'x'), R"({"type": "succeeded"})"};
   size_t frame_bytes = 0;
   for (const std::string& payload : payloads) frame_bytes += kFrameBytes + payload.size();
@@ -304,7 +305,7 @@ void exchange_frames(Mutator* mutator) {
   });
   loop.watch(agent_wire.get(), POLLIN, [&](short) { from_agent += take(agent_wire.get()); });
 
-  /// Gives the host what the agent has sent, in pieces that the socket takes.
+  /// Passes the agent's bytes to the host, in pieces that the socket takes.
   const auto pass = [&](bool changed) {
     std::string bytes = changed ? (*mutator)(from_agent) : from_agent;
     from_agent.clear();

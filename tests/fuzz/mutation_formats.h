@@ -1,4 +1,4 @@
-// What the program reads that others may have made, for tests/fuzz/mutations.cc.
+// The formats of files and frames that others may have made, for tests/fuzz/mutations.cc.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,13 @@ namespace bert::testing {
 
 struct Format {
   std::string name;
-  /// Checksums or MACs cover every byte: nothing that was changed may be accepted.
+  /// Checksums or MACs cover every byte: every change must be refused.
   bool sealed = false;
-  /// Reads a copy that was changed, the valid one where there is no mutator. Throws what the program throws on one that
-  /// it refuses.
+  /// Reads a changed copy; without a mutator, the valid one. Throws the same exceptions as the program.
   std::function<void(Mutator*)> read;
 };
 
-/// All formats; their files are written into `directory` once, and again at every read.
+/// All formats. Their files are written into `directory` once, and again at every read.
 std::vector<Format> mutation_formats(const std::string& directory);
 
 }  // namespace bert::testing

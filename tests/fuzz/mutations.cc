@@ -1,17 +1,19 @@
-// bert_mutations: damages valid files of every format that the program reads from others, and frames of the launcher,
-// and reads each in a process of its own. The n-th mutation of a format follows from the seed alone.
+// bert_mutations: damages valid files of every format that the program reads, and frames of the launcher, and reads
+// each copy in a child process. The n-th mutation of a format depends only on the seed.
 //
 // Note [Mutations]
-// What a read may do is accept, or refuse as a verb would: exit codes 65, 66, 74 and 78. It has
-// - crashed when it ends in any other way: by a signal, a sanitizer's report, an exception that stands for a mistake of
-//   the program, or want of memory, because no damage may make the program ask for more than kMostMemory;
-// - run out of time when it takes kMostProcessorSeconds, or sleeps; processor time, so that a busy machine fails no
-//   test;
-// - been silent when it accepts what checksums or MACs cover (Format::sealed). Other formats have nothing to tell
-//   damage by: a flipped bit of a vocabulary is another vocabulary.
-// bert_mutations_without_checksums is the twin that shows that silence is seen: the same objects, with hashes that are
-// always zero (tests/fuzz/zero_checksums.cc). It has to report silent ones, and still no crash: what stands behind the
-// checksums is checked too, as somebody who makes a file to deceive makes its checksums match.
+//
+// A read may accept the copy, or refuse it as a verb would: exit codes 65, 66, 74 and 78. Any other result is an error:
+// - crash: the child ends in any other way. Examples are a signal, a sanitizer's report, an exception for a mistake of
+//   the program, and lack of memory, because no damage may make the program ask for more than kMostMemory.
+// - timeout: the child uses kMostProcessorSeconds of processor time, or sleeps for kMostSeconds. Processor time is used
+//   so that a busy machine does not fail the test.
+// - silent: the child accepts a change that checksums or MACs cover (Format::sealed). In other formats damage cannot be
+//   told: a flipped bit of a vocabulary makes another vocabulary.
+//
+// bert_mutations_without_checksums is the negative twin. It has the same objects, but hashes that are always zero
+// (tests/fuzz/zero_checksums.cc). It must report silent changes, and no crash: code behind the checksums must be safe
+// too, because an attacker can make the checksums of a file match.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -33,7 +35,7 @@
 #include "data/random/permutation.h"
 #include "tests/fuzz/mutation_formats.h"
 
-// Sanitizers reserve more addresses than RLIMIT_AS could allow, and have a limit of their own.
+// Sanitizers reserve more address space than RLIMIT_AS allows, and have a limit of their own.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define BERT_SANITIZED 1
 extern "C" const char* __asan_default_options() { return "max_allocation_size_mb=1024:exitcode=1"; }  // NOLINT
@@ -47,9 +49,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr rlim_t kMostMemory = rlim_t{1} << 30;  // bytes of addresses
+constexpr rlim_t kMostMemory = rlim_t{1} << 30;  // bytes of address space
 constexpr rlim_t kMostProcessorSeconds = 20;
-constexpr unsigned kMostSeconds = 300;  // of one that sleeps
+constexpr unsigned kMostSeconds = 300;  // for a child that sleeps
 
 enum class Outcome { kRefused, kAccepted, kCrash, kTimeout };
 
@@ -63,7 +65,7 @@ struct Counts {
   [[nodiscard]] bool bad() const { return crashes + silent + timeouts > 0; }
 };
 
-/// In the child: reads and says on standard error what was thrown. Returns the exit code.
+/// Called in the child. Reads and prints the exception to standard error. Returns the exit code.
 int read_once(const Format& format, Mutator* mutator) {
   try {
     format.read(mutator);
@@ -71,14 +73,14 @@ int read_once(const Format& format, Mutator* mutator) {
   } catch (...) {
     std::string type, message;
     const int code = exit_code_of_current_exception(type, message);
-    constexpr size_t kLongest = 2000;  // a message may have the text
+    constexpr size_t kLongest = 2000;  // a message may contain the whole text
     const std::string line = fmt::format("{}: {}\n", type, message.substr(0, kLongest));
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
     return code;
   }
 }
 
-/// Reads in a child whose standard error is `log`.
+/// Reads in a child process whose standard error is `log`.
 Outcome attempt(const Format& format, Mutator* mutator, int log) {
   if (ftruncate(log, 0) != 0 || lseek(log, 0, SEEK_SET) != 0) throw IoError("cannot empty the log");
   const pid_t child = fork();
@@ -113,7 +115,7 @@ Outcome attempt(const Format& format, Mutator* mutator, int log) {
   }
 }
 
-/// The mutations 0 .. count - 1 of a format. What is wrong is told, and copied to `keep` where that is not empty.
+/// Runs mutations 0 .. count - 1 of a format. Prints each error, and copies its file to `keep` if that is not empty.
 Counts mutate(const Format& format, int64_t count, uint64_t seed, const std::string& directory,
               const std::string& keep) {
   const Descriptor log(memfd_create("log", MFD_CLOEXEC));
@@ -155,7 +157,7 @@ int run(int argc, char** argv) {
   if (!parse_command_line(app, argc, argv)) return kOk;
   if (!keep.empty()) fs::create_directories(keep);
 
-  // In memory where there is such a directory: nothing here has to outlive the machine.
+  // Uses a directory in memory if there is one, because nothing here has to be kept.
   const fs::path parent = access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : fs::temp_directory_path();
   std::string directory = (parent / "bert-mutations-XXXXXX").string();
   if (mkdtemp(directory.data()) == nullptr) throw IoError("cannot make " + directory);

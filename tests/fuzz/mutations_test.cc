@@ -1,4 +1,4 @@
-// What tests/fuzz/mutations.cc is, as it stands in every run of the tests; more mutations are a matter of its options.
+// Runs bert_mutations (tests/fuzz/mutations.cc) with few mutations in every test run. Its options allow more.
 #include <sys/wait.h>
 
 #include <cstdio>
@@ -9,7 +9,7 @@
 namespace bert {
 namespace {
 
-// Of each format. A process costs ten times as much under a sanitizer.
+// Mutations of each format. A process takes ten times as long under a sanitizer.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kCount = 80;
 #else
@@ -22,7 +22,7 @@ struct Report {
   std::string text;
 };
 
-/// What the program of this name in the build directory says at the end. Its standard error is in the text too.
+/// The last line of the program of this name in the build directory, and its whole output with standard error.
 Report report_of(const std::string& program) {
   Report report;
   FILE* output =

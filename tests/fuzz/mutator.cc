@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kLongestRun = 64;
 constexpr size_t kMostRepeated = size_t{1} << 20;  // bytes
 
-/// What a number is replaced by: the ends of ranges and what lies behind them, and values of other kinds.
+/// Replacements for numbers: the ends of ranges, values beyond them, and values of other kinds.
 constexpr std::array<std::string_view, 18> kNumbers = {"0",
                                                        "-1",
                                                        "1",
@@ -35,7 +35,7 @@ constexpr std::array<std::string_view, 18> kNumbers = {"0",
                                                        "[]",
                                                        "{}"};
 
-/// What has a meaning to readers of text and JSON, and what must not occur there.
+/// Fragments that have a meaning in text or JSON, and bytes that must not occur there.
 constexpr std::array<std::string_view, 16> kFragments = {
     "{",  "}",  "[",    "]",        "\"",   ",",       ":",       "\\",
     "/*", "\n", "\xff", "\xe2\x96", "null", "\\u0000", "\\ud800", "\xef\xbb\xbf"};
@@ -77,7 +77,7 @@ void Mutator::remove_run(std::string& bytes) { bytes.erase(below(bytes.size()), 
 void Mutator::repeat_run(std::string& bytes) {
   const size_t begin = below(bytes.size());
   const std::string run = bytes.substr(begin, 1 + below(kLongestRun));
-  // Once or a few times in most cases, now and then far more often.
+  // One to three times in most cases, sometimes far more often.
   const size_t times = below(8) == 0 ? 1 + below(kMostRepeated / run.size()) : 1 + below(3);
   std::string repeated;
   repeated.reserve(times * run.size());
@@ -98,7 +98,7 @@ void Mutator::insert_run(std::string& bytes) {
 void Mutator::set_binary_integer(std::string& bytes) {
   const size_t width = std::min(size_t{1} << below(4), bytes.size());
   size_t at = below(bytes.size() - width + 1);
-  if (below(4) != 0) at = at / width * width;  // where files keep most of them
+  if (below(4) != 0) at = at / width * width;  // files keep most integers at aligned places
   uint64_t value = 0;
   std::memcpy(&value, bytes.data() + at, width);
   const std::array<uint64_t, 8> values = {

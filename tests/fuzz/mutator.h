@@ -1,4 +1,4 @@
-// Damaged copies of valid bytes: the same ones for the same seed, on every machine.
+// Damaged copies of valid bytes. The same seed gives the same copies on every machine.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,12 @@ class Mutator {
  public:
   explicit Mutator(uint64_t seed) : state_(seed) {}
 
-  /// A copy that differs from `bytes` by one change or three: flipped bits, cut ends, runs that are missing, repeated
-  /// or inserted, integers (binary and decimal) that are huge, negative or of another kind. At most a few MiB longer.
+  /// Returns a copy that differs from `bytes` in one to three changes: flipped bits, cut ends, missing, repeated or
+  /// inserted runs, and integers (binary and decimal) that are huge, negative or of another kind. The copy is at most a
+  /// few MiB longer.
   std::string operator()(const std::string& bytes);
 
-  /// 0 .. bound - 1.
+  /// A number from 0 to bound - 1.
   size_t below(size_t bound) { return static_cast<size_t>(next() % bound); }
 
  private:

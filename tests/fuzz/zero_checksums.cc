@@ -1,5 +1,5 @@
-// In bert_mutations_without_checksums alone: these stand in for those of libxxhash and zlib, so that no damage shows in a
-// checksum.
+// Replaces the hash functions of libxxhash and zlib in bert_mutations_without_checksums, so that checksums show no
+// damage.
 #include <xxhash.h>
 #include <zlib.h>
 

@@ -1,4 +1,4 @@
-// How much later several ranks come to their first step than one process: a measurement, printed.
+// Measures and prints the delay of the first step with several ranks, compared to one process.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -8,7 +8,7 @@
 #include "app/config/pretrain_config.h"
 #include "app/system/exit_codes.h"
 #include "tests/support/tiny_pretraining.h"
-// Last: it brings Catch2.
+// Last, because it includes Catch2.
 #include "tests/support/launcher_testing.h"
 
 using namespace bert;
@@ -16,7 +16,7 @@ using namespace bert::testing;
 
 namespace {
 
-/// Seconds from the start of `bert pretrain` to the line of its first step; with one rank without bertrun.
+/// Seconds from the start of `bert pretrain` to the line of its first step. One rank runs without bertrun.
 double seconds_to_first_step(const PretrainConfig& config, int ranks) {
   using Clock = std::chrono::steady_clock;
   const std::string file = config.run_directory + ".json", metrics = config.run_directory + "/metrics.jsonl";

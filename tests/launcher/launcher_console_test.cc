@@ -1,4 +1,4 @@
-// What a bertrun inherits: standard streams that are closed, unread or one file, other descriptors, ignored signals.
+// The streams, descriptors and signals that a bertrun inherits: closed, unread or shared streams, ignored signals.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 
 #include "app/net/socket.h"
 #include "app/system/exit_codes.h"
-// Last: it brings Catch2.
+// Last, because it includes Catch2.
 #include "tests/support/launcher_testing.h"
 
 using namespace bert;
@@ -18,12 +18,12 @@ using namespace bert::testing;
 
 namespace {
 
-/// A bertrun that a shell starts, with redirections as a user would write them.
+/// Starts bertrun from a shell, with redirections as a user would write them.
 std::vector<std::string> from_shell(const std::string& arguments, const std::string& redirections) {
   return {"-c", "exec " BERTRUN_EXECUTABLE " " + arguments + " " + redirections};
 }
 
-/// In place of descriptor 9 a pipe that is full and that nobody reads.
+/// Makes descriptor 9 a full pipe that nobody reads.
 void make_unread() {
   int ends[2];
   if (pipe2(ends, O_NONBLOCK) != 0 || dup2(ends[0], 8) < 0 || dup2(ends[1], 9) < 0) _exit(99);
@@ -36,7 +36,7 @@ void make_unread() {
 
 TEST_CASE("a bertrun whose stderr nobody reads does its work", "[unit]") {
   const int64_t port = port_of(listen_on({"127.0.0.1", 0}).get());
-  // It has much to note: a loopback address under a name of its own, and options without a meaning.
+  // This command line causes many notes: a loopback address under another name, and options without a meaning.
   Launcher launcher(
       from_shell(fmt::format("--nnodes 1:2 --rdzv-backend c10d --rdzv-conf last_call_timeout=1,join_timeout=1 "
                              "--start-method fork --logs-specs x --rdzv-endpoint 0x7f.0.0.1:{} true",

@@ -1,4 +1,4 @@
-// How bertrun's jobs end: whose exit code is the job's, who is named, what becomes of ranks that save or are stopped.
+// The end of bertrun's jobs: the exit code, the line that names the culprit, and ranks that save or are suspended.
 #include <algorithm>
 
 #include "app/launcher/job/verdict.h"
@@ -14,7 +14,7 @@ using namespace bert::testing;
 
 namespace {
 
-/// Waits for a file, in a rank's script.
+/// A command for a rank's script that waits for a file.
 std::string until(const std::string& path) { return "until [ -e " + path + " ]; do sleep 0.01; done; "; }
 
 std::vector<pid_t> children_of(pid_t pid) {
@@ -47,19 +47,19 @@ TEST_CASE("75 is a job's code when a rank says it and none says otherwise", "[un
       {kPreempted, {}, 75, {true, 0}},
       {kPreempted, {75, 0, 75}, 75, {true, 0}},
       {kPreempted, {kIo, 75}, kIo, {true, kIo}},
-      {kPreempted, {75, kIo, 1}, kIo, {true, kIo}},  // the first counts
+      {kPreempted, {75, kIo, 1}, kIo, {true, kIo}},  // the first failure counts
       {kPreempted, {killed}, killed, {true, killed}},
       {term, {}, term, {}},
       {term, {term, 0}, term, {}},
-      {term, {75, term}, 75, {true, 0}},  // a rank that the signal itself has ended had nothing to save
+      {term, {75, term}, 75, {true, 0}},  // a rank that the signal itself has killed had nothing to save
       {term, {75, kIo, term}, kIo, {true, kIo}},
       {term, {killed, 75}, killed, {true, killed}},
-      // Nobody has saved: a reason that a rank gives is the code, another end of a program is the signal's.
+      // No rank has saved: the code is the reason that a rank gives; any other end counts as the signal's.
       {term, {kIo}, kIo, {false, kIo}},
       {term, {term, kPeerFailure}, kPeerFailure, {false, kPeerFailure}},
       {term, {1}, term, {false, 1}},
       {term, {killed}, term, {false, killed}},
-      // Who could not because of others is not the reason, whoever is heard of first.
+      // A rank that failed because of others is never the reason, in any order of reports.
       {term, {kPeerFailure, kIo, kPeerFailure}, kIo, {false, kIo}},
       {kPreempted, {kPeerFailure, kIo}, kIo, {true, kIo}},
   };
@@ -75,7 +75,7 @@ TEST_CASE("75 is a job's code when a rank says it and none says otherwise", "[un
     of_job.take(verdict.said());
     CHECK(of_job.result() == row.result);
   }
-  Verdict failed(3);  // a failure's end: ranks that are stopped have no say
+  Verdict failed(3);  // the end of a failure: ranks that are being stopped do not count
   for (const int code : {75, 74, 137}) CHECK_FALSE(failed.take(code));
   CHECK(failed.result() == 3);
 }
@@ -98,7 +98,7 @@ TEST_CASE("a rank that cannot save is the job's code, not the 75 of those that c
     std::filesystem::remove(saved);
     std::filesystem::remove_all(directory.path("logs"));
   }
-  // Before it, too late to be told apart from it; and the preempted job is not restarted.
+  // Shortly before the 75, too late to tell the order. The preempted job is not restarted.
   Launcher both(shell({"--nproc-per-node", "2", "--max-restarts", "3"}, "test $RANK = 0 && exit 75; exit 74"));
   CHECK(both.wait() == 74);
   CHECK(both.err().find("restarting") == std::string::npos);
@@ -118,7 +118,7 @@ TEST_CASE("an error file that cannot be read is kept, and one that is a pipe hol
 TEST_CASE("ranks that save after another's 75 have --save-timeout, not the time of a failure", "[unit]") {
   const TemporaryDirectory directory;
   const std::string saves = "test $RANK = 0 && exit 75; sleep 1.5; touch " + directory.path("saved") + "; exit 75";
-  setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "0.3", 1);  // torchrun's, of failures
+  setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "0.3", 1);  // torchrun's variable, for failures
   Launcher patient(shell({"--nproc-per-node", "2"}, saves));
   CHECK(patient.wait() == kPreempted);
   CHECK(exists(directory.path("saved")));
@@ -127,7 +127,7 @@ TEST_CASE("ranks that save after another's 75 have --save-timeout, not the time 
   CHECK(short_of_time.err().find("rank 1 (local rank 1, ") != std::string::npos);
   CHECK(short_of_time.err().find("it was given 0.3 s; --save-timeout gives more; it was to save") != std::string::npos);
   unsetenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
-  // The time after a signal is the same option's.
+  // The option also sets the time after a signal.
   std::filesystem::remove(directory.path("saved"));
   Launcher told(shell(
       {"--nproc-per-node", "2", "--save-timeout", "0.3"},
@@ -165,7 +165,7 @@ TEST_CASE("a signal that comes twice within a moment is one wish: the ranks save
   launcher.signal(SIGTERM);
   REQUIRE(eventually([&] { return both("heard"); }));
   launcher.signal(SIGTERM);
-  // Were it another wish, it would end them before they come to that.
+  // As a second request it would kill the ranks before they reach this point.
   std::this_thread::sleep_for(std::chrono::milliseconds(800));
   std::ofstream(directory.path("saved")).flush();
   CHECK(launcher.wait() == kPreempted);
@@ -195,7 +195,8 @@ TEST_CASE("the culprit is who failed by itself, not who failed because of it", "
   CHECK(cause(1, "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:4242") ==
         Cause::kConsequence);
   CHECK(cause(128 + SIGABRT, "terminate: Connection reset by peer") == Cause::kConsequence);
-  // Of two that are seen together: the cause first, then the earlier one by the error files, then a signal.
+  // Of two failures that are seen together: first the likelier cause, then the earlier time in the error files, then a
+  // signal.
   CHECK(likelier_cause(death(7, 128 + SIGKILL, 101), death(0, 1, 100)));
   CHECK(likelier_cause(death(7, 1, 101), death(0, kPeerFailure, 100)));
   CHECK(likelier_cause(death(7, 1, 100), death(0, 128 + SIGSEGV, 101)));
@@ -223,7 +224,7 @@ TEST_CASE("of ranks that are dead when bertrun looks, the culprit comes back", "
                                                            until(directory.path("go")) + "if [ $RANK = 0 ]; then " +
                                                            row.first + "; fi; " + row.second));
     REQUIRE(eventually([&] { return exists(directory.path("up0")) && exists(directory.path("up1")); }));
-    // Its guard and the ranks. The process for the store ends at once: this program is not beside libbert.so.
+    // The guard and two ranks. The process of the store ends at once, because libbert.so is not beside this program.
     REQUIRE(eventually([&] { return children_of(launcher.pid()).size() == 3; }));
     const std::vector<pid_t> children = children_of(launcher.pid());
     launcher.signal(SIGSTOP);
@@ -236,7 +237,7 @@ TEST_CASE("of ranks that are dead when bertrun looks, the culprit comes back", "
 
 TEST_CASE("a rank that is stopped is named and not waited for", "[unit]") {
   const TemporaryDirectory directory;
-  setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "30", 1);  // nobody waits for it
+  setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "30", 1);  // the test does not wait for it
   Launcher launcher(shell({"--nproc-per-node", "2"}, "if [ $RANK = 1 ]; then echo $$ >" + directory.path("pid") +
                                                          "; kill -STOP $$; fi; " + until(directory.path("go")) +
                                                          "exit 69"));
@@ -267,7 +268,7 @@ TEST_CASE("a rank that is stopped goes on when it is to save", "[unit]") {
 TEST_CASE("of a rank that is killed the phase and the last collective are told, without log files too", "[unit]") {
   const TemporaryDirectory directory;
   const std::string own = directory.path("own.json");
-  // As app/system/error_report.cc does it: by mapping the file that the variable names.
+  // Does the same as app/system/error_report.cc: maps the file that the variable names.
   const std::string writes =
       "printf 'forward\\0' 1<>$BERTRUN_STATE; "
       "{ dd bs=64 seek=1 conv=notrunc of=$BERTRUN_STATE 2>/dev/null <<X\nall_reduce 12\nX\n}; "
@@ -315,7 +316,7 @@ TEST_CASE("a rank publishes into what its launcher gave it, and into nothing els
   });
   CHECK(read_rank_state(state.get()).phase == std::string(63, 'p'));
   CHECK(read_rank_state(state.get()).last_collective == std::string(447, 'c'));
-  // A file with a name, even one of the same size, stays as it is; no file is made.
+  // A named file of the same size is not written, and no file is made.
   std::ofstream(directory.path("file")) << std::string(512, 'f');
   in_child(directory.path("file"), [] { set_phase(Phase::kUpdate); });
   CHECK(read_file(directory.path("file")) == std::string(512, 'f'));
@@ -344,7 +345,7 @@ TEST_CASE("a rank whose timer expires is killed, as torch's file timers have it"
   CHECK(late.err().find("rank 1 (local rank 1, ") != std::string::npos);
   CHECK(late.err().find("note: a line of a timer is ignored: ") != std::string::npos);
   CHECK_FALSE(exists(path));
-  // A timer that is released, one that only counts, and one of a process that is not a rank's.
+  // A timer that is released, a timer that is only reported, and a timer of a process that belongs to no rank.
   const std::string soon = "$(($(date +%s) + 1)).0";
   unsetenv("TORCHELASTIC_TIMER_FILE");
   Launcher in_time(shell({}, "t=" + soon + "; " + line("$$", "a", "'\"$t\"'", 9) + line("$$", "a", none, 0) +

@@ -1,4 +1,4 @@
-// The gate to a job, with clients that do not keep to the rules.
+// The gate of a job, with clients that break the protocol.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 #include <deque>
 #include <thread>
 
-// Last: it brings Catch2.
+// Last, because it includes Catch2.
 #include "tests/support/launcher_gate_testing.h"
 
 using namespace bert;
@@ -25,11 +25,11 @@ TEST_CASE("garbage, other protocols, and silence have no effect", "[unit]") {
   half.send("bertrun1");
   { const Client brief(host.port); }
   REQUIRE(run_until(loop, [&] { return host.turned_away("no bertrun's greeting") == 2; }));
-  // Meanwhile, and after it, an agent comes in.
+  // An agent is admitted meanwhile.
   Agent agent(loop, host.port);
   REQUIRE(run_until(loop, [&] { return agent.ready; }));
   REQUIRE(run_until(loop, [&] { return host.turned_away("closed in the handshake") == 1; }));
-  // The silent ones go after five seconds.
+  // Silent connections are closed after five seconds.
   REQUIRE(run_until(loop, [&] { return host.turned_away("no handshake within 5 s") == 3; }));
   (void)silent.received();
   CHECK(silent.ended());
@@ -61,7 +61,7 @@ TEST_CASE("of addresses that crowd the gate alike the one that has waited longes
   }
   CHECK(clients.front().ended());
   for (size_t i = 1; i < clients.size(); ++i) CHECK_FALSE(clients[i].ended());
-  CHECK(host.gate.take(4711) == nullptr);  // one that is not there any more
+  CHECK(host.gate.take(4711) == nullptr);  // a connection that no longer exists
 }
 
 TEST_CASE("a gate that is out of descriptors rests, and goes on when there are some", "[unit]") {

@@ -1,4 +1,5 @@
-// Another host on the network that floods the job's port, or knows what passes but not the token. Needs root and iproute2.
+// A hostile host on the network: it floods the job's port, or knows the traffic but not the token. Needs root and
+// iproute2.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -22,7 +23,7 @@
 #include "app/system/exit_codes.h"
 #include "data/io/descriptor.h"
 #include "tests/support/wire_testing.h"
-// Last: it brings Catch2.
+// Last, because it includes Catch2.
 #include "tests/support/launcher_network_testing.h"
 
 using namespace bert;
@@ -36,7 +37,7 @@ bool host_listens(const Network& network) {
   return network.output(0, "ss -Hltn").find(to_string(kHost)) != std::string::npos;
 }
 
-/// A process of its own on another host, ended with the scope.
+/// A process on another host, killed at the end of the scope.
 class Process {
  public:
   Process(const std::function<void()>& enter, const std::function<void()>& run) : pid_(fork()) {
@@ -56,8 +57,8 @@ class Process {
   pid_t pid_;
 };
 
-/// Idle connections, as many as the descriptor limit less 64 allows, and then 1,000 new ones a second for 30 s, of which
-/// every other one sends garbage. The oldest make room for the new.
+/// Opens as many idle connections as the descriptor limit allows (less 64). Then opens 1,000 connections a second for
+/// 30 s; every other one sends garbage. The oldest connections make room for the new.
 class Flood {
  public:
   explicit Flood(const std::function<void()>& enter)
@@ -68,7 +69,7 @@ class Flood {
   Flood(const Flood&) = delete;
   Flood& operator=(const Flood&) = delete;
 
-  /// Connections that it has tried to open.
+  /// Number of connections that the flood has tried to open.
   [[nodiscard]] int64_t opened() const { return progress_->opened; }
   [[nodiscard]] bool has_idle_ones() const { return progress_->idle; }
   [[nodiscard]] bool ended() const { return progress_->ended; }
@@ -80,7 +81,8 @@ class Flood {
   };
 
   void run() const {
-    // Of the ports for connections the kernel first gives every other one, and then takes long to find another.
+    // The kernel hands out every second local port first and then searches slowly for another one. This range avoids
+    // that.
     std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << "1024 65535";
     constexpr rlim_t kMostPorts = 30'000;
     rlimit limit{};
@@ -96,7 +98,8 @@ class Flood {
     const auto begin = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < 30'000; ++i) {
       std::this_thread::sleep_until(begin + std::chrono::milliseconds(i));
-      if (i % 2 == 1) send(open.back().get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);  // connected by now
+      // The connection stands by now.
+      if (i % 2 == 1) send(open.back().get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
       open.pop_front();
       open.push_back(start_connect(kHost));
       ++progress_->opened;
@@ -109,7 +112,7 @@ class Flood {
   Process process_;
 };
 
-/// The number before `reason` in what a host says of those that it has turned away, the last time.
+/// The number before `reason` in the host's last line about refused connections.
 int64_t turned_away(const std::string& errors, const std::string& reason) {
   const size_t line = errors.rfind("turned away ");
   const size_t at = line == std::string::npos ? line : errors.find(" " + reason, line);
@@ -118,7 +121,7 @@ int64_t turned_away(const std::string& errors, const std::string& reason) {
   return begin < at ? std::stoll(errors.substr(begin, at - begin)) : 0;
 }
 
-/// A process's memory.
+/// Resident memory of a process, in KiB.
 int64_t resident_kib(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   for (std::string word; file >> word;) {
@@ -130,8 +133,8 @@ int64_t resident_kib(pid_t pid) {
   return 0;
 }
 
-/// Who sits on the way between an agent and the host, and passes on what they say, but opens connections of its own all
-/// the time: with garbage, with half a greeting, with what the agent has said, and with nothing.
+/// A proxy between an agent and the host. It passes on their bytes. At the same time it opens connections of its own:
+/// with garbage, with half a greeting, with recorded bytes of the agent, and with nothing.
 class Eavesdropper {
  public:
   Eavesdropper(const std::function<void()>& enter, const Endpoint& here)
@@ -215,7 +218,7 @@ TEST_CASE("training goes on in a flood, and the host's memory stays as it is", "
   config.max_steps = 2000;
   config.checkpoint_every = 500;
   config.evaluate_every = 500;
-  config.distributed.debug = true;  // every collective goes through the store, and so through the relay
+  config.distributed.debug = true;  // every collective uses the store, and so the relay
   const std::string file = write_config(config);
   const Token token;
   const auto first = trainer(network, 0, 2, 1, file);
@@ -265,7 +268,7 @@ TEST_CASE("training goes on unchanged among clients that replay, send garbage, s
   const bool begun = eventually([&] { return !losses_of(config).empty(); });
   CAPTURE(host->err(), agent->err());
   REQUIRE(begun);
-  // A node that is there already is claimed by who knows the token, and by who does not.
+  // Clients claim the place of an existing node, with the token and without it.
   const auto claim = [&](const std::string& secret) {
     auto arguments = options(1, kHost.host);
     arguments.insert(arguments.end(),
@@ -284,7 +287,7 @@ TEST_CASE("training goes on unchanged among clients that replay, send garbage, s
   CHECK(taken == kPeerFailure);
   CHECK_THAT(why_taken, Contains("--node-rank 1 is taken by node 1 on host1"));
   CHECK_FALSE(std::filesystem::exists(directory.path("claimed")));
-  // The host counts them in its log; the steps go on.
+  // The host counts the clients in its log, and the training continues.
   const size_t before = losses_of(config).size();
   const std::vector<std::string> reasons = {"no bertrun's greeting", "closed in the handshake", "wrong token",
                                             "no handshake within 5 s", "not admitted: --node-rank 1 is taken"};
@@ -303,7 +306,7 @@ TEST_CASE("training goes on unchanged among clients that replay, send garbage, s
   CHECK(host->wait() == kPreempted);
   CHECK(agent->wait() == kPreempted);
   const std::vector<double> losses = losses_of(config);
-  // The same steps with nobody else there: the same bits.
+  // A run without the hostile host makes the same steps with the same bits.
   const CheckpointEntry checkpoint = list_checkpoints(config.run_directory).back();
   config.stop_at_step = checkpoint.step;
   config.run_directory = directory.path("calm");

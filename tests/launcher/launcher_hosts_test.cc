@@ -1,4 +1,4 @@
-// Agents in network namespaces: four "hosts" on one bridge, one of whose links goes down.
+// Agents in network namespaces: four "hosts" on one bridge. One link is cut.
 #include <sys/mount.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 #include "app/system/exit_codes.h"
 #include "tests/support/rank_processes.h"
-// Last: it brings Catch2.
+// Last, because it includes Catch2.
 #include "tests/support/launcher_network_testing.h"
 
 using namespace bert;
@@ -44,7 +44,7 @@ TEST_CASE("four hosts of two ranks form a job; the network sees one port on one 
   for (int host = 0; host < 4; ++host) {
     const std::string listening = network.output(host, "ss -Hltn");
     CAPTURE(host, listening);
-    // Fields of a line: state, two queues, local address, peer's address.
+    // Fields of a line: state, two queues, local address, address of the peer.
     std::istringstream lines(listening);
     std::string line, field, local;
     std::multiset<std::string> open_to_network;
@@ -56,7 +56,7 @@ TEST_CASE("four hosts of two ranks form a job; the network sees one port on one 
     CHECK(open_to_network ==
           (host == 0 ? std::multiset<std::string>{"10.77.0.1:29400"} : std::multiset<std::string>{}));
   }
-  // Clients of a fifth host that know nothing have no effect.
+  // Clients of a fifth host without the token have no effect.
   const std::string hostile =
       "bash -c 'for i in $(seq 50); do exec 3<>/dev/tcp/10.77.0.1/29400; echo \"GET /$i nonsense and more of it, to "
       "fill "
@@ -76,7 +76,7 @@ TEST_CASE("an agent tries every address of the host's name", "[distributed]") {
   const Network network(3);
   if (!network.works()) BERT_SKIP(kSkip);
   const TemporaryDirectory directory;
-  // Of the name's two addresses the nearer one by its prefix, tried first, refuses connections.
+  // The name has two addresses. The one that is tried first (nearer by its prefix) refuses connections.
   std::ofstream(directory.path("hosts")) << "127.0.0.1 localhost\n10.77.0.3 thehost\n10.77.0.1 thehost\n";
   const auto with_names = [&] {
     network.enter(1)();
@@ -147,7 +147,7 @@ TEST_CASE("hosts train on the network of their job, wherever the default route l
   const Network network(2);
   if (!network.works()) BERT_SKIP(kSkip);
   if (!std::filesystem::exists(BERT_EXECUTABLE)) BERT_SKIP("bert is not built: it needs LibTorch");
-  for (const int host : {0, 1}) {  // a second interface, on which nobody is reached
+  for (const int host : {0, 1}) {  // a second interface, which leads to no other host
     const std::string output = network.output(
         host, fmt::format("sh -c 'ip link add other0 type veth peer name other1 && ip address add 10.78.{}.1/24 dev "
                           "other0 && ip link set other0 up && ip link set other1 up && ip route add default via "
@@ -185,7 +185,7 @@ TEST_CASE("a link that goes down in training ends it on every host, with the nam
   if (!std::filesystem::exists(BERT_EXECUTABLE)) BERT_SKIP("bert is not built: it needs LibTorch");
   constexpr int kCut = 2;
   constexpr int64_t kTimeout = 5, kLong = 60;     // seconds
-  for (const bool ranks_first : {true, false}) {  // who notices it first: ranks, or else the launchers
+  for (const bool ranks_first : {true, false}) {  // the ranks notice the cut first, or the launchers
     CAPTURE(ranks_first);
     const Network network(4);
     const TemporaryDirectory directory;
@@ -206,8 +206,8 @@ TEST_CASE("a link that goes down in training ends it on every host, with the nam
     std::vector<std::vector<pid_t>> ranks;
     for (const auto& agent : agents) ranks.push_back(children_named("bert", agent->pid()));
     network.cut(kCut);
-    // Ranks end at their timeout. The launchers of the others wait for the node that is cut off until its silence says
-    // that it is lost.
+    // Ranks end at their timeout. The other nodes' launchers wait for the cut node until its silence shows that it is
+    // lost.
     const auto start = Clock::now();
     std::vector<double> ranks_gone(4), launcher_gone(4);
     const auto note = [&](double& seconds, bool gone) {

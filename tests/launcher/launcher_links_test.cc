@@ -1,4 +1,4 @@
-// The host's and another node's link to one job, in one loop and without ranks.
+// The host's link and another node's link to one job, in one event loop and without ranks.
 #include <signal.h>
 
 #include <deque>
@@ -13,7 +13,7 @@ using bert::testing::run_until;
 
 namespace {
 
-/// A node whose ranks are what the test says.
+/// A node whose ranks the test plays.
 struct Node {
   JobLink::OnOrder take() {
     return [this](const JobOrder& order) {
@@ -70,10 +70,10 @@ TEST_CASE("a node that was done takes part in the round after a restart to its e
   job.host.link->stopped(job.host.round, {});
   job.other.link->stopped(job.other.round, {});
   REQUIRE(job.until([&] { return job.host.is(JobOrder::kStart) && job.other.is(JobOrder::kStart); }));
-  job.pass(0.6);  // beyond the time that a node which is done waits for the others
+  job.pass(0.6);  // longer than a node that is done waits for the others
   CHECK(job.other.is(JobOrder::kStart));
   CHECK(job.host.is(JobOrder::kStart));
-  // Done again, it waits no longer than that.
+  // When it is done again, the node waits no longer than before.
   job.other.link->succeeded(job.other.round);
   REQUIRE(job.until([&] { return job.other.is(JobOrder::kEnd); }));
   CHECK(job.other.orders.back().exit_code == kOk);

@@ -1,4 +1,4 @@
-// Ranks' output on its way to a console that is slow, or that nobody reads; and the loop that carries it.
+// Output of ranks to a console that is slow or that nobody reads, and the loop that carries the output.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ using bert::testing::TemporaryDirectory;
 
 namespace {
 
-/// A pipe in place of this process' stdout. No assertion may be made while it is there.
+/// A pipe in place of this process' stdout. The test must not use assertions while it exists.
 class PipedStdout {
  public:
   PipedStdout() : saved_(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)) {
@@ -29,7 +29,7 @@ class PipedStdout {
   ~PipedStdout() { dup2(saved_.get(), STDOUT_FILENO); }
   PipedStdout(const PipedStdout&) = delete;
   PipedStdout& operator=(const PipedStdout&) = delete;
-  /// What is there now.
+  /// The bytes that are in the pipe now.
   std::string take() {
     std::string text;
     std::array<char, 4096> buffer{};
@@ -42,7 +42,7 @@ class PipedStdout {
   Descriptor saved_, read_end_;
 };
 
-/// One teed rank that has written `text` when it ends, and "late" after it.
+/// One teed rank that writes `text` before its end and "late" after it.
 struct Teed {
   explicit Teed(EventLoop& loop) {
     config.logs.directory = directory.path();
@@ -85,7 +85,7 @@ TEST_CASE("what a rank has written when it ends arrives at a slow console, and n
     });
     got += console.take();
   }
-  CHECK_FALSE(at_once);  // and yet it has not waited
+  CHECK_FALSE(at_once);  // the launcher did not wait either
   CHECK(drained);
   CHECK(got == text);
 }

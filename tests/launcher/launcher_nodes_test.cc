@@ -1,4 +1,4 @@
-// Several agents on this machine, as on several: they meet, share a fate, and let nobody else in.
+// Several agents on this machine, as on several machines: they meet, end together, and admit nobody else.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using namespace bert::testing;
 
 namespace {
 
-/// A runtime directory for tokens, and a port that was free.
+/// A runtime directory for tokens, and a free port.
 struct Place {
   Place() {
     setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1);
@@ -50,7 +50,8 @@ std::set<std::string> lines_of(const std::string& path) {
   return result;
 }
 
-/// Whether the process blocks SIGTERM, as a bertrun does from its beginning on, but not every signal, as it may while it forks.
+/// True if the process blocks SIGTERM but not every signal. A bertrun blocks SIGTERM from its beginning; it blocks all
+/// signals only while it forks.
 bool blocks_sigterm(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(file, line);) {
@@ -76,7 +77,7 @@ TEST_CASE("two agents with torchrun's options alone make one job", "[unit][distr
   CAPTURE(first.err(), second.err());
   CHECK(codes[0] == 0);
   CHECK(codes[1] == 0);
-  // Sorted by process id, as torchrun has it; the one that was started first has the lower one.
+  // Sorted by process id, as under torchrun. The node that was started first has the lower one.
   CHECK(lines_of(place.path("ranks")) == std::set<std::string>{"0/3 0 0/2 0/2 127.0.0.1 127.0.0.1",
                                                                "1/3 1 0/2 1/2 127.0.0.1 127.0.0.1",
                                                                "2/3 0 1/2 0/1 127.0.0.1 127.0.0.1"});
@@ -157,7 +158,7 @@ TEST_CASE("all nodes have one exit code when the ranks of one of them save", "[u
 
 TEST_CASE("a signal while nodes meet ends them with 75", "[unit][distributed]") {
   const std::string reason = "nothing is lost, run again";
-  for (const int rank : {0, 1}) {  // the host, and a node that has not found it
+  for (const int rank : {0, 1}) {  // the host, and a node that has not reached it
     CAPTURE(rank);
     const Place place;
     Launcher alone(node(place, rank, {"--nnodes", "2"}, "exit 0"));
@@ -179,7 +180,7 @@ TEST_CASE("a signal while nodes meet ends them with 75", "[unit][distributed]") 
 TEST_CASE("ranks that are to save go on without the host, and say what their node's exit code is",
           "[unit][distributed]") {
   const auto path = [](const Place& place, const char* name) { return place.path(name) + "1"; };
-  // The signal comes to the node while the host hangs, or from the host, which dies then.
+  // The signal reaches the node while the host hangs, or comes from the host, which then dies.
   for (const bool by_host : {false, true}) {
     for (const int code : {kPreempted, kPeerFailure}) {
       CAPTURE(by_host, code);
@@ -200,7 +201,7 @@ TEST_CASE("ranks that are to save go on without the host, and say what their nod
       REQUIRE(eventually([&] { return exists(path(place, "heard")); }));
       first.signal(SIGKILL);
       REQUIRE(eventually([&] { return second.err().find("lost the host of the job at ") != std::string::npos; }));
-      // Ranks are not hurried: this is beyond the grace of a failure.
+      // Ranks have time to save: this wait is longer than the grace after a failure.
       std::this_thread::sleep_for(std::chrono::milliseconds(1000));
       CHECK_FALSE(second.ended());
       std::ofstream(place.path("go")).flush();
@@ -226,7 +227,7 @@ TEST_CASE("a rank's 75 counts though the host is gone before it answers", "[unit
   }
   first.signal(SIGSTOP);
   std::ofstream(place.path("go")).flush();
-  // Written before the host is told, in one go.
+  // The line is written at once, before the host learns of it.
   REQUIRE(eventually([&] {
     return std::filesystem::exists(place.path("logs")) && !only_file(place.path("logs"), "0/error.json").empty();
   }));
@@ -335,14 +336,14 @@ TEST_CASE("who may not join is told why", "[unit][distributed]") {
   CHECK(admitted.wait() == 0);
   CHECK(host.wait() == 0);
   CHECK(host.err().find(" wrong token") != std::string::npos);
-  CHECK(host.err().find("3 nodes have joined: node 0 on ") != std::string::npos);  // said after 3 s
+  CHECK(host.err().find("3 nodes have joined: node 0 on ") != std::string::npos);  // printed after 3 s
 }
 
 TEST_CASE("a stranger on the host's port, who says no, is not the end of an agent", "[unit][distributed]") {
   const Place place;
   Launcher agent(node(place, 1, {"--nnodes", "2", "--rdzv-conf", "timeout=60"}, "exit 0"));
   {
-    // A greeting, and the one byte that refuses.
+    // A greeting, and the byte that refuses.
     const Descriptor port = listen_on({"127.0.0.1", std::stoll(place.port)});
     Descriptor peer;
     REQUIRE(eventually([&] {
@@ -370,7 +371,8 @@ TEST_CASE("on a network a job without a token is refused, with the way to make o
 TEST_CASE("a port that is taken is named with its owner", "[unit]") {
   const Place place;
   Descriptor taken = listen_on({"127.0.0.1", std::stoll(place.port)});
-  Launcher launcher(node(place, 0, {"--nnodes", "2"}, "exit 0"), [&] { taken.reset(); });  // only this process holds it
+  // Only this process holds the port.
+  Launcher launcher(node(place, 0, {"--nnodes", "2"}, "exit 0"), [&] { taken.reset(); });
   CHECK(launcher.wait() == kIo);
   CAPTURE(launcher.err());
   CHECK(launcher.err().find("by pid " + std::to_string(getpid())) != std::string::npos);
@@ -381,7 +383,8 @@ TEST_CASE("the token is in no command line and no environment of a rank", "[unit
   const Place place;
   const std::string token = "0123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
   setenv(kTokenVariable, token.c_str(), 1);
-  // The executable itself, started with the token in its environment: of it, its guard and its ranks.
+  // Starts the executable with the token in its environment, and looks at the environments of bertrun, its guard and
+  // its ranks.
   const std::string script =
       "for p in $PPID $(cat /proc/$PPID/task/$PPID/children); do cat /proc/$p/environ "
       "/proc/$p/cmdline >>" +

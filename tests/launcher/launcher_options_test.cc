@@ -1,4 +1,4 @@
-// bertrun's command line, row by row of torchrun's contract (torch.distributed.run of PyTorch 2.11).
+// bertrun's command line, option by option of torchrun's contract (torch.distributed.run of PyTorch 2.11).
 #include <signal.h>
 
 #include <cstdlib>
@@ -131,7 +131,7 @@ TEST_CASE("every option has both spellings and its PET_ variable, and the comman
   CHECK(parse({"x"}).rendezvous.max_nodes == 2);
   CHECK(parse({"x.py"}).command == std::vector<std::string>{"x.py"});
   CHECK(parse({"--nproc-per-node", "2", "x"}).nproc_per_node == 2);
-  CHECK(parse({"--nproc-per-node", "2", "--nproc-per-node", "4", "x"}).nproc_per_node == 4);  // the last one counts
+  CHECK(parse({"--nproc-per-node", "2", "--nproc-per-node", "4", "x"}).nproc_per_node == 4);  // the last value counts
 }
 
 TEST_CASE("options cannot be abbreviated, and what follows the program is the program's", "[unit]") {
@@ -172,7 +172,7 @@ TEST_CASE("rendezvous options", "[unit]") {
   CHECK(standalone.port == 0);
   CHECK(standalone.id.size() == 36);  // a UUID, whatever was given
   CHECK(parse({"--standalone", "x"}).rendezvous.id != standalone.id);
-  const auto unnamed = parse({"--rdzv-id", "", "x"}).rendezvous;  // torchrun makes one up, too
+  const auto unnamed = parse({"--rdzv-id", "", "x"}).rendezvous;  // torchrun makes up an id too
   CHECK(unnamed.id.size() == 36);
   CHECK(unnamed.id != parse({"--rdzv-id", "", "x"}).rendezvous.id);
   const auto c10d = parse({"--rdzv-backend", "c10d", "--rdzv-endpoint", "h1", "--rdzv-id", "j", "x"}).rendezvous;
@@ -243,7 +243,7 @@ TEST_CASE("an option that has no effect is accepted with a note", "[unit]") {
       {{"--event-log-handler", "console"}, "--event-log-handler has no meaning here"},
       {{"--logs-specs", "mine"}, "--logs-specs has no meaning here"},
       {{"--rdzv-conf", "read_timeout=5"}, "--rdzv-conf read_timeout has no meaning here"},
-      // And what has an effect, without.
+      // Options that have an effect cause no note.
       {{"--standalone", "--rdzv-backend", "c10d"}, ""},
       {{"--node-rank", "0", "--master-addr", "localhost", "--master-port", "29512", "--rdzv-conf", "timeout=9"}, ""},
       {{"--tee", "0:3", "--duplicate-stdout-filters", "a", "--duplicate-stderr-filters", "b"}, ""},
@@ -273,7 +273,7 @@ TEST_CASE("the program: python for a .py file or a module, else what is beside b
   CHECK(parse({"-m", "package.module", "1"}).command == Words{"python3", "-u", "-m", "package.module", "1"});
   CHECK(parse({"--run-path", "--no-python", "/s.py"}).command.at(2) == "-c");
   CHECK(parse({"some-program-in-path"}).command == Words{"some-program-in-path"});
-  // Whatever they look like, a program's arguments are its own.
+  // Arguments after the program belong to the program, whatever they look like.
   const Words odd = {"p", "[1,2]", "data.train=[\"a.shard\"]", "", "[]", "--log-dir", "]"};
   CHECK(parse(odd).command == odd);
   CHECK(parse({"--rdzv-conf", "", "--role", "[a]", "p"}).role == "[a]");  // torchrun takes empty values
@@ -300,7 +300,7 @@ TEST_CASE("log options", "[unit]") {
   }
   CHECK_THROWS_AS(parse({"--local-ranks-filter", "a", "x"}), UsageError);
   for (const char* bad : {"-1", "nan", "x"}) CHECK_THROWS_AS(parse({"--monitor-interval", bad, "x"}), UsageError);
-  for (const char* none : {"0", "1e-9"})  // as torchrun takes them, but not without rest
+  for (const char* none : {"0", "1e-9"})  // torchrun takes these values; here they are raised, to avoid a busy loop
     CHECK(parse({"--monitor-interval", none, "x"}).logs.tail_interval_seconds == 1e-3);
   const TemporaryDirectory directory;
   AtomicFile file(directory.path("file"));
@@ -324,7 +324,7 @@ TEST_CASE("signals, restarts and the shutdown time", "[unit]") {
     CAPTURE(bad);
     CHECK_THROWS_AS(parse({"--signals-to-handle", bad, "x"}), UsageError);
   }
-  // torchrun warns of a name that it does not know.
+  // torchrun warns of an unknown name.
   for (const char* unknown : {"SIGNOPE,SIGHUP", "SIGHUP,TERM", "SIGHUP,"}) {
     CAPTURE(unknown);
     CHECK(parse({"--signals-to-handle", unknown, "x"}).ending_signals == std::vector<int>{SIGHUP});

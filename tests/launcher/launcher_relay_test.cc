@@ -1,4 +1,4 @@
-// The way to the job's store: the relay, the ports, and the store that is served when somebody asks for it.
+// The way to the job's store: the relay, the ports, and the store that starts on demand.
 #include <fmt/format.h>
 #include <sys/socket.h>
 
@@ -8,7 +8,7 @@
 #include "app/launcher/store/store_relay.h"
 #include "app/launcher/store/store_server.h"
 #include "data/io/files.h"
-// Last: it brings Catch2.
+// Last, because it includes Catch2.
 #include "tests/support/launcher_gate_testing.h"
 
 using namespace bert;
@@ -16,7 +16,7 @@ using namespace bert::testing;
 
 TEST_CASE("a relay carries ranks' connections both ways, with bounded memory", "[unit]") {
   EventLoop loop;
-  std::deque<std::function<void()>> wire;  // frames under way
+  std::deque<std::function<void()>> wire;  // frames on their way
   std::unique_ptr<StoreRelay> at_rank, at_store;
   size_t largest = 0;
   std::string wrong;
@@ -42,7 +42,7 @@ TEST_CASE("a relay carries ranks' connections both ways, with bounded memory", "
   };
   const auto tick = [&] { loop.after(0.001, [] {}); };
 
-  // An echo of a megabyte, read only when all of it has been sent.
+  // Echo of one megabyte, read only after all of it has been sent.
   Client rank(port_of(local.get()));
   at_rank->connected(Descriptor(accept4(local.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
   Descriptor server;
@@ -72,7 +72,7 @@ TEST_CASE("a relay carries ranks' connections both ways, with bounded memory", "
   }));
   CHECK(got == sent);
   CHECK(wrong.empty());
-  // While the channel is behind nothing is read; afterwards all of it arrives.
+  // While the channel is behind, nothing is read. Later all bytes arrive.
   at_rank->hold(true);
   rank.send("held");
   int ticks = 0;
@@ -100,10 +100,10 @@ TEST_CASE("a relay carries ranks' connections both ways, with bounded memory", "
     return written < 0 && wire.empty();
   });
   CHECK(largest <= StoreRelay::kWindow / 1024);
-  // Both windows, and what the kernel holds of four connections' ends; not without bound.
+  // The total is at most both windows and the kernel's buffers at the ends of four connections.
   CHECK(pushed >= StoreRelay::kWindow);
   CHECK(pushed <= StoreRelay::kWindow + (32 << 20));
-  // The store's end of the connection closes the rank's.
+  // When the store closes its connection, the rank's connection closes too.
   server.reset();
   REQUIRE(step([&] {
     tick();
@@ -111,7 +111,7 @@ TEST_CASE("a relay carries ranks' connections both ways, with bounded memory", "
     }
     return rank.ended();
   }));
-  // More than the window allows, and credit for nothing, are against the rules.
+  // A frame beyond the window and unearned credit break the protocol.
   at_store->close_all();
   CHECK(at_store->take({kOpenFrame, 50, ""}).empty());
   CHECK(at_store->take({kOpenFrame, 50, ""}).find("opened twice") != std::string::npos);
@@ -136,7 +136,7 @@ TEST_CASE("a port that is reserved goes to who asks for it, and to nobody else",
 }
 
 TEST_CASE("a store that cannot be served is an error when somebody connects, and not before", "[unit]") {
-  // There is no libbert.so beside this test.
+  // libbert.so is not beside this test.
   EventLoop loop;
   std::string why;
   StoreServer store(loop, {"127.0.0.1", 0}, [&](const std::string& reason) { why = reason; });
@@ -147,7 +147,7 @@ TEST_CASE("a store that cannot be served is an error when somebody connects, and
       return condition();
     });
   };
-  for (const int64_t ranks : {2, 1}) {  // with several it is started at once, with one on demand
+  for (const int64_t ranks : {2, 1}) {  // several ranks: the store starts at once; one rank: on demand
     CAPTURE(ranks);
     why.clear();
     store.start_round(ranks);

@@ -1,4 +1,4 @@
-// The rendezvous' state machine, transition by transition, without sockets or clocks.
+// The state machine of the rendezvous, transition by transition, without sockets or clocks.
 #include <signal.h>
 
 #include "app/launcher/job/job_messages.h"
@@ -11,7 +11,7 @@ using namespace bert;
 
 namespace {
 
-/// A rendezvous with a clock that the test moves, and the last order of each node.
+/// A rendezvous with a clock that the test sets, and the last order to each node.
 struct Fixture {
   explicit Fixture(const RendezvousConfig& given, int64_t max_restarts = 0,
                    std::optional<Rendezvous::NodeId> first = std::nullopt)
@@ -28,7 +28,7 @@ struct Fixture {
                    int64_t ranks = 2) {
     return rendezvous.join(id, {"host" + std::to_string(9 - id), 100 + id, node_rank, role, ranks}, now);
   }
-  /// What a node says is about the round that it was last to start.
+  /// The last round that the node was told to start. Reports of a node are about this round.
   [[nodiscard]] int64_t round(Rendezvous::NodeId id) const { return rounds.contains(id) ? rounds.at(id) : -1; }
   void stopped(Rendezvous::NodeId id, const SaveResult& saved = {}) { rendezvous.stopped(id, round(id), saved, now); }
   void succeeded(Rendezvous::NodeId id) { rendezvous.succeeded(id, round(id)); }
@@ -108,7 +108,7 @@ TEST_CASE("an elastic job starts with MIN nodes after the last call", "[unit]") 
   CHECK(job.sent == 0);
   job.pass(1);
   CHECK(job.orders.at(0).assignment.world_size == 2);
-  // A newcomer restarts all, without counting.
+  // A new node restarts all nodes. This does not count as a restart.
   CHECK(job.join(1).empty());
   CHECK(job.is(0, JobOrder::kRestart));
   CHECK_FALSE(job.orders.at(0).failed);
@@ -123,7 +123,7 @@ TEST_CASE("nodes beyond MAX wait without disturbing", "[unit]") {
   CHECK(job.join(0).empty());
   CHECK(job.join(1).empty());
   CHECK(job.sent == 1);
-  job.rendezvous.lost(0, "gone", job.now);  // its place is taken
+  job.rendezvous.lost(0, "gone", job.now);  // another node takes its place
   CHECK(job.is(1, JobOrder::kStart));
 }
 
@@ -167,12 +167,12 @@ TEST_CASE("restarts: all nodes together, one count, 75 and what cannot start are
   CHECK(job.join(1).empty());
   for (int64_t count = 1; count <= 2; ++count) {
     job.failed(0, death(0, 3));
-    job.failed(1, death(2, 1));  // because of the first
+    job.failed(1, death(2, 1));  // a consequence of the first failure
     CHECK(job.is(1, JobOrder::kRestart));
     CHECK(job.orders.at(1).failed);
     job.stopped(1);
     CHECK(job.is(1, JobOrder::kRestart));
-    job.stopped(0);  // nobody else is waited for
+    job.stopped(0);  // no other node is waited for
     REQUIRE(job.is(1, JobOrder::kStart));
     CHECK(job.orders.at(0).assignment.restart_count == count);
     CHECK(job.orders.at(1).assignment.restart_count == count);
@@ -211,7 +211,7 @@ TEST_CASE("a lost node", "[unit]") {
   CHECK(elastic.orders.at(0).assignment.world_size == 2);
   CHECK(elastic.orders.at(0).assignment.restart_count == 1);
 
-  Fixture waits(nodes(2, 2), 1);  // too few without it: its return is waited for
+  Fixture waits(nodes(2, 2), 1);  // without this node there are too few, so the job waits for its return
   CHECK(waits.join(0).empty());
   CHECK(waits.join(1).empty());
   waits.rendezvous.lost(1, "gone", waits.now);
@@ -300,7 +300,7 @@ TEST_CASE("a node that stops its ranks without an order is lost", "[unit]") {
 }
 
 TEST_CASE("a node that joins or is lost at any time neither hangs the job nor disturbs it", "[unit]") {
-  // While it forms, a node that goes is not counted on.
+  // While a round forms, a node that leaves is not counted.
   Fixture forming(nodes(2, 3));
   CHECK(forming.join(0).empty());
   CHECK(forming.join(1).empty());
@@ -311,7 +311,7 @@ TEST_CASE("a node that joins or is lost at any time neither hangs the job nor di
   forming.pass(30);
   CHECK(forming.is(2, JobOrder::kStart));
 
-  // While it restarts, a newcomer waits for the next round and is not waited for.
+  // While the job restarts, a new node waits for the next round, and the restart does not wait for it.
   Fixture restarting(nodes(1, 3), 1);
   CHECK(restarting.join(0).empty());
   restarting.pass(30);
@@ -324,7 +324,7 @@ TEST_CASE("a node that joins or is lost at any time neither hangs the job nor di
   REQUIRE(restarting.is(0, JobOrder::kStart));
   CHECK(restarting.orders.at(1).assignment.world_size == 4);
 
-  // A member that is lost while it restarts is not waited for either.
+  // The restart does not wait for a member that is lost meanwhile.
   Fixture shrinking(nodes(1, 2), 1);
   CHECK(shrinking.join(0).empty());
   CHECK(shrinking.join(1).empty());
@@ -335,7 +335,7 @@ TEST_CASE("a node that joins or is lost at any time neither hangs the job nor di
   REQUIRE(shrinking.is(0, JobOrder::kStart));
   CHECK(shrinking.orders.at(0).assignment.world_size == 2);
 
-  // At the end nobody joins, and who is lost is not waited for.
+  // After the job's end no node joins, and a lost node is not waited for.
   Fixture ended(nodes(2, 2));
   CHECK(ended.join(0).empty());
   CHECK(ended.join(1).empty());
@@ -393,7 +393,7 @@ TEST_CASE("enough nodes start when the time to join is up, also before the last 
 }
 
 TEST_CASE("all nodes leave with one exit code, when the last of them has stopped", "[unit]") {
-  // A signal, and one node's ranks have saved: in whatever order the nodes tell.
+  // A signal came, and the ranks of one node have saved. The result does not depend on the order of reports.
   struct Row {
     SaveResult first, second;
     int code;
@@ -415,7 +415,7 @@ TEST_CASE("all nodes leave with one exit code, when the last of them has stopped
       CHECK(job.orders.at(id).exit_code == row.code);
     }
   }
-  // Unasked for: one rank was preempted, and one of another node could not save.
+  // Without a signal: one rank was preempted, and a rank of another node could not save.
   Fixture preempted(nodes(2, 2), 1);
   CHECK(preempted.join(0).empty());
   CHECK(preempted.join(1).empty());
@@ -425,7 +425,7 @@ TEST_CASE("all nodes leave with one exit code, when the last of them has stopped
   preempted.stopped(1, saved);
   preempted.stopped(0, full);
   CHECK(preempted.orders.at(1).exit_code == kIo);
-  Fixture failed(nodes(1, 1));  // 75 is an answer to a signal only
+  Fixture failed(nodes(1, 1));  // 75 counts only if ranks had to save
   CHECK(failed.join(0).empty());
   failed.failed(0, death(0, 3));
   failed.stopped(0, saved);
@@ -435,7 +435,7 @@ TEST_CASE("all nodes leave with one exit code, when the last of them has stopped
   CHECK(stuck.join(1).empty());
   stuck.rendezvous.interrupted(0, SIGTERM);
   stuck.stopped(0, saved);
-  stuck.rendezvous.leave();  // the host waits no longer
+  stuck.rendezvous.leave();  // the host stops waiting
   CHECK(stuck.is(1, JobOrder::kLeave));
   CHECK(stuck.orders.at(1).exit_code == kPreempted);
 }
@@ -480,6 +480,6 @@ TEST_CASE("messages between agents survive the way there and back", "[unit]") {
   }
   failure.signal = 64;
   CHECK_THROWS_AS(back(FailedMessage{0, failure}), DataError);
-  order.signal = 33;  // it would go to the ranks
+  order.signal = 33;  // it would be sent to the ranks
   CHECK_THROWS_AS(back(OrderMessage{order}), DataError);
 }

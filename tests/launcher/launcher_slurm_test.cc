@@ -1,5 +1,6 @@
-// app/slurm.sbatch: what it asks of Slurm, with programs in place of Slurm's; and on a real Slurm
-// (tests/scripts/slurm_cluster.sh) two dependent jobs of two nodes, one of them preempted, and ranks of srun. And the image for its containers.
+// app/slurm.sbatch with substitutes for Slurm's programs; with a real Slurm (tests/scripts/slurm_cluster.sh): two
+// dependent jobs of two nodes, one of which is preempted, and ranks under srun. Also the image for containers
+// (app/Dockerfile).
 #include <sys/wait.h>
 
 #include <regex>
@@ -9,7 +10,7 @@
 #include "app/config/pretrain_config.h"
 #include "app/system/exit_codes.h"
 #include "tests/support/tiny_pretraining.h"
-// Last: it brings Catch2.
+// Last, because it includes Catch2.
 #include "tests/support/launcher_testing.h"
 
 using namespace bert;
@@ -30,9 +31,10 @@ TEST_CASE("slurm.sbatch submits paths that hold in the job, and runs the image's
   for (const auto& made : {tree / "app", tree / "configs", here / "sub", bin})
     std::filesystem::create_directories(made);
   std::filesystem::copy(std::filesystem::path(BERT_SOURCE_DIR) / "app/slurm.sbatch", tree / "app/slurm.sbatch");
-  std::filesystem::copy(tree / "app/slurm.sbatch", tree / "app/slurm_script");  // the name that Slurm gives it
+  // Slurm gives its copy of a batch script this name.
+  std::filesystem::copy(tree / "app/slurm.sbatch", tree / "app/slurm_script");
   for (const auto& config : {tree / "configs/own.json", here / "sub/mine.json"}) std::ofstream(config) << "{}";
-  // Each notes how it was called; sbatch gives jobs numbers, srun ends with SRUN_CODE.
+  // Each substitute writes its call into a log. sbatch prints numbers of jobs; srun exits with SRUN_CODE.
   const std::string log = directory.path("log"), notes = "#!/bin/bash\necho \"${0##*/} in $PWD: $*\" >>" + log + "\n";
   write_script(bin / "sbatch", notes + "wc -l <" + log + "\n");
   write_script(bin / "srun", notes + "exit ${SRUN_CODE:-0}\n");
@@ -49,13 +51,13 @@ TEST_CASE("slurm.sbatch submits paths that hold in the job, and runs the image's
   };
   const auto has = [&](const std::string& text) { return read_file(log).find(text) != std::string::npos; };
   const std::string script = (tree / "app/slurm.sbatch").string(), job = (tree / "app/slurm_script").string();
-  // A path from here, and one from the checkout.
+  // One path is relative to the current directory, the other to the checkout.
   CHECK(bash("BERT_GRACE=90 BERT_CONFIGS='sub/mine.json configs/own.json'", here, script + " --nodes 2 -- x=1") == 0);
   CHECK(has("sbatch in " + tree.string() + ": --parsable --job-name=mine --signal=USR1@90 --nodes 2 " + script +
             " --job " + (here / "sub/mine.json").string() + " x=1\n"));
   CHECK(has("--dependency=afterok:1 --kill-on-invalid-dep=yes --nodes 2 " + script + " --job " +
             (tree / "configs/own.json").string() + " x=1\n"));
-  // Given to sbatch it is a job without all of that.
+  // Given to sbatch, the script is one job: it submits nothing.
   for (const std::string& arguments : {std::string(), " " + (here / "sub/mine.json").string()}) {
     CAPTURE(arguments);
     CHECK(bash("SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=n1", tree, job + arguments) == kUsage);
@@ -99,7 +101,7 @@ TEST_CASE("app/Dockerfile copies what the build needs, and all of it is there", 
     while (words >> word) places.push_back(word);
     REQUIRE(places.size() >= 2);
     for (size_t i = 0; i + 1 < places.size(); ++i) copied.insert(places[i]);
-    // One directory keeps its name; several sources, its files, go to the root.
+    // One source directory keeps its name; several sources go to the root.
     CHECK(places.back() == (places.size() == 2 ? places.front() : "./"));
   }
   for (const std::string& place : copied) {
@@ -126,7 +128,7 @@ TEST_CASE("under Slurm phase 1 is requeued when it is preempted, and phase 2 fol
   for (const char* name : {"a.json", "b.json"}) std::ofstream(tree / name) << "{}";
   const PretrainConfig config = tiny(directory, "run");
   std::ofstream(config.run_directory + ".json") << to_json(config);
-  // In place of bert: waits in its first run of phase 1 until it is told to save.
+  // Replaces bert: its first run of phase 1 waits until it is told to save.
   write_script(
       tree / "build/bert",
       "#!/bin/bash\necho \"$* rank $RANK/$WORLD_SIZE node $GROUP_RANK/$GROUP_WORLD_SIZE\" >>log\n"
@@ -136,10 +138,10 @@ TEST_CASE("under Slurm phase 1 is requeued when it is preempted, and phase 2 fol
                "#!/bin/bash\nset -e\ncd \"$(dirname \"$0\")\"\n"
                "BERT_CONFIGS='a.json b.json' BERT_RANKS=2 app/slurm.sbatch --nodes 2 --time 10 -- x=1\n"
                "for i in $(seq 300); do [ -e running ] && break; sleep 0.2; done\nsleep 1\ntouch saved\n"
-               "scancel --signal=USR1 1\n"  // as Slurm does before the time limit (--signal)
+               "scancel --signal=USR1 1\n"  // Slurm sends it before the time limit (--signal)
                "for i in $(seq 300); do [ -z \"$(squeue -h -t PD,R,CG,CF,S,RQ)\" ] && break; sleep 0.5; done\n"
                "scontrol show job | grep -oE 'JobState=[A-Z]+|Restarts=[0-9]+' >states\n"
-               // Without bertrun; the nodes' names are no hosts' here.
+               // Without bertrun. The nodes' names are no names of hosts here.
                "if [ -x " BERT_EXECUTABLE
                " ]; then MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=1 srun -N 2 -n 2 " BERT_EXECUTABLE " pretrain " +
                    config.run_directory + ".json; fi\n");
@@ -155,7 +157,7 @@ TEST_CASE("under Slurm phase 1 is requeued when it is preempted, and phase 2 fol
   std::multiset<std::string> lines;
   std::ifstream log(tree / "log");
   for (std::string line; std::getline(log, line);) lines.insert(line);
-  CHECK(lines.size() == 12);  // phase 1 twice, phase 2 once, by four ranks
+  CHECK(lines.size() == 12);  // phase 1 twice and phase 2 once, by four ranks
   for (const char* place : {"rank 0/4 node 0/2", "rank 1/4 node 0/2", "rank 2/4 node 1/2", "rank 3/4 node 1/2"}) {
     CHECK(lines.count("pretrain " + (tree / "a.json x=1 ").string() + place) == 2);
     CHECK(lines.count("pretrain " + (tree / "b.json x=1 ").string() + place) == 1);

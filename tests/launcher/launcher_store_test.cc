@@ -1,4 +1,4 @@
-// bertrun's store with real clients: the ranks are this very program, on one node and behind the relays of several.
+// bertrun's store with real clients. The ranks are this test program, on one node and behind the relays of several.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -61,7 +61,7 @@ TEST_CASE("one rank at bertrun's store", "[.store_rank]") {
   options.waitWorkers = false;
   c10d::TCPStore store(variable("MASTER_ADDR"), options);
   const auto key_of = [](int of_rank) { return std::string("value").append(std::to_string(of_rank)); };
-  // Larger than the relay's window, so that it must be given credit.
+  // Larger than the relay's window, so that it needs credit.
   const auto value_of = [](int of_rank) {
     return std::vector<uint8_t>(600'000 + of_rank, static_cast<uint8_t>(of_rank));
   };
@@ -69,7 +69,7 @@ TEST_CASE("one rank at bertrun's store", "[.store_rank]") {
   for (int other = 0; other < size; ++other) CHECK(store.get(key_of(other)) == value_of(other));
   store.add("ready", 1);
   if (store.add("ready", 0) == size) store.set("all", std::vector<uint8_t>{1});
-  CHECK(store.get("all").size() == 1);  // no rank leaves before all have come
+  CHECK(store.get("all").size() == 1);  // no rank leaves before all have arrived
 }
 
 TEST_CASE("ranks meet at bertrun's store on one node", "[distributed]") {

@@ -1,4 +1,4 @@
-// bertrun on one node: what ranks are told, whose exit code comes back, that nobody is left behind.
+// bertrun on one node: the environment of ranks, the exit code, and no process that stays behind.
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -19,7 +19,7 @@ using namespace bert::testing;
 
 TEST_CASE("bertrun gives each rank torchrun's environment", "[unit]") {
   unsetenv("OMP_NUM_THREADS");
-  // What torchrun 2.11 sets, with its values (the error file's name and the port differ from run to run).
+  // The variables of torchrun 2.11 with their values. (Error file and port differ from run to run.)
   const TemporaryDirectory directory;
   REQUIRE(
       run({"--nproc-per-node", "2", "--role", "trainer", "--max-restarts", "3", "--rdzv-id", "job7", "--rdzv-backend",
@@ -108,7 +108,7 @@ TEST_CASE("bertrun returns the first failing rank's code, names it, and stops th
 }
 
 TEST_CASE("a death by signal is the culprit, not those who fail because of it", "[unit]") {
-  // Rank 0 fails as soon as rank 1 dies, as a rank does whose connection breaks.
+  // Rank 0 fails as soon as rank 1 dies, like a rank whose connection breaks.
   const TemporaryDirectory directory;
   const std::string pipe = directory.path("pipe");
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
@@ -187,7 +187,7 @@ TEST_CASE("a second signal ends at once what the first one did not", "[unit]") {
   launcher.signal(SIGTERM);
   wait_for_another_wish();
   launcher.signal(SIGTERM);
-  CHECK(launcher.wait() == 128 + SIGTERM);  // the first alone would take 30 s
+  CHECK(launcher.wait() == 128 + SIGTERM);  // the first signal alone would take 30 s
 }
 
 TEST_CASE("a signal named in --signals-to-handle ends the job", "[unit]") {
@@ -218,7 +218,7 @@ TEST_CASE("--max-restarts restarts all ranks", "[unit]") {
 
 TEST_CASE("ranks, and what they have started, do not outlive a bertrun that is killed", "[unit]") {
   const TemporaryDirectory directory;
-  // Each rank writes its own pid, that of a child, and that of a child in a session of its own.
+  // Each rank writes its pid, the pid of a child, and the pid of a child in a session of its own.
   Launcher launcher(
       shell({"--nproc-per-node", "2"}, "sleep 61 & a=$!; setsid sleep 62 & b=$!; sleep 0.2; echo $$ $a $b >>" +
                                            directory.path("pids") + "; exec sleep 60"));
@@ -281,7 +281,7 @@ TEST_CASE("50 killed launchers leave nobody behind", "[slow]") {
     const TemporaryDirectory directory;
     Launcher launcher(
         shell({"--nproc-per-node", "2"}, "sleep 61 & echo $$ $! >>" + directory.path("pids") + "; exec sleep 60"));
-    // At any time in the first fifth of a second, the start of the ranks included.
+    // The kill comes at any time in the first 0.2 s, also while ranks start.
     std::this_thread::sleep_for(std::chrono::milliseconds(4 * i));
     launcher.signal(SIGKILL);
     launcher.wait();
@@ -295,7 +295,7 @@ TEST_CASE("50 killed launchers leave nobody behind", "[slow]") {
   }
   WARN("nobody is left after " << longest << " s");
   CHECK(longest <= 2);
-  CHECK(with_ranks >= 10);  // else there was nobody to be left behind
+  CHECK(with_ranks >= 10);  // else the test has shown nothing
 }
 
 TEST_CASE("100 deaths of a rank: the others are gone within a second, the dead one is named", "[slow]") {
@@ -304,7 +304,7 @@ TEST_CASE("100 deaths of a rank: the others are gone within a second, the dead o
   for (int i = 0; i < 100; ++i) {
     CAPTURE(i);
     const TemporaryDirectory directory;
-    // Ranks that do not heed SIGTERM, as one that waits in a collective does not.
+    // The ranks ignore SIGTERM, like a rank that waits in a collective.
     Launcher launcher(shell({"--nproc-per-node", "4"},
                             "trap '' TERM; echo $$ >" + directory.path("rank") + "$RANK; while :; do sleep 0.1; done"));
     std::vector<pid_t> pids;
@@ -341,19 +341,19 @@ TEST_CASE("what a failed rank has started goes with it", "[unit]") {
 
 TEST_CASE("logs: files by rank, tee with prefixes, filters", "[unit]") {
   const TemporaryDirectory directory;
-  setenv("OMP_NUM_THREADS", "1", 1);  // no note about it
+  setenv("OMP_NUM_THREADS", "1", 1);  // avoids the note about it
   const std::string script = "echo out $RANK; echo apple $RANK; echo err $RANK >&2; printf end";
   Launcher launcher(shell({"--nproc-per-node", "2", "--role", "r", "--log-dir", directory.path("logs"), "-r", "1:2",
                            "-t", "0:1,1:1", "--local-ranks-filter", "1", "--duplicate-stdout-filters", "apple"},
                           script));
   CHECK(launcher.wait() == 0);
   CHECK(launcher.out() == "[r1]:out 1\n[r1]:apple 1\n[r1]:end");
-  CHECK(launcher.err().empty());  // rank 0's goes nowhere, rank 1's to its file
+  CHECK(launcher.err().empty());  // rank 0's output goes nowhere, rank 1's to its file
   CHECK(read_file(only_file(directory.path("logs"), "0/stdout.log")) == "out 0\napple 0\nend");
   CHECK(read_file(only_file(directory.path("logs"), "1/stderr.log")) == "err 1\n");
   CHECK(read_file(only_file(directory.path("logs"), "attempt_0/filtered_stdout.log")) == "[r1]:apple 1\n");
   CHECK(only_file(directory.path("logs"), "attempt_0/filtered_stderr.log").empty());
-  // A file for filters is there whether a line has come or not, as under torchrun, and also where nothing is teed.
+  // The file of a filter exists even without a matching line or a teed stream, as under torchrun.
   Launcher no_line(shell({"--log-dir", directory.path("empty"), "-t", "1", "--duplicate-stdout-filters", "pear",
                           "--duplicate-stderr-filters", "apple"},
                          script));
@@ -364,7 +364,7 @@ TEST_CASE("logs: files by rank, tee with prefixes, filters", "[unit]") {
     REQUIRE_FALSE(file.empty());
     CHECK(read_file(file).empty());
   }
-  // As torchrun names them: <rdzv_id>_XXXX below --log-dir, or below a torchelastic_* of the temporary directory.
+  // torchrun's names: <rdzv_id>_XXXX below --log-dir, or below a torchelastic_* of the temporary directory.
   std::vector<std::string> options = {"--rdzv-backend",
                                       "c10d",
                                       "--rdzv-endpoint",
@@ -405,7 +405,7 @@ TEST_CASE("logs: files by rank, tee with prefixes, filters", "[unit]") {
 }
 
 TEST_CASE("lines of several ranks on one console are whole, and a line without an end arrives", "[unit]") {
-  // Each line is written in two pieces, by all ranks at the same time. A piece is held back for two looks at most.
+  // All ranks write at the same time, each line in two pieces. A piece is held back for at most two ticks.
   Launcher launcher(
       shell({"--nproc-per-node", "4", "--monitor-interval", "2"},
             "for i in 1 2 3 4 5 6 7 8; do printf 'rank %s ' $RANK; sleep 0.01; printf 'line %s\\n' $i; done"));
@@ -417,7 +417,7 @@ TEST_CASE("lines of several ranks on one console are whole, and a line without a
   for (int rank = 0; rank < 4; ++rank) {
     for (int i = 1; i <= 8; ++i) CHECK(lines.contains(fmt::format("rank {} line {}", rank, i)));
   }
-  // Also long ones; one that is too long to be held back comes in pieces, with one prefix.
+  // Long lines too. A line that is too long to be held back comes in pieces, with one prefix.
   Launcher longs(shell({"--nproc-per-node", "2", "-t", "1"}, "head -c 500000 /dev/zero | tr '\\0' $RANK; echo"));
   CHECK(longs.wait() == 0);
   const std::string first = "[default0]:" + std::string(500'000, '0') + "\n",
@@ -433,7 +433,7 @@ TEST_CASE("lines of several ranks on one console are whole, and a line without a
 TEST_CASE("what ranks write in their last moment arrives, also much of it", "[unit]") {
   Launcher launcher(shell({"--nproc-per-node", "2"}, "seq 100000; exit 3"));
   CHECK(launcher.wait() == 3);
-  CHECK(launcher.out().size() >= 588895);  // of one rank, all; the other may have been stopped
+  CHECK(launcher.out().size() >= 588895);  // all bytes of one rank; the other rank may have been stopped
 }
 
 TEST_CASE("a successful job without --log-dir leaves no directory", "[unit]") {

@@ -1,4 +1,4 @@
-// Where the agents of a job have their token from.
+// The sources of a job's token.
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 #include "app/system/random_bytes.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
-// Last: it brings Catch2.
+// Last, because it includes Catch2.
 #include "tests/testing.h"
 
 using namespace bert;
@@ -47,7 +47,7 @@ TEST_CASE("a token comes from the environment, a private file, or the user's run
   setenv(kTokenFileVariable, path.c_str(), 1);
   CHECK_THROWS_AS(JobToken(remote), RefusedError);
   CHECK_THROWS_WITH(JobToken(remote), bert::testing::Contains("BERTRUN_TOKEN_FILE"));
-  // On loopback the first makes one, and all others of this id and port get it.
+  // On loopback the first agent makes a token, and all others of this id and port get it.
   std::string made;
   {
     const JobToken first(local), second(local);
@@ -57,9 +57,9 @@ TEST_CASE("a token comes from the environment, a private file, or the user's run
     RendezvousConfig other = local;
     other.id = "another job";
     CHECK(JobToken(other).bytes() != made);
-    CHECK(JobToken(local).bytes() == made);  // and again, now that one agent has gone
+    CHECK(JobToken(local).bytes() == made);  // still the same after one agent has left
   }
-  // With the last agent the file goes. A file that one has left which was killed is not used again.
+  // The last agent removes the file. A file of a killed agent is not used again.
   CHECK(std::filesystem::is_empty(directory.path("bertrun")));
   const pid_t agent = fork();
   if (agent == 0) {
@@ -80,7 +80,8 @@ TEST_CASE("a token comes from the environment, a private file, or the user's run
   }
   chmod(directory.path("bertrun").c_str(), 0755);
   CHECK_THROWS_AS(JobToken(local), RefusedError);
-  setenv("XDG_RUNTIME_DIR", directory.path("absent").c_str(), 1);  // as after su, or in a batch job: then it is /tmp
+  // As after su, or in a batch job. The directory is then in /tmp.
+  setenv("XDG_RUNTIME_DIR", directory.path("absent").c_str(), 1);
   CHECK(JobToken(local).bytes().size() == 32);
   unsetenv("XDG_RUNTIME_DIR");
 }
@@ -106,7 +107,7 @@ TEST_CASE("a token file may be reached by links, as Kubernetes makes them; what 
     CHECK_THROWS_AS(token(), RefusedError);
   }
   chmod(file.c_str(), 0400);
-  if (geteuid() == 0) {  // who else cannot give a file away
+  if (geteuid() == 0) {  // only root can give a file away
     REQUIRE(chown(file.c_str(), 65534, 65534) == 0);
     CHECK_THROWS_WITH(token(), bert::testing::Contains("let it be your own"));
   }

@@ -1,9 +1,9 @@
-// The agents' connection: its handshake, its frames, and somebody between the two.
+// The connection between agents: its handshake, its frames, and an attacker between the two.
 #include "app/launcher/settings/job_token.h"
 #include "app/system/random_bytes.h"
 #include "app/system/sha256.h"
 #include "tests/support/wire_testing.h"
-// Last: it brings Catch2.
+// Last, because it includes Catch2.
 #include "tests/support/launcher_gate_testing.h"
 
 using namespace bert;
@@ -117,7 +117,7 @@ TEST_CASE("a frame that was changed, repeated or left out closes the connection"
       if (how == "header") bytes[4] = 9;
       if (how == "repeated") bytes += bytes;
       if (how == "left out") bytes.clear();
-      if (how == "longer") bytes[1] = 1;  // 64 KiB more than it has
+      if (how == "longer") bytes[1] = 1;  // claims 64 KiB more than the frame has
     };
     for (int i = 0; i < 3; ++i) {
       agent.channel.send(1, 0, "frame " + std::to_string(i));

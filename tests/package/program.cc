@@ -1,4 +1,5 @@
-// Trains layers of torch::nn with Lamb, GradScaler and AutocastGuard from libbert: y = sin(x) by a small network.
+// A program that uses the installed libbert: trains layers of torch::nn with Lamb, GradScaler and AutocastGuard to
+// learn y = sin(x).
 #include <bert/optim/amp.h>
 #include <bert/optim/lamb.h>
 #include <torch/nn.h>

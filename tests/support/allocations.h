@@ -1,4 +1,4 @@
-// What a piece of code asks of the CPU's allocator on this thread.
+// Records the requests of a piece of code to the CPU's allocator on this thread.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -22,10 +22,10 @@ class Allocations : public c10::MemoryReportingInfoBase {
   [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
 
   std::vector<int64_t> sizes;
-  int64_t live = 0, peak = 0;  // bytes, beyond what there was before
+  int64_t live = 0, peak = 0;  // bytes, relative to the start
 };
 
-/// The record of `body`, made here and now.
+/// Runs `body` on this thread and returns its record.
 template <class Body>
 std::shared_ptr<Allocations> allocations_of(const Body& body) {
   const auto record = std::make_shared<Allocations>();

@@ -36,7 +36,7 @@ struct BertGolden {
             .layer_norm_eps = c.at("layer_norm_eps")};
   }
 
-  /// Gives `module` the golden weights and `head`'s own, by name.
+  /// Loads the golden weights, and the weights of `head`, into `module` by name.
   void load(torch::nn::Module& module, const std::string& head = "") const {
     StateDict source;
     for (const auto& item : state_dict(module)) {
@@ -69,7 +69,7 @@ struct BertGolden {
 
   static torch::Tensor numbers(const nlohmann::json& values) { return at::tensor(values.get<std::vector<double>>()); }
 
-  /// mismatch() of `got`, of any shape, and the golden's numbers in their order.
+  /// mismatch() of `got`, of any shape, and the golden's numbers in row-major order.
   static std::string mismatch(const torch::Tensor& got, const nlohmann::json& values) {
     return testing::mismatch(got.flatten(), numbers(values));
   }

@@ -1,4 +1,4 @@
-// Verbs called in the test's own process, with its standard streams elsewhere.
+// Runs verbs in the test's own process, with redirected standard streams.
 #pragma once
 
 #include <fcntl.h>
@@ -19,11 +19,11 @@
 
 namespace bert::testing {
 
-/// Stands in for one of the process's descriptors until the end of the scope.
+/// Replaces one of the process' descriptors until the end of the scope.
 class Redirection {
  public:
   Redirection(int descriptor, const std::string& path, int flags) : descriptor_(descriptor), saved_(::dup(descriptor)) {
-    std::cout.flush();  // what Catch2 has written belongs where it was written to
+    std::cout.flush();  // Catch2's earlier output belongs to the old stream
     std::fflush(nullptr);
     const int file = ::open(path.c_str(), flags, 0600);
     ::dup2(file, descriptor);
@@ -49,8 +49,8 @@ struct CommandResult {
 
 using Command = int (*)(int, char**);
 
-/// What `command` does with these arguments, the first of which is the verb, as main.cc would call it. Standard input
-/// is the file `input_path`.
+/// Runs `command` as main.cc would, and returns its result. The first argument is the verb. Standard input is the file
+/// `input_path`.
 inline CommandResult run_command_from(const std::string& input_path, Command command,
                                       std::vector<std::string> arguments) {
   const TemporaryDirectory directory;
@@ -69,7 +69,7 @@ inline CommandResult run_command_from(const std::string& input_path, Command com
   return result;
 }
 
-/// The same with `input` on standard input.
+/// The same with the text `input` on standard input.
 inline CommandResult run_command(Command command, const std::vector<std::string>& arguments,
                                  std::string_view input = "") {
   const TemporaryDirectory directory;
@@ -77,7 +77,7 @@ inline CommandResult run_command(Command command, const std::vector<std::string>
   return run_command_from(directory.path("in"), command, arguments);
 }
 
-/// What `work` writes to standard error where that is a terminal.
+/// The output of `work` to standard error if standard error is a terminal.
 template <class Work>
 std::string on_terminal(Work&& work) {
   const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);

@@ -1,5 +1,5 @@
-// The device of the tests tagged [cuda]. Without a GPU they skip; with BERT_TEST_DEVICE=cpu the CPU takes its place, which
-// tests the tests; with BERT_TEST_DEVICE=cuda they fail where there is none.
+// The device of tests tagged [cuda]. Without a GPU they skip. With BERT_TEST_DEVICE=cpu they run on the CPU, which
+// tests the tests. With BERT_TEST_DEVICE=cuda they fail if there is no GPU.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -1,4 +1,4 @@
-// Tests of parts of the launcher that live in an event loop.
+// Helper for tests of code that runs in an event loop.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace bert::testing {
 
-/// Runs the loop until the condition holds, at most ten seconds.
+/// Runs the loop until the condition holds, at most ten seconds. Returns false after that time.
 inline bool run_until(EventLoop& loop, const std::function<bool()>& condition) {
   bool late = false;
   const auto timer = loop.after(10, [&] { late = true; });

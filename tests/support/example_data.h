@@ -1,4 +1,4 @@
-// Pre-training examples that tests write into shards and know again.
+// Made-up pre-training examples that tests write into shards and recognise later.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace bert::testing {
 
-/// Example `index` of a made-up set: 5 to 16 tokens, 0 to 3 of them masked. input_ids[1] is index % 1000 + 4, ids stay
-/// below 1004.
+/// Example `index` of a made-up set: 5 to 16 tokens, 0 to 3 of them masked. input_ids[1] is index % 1000 + 4, and all
+/// ids are below 1004.
 inline PretrainingExample made_up_example(int64_t index) {
   const uint64_t bits = mix_bits(static_cast<uint64_t>(index));
   PretrainingExample example;
@@ -28,7 +28,7 @@ inline PretrainingExample made_up_example(int64_t index) {
   return example;
 }
 
-/// A shard of made-up examples first .. first + count - 1 in a vocabulary of `vocab_size`.
+/// Writes a shard of made-up examples first .. first + count - 1 for a vocabulary of `vocab_size` tokens.
 inline ShardManifest write_made_up_shard(const std::string& path, int64_t first, int64_t count,
                                          int64_t vocab_size = 1004) {
   ShardOptions options;

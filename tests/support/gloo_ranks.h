@@ -1,4 +1,4 @@
-// Ranks as threads of a test, each with a Gloo process group of its own on 127.0.0.1.
+// Ranks as threads of a test. Each has its own Gloo process group on 127.0.0.1.
 #pragma once
 
 #include <cstdlib>
@@ -22,9 +22,10 @@ inline c10::intrusive_ptr<c10d::ProcessGroup> gloo_group(const c10::intrusive_pt
   return group;
 }
 
-/// Runs `run` on `size` ranks and throws what the first of them threw. No assertions inside: Catch is not for threads.
+/// Runs `run` on `size` ranks and rethrows the exception of the first failing rank. `run` must not use assertions:
+/// Catch2 is not thread-safe.
 inline void on_ranks(int size, const std::function<void(int, const c10::intrusive_ptr<c10d::ProcessGroup>&)>& run) {
-  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // LibTorch's record of collectives is for one thread of a process
+  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // LibTorch's record of collectives expects one rank in a process
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
   std::vector<std::thread> threads;

@@ -1,5 +1,5 @@
-// What the tests of the kernels share: random inputs, tolerances, the dropout mask by its definition, a run in every
-// order of threads and blocks, and the CPU's loops for the same operator.
+// Shared code of the kernel tests: random inputs, tolerances, the dropout mask by its definition, runs in every order
+// of threads and blocks, and the CPU's loops for the same operators.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ std::vector<T> random_values(size_t size, unsigned seed, double center = 0.0) {
   return values;
 }
 
-/// |got - want| <= scale * tolerance of T, or both are the same infinity.
+/// True if |got - want| <= scale * tolerance of T, or both are the same infinity.
 template <class T, class Want>
 void check_close(const std::string& name, const std::vector<T>& got, const std::vector<Want>& want,
                  double scale = 1.0) {
@@ -57,15 +57,15 @@ void check_close(const std::string& name, const std::vector<T>& got, const std::
   }
 }
 
-/// The largest |value|, at least 1: what a tolerance is multiplied by where larger numbers nearly cancel in a sum.
+/// The largest |value|, at least 1. It scales the tolerance of sums in which larger numbers nearly cancel.
 inline double largest(const std::vector<double>& values) {
   double result = 1.0;
   for (const double value : values) result = std::max(result, std::abs(value));
   return result;
 }
 
-/// Runs body in every order and checks that each buffer holds the same bits after each, and that nothing was written
-/// around it.
+/// Runs body in every order. Checks that each buffer has the same bits after each order, and that nothing was written
+/// outside of it.
 template <class Body, class... Buffers>
 void run_in_every_order(bool every_order, const Body& body, const Buffers&... buffers) {
   std::vector<std::string> first;
@@ -87,7 +87,7 @@ void run_in_every_order(bool every_order, const Body& body, const Buffers&... bu
   CHECK((buffers.intact() && ...));
 }
 
-/// The accesses of 16 bytes or more that body's kernels make.
+/// Number of accesses of 16 bytes or more that body's kernels make.
 template <class Body>
 int64_t vectors_of(const Body& body) {
   const int64_t before = emulator::vectors();
@@ -98,7 +98,7 @@ int64_t vectors_of(const Body& body) {
 inline constexpr uint64_t kSeed = 0x1234567890ABCDEF;
 inline constexpr uint32_t kSite = 3077;
 
-/// Whether dropout keeps an element of the row with this key: Note [Dropout keys], philox.h.
+/// True if dropout keeps this element of the row with key `key`: Note [Dropout keys], philox.h.
 inline bool kept(int64_t key, int64_t column, double p, uint32_t site = kSite) {
   const Philox4 words = dropout_words(kSeed, static_cast<uint64_t>(key), site, static_cast<uint32_t>(column / 4));
   return p == 0.0 || words.word[column % 4] >= dropout_threshold(p);
@@ -118,7 +118,7 @@ struct CpuTwin {
   const OptimKernels& optim;
 };
 
-/// Calls body with the loops that every machine runs, and with the best that this one has.
+/// Calls body with the loops that every machine can run, and with the best loops for this machine.
 template <class Body>
 void for_each_cpu_twin(const Body& body) {
   for (const CpuTwin& twin : {CpuTwin{simd::plain_kernels(), optim_kernels(CpuCapability::kPlain)},
@@ -128,7 +128,7 @@ void for_each_cpu_twin(const Body& body) {
   }
 }
 
-/// Parameters, which the CPU's loops take in fp32.
+/// Parameters as fp32, which the CPU's loops take.
 template <class P>
 std::vector<float> floats(const std::vector<P>& values) {
   std::vector<float> result;
@@ -144,7 +144,7 @@ inline simd::Mask cpu_mask(const DropoutMask& dropout) {
           .scale = dropout.scale};
 }
 
-/// The bits of a mask, in which the CPU's loops write down what they keep.
+/// The bits of a mask, in which the CPU's loops store the kept elements.
 struct KeptBits {
   int64_t columns;
   std::vector<uint8_t> bytes;
@@ -156,7 +156,7 @@ struct KeptBits {
     mask.kept = bytes.data();
     return mask;
   }
-  /// The bits are those of `dropped` [rows * columns].
+  /// Checks that the bits match `dropped` [rows * columns].
   void check(const std::vector<bool>& dropped) const {
     size_t different = 0;
     for (size_t i = 0; i < dropped.size(); ++i) {
@@ -168,8 +168,8 @@ struct KeptBits {
   }
 };
 
-/// The sums over rows as the operators form them on the CPU: body(begin, end, sums) of 64 rows at a time sets `count`
-/// sums, which are added in order.
+/// Sums over rows in the same order as the operators on the CPU: body(begin, end, sums) computes `count` sums of 64
+/// rows at a time, and these are added in order.
 template <class Body>
 std::vector<float> sums_by_pieces(int64_t rows, size_t count, const Body& body) {
   constexpr int64_t kPiece = 64;

@@ -1,5 +1,5 @@
-// A gate on loopback and what may come to it: an agent, and a client that keeps to no rules. Include it in place of
-// tests/testing.h, last.
+// A gate on loopback, an agent, and a client that breaks the protocol. Include this file last, in place of
+// tests/testing.h.
 #pragma once
 
 #include <arpa/inet.h>
@@ -22,7 +22,7 @@ namespace bert::testing {
 
 inline const std::string kToken(32, 't');
 
-/// A gate on loopback, with what it has let in.
+/// A gate on loopback, and the connections that it has admitted.
 struct Host {
   explicit Host(EventLoop& on) : loop(on), gate(on, open(), kToken, events()) {}
   Descriptor open() {
@@ -53,7 +53,7 @@ struct Agent {
                 {[this] { ready = true; }, [this](const Frame& frame) { frames.push_back(frame); },
                  [this](const std::string& reason) { why = reason; }, [this](bool on) { congested.push_back(on); }}) {}
   bool ready = false;
-  std::vector<bool> congested;  // what was told, in turn
+  std::vector<bool> congested;  // all events in their order
   std::vector<Frame> frames;
   std::string why;
   SecureChannel channel;
@@ -62,7 +62,7 @@ struct Agent {
 /// A plain blocking client.
 class Client {
  public:
-  /// `source` is the client's own address.
+  /// `source`: address of the client's own end.
   explicit Client(int64_t port, const char* source = "127.0.0.1")
       : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
@@ -74,13 +74,13 @@ class Client {
     connected_ = connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
   }
   void send(const std::string& bytes) const { ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); }
-  /// What is there to be read now.
+  /// The bytes that can be read now.
   [[nodiscard]] std::string received() const {
     std::array<char, 65536> buffer{};
     const ssize_t got = recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     return {buffer.data(), got > 0 ? static_cast<size_t>(got) : 0};
   }
-  /// The other side has closed it.
+  /// True if the other side has closed the connection.
   [[nodiscard]] bool ended() const {
     char byte = 0;
     const ssize_t got = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);

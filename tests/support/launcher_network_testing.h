@@ -1,5 +1,5 @@
-// "Hosts" on one machine: network namespaces on a bridge, and bertruns in them. Needs root and iproute2. Include it in
-// place of tests/testing.h, last.
+// "Hosts" on one machine: network namespaces on a bridge, and bertruns in them. Needs root and iproute2. Include this
+// file last, in place of tests/testing.h.
 #pragma once
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ namespace bert::testing {
 
 inline bool shell_works(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
 
-/// Namespaces with one interface each, 10.77.0.1 and on, that a bridge in a namespace of its own joins.
+/// Namespaces with one interface each (10.77.0.1, 10.77.0.2, ...), joined by a bridge in a separate namespace.
 class Network {
  public:
   explicit Network(int hosts) : prefix_(fmt::format("bertrun{}", getpid())), hosts_(hosts) {
@@ -46,14 +46,14 @@ class Network {
 
   [[nodiscard]] bool works() const { return works_; }
   void cut(int host) const { shell_works(in(-1) + fmt::format("ip link set p{} down", host)); }
-  /// What a Launcher does first, to run on that host.
+  /// A function that moves the calling process to that host; for Launcher's `first`.
   [[nodiscard]] std::function<void()> enter(int host) const {
     return [path = "/run/netns/" + name(host)] {
       const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
       if (file < 0 || setns(file, CLONE_NEWNET) != 0) _exit(99);
     };
   }
-  /// Output of a command there.
+  /// Output of a command on that host.
   [[nodiscard]] std::string output(int host, const std::string& command) const {
     const TemporaryDirectory directory;
     if (std::system((in(host) + command + " >" + directory.path("out") + " 2>&1").c_str()) < 0) return "";
@@ -71,7 +71,7 @@ class Network {
 inline constexpr const char* kSkip = "no network namespaces: root and iproute2 are needed";
 inline const std::string kSecret(64, 'c');
 
-/// Arguments of a bertrun of two ranks that joins the job of 10.77.0.1.
+/// Arguments of a bertrun with two ranks that joins the job at 10.77.0.1.
 inline std::vector<std::string> agent(int host, std::vector<std::string> options, const std::string& script) {
   options.insert(options.begin(),
                  {"--nnodes", "4", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
@@ -80,7 +80,7 @@ inline std::vector<std::string> agent(int host, std::vector<std::string> options
   return options;
 }
 
-/// `bert pretrain` with a configuration file on one of the hosts; `options` are bertrun's.
+/// Starts `bert pretrain` with a configuration file on one of the hosts; `options` are bertrun's.
 inline std::unique_ptr<Launcher> trainer(const Network& network, int host, std::vector<std::string> options,
                                          const std::string& file) {
   options.insert(options.end(), {"--local-addr", fmt::format("host{}", host), BERT_EXECUTABLE, "pretrain", file});
@@ -93,7 +93,7 @@ inline std::unique_ptr<Launcher> trainer(const Network& network, int host, std::
       BERTRUN_EXECUTABLE);
 }
 
-/// The same for a job of `nodes` hosts with `ranks` each, whatever their order.
+/// The same for a job of `nodes` hosts with `ranks` ranks each. Hosts may start in any order.
 inline std::unique_ptr<Launcher> trainer(const Network& network, int host, int nodes, int ranks,
                                          const std::string& file, const std::string& conf = "join_timeout=60") {
   return trainer(network, host,
@@ -108,7 +108,7 @@ inline std::string write_config(const PretrainConfig& config) {
   return file;
 }
 
-/// The losses that a run has logged.
+/// The losses in the log of a run.
 inline std::vector<double> losses_of(const PretrainConfig& config) {
   std::vector<double> losses;
   std::ifstream file(config.run_directory + "/metrics.jsonl");
@@ -119,7 +119,7 @@ inline std::vector<double> losses_of(const PretrainConfig& config) {
   return losses;
 }
 
-/// The job's token in the environment of the bertruns that are started.
+/// Sets the job's token in the environment of the bertruns that the test starts.
 struct Token {
   Token() { setenv(kTokenVariable, kSecret.c_str(), 1); }
   ~Token() { unsetenv(kTokenVariable); }

@@ -1,5 +1,5 @@
-// What the launcher's tests share: a bertrun in a child process, and looks at what it leaves behind. Include it in
-// place of tests/testing.h, last.
+// Shared code of the launcher's tests: a bertrun in a child process, and checks of its results. Include this file last,
+// in place of tests/testing.h.
 #pragma once
 
 #include <fcntl.h>
@@ -25,9 +25,10 @@
 
 namespace bert::testing {
 
-/// A bertrun in a process of its own, so that signal masks and children stay out of the tests. Its stderr and stdout go
-/// to files. `first` is run in that process first. `executable`: that bertrun in place of this program's own code;
-/// ranks of `bert` need it, as it finds the store that it serves them beside itself.
+/// A bertrun in a child process, so that the test keeps its signal mask and children. Its stdout and stderr go to
+/// files. `first` runs in that process first. `executable`: path of a bertrun to execute; else the child runs the
+/// launcher's code of this test. Ranks of `bert` need the executable, because bertrun looks for libbert.so (for the
+/// store) beside itself.
 class Launcher {
  public:
   explicit Launcher(
@@ -35,7 +36,7 @@ class Launcher {
       const std::string& executable = "") {
     arguments.insert(arguments.begin(), "bertrun");
     for (const char* name : {"stdout", "stderr"}) std::ofstream(directory_.path(name)).flush();
-    std::cout.flush();  // what Catch2 has written so far is not bertrun's
+    std::cout.flush();  // Catch2's earlier output does not belong to bertrun
     pid_ = fork();
     if (pid_ != 0) return;
     first();
@@ -57,12 +58,12 @@ class Launcher {
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
-  /// The exit code, 1000 + n when it was killed by signal n.
+  /// Waits for the exit. Returns the exit code, or 1000 + n if signal n killed the process.
   int wait() {
     collect(0);
     return WIFEXITED(status_) ? WEXITSTATUS(status_) : 1000 + WTERMSIG(status_);
   }
-  /// It has ended; does not wait.
+  /// True if the process has ended. Does not wait.
   bool ended() {
     collect(WNOHANG);
     return pid_ == 0;
@@ -90,16 +91,16 @@ inline std::vector<std::string> shell(std::vector<std::string> options, const st
 
 inline int run(const std::vector<std::string>& arguments) { return Launcher(arguments).wait(); }
 
-/// After so long another signal is no longer the same wish.
+/// Waits until a further signal counts as a new request.
 inline void wait_for_another_wish() { std::this_thread::sleep_for(std::chrono::milliseconds(2100)); }
 
-/// Waits until the condition holds, at most ten seconds.
+/// Waits until the condition holds, at most ten seconds. Returns false after that time.
 inline bool eventually(const std::function<bool()>& condition) {
   for (int i = 0; i < 500 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   return condition();
 }
 
-/// Whether the process runs; a zombie that nobody has reaped yet does not.
+/// True if the process runs. A zombie does not.
 inline bool alive(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text;

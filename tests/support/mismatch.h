@@ -1,4 +1,4 @@
-// Two tensors compared within a tolerance; what differs is told by index, got and want.
+// Compares two tensors within a tolerance. A difference is reported with index, got and want.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,7 +14,7 @@ inline Tolerance tolerance(at::ScalarType type) {
   return type == at::kDouble ? kDouble : type == at::kFloat ? kFloat : type == at::kHalf ? kHalf : kBFloat16;
 }
 
-/// Empty when every |got - want| is within the limit; else the worst element. NaN equals NaN.
+/// Returns "" if every |got - want| is within the limit; else a text about the worst element. NaN equals NaN.
 inline std::string mismatch(const at::Tensor& got, const at::Tensor& want, const Tolerance& limit) {
   if (got.sizes() != want.sizes()) return c10::str("sizes ", got.sizes(), " want ", want.sizes());
   if (got.numel() == 0) return "";
@@ -28,7 +28,7 @@ inline std::string mismatch(const at::Tensor& got, const at::Tensor& want, const
                   w[worst].item<double>());
 }
 
-/// Within scale * tolerance of got's dtype.
+/// The same with scale * tolerance of got's dtype as the limit.
 inline std::string mismatch(const at::Tensor& got, const at::Tensor& want, double scale = 1.0) {
   const Tolerance limit = tolerance(got.scalar_type());
   return mismatch(got, want, Tolerance{scale * limit.absolute, scale * limit.relative});

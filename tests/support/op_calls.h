@@ -1,4 +1,4 @@
-// Which operators of LibTorch a piece of code calls.
+// Records the LibTorch operators that a piece of code calls.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -10,7 +10,7 @@
 
 namespace bert::testing {
 
-/// Names of the dispatcher's operators that `body` calls, "aten::mm".
+/// Names of the dispatcher's operators that `body` calls, such as "aten::mm".
 inline std::set<std::string> calls_of(const std::function<void()>& body) {
   static std::set<std::string> names;
   names.clear();

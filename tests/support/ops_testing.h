@@ -1,5 +1,5 @@
-// What the tests of the operators share: random inputs, value and gradients against a plain expression in double,
-// derivatives against differences, and the dropout mask by its definition.
+// Shared code of the operator tests: random inputs, value and gradients against a plain expression in double,
+// derivatives against finite differences, and the dropout mask by its definition.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -28,7 +28,7 @@ struct Result {
   Tensors grads;  // of the inputs that require one
 };
 
-/// Floating-point tensors in `type`; integers are kept.
+/// Floating-point tensors converted to `type`; integer tensors stay.
 inline Tensors in_type(const Tensors& inputs, at::ScalarType type) {
   Tensors result;
   for (const Tensor& input : inputs) result.push_back(input.is_floating_point() ? input.to(type) : input);
@@ -38,7 +38,7 @@ inline Tensors in_type(const Tensors& inputs, at::ScalarType type) {
 /// The same values with other strides.
 inline Tensor spread(const Tensor& tensor) { return at::stack({tensor, tensor}, tensor.dim()).select(tensor.dim(), 0); }
 
-/// Value and gradients of op at copies of `inputs`; the upstream gradient is the same for every dtype.
+/// Value and gradients of op for copies of `inputs`. The upstream gradient is the same for every dtype.
 inline Result evaluate(const Op& op, const Tensors& inputs) {
   Tensors leaves, wanted;
   for (const Tensor& input : inputs) {
@@ -54,8 +54,8 @@ inline Result evaluate(const Op& op, const Tensors& inputs, at::ScalarType type)
   return evaluate(op, in_type(inputs, type));
 }
 
-/// got in `type` against want in double. Gradients of parameters are sums over rows: their tolerance grows with
-/// `scale`.
+/// Compares op in `type` with the plain expression in double. Gradients of parameters are sums over rows, so their
+/// tolerance grows with `scale`.
 inline void compare(const Op& op, const Op& plain, const Tensors& inputs, at::ScalarType type, double scale = 1.0) {
   const Tensors rounded = in_type(in_type(inputs, type), at::kDouble);
   const Result got = evaluate(op, rounded, type), want = evaluate(plain, rounded, at::kDouble);
@@ -69,7 +69,7 @@ inline void compare(const Op& op, const Op& plain, const Tensors& inputs, at::Sc
   }
 }
 
-/// The derivative along a fixed direction, by central differences in double.
+/// Checks the derivative along a fixed direction against central differences in double.
 inline void gradcheck(const Op& op, const Tensors& inputs) {
   const Result at_point = evaluate(op, inputs, at::kDouble);
   const Tensor upstream = at::linspace(-1, 1, at_point.y.numel(), at::kDouble).mul(7).sin().view(at_point.y.sizes());
@@ -104,7 +104,7 @@ inline Tensor keys_of(int64_t tokens) { return at::arange(tokens, at::kLong) + (
 inline ops::Dropout drop(double p, int64_t tokens) {
   return {.p = p, .seed = 11, .site = 1040, .keys = keys_of(tokens)};
 }
-/// The mask of drop(), 0 or 1 / (1 - p), from the scalar rule.
+/// The mask of drop(), 0 or 1 / (1 - p), by the scalar rule.
 inline Tensor scalar_mask(double p, const Tensor& keys, int64_t columns, int64_t site = 1040) {
   Tensor mask = at::empty({keys.size(0), columns}, at::kDouble);
   for (int64_t t = 0; t < keys.size(0); ++t) {

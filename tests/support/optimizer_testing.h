@@ -1,4 +1,5 @@
-// What the tests of the optimizers share: the golden's parameters and gradients, two small parameters, states compared.
+// Shared code of the optimizer tests: the golden's parameters and gradients, two small parameters, comparison of
+// states.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -70,8 +71,8 @@ inline bool same_bits(const StateDict& a, const StateDict& b) {
   return true;
 }
 
-/// Calls check(name, config) with NaN in one floating-point field of the configuration after another; returns how many
-/// there are.
+/// Calls check(name, config) for each floating-point field of the configuration, with NaN in that field. Returns the
+/// number of these fields.
 template <class Config, class Check>
 int with_each_nan(Config config, const Check& check) {
   int fields = 0;

@@ -1,4 +1,4 @@
-// `bert pretrain` in a process of its own, as a user would start it.
+// Runs `bert pretrain` in a separate process, as a user would.
 #pragma once
 
 #include <signal.h>
@@ -14,8 +14,8 @@
 
 namespace bert::testing {
 
-/// Starts `bert pretrain` as a user would, with BERT_FAIL_POINT where one is given, on `ranks` processes. `prepare`
-/// runs in the new process first.
+/// Starts `bert pretrain` on `ranks` processes, with BERT_FAIL_POINT if `fail_point` is not empty. `prepare` runs in
+/// the new process first.
 inline pid_t start(const PretrainConfig& config, const std::string& fail_point = "", int ranks = 1,
                    const std::function<void()>& prepare = {}) {
   const std::string file = config.run_directory + ".json";
@@ -34,7 +34,7 @@ inline pid_t start(const PretrainConfig& config, const std::string& fail_point =
   return pid;
 }
 
-/// Its exit code, or 1000 + signal.
+/// Waits for the process. Returns its exit code, or 1000 + signal.
 inline int result_of(pid_t pid) {
   int status = 0;
   waitpid(pid, &status, 0);

@@ -1,4 +1,5 @@
-// Ranks as processes: a hidden test case of this binary runs once for each, with the environment that a launcher sets.
+// Ranks as processes: a hidden test case of this binary runs once for each rank, with the environment that a launcher
+// sets.
 #pragma once
 
 #include <sys/wait.h>
@@ -20,7 +21,7 @@ inline std::string report_of(pid_t pid) {
   return (std::filesystem::temp_directory_path() / ("bert-test-rank-" + std::to_string(pid))).string();
 }
 
-/// Starts hidden test case `name` as rank `rank` of `size` with MASTER_ADDR 127.0.0.1 and `more`.
+/// Starts the hidden test case `name` as rank `rank` of `size`, with MASTER_ADDR 127.0.0.1 and the variables in `more`.
 inline pid_t start_rank(const std::string& name, int rank, int size, const Environment& more) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
@@ -35,7 +36,7 @@ inline pid_t start_rank(const std::string& name, int rank, int size, const Envir
   _exit(127);
 }
 
-/// Its exit code, or 1000 + signal. Prints what a failed assertion of the rank said.
+/// Waits for a rank. Returns its exit code, or 1000 + signal. Prints the failed assertions of the rank.
 inline int wait_for(pid_t pid) {
   int status = 0;
   waitpid(pid, &status, 0);
@@ -45,7 +46,7 @@ inline int wait_for(pid_t pid) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-/// Runs all ranks; their exit codes.
+/// Runs all ranks. Returns their exit codes.
 inline std::vector<int> run_ranks(const std::string& name, int size, const Environment& more) {
   std::vector<pid_t> pids;
   for (int rank = 0; rank < size; ++rank) pids.push_back(start_rank(name, rank, size, more));
@@ -54,11 +55,11 @@ inline std::vector<int> run_ranks(const std::string& name, int size, const Envir
   return codes;
 }
 
-/// Whether this process is one of run_ranks. A hidden test case must ask, as Catch2 2 runs hidden ones too when a
-/// filter only excludes.
+/// True if run_ranks has started this process. A hidden test case must check this, because Catch2 2 also runs hidden
+/// tests when a filter only excludes.
 inline bool is_rank() { return std::getenv("BERT_TEST_RANK") != nullptr; }
 
-/// Processes of that name whose parent is this one: the ranks of a bertrun.
+/// The processes of that name whose parent is `parent`: the ranks of a bertrun.
 inline std::vector<pid_t> children_named(const std::string& name, pid_t parent) {
   std::vector<pid_t> result;
   std::error_code ignored;
@@ -74,7 +75,7 @@ inline std::vector<pid_t> children_named(const std::string& name, pid_t parent) 
   return result;
 }
 
-/// A variable that run_ranks has set.
+/// The value of a variable that run_ranks has set.
 inline std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";

@@ -1,4 +1,4 @@
-// A small SentencePiece model, byte by byte as sentencepiece_model.proto has it.
+// A small SentencePiece model, built byte by byte after sentencepiece_model.proto.
 #pragma once
 
 #include <array>
@@ -32,9 +32,9 @@ inline std::string field(size_t number, float value) {
 
 }  // namespace detail
 
-/// Rules of normalisation: Darts-clone's trie of one key, and what it is replaced by. T becomes t.
+/// Rules of normalisation: a trie of Darts-clone with one key, and its replacement. T becomes t.
 struct NormalizationRules {
-  static constexpr uint32_t kBlock = 256, kKey = 'T', kEnd = 300;  // of units; the key's end
+  static constexpr uint32_t kBlock = 256, kKey = 'T', kEnd = 300;  // numbers of units; kEnd: after the key
   static constexpr uint32_t kHasLeaf = 1 << 8, kIsLeaf = uint32_t{1} << 31;
   std::vector<uint32_t> units;
   std::string texts{"t\0", 2};
@@ -42,11 +42,11 @@ struct NormalizationRules {
   NormalizationRules() : units(2 * kBlock) {
     units[0] = kBlock << 10;
     units[kBlock ^ kKey] = (kBlock ^ kKey ^ kEnd) << 10 | kHasLeaf | kKey;
-    units[kEnd] = kIsLeaf | 0;  // where the replacement begins in `texts`
+    units[kEnd] = kIsLeaf | 0;  // start of the replacement in `texts`
   }
 };
 
-/// A unigram model. Its rules for encoding are field 3 of the model, those for decoding field 5.
+/// A unigram model. Field 3 of the model has the rules for encoding, field 5 those for decoding.
 inline std::string sentencepiece_model(const NormalizationRules& rules = {}, size_t rules_field = 3) {
   using detail::field;
   enum Type { kNormal = 1, kUnknown = 2, kControl = 3 };

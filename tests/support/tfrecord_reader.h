@@ -1,4 +1,4 @@
-// The least that reads Google's pre-training TFRecords back: no checksums, no formats beyond tf.Example. For tests.
+// A minimal reader for Google's pre-training TFRecords: no checksums, no format beyond tf.Example. For tests.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace bert::testing {
 
-/// A tf.Example: name -> values of an Int64List. Float lists come as the bits of their values.
+/// A tf.Example: name -> values of an Int64List. Float lists are returned as the bits of their values.
 using IntegerFeatures = std::map<std::string, std::vector<int64_t>>;
 
 /// One field of a protocol buffer message: its number, and its varint or bytes.

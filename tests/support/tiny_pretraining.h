@@ -1,4 +1,4 @@
-// A tiny model, its vocabulary and its made-up text, for the tests of the training loop.
+// A tiny model, its vocabulary and its made-up text, for tests of the training loop.
 #pragma once
 
 #include <filesystem>
@@ -23,7 +23,7 @@ inline std::vector<std::string> tokens() {
   return result;
 }
 
-/// Sequences in which every token is the one before it plus one: a language that a tiny model learns.
+/// Writes sequences in which every token is the previous one plus one: a language that a tiny model can learn.
 inline void write_counting_shard(const std::string& path, int64_t rows, unsigned seed,
                                  std::vector<std::pair<std::string, std::string>> parameters = {}) {
   std::mt19937 random(seed);
@@ -52,7 +52,7 @@ inline void write_counting_shard(const std::string& path, int64_t rows, unsigned
   writer.commit();
 }
 
-/// Twelve steps on the CPU, with the shards and the vocabulary in `directory`.
+/// A configuration for twelve steps on the CPU, with shards and vocabulary in `directory`.
 inline PretrainConfig tiny(const TemporaryDirectory& directory, const std::string& run) {
   if (!std::filesystem::exists(directory.path("vocab.txt"))) {
     std::ofstream vocabulary(directory.path("vocab.txt"));

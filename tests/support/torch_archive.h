@@ -1,4 +1,4 @@
-// A zip archive as LibTorch writes it, without LibTorch.
+// Makes a zip archive as LibTorch writes it, without LibTorch.
 #pragma once
 
 #include <zlib.h>
@@ -12,7 +12,7 @@ namespace bert::testing {
 
 struct ArchiveMember {
   std::string name, content;
-  bool deflated = false;  // as LibTorch does with code
+  bool deflated = false;  // LibTorch does so with code
 };
 
 inline std::string little_endian(uint64_t value, size_t width) {
@@ -36,7 +36,7 @@ inline std::string deflated(const std::string& content) {
   return result;
 }
 
-/// `wide`: sizes and places of 64 bits in the directory, as members behind 4 GB have them.
+/// `wide`: sizes and offsets in the directory have 64 bits, as for members beyond 4 GB.
 inline std::string torch_archive(const std::vector<ArchiveMember>& members, bool wide = false) {
   constexpr size_t kAlignment = 64, kLocalBytes = 30, kMost32 = 0xffffffff;
   std::string bytes, directory;
@@ -77,7 +77,7 @@ inline std::string torch_archive(const std::vector<ArchiveMember>& members, bool
   return bytes;
 }
 
-/// Members like those of an export.
+/// Members like those of an exported model.
 inline std::vector<ArchiveMember> archive_members() {
   std::string code;
   for (int line = 0; line < 40; ++line) code += "  _" + std::to_string(line * 7 % 11) + " = torch.add(x, y)\n";

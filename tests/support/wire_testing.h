@@ -1,4 +1,4 @@
-// Somebody between an agent and the host of its job.
+// An attacker between an agent and the host of its job.
 #pragma once
 
 #include <netinet/in.h>
@@ -17,15 +17,15 @@
 
 namespace bert::testing {
 
-/// A proxy between one agent and its host that records, and changes, what passes.
+/// A proxy between one agent and its host. It records and changes the bytes that pass.
 class Wire {
  public:
-  /// Waits for the agent at `here`, for the host at `there`.
+  /// `here`: address on which it waits for the agent. `there`: address of the host.
   Wire(EventLoop& loop, const Endpoint& here, Endpoint there)
       : loop_(loop), there_(std::move(there)), listener_(listen_on(here)) {
     loop_.watch(listener_.get(), POLLIN, [this](short) {
       agent_ = Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      const int on = 1;  // or small frames would wait for each other
+      const int on = 1;  // else small frames would wait for each other
       setsockopt(agent_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       host_ = start_connect(there_);
       loop_.unwatch(listener_.get());
@@ -39,7 +39,7 @@ class Wire {
     }
   }
   [[nodiscard]] int64_t port() const { return port_of(listener_.get()); }
-  std::string to_host, to_agent;  // all that has passed
+  std::string to_host, to_agent;  // all bytes that have passed
   std::function<void(std::string&)> change_to_host = [](std::string&) {}, change_to_agent = change_to_host;
 
  private:

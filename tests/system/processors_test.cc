@@ -1,4 +1,4 @@
-// Which processors a machine has for a job, read from made-up ones.
+// The processors of made-up machines.
 #include "app/system/processors.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@ using bert::testing::TemporaryDirectory;
 
 TEST_CASE("cgroups' quotas of both versions are read, of every one on the way to the root", "[unit]") {
   struct Machine {
-    std::string name, cgroup;                                // the second is /proc/self/cgroup
-    std::vector<std::pair<std::string, std::string>> files;  // below /sys/fs/cgroup
+    std::string name, cgroup;                                // cgroup: content of /proc/self/cgroup
+    std::vector<std::pair<std::string, std::string>> files;  // files below /sys/fs/cgroup
     double processors;
   };
   const std::vector<Machine> machines = {
@@ -73,7 +73,7 @@ TEST_CASE("cgroups' quotas of both versions are read, of every one on the way to
     if (!machine.cgroup.empty()) write("proc/self/cgroup", machine.cgroup);
     for (const auto& [name, text] : machine.files) write("sys/fs/cgroup/" + name, text);
     CHECK(cgroup_processors(directory.path()) == machine.processors);
-    // The affinity mask may allow fewer; a part of a processor counts as one.
+    // The affinity mask may allow fewer. A fraction of a processor counts as one.
     const int64_t usable = usable_processors(directory.path());
     const auto allowed = static_cast<double>(machine_topology().allowed.size());
     CHECK(static_cast<double>(usable) == std::min(allowed, std::ceil(machine.processors)));
@@ -81,8 +81,8 @@ TEST_CASE("cgroups' quotas of both versions are read, of every one on the way to
 }
 
 TEST_CASE("ranks are bound to processors of a made-up machine", "[unit]") {
-  // Two sockets of two NUMA nodes each; a node has 4 cores of 2 threads (n and n + 16), two caches per node; GPU i is
-  // on node 3 - i.
+  // Two sockets with two NUMA nodes each. A node has 4 cores of 2 threads (n and n + 16) and two caches. GPU i is on
+  // node 3 - i.
   const TemporaryDirectory directory;
   const auto write = [&](const std::string& name, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(directory.path(name)).parent_path());
@@ -121,12 +121,12 @@ TEST_CASE("ranks are bound to processors of a made-up machine", "[unit]") {
   CHECK(processors_of_rank(machine, "exclusive", 0, 4) == Set{12, 13, 28, 29});
   CHECK(processors_of_rank(machine, "exclusive", 1, 4) == Set{14, 15, 30, 31});
   CHECK(processors_of_rank(machine, "core-complex", 1, 4) == Set{14, 15, 30, 31});
-  // Without GPUs the ranks are dealt to the nodes; more ranks than cores leave somebody without.
+  // Without GPUs the ranks are spread over the nodes. With more ranks than cores, a rank gets no processor.
   machine.bus_ids.clear();
   CHECK(processors_of_rank(machine, "node", 7, 8) == Set{12, 13, 14, 15, 28, 29, 30, 31});
   CHECK(processors_of_rank(machine, "exclusive", 7, 8) == Set{14, 15, 30, 31});
   CHECK_THROWS_WITH(processors_of_rank(machine, "exclusive", 31, 32), bert::testing::Contains("no processor is left"));
-  // Only what this process may use.
+  // Only the allowed processors of this process are used.
   machine.allowed = {12, 28};
   CHECK(processors_of_rank(machine, "node", 0, 1) == Set{12, 28});
 }
