@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # app/quickstart.sh [OPTIONS] [FILE...]
-# From raw text to a pre-trained, exported BERT: sets up, learns a vocabulary, makes examples, pre-trains a small BERT on them, exports
-# it and fills in masked words. Run again, it does only what is not done yet; an interrupted training goes on where it stopped.
+# From raw text to a pre-trained, exported BERT: installs and builds, learns a vocabulary, makes examples, pre-trains a small BERT on
+# them, exports it and fills in masked words. A second run does only the steps that are not done yet, and continues an interrupted training.
 #
-#   FILE...           plain text in UTF-8, in any language, an empty line between documents, 10 KB or more (1 MB is where it gets
-#                     interesting); default: the Jargon File, 1.2 MB of English prose
-#   --user            set up without root
-#   --cpu, --cuda     without or with CUDA; default: with CUDA where an NVIDIA driver is loaded
+#   FILE...           plain text in UTF-8, in any language, an empty line between documents, at least 10 KB (1 MB or more gives
+#                     better results); default: the Jargon File, 1.2 MB of English prose
+#   --user            install without root
+#   --cpu, --cuda     without or with CUDA; default: with CUDA if an NVIDIA driver is loaded
 #
-# Everything it makes lies under build/quickstart/. After set-up it takes at most five minutes on two cores.
+# All results are in build/quickstart/. After set-up it takes at most five minutes on two cores.
 #
 # Example: app/quickstart.sh notes.txt
 set -euo pipefail
@@ -33,9 +33,10 @@ case ${XDG_CACHE_HOME:-/} in
   *) say "XDG_CACHE_HOME is ignored: $XDG_CACHE_HOME is no absolute path; using ~/.cache"; unset XDG_CACHE_HOME ;;
 esac
 
-# What a text must have is checked before anything is downloaded or built. Not every language writes spaces, so words are not counted
-# but the bytes of letters that stand beside another: 1,000 words of English have 5,000. Everything beyond ASCII counts as a letter.
-# What has more than 200 letters is no word to bert; here, 600 bytes without any of U+2000 and above, which has what divides words.
+# Checks the text before anything is downloaded or built. Some languages write no spaces, so the check does not count words. It counts bytes
+# of letters that stand beside another letter: 1,000 words of English have 5,000. Every byte beyond ASCII counts as a letter. bert knows no
+# words of more than 200 letters, so runs of more than 600 bytes do not count, unless they contain characters from U+2000 on, where scripts
+# without spaces and punctuation are.
 least_bytes=10000 least_letters=5000
 for i in "${!files[@]}"; do
   file=${files[i]}
@@ -70,14 +71,14 @@ if ! flock -n 7; then
   flock 7
 fi
 
-# The dictionary's entries as documents, one paragraph to a line: without headwords, pronunciations, markup and numbering.
+# Writes the dictionary's entries as documents, one paragraph per line, without headwords, pronunciations, markup and numbering.
 jargon_to_prose() {
   awk '
     function end_paragraph() {
       gsub(/[{}]/, "", text)
       gsub(/ +/, " ", text)
       while (sub(/^ *([0-9]+[a-z]?\.|[a-z]\.|\[[^]]*\]|(n|v|vt|vi|adj|adv|interj|obs|excl|pref|suff|abbrev|prov|quant|imp|pl)\.,?)( |$)/, "", text)) {}
-      if (length(text) > 60) document = document text "\n"  # shorter ones are fragments
+      if (length(text) > 60) document = document text "\n"  # shorter paragraphs are fragments
       text = ""
     }
     function end_document() {
@@ -98,15 +99,16 @@ if [ ${#files[@]} -eq 0 ]; then
   mv "$here/text.new" "${files[0]}"
 fi
 
-# The sizes that configs/quickstart.json states are for a megabyte. A smaller text gets a smaller vocabulary, since a piece that is read
-# a few times is not learned, and fewer steps, so that it is read as often; below a thousand pieces and 500 steps nothing is learned.
+# The sizes in configs/quickstart.json are for 1 MB. A smaller text gets a smaller vocabulary, because a piece that occurs a few times is
+# not learned. It also gets fewer steps, so that each example is read as often. With fewer than 1,000 pieces or 500 steps nothing is
+# learned.
 bytes=$(cat "${files[@]}" | wc -c)
 clamp() { echo $(($1 < $2 ? $2 : $1 > $3 ? $3 : $1)); }
 tokens=$(clamp $((bytes / 100)) 1000 4096)
 steps=$(clamp $((bytes / 125)) 500 6400)
 
-# Other text or other configuration, other results: what was made last time is put aside. A result that is whole never gives way to
-# one that is not: of a text that failed, nothing is kept where previous/ holds something.
+# Another text or configuration gives other results, so the last results are moved aside. An incomplete result never replaces a complete
+# one: if a text failed, its results are dropped when previous/ holds something.
 checksum=$( (cat "${files[@]}" "$root/configs/quickstart.json"; echo "$tokens $steps") | sha256sum | cut -d ' ' -f 1)
 if [ -e "$here/input.sha256" ] && [ "$(cat "$here/input.sha256")" != "$checksum" ]; then
   made=()
@@ -123,7 +125,7 @@ if [ -e "$here/input.sha256" ] && [ "$(cat "$here/input.sha256")" != "$checksum"
 fi
 echo "$checksum" >"$here/input.sha256"
 
-# step FILE WHAT COMMAND...: runs the command unless its result is there
+# step FILE WHAT COMMAND...: runs the command unless its result FILE exists
 step() {
   if [ -e "$1" ]; then
     say "$2: done before"
@@ -135,10 +137,10 @@ step() {
 step "$here/vocab.txt" "learning a vocabulary of $tokens word pieces" \
   "$bert" vocab --input "${files[@]}" --size "$tokens" --allow-fewer --allow-fewer-characters --output "$here/vocab.txt"
 
-# Held-out examples come from documents of their own. A text that has too few is cut after every 20 sentences, a short one after every
-# 5. Where a language has no full stops, or a text none, a "sentence" is cut as well: at a space, or between two characters.
+# Held-out examples come from separate documents. A text with too few documents is cut after every 20 sentences, a short text after every 5.
+# If a language or a text has no full stops, its "sentences" are cut too: at a space, or between two characters.
 examples=(--split-sentences --input "${files[@]}")
-cut_long() {  # cut_long FILE: lines of at most 300 bytes, five times what a sentence has, and no empty ones
+cut_long() {  # cut_long FILE: prints lines of at most 300 bytes (five times a usual sentence), and no empty lines
   LC_ALL=C awk -v most=300 '
     NF {
       for (begin = 1; length($0) - begin >= most; begin += bytes) {
@@ -164,8 +166,9 @@ if [ ! -e "$here/train.shard" ]; then
   rm -f "$here/sentences.new" "$here/sentences.cut"
 fi
 [ ! -e "$here/sentences.txt" ] || examples=(--input "$here/sentences.txt")
-# Training masks 40 % of the tokens, where BERT masked 15 %: a short one has more to learn from at little more work (Wettig et al. 2022,
-# Should You Mask 15 % in Masked Language Modeling?). The held-out examples are BERT's. Figures: configs/quickstart.json.
+# Training masks 40 % of the tokens; BERT masked 15 %. A short training learns more from more masked tokens at little extra work (Wettig et
+# al. 2022, Should You Mask 15 % in Masked Language Modeling?). The held-out examples are masked as BERT's. Figures:
+# configs/quickstart.json.
 step "$here/train.shard" "making pre-training examples" \
   "$bert" data create "${examples[@]}" --vocab "$here/vocab.txt" --max-seq-length 64 \
   --masked-lm-prob 0.4 --max-predictions-per-seq 26 --dupe-factor 10 --output "$here/train.shard" \
@@ -185,7 +188,7 @@ if [ "$newest" -nt "$here/bert.pt" ]; then rm -f "$here/bert.pt"; fi
 step "$here/bert.pt" "exporting $(basename "$newest") as TorchScript" \
   "$bert" export --checkpoint "$newest" --format torchscript --output "$here/bert.pt"
 
-# Of a text in other letters than the Latin ones, sentences of its own: in the middle of each, a word is masked, or a character.
+# For a text in other than Latin letters, the prompts are sentences of the text. A word, or a character, in the middle is masked.
 prompts=(
   "It is one of the most [MASK] things in the world."
   "The program does not work because [MASK] is a bug in it."
@@ -204,7 +207,7 @@ own_prompts() {
       for (i = at + 1; substr(line, i, 1) ~ /[\200-\277]/; ) ++i
       return substr(line, 1, at - 1) "[MASK]" substr(line, i)
     }
-    function first(line, most,    i, characters) {  # the model reads 64 tokens, which may be as few characters
+    function first(line, most,    i, characters) {  # the model reads 64 tokens, and a token may be a single character
       for (i = 1; i <= length(line); ++i) if (substr(line, i, 1) !~ /[\200-\277]/ && ++characters > most) break
       return substr(line, 1, i - 1)
     }
@@ -233,7 +236,7 @@ say "filling in masked words with the export"
       }
     }'
 
-figure() {  # figure NAME: a number of summary.json, to two digits
+figure() {  # figure NAME: prints a number of summary.json with two decimals
   sed -nE 's/.*"'"$1"'": *([-+0-9.eE]+).*/\1/p' "$here/run/summary.json" | head -n 1 | awk '{printf "%.2f", $1}'
 }
 quoted() { printf '%q ' "$@"; }

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # app/setup.sh [OPTIONS] [TARGET...]
-# Installs what bert needs and builds build/bert and build/bertrun. Run again, it does only what is not done yet.
+# Installs the requirements and builds build/bert and build/bertrun. A second run does only the steps that are not done yet.
 #
-#   --cpu, --cuda  build without or with CUDA; default: with CUDA where an NVIDIA driver is loaded
+#   --cpu, --cuda  build without or with CUDA; default: with CUDA if an NVIDIA driver is loaded
 #   --user         without root: cmake, ninja and libraries go into the cache
 #   --jargon       also fetch the Jargon File, the quick start's text
-#   --nvcc         also fetch nvcc (102 MB) where there is none, to check the kernels with; going on where that fails
-#   --build DIR    build there instead of in build/
+#   --nvcc         also fetch nvcc (102 MB) if there is none, to check the kernels; continue if the download fails
+#   --build DIR    build in DIR instead of in build/
 #   -DNAME=VALUE   a setting for CMake
-#   TARGET...      build these instead of bert and bertrun
+#   TARGET...      build these targets instead of bert and bertrun
 #
 # LibTorch 2.11.0 is downloaded into ${XDG_CACHE_HOME:-~/.cache}/bert (543 MB; with CUDA 2.6 GB), unless CMAKE_PREFIX_PATH names
-# a LibTorch >= 2.8; a relative XDG_CACHE_HOME is ignored, as the XDG specification wants it. Proxies and the package index are
-# taken from the environment and from pip's configuration.
+# a LibTorch >= 2.8. A relative XDG_CACHE_HOME is ignored, as the XDG specification demands. Proxies and the package index come
+# from the environment and from pip's configuration.
 #
 #   release        g++   cmake            Catch2   the packages below
 #   Debian 12      12.2  3.25             2.13     tested
@@ -21,7 +21,7 @@
 #   Ubuntu 24.04   13.2  3.28             3.4      same names, untested
 #
 # Exit codes: 0 ok; 2 usage; 65 a download is damaged; 66 something is missing; 69 network; 70 build failed; 71 memory; 74 disk;
-# 78 pip's configuration cannot be used.
+# 78 pip's configuration is unusable.
 #
 # Example: app/setup.sh --user && build/bert version
 set -euo pipefail
@@ -65,7 +65,7 @@ grep -qw avx2 /proc/cpuinfo || die $missing "bert needs a processor with AVX2; t
 
 if [ $cuda = auto ]; then
   cuda=OFF
-  if [ -r /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ]; then  # some sandboxes have the second alone
+  if [ -r /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ]; then  # some sandboxes have only the second file
     driver=$(sed -nE '1s/.* ([0-9]+)\.[0-9.]+ .*/\1/p' /proc/driver/nvidia/version 2>/dev/null || true)
     if [ "${driver:-580}" -ge 580 ]; then
       cuda=ON
@@ -80,7 +80,7 @@ free_mb() { df -Pm "$1" | awk 'NR == 2 {print $4}'; }
 need_disk() {  # need_disk DIRECTORY MB WHAT-FOR
   [ "$(free_mb "$1")" -ge "$2" ] || die $io "$3 needs $2 MB of disk in $1, and $(free_mb "$1") MB are free"
 }
-available_mb() {  # memory that a new program can have, within the container's limit (cgroups 2 and 1)
+available_mb() {  # memory for a new program, within the container's limit (cgroups 2 and 1)
   local free limit used
   free=$(awk '/^(MemAvailable|SwapFree):/ {kb += $2} END {print int(kb / 1024)}' /proc/meminfo)
   for limit in memory.max memory/memory.limit_in_bytes; do
@@ -94,9 +94,9 @@ available_mb() {  # memory that a new program can have, within the container's l
   echo "$free"
 }
 
-# Two locks: one on this build directory, held to the end, and one on the cache (downloads and packages), held while something is
-# installed. So two checkouts build side by side, and two set-ups of one directory wait for each other. What a killed set-up left
-# running keeps its lock until it ends.
+# Two locks: one on this build directory, held until the end, and one on the cache (downloads and packages), held during installation. So
+# two checkouts can build at the same time, and two set-ups of one directory wait for each other. Processes of a killed set-up keep its lock
+# until they end.
 lock() {  # lock DESCRIPTOR FILE WHERE
   if ! flock -n "$1"; then
     say "another set-up is at work in $3 ($(cat "$2")); waiting for it"
@@ -107,7 +107,7 @@ lock() {  # lock DESCRIPTOR FILE WHERE
 exec 8>>"$build/setup.lock"
 lock 8 "$build/setup.lock" "$build"
 
-# ---- what is there ----
+# ---- the installed parts ----
 libraries="nlohmann-json3-dev libfmt-dev libcli11-dev libsentencepiece-dev libutf8proc-dev libxxhash-dev zlib1g-dev libssl-dev libgloo-dev catch2 libbenchmark-dev"
 jargon_file=usr/share/dictd/jargon.dict.dz
 on_debian() { command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; }
@@ -117,7 +117,7 @@ cmake_works() {
   version=$("$1" --version 2>/dev/null | awk 'NR == 1 {print $3}')
   [ -n "$version" ] && [ "$(printf '%s\n' 3.25 "$version" | sort -V | head -n 1)" = 3.25 ]
 }
-wheels_are_there() {  # wheels_are_there DIRECTORY GROUP...: needs no Python
+wheels_are_there() {  # wheels_are_there DIRECTORY GROUP...: works without Python
   local directory=$1 group file
   shift
   while read -r group file _; do
@@ -125,9 +125,9 @@ wheels_are_there() {  # wheels_are_there DIRECTORY GROUP...: needs no Python
   done < <(sed -n '/^WHEELS/,/^"""/p' "$root/app/setup/wheels.py" | grep '\.whl ')
 }
 
-torch_version() {  # torch_version DIRECTORY: of the LibTorch there, as app/setup/libtorch.cmake reads it
+torch_version() {  # torch_version DIRECTORY: version of the LibTorch in DIRECTORY, read as app/setup/libtorch.cmake does
   local header=$1/include/torch/headeronly/version.h
-  [ -f "$header" ] || header=$1/include/torch/csrc/api/include/torch/version.h  # 2.8 and before
+  [ -f "$header" ] || header=$1/include/torch/csrc/api/include/torch/version.h  # up to 2.8
   sed -nE 's/^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p' "$header" 2>/dev/null | paste -sd . || true
 }
 given_torch=
@@ -143,14 +143,14 @@ for prefix in "${prefixes[@]}"; do
 done
 [ -z "${CMAKE_PREFIX_PATH:-}" ] || [ -n "$given_torch" ] ||
   say "CMAKE_PREFIX_PATH ($CMAKE_PREFIX_PATH) holds no LibTorch >= 2.8: the wheel of LibTorch 2.11.0 is used"
-toolkit=  # the machine's own CUDA compiler; the LibTorch of the cache wants CUDA 13
+toolkit=  # the machine's own CUDA compiler; the cached LibTorch needs CUDA 13
 for nvcc in "${CUDA_PATH:-}/bin/nvcc" "${CUDA_HOME:-}/bin/nvcc" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
   [ -z "$toolkit" ] && [ -x "$nvcc" ] || continue
-  place=$("$nvcc" --dryrun none.cu 2>&1 | sed -n 's/^#$ TOP=//p' || true)  # nvcc may be a link or a script
-  place=$(realpath -m -- "${place:-$(dirname "$(readlink -f "$nvcc")")/..}")  # without a compiler it says nothing
+  place=$("$nvcc" --dryrun none.cu 2>&1 | sed -n 's/^#$ TOP=//p' || true)  # because nvcc may be a link or a script
+  place=$(realpath -m -- "${place:-$(dirname "$(readlink -f "$nvcc")")/..}")  # nvcc prints nothing without a host compiler
   if [ -n "$given_torch" ] || "$nvcc" --version | grep -q 'release 13'; then toolkit=$place; fi
 done
-groups=  # of the wheels that the build needs
+groups=  # groups of wheels that the build needs
 [ -n "$given_torch" ] || groups="torch cudart"
 if [ $cuda = ON ]; then
   if [ -z "$given_torch" ]; then
@@ -161,7 +161,7 @@ if [ $cuda = ON ]; then
   fi
 fi
 
-survey() {  # what is not there: lacking (packages of the machine's), to_get (those of them, and tools, that --user has not got either)
+survey() {  # sets lacking (missing packages of the machine) and to_get (missing packages and tools that --user has not unpacked either)
   local package installed
   lacking=() to_get=() has_cmake= needs_python=
   if cmake_works cmake && command -v ninja >/dev/null; then has_cmake=1; fi
@@ -176,7 +176,7 @@ survey() {  # what is not there: lacking (packages of the machine's), to_get (th
   fi
   wheels_are_there "$libtorch" $groups || needs_python=1
   if as_root; then
-    if [ -z "$has_cmake" ]; then  # Ubuntu 22.04's is too old, also once it is installed
+    if [ -z "$has_cmake" ]; then  # Ubuntu 22.04's package is too old
       command -v cmake >/dev/null || lacking+=(cmake)
       command -v ninja >/dev/null || lacking+=(ninja-build)
       wheels_are_there "$tools" tools || needs_python=1
@@ -196,7 +196,7 @@ survey() {  # what is not there: lacking (packages of the machine's), to_get (th
 
 # ---- packages ----
 lists_are_there() { compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null; }
-download_mb() {  # of an apt-get install with these arguments
+download_mb() {  # MB that an apt-get install with these arguments downloads
   "$@" -y --print-uris 2>/dev/null | awk '/^\x27/ {bytes += $3} END {print int(bytes / 1e6) + 1}'
 }
 tell_untested() {
@@ -209,16 +209,16 @@ install_as_root() {
   lists_are_there || { say "reading the package lists"; apt-get update -qq || die $network "apt-get update failed; check the network"; }
   say "installing with apt-get ($(download_mb apt-get install --no-install-recommends "$@") MB to download): $*"
   if ! apt-get install -y -qq --no-install-recommends "$@" >"$cache/apt.log" 2>&1; then
-    apt-get update -qq >>"$cache/apt.log" 2>&1 || true  # the lists may name versions that are gone
+    apt-get update -qq >>"$cache/apt.log" 2>&1 || true  # the old lists may name versions that no longer exist
     apt-get install -y -qq --no-install-recommends "$@" >>"$cache/apt.log" 2>&1 ||
       die $network "apt-get could not install them: $(grep -E '^E:' "$cache/apt.log" | tail -n 1) (all in $cache/apt.log)"
   fi
 }
-own_apt() {  # apt-get that keeps its lists in the cache: they can be read without root, but not refreshed
+own_apt() {  # apt-get with lists in the cache, because without root the system's lists cannot be refreshed
   mkdir -p "$cache/apt/lists/partial" "$cache/apt/archives/partial"
   apt-get -qq -o Dir::State::Lists="$cache/apt/lists" -o Dir::Cache="$cache/apt" -o Debug::NoLocking=1 -o APT::Sandbox::User=root "$@"
 }
-unpack_debs() {  # unpack_debs DIRECTORY PACKAGE...: the packages themselves, without what they depend on
+unpack_debs() {  # unpack_debs DIRECTORY PACKAGE...: unpacks the packages without their dependencies
   local into=$1 download=$cache/apt/debs deb
   shift
   mkdir -p "$into" "$download"
@@ -238,9 +238,9 @@ install_as_user() {
   [ -n "$all" ] || die $missing "apt-get cannot resolve $*: $(tail -n 1 "$cache/apt.log")"
   say "unpacking $(echo $all | wc -w) packages ($(download_mb own_apt install --no-install-recommends "$@") MB to download) into $debs: $*"
   unpack_debs "$debs" $all
-  # These files name /usr; here they lie elsewhere.
+  # These files name /usr; their prefix is changed to the unpacked tree.
   find "$debs/usr" -name '*.pc' -exec sed -i "s#=/usr#=$debs/usr#" {} +
-  # A development package's libX.so points to a file beside it. Where the machine has that file already, it was not unpacked.
+  # A development package's libX.so points to a file beside it. If the machine already has that file, it was not unpacked.
   find "$debs/usr/lib" -xtype l -name '*.so' -printf '%p %l\n' | while read -r link file; do
     [ ! -e "/usr/lib/x86_64-linux-gnu/$file" ] || ln -sfn "/usr/lib/x86_64-linux-gnu/$file" "$link"
   done
@@ -296,8 +296,8 @@ if [ -n "${to_get[*]}$needs_python$lacks_jargon$lacks_nvcc" ]; then
   tell_untested
   exec 9>>"$cache/setup.lock"
   lock 9 "$cache/setup.lock" "$cache"
-  survey  # what the other one installed is there now
-  if ! wheels_are_there "$libtorch" $groups; then  # what is downloaded or built already counts
+  survey  # another set-up may have installed something meanwhile
+  if ! wheels_are_there "$libtorch" $groups; then  # the estimate leaves out files that are already downloaded or built
     there=$(($(du -sm "$cache" | cut -f 1) + $(du -sm "$build" | cut -f 1)))
     if [ $cuda = ON ]; then disk=9000; else disk=3000; fi
     need_disk "$cache" $((disk > there ? disk - there : 0)) "set-up (LibTorch and the build)"
@@ -336,7 +336,7 @@ wanted=$(printf '%s\n' "${settings[@]}" "LibTorch=${given_torch:-$libtorch}" "CM
 if [ ! -e "$build/build.ninja" ] || [ "$(cat "$build/setup-settings" 2>/dev/null)" != "$wanted" ]; then
   rm -f "$build/setup-settings"
   say "configuring $build"
-  # As --fresh, but that would also remove the precompiled header, and all that was built with it would be built again.
+  # Does the same as --fresh, but keeps the precompiled header. Without it, all files that use it would be compiled again.
   rm -rf "$build/CMakeCache.txt" "$build"/CMakeFiles/[0-9]*
   cmake -S "$root" -B "$build" -G Ninja "${settings[@]}" >"$build/configure.log" 2>&1 ||
     die $internal "configuring failed: $(grep -A 5 -m 1 'CMake Error' "$build/configure.log" | sed 1d | xargs) (all in $build/configure.log)"

@@ -3,25 +3,25 @@
 # tests/gpu.sh run DIR --output OUT [--emulate] [--libtorch DIR] [--peer FILE] [--lengths FILE] [--parts A,B] [--tests F] [--minutes N]
 # tests/gpu.sh selftest BUILD [--tests F]
 #
-# The GPU lane. `pack` builds with CUDA for Hopper and makes a relocatable tree of at most 48 MiB; `run` measures it on a machine that has
-# a GPU and LibTorch 2.11 and nothing else of ours. It needs no package, no network and no root, and ends within 9 minutes. Where that
-# machine's C++ runtime is older than ours, the tree's is taken.
+# The GPU lane. `pack` builds with CUDA for Hopper and makes a relocatable tree of at most 48 MiB. `run` tests and measures it on a machine
+# with a GPU and LibTorch 2.11. It needs no other package, no network and no root, and ends within 9 minutes. If that machine's C++ runtime
+# is older than this build's, the runtime in the tree is used.
 #
-#   --build BUILD   pack what is built there, instead of building in build-gpu/ (bert bertrun bert_tests bert_tests_cuda)
+#   --build BUILD   pack the programs in BUILD instead of building in build-gpu/ (bert bertrun bert_tests bert_tests_cuda)
 #   --text FILE     English text for the training runs; default: README.md
-#   --output OUT    directory for gpu.json, the report, and gpu.log, all output of all parts; both are there even when a part fails
-#   --emulate       without a GPU: the same parts on the CPU, tiny, and the kernels in the emulator
-#   --libtorch DIR  the torch package or LibTorch directory; default: that of python3
+#   --output OUT    directory for gpu.json (the report) and gpu.log (the output of all parts); written even if a part fails
+#   --emulate       without a GPU: the same parts on the CPU with tiny sizes, and the kernels in the emulator
+#   --libtorch DIR  directory of the torch package or of LibTorch; default: the torch package of python3
 #   --peer FILE     a script that times Hugging Face's step (its flags: --size --batch --length --lengths --precision --device --steps);
-#                   pack puts it into the tree, and run takes that one unless told otherwise
+#                   pack copies it into the tree, and run uses that copy by default
 #   --lengths FILE  sequence lengths, one a line, for a step on real lengths
-#   --parts A,B     of doctor tests emulator training repeatable kernels steps; default all
-#   --tests F       of the tests tagged [cuda] those that match, in Catch2's words; default all
-#   --minutes N     the whole run's limit; default 8.7
-#   selftest        packs BUILD, runs it in emulation, breaks it, and checks what both runs report: the test of this script
+#   --parts A,B     run only these parts of: doctor tests emulator training repeatable kernels steps; default all
+#   --tests F       run only the tests tagged [cuda] that match F, a Catch2 filter; default all
+#   --minutes N     time limit of the whole run; default 8.7
+#   selftest        tests this script: packs BUILD, runs it in emulation, breaks it, and checks the reports of both runs
 #
-# Exit codes of run: 0 every part passed or could not be measured here; 1 a part failed; 2 usage; 66 something is missing. pack ends with
-# 77 rather than replace a directory that holds other things than a packed tree.
+# Exit codes of run: 0 every part passed or could not be measured here; 1 a part failed; 2 usage; 66 something is missing. pack exits with
+# 77 if DIR holds something other than a packed tree.
 #
 # Example: tests/gpu.sh pack build-gpu/lane && tests/gpu.sh run build-gpu/lane --output /tmp/gpu
 set -euo pipefail
@@ -32,16 +32,16 @@ die() { echo "gpu: ${*:2}" >&2; exit "$1"; }
 # ---- pack ----
 max_bytes=$((48 * 1024 * 1024))
 
-# What every machine with LibTorch has: the C library, and what lies beside LibTorch (CUDA's libraries too).
+# Libraries of every machine with LibTorch: the C library and the libraries beside LibTorch (also CUDA's).
 everywhere='lib(c|m|dl|rt|pthread|util|resolv)\.so|ld-linux|lib(torch|c10|gomp|cud|cu[a-z]*|nv[a-zA-Z]*|nccl|shm|caffe2|mkl|omp)[^/]*$'
-# The C++ runtime, which may be older there than what we were built with.
+# The C++ runtime. The other machine's may be older than the one of this build.
 runtime='lib(stdc\+\+|gcc_s)\.so'
 
-# Shared libraries of `FILE`... that such a machine may lack: those that Debian's packages brought.
+# Shared libraries of FILE... that such a machine may lack: those from Debian's packages.
 libraries_of() { ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u | grep -Ev "/($everywhere|$runtime)" || true; }
 runtime_of() { ldd "$@" | awk '$2 == "=>" {print $3}' | sort -u | grep -E "/$runtime" || true; }
 
-# Names that files of the tree DIR need and that neither it nor every machine has.
+# Names of libraries that files of the tree DIR need and that are neither in DIR nor on every machine.
 missing_from() {
   local name
   readelf -d "$1"/bin/* "$1"/lib/* | sed -nE 's/.*\(NEEDED\).*\[(.*)\]$/\1/p' | sort -u | grep -Ev "^($everywhere|$runtime)" |
@@ -51,7 +51,7 @@ missing_from() {
 pack() {
   local into=$1 build=$2 text=$3 peer=$4 program library missing
   local programs=(bert bertrun libbert.so tests/bert_tests tests/bert_tests_cuda)
-  # What is there is replaced: nothing, or an earlier tree.
+  # Only an empty directory or an earlier tree is replaced.
   [ -z "$(ls -A "$into" 2>/dev/null)" ] || { [ -e "$into/commit" ] && [ -d "$into/bin" ]; } ||
     die 77 "$into holds other things than a packed tree; name a new directory"
   if [ -z "$build" ]; then
@@ -75,13 +75,13 @@ pack() {
   cp "$root"/configs/bert-base.json "$root"/configs/bert-large.json "$into/configs/"
   cp "$script" "$into/gpu.sh"
 
-  # Text to examples, here, with the packed program.
+  # Makes examples from the text, with the packed program.
   local bert="$into/bin/bert"
   "$bert" vocab --input "$text" --size 2000 --output "$into/data/vocab.txt" 2>"$into/data/log"
   "$bert" data create --split-sentences --input "$text" --vocab "$into/data/vocab.txt" --output "$into/data/train.shard" \
     --max-seq-length 128 --dupe-factor 20 --random-seed 1 2>>"$into/data/log" >&2
   rm "$into/data/log"
-  # Attention dropout is off: on CUDA its masks are LibTorch's own, and differ between precisions.
+  # Attention dropout is off: on CUDA LibTorch draws its masks, which differ between precisions.
   cat >"$into/data/train.json" <<-'JSON'
 	{
 	  "run_directory": "run", "seed": 1, "device": "cuda", "precision": "fp32",
@@ -107,9 +107,9 @@ json_string() {
   printf '"%s"' "$(tr -d '\000-\037' <<<"$s")"
 }
 say() { echo "$*"; echo "$*" >&3; }  # to the log and to the terminal
-field() { fields+=", $(json_string "$1"): $2"; }  # of the running part; the value is JSON
+field() { fields+=", $(json_string "$1"): $2"; }  # for the running part; the value is JSON
 remaining() { echo $((deadline - SECONDS)); }
-# limited SECONDS COMMAND...: 124 when the limit, or the time of the whole run, is over
+# limited SECONDS COMMAND...: returns 124 if the limit or the whole run's time is over
 limited() {
   local limit=$1 left
   left=$(remaining)
@@ -119,7 +119,7 @@ limited() {
   echo "+ $*"
   timeout -k 3 "$limit" "$@"
 }
-# part NAME: what part_NAME returns decides: 0 passed, 3 not measured, 124 timed out, else failed
+# part NAME: runs part_NAME. Its return value decides: 0 passed, 3 not measured, 124 timed out, else failed
 part() {
   local name=$1 begin=$SECONDS code=0 status
   [ -z "$wanted" ] || [[ ",$wanted," == *",$name,"* ]] || return 0
@@ -134,7 +134,7 @@ part() {
     $(json_string "$name"): {\"status\": \"$status\", \"seconds\": $((SECONDS - begin))$fields}"
   write_report
 }
-# After every part, so that a run that is killed leaves what it has.
+# Called after every part, so that a killed run leaves the results so far.
 write_report() {
   cat >"$out/gpu.json.new" <<-JSON
 	{
@@ -157,16 +157,16 @@ number_of() { grep -oE "\"$2\": ?-?[0-9.eE+-]+" <<<"$1" | head -n 1 | sed 's/.*:
 
 # ---- run: parts ----
 part_doctor() {
-  limited 150 "$tree/bin/bert" version || return $?  # reads an image of several GB from a cold disk
+  limited 150 "$tree/bin/bert" version || return $?  # it may read several GB from a cold disk
   limited 60 "$tree/bin/bert" doctor >"$work/doctor.log" 2>&1 || { cat "$work/doctor.log"; note="bert doctor found a problem"; return 1; }
   cat "$work/doctor.log"
   [ -n "$emulate" ] || grep -q 'ok .*CUDA device 0' "$work/doctor.log" || { note="bert doctor sees no CUDA device"; return 1; }
   local name
   name=$(sed -nE 's/.*CUDA device 0, (.*), computes$/\1/p' "$work/doctor.log")
-  [ -z "$name" ] || device_name=$name  # also where there is no nvidia-smi
+  [ -z "$name" ] || device_name=$name  # works without nvidia-smi too
 }
 
-# Each test in a process of its own: a CUDA error spoils the rest of its process.
+# Each test runs in its own process, because a CUDA error breaks the rest of its process.
 part_tests() {
   local name escaped code log="$work/test.log" passed=0 failed=0 skipped=0 tests="" status
   local help list=(--list-tests --verbosity quiet)  # Catch2 3
@@ -197,7 +197,7 @@ part_tests() {
   field skipped $skipped
   field tests "{$tests}"
   note="$passed passed, $failed failed, $skipped skipped"
-  [ $failed -eq 0 ] && [ $passed -gt 0 ]  # some want two GPUs
+  [ $failed -eq 0 ] && [ $passed -gt 0 ]  # tests may skip: some need two GPUs
 }
 
 part_emulator() {
@@ -223,14 +223,14 @@ pretrain() {
   limited 70 "$tree/bin/bert" pretrain "$tree/data/train.json" device=$device precision="$2" run_directory="$work/$1" \
     "${training_flags[@]}" "${@:3}" 2>&1 | tr '\r' '\n' | tail -n 5
 }
-# Mean masked-token loss of the last third of a run's log lines: single batches are noisy.
+# Mean masked-token loss over the last third of a run's log lines, because single batches are noisy.
 final_loss() {
   grep -oE '"mlm_loss": ?[0-9.eE+-]+' "$1/metrics.jsonl" | sed 's/.*: *//' |
     awk '{x[NR] = $1} END {n = int((NR + 2) / 3); for (i = NR - n + 1; i <= NR; ++i) sum += x[i]; if (n) printf "%.5f", sum / n}'
 }
 all_losses() { grep -oE '"mlm_loss": ?[0-9.eE+-]+' "$1/metrics.jsonl" | sed 's/.*: *//' | paste -sd , -; }
 
-# Loss parity: the same seed, data and dropout masks in every precision, so the runs differ by rounding alone.
+# Loss parity: seed, data and dropout masks are the same in every precision, so the runs differ only by rounding.
 part_training() {
   local precision loss reference="" difference worst=0 runs=""
   for precision in fp32 bf16 fp16; do
@@ -248,7 +248,7 @@ part_training() {
   awk -v a="$worst" -v b="$loss_tolerance" 'BEGIN {exit !(a != "" && a + 0 <= b + 0)}'
 }
 
-# The same run again, with attention dropout: the same bytes.
+# Two equal runs with attention dropout must give the same bytes.
 part_repeatable() {
   local run sums=()
   for run in first second; do
@@ -259,7 +259,7 @@ part_repeatable() {
   [ "${sums[0]}" = "${sums[1]}" ] || { note="two equal bf16 runs ended in different weights"; return 1; }
 }
 
-# step_pair SIZE BATCH PRECISION LENGTH-FLAGS...: our step, and the peer's on the same shape
+# step_pair SIZE BATCH PRECISION LENGTH-FLAGS...: times our step, and the peer's step with the same shape
 step_pair() {
   local size=$1 batch=$2 precision=$3 log="$work/step.log" ours theirs="null" code=0 ratio=null object
   shift 3
@@ -308,11 +308,11 @@ run() {
   [ -e "$libtorch/lib/libtorch_cpu.so" ] || die 66 "$libtorch/lib has no libtorch_cpu.so"
   torch_version=$(sed -nE "s/^__version__ = '(.*)'/\1/p" "$libtorch/version.py" 2>/dev/null || true)
   [ -n "$torch_version" ] || torch_version=$(cat "$libtorch/build-version" 2>/dev/null || echo unknown)
-  # LibTorch's own files find each other; ours need its directory, and the CUDA runtime's in one of the two layouts of the wheels.
+  # LibTorch's own files find each other. Ours need LibTorch's directory, and the CUDA runtime's in one of the two layouts of the wheels.
   local paths=$tree/lib:$libtorch/lib place
   for place in "$libtorch"/../nvidia/cu13/lib "$libtorch"/../nvidia/*/lib; do [ ! -d "$place" ] || paths+=:$place; done
   export LD_LIBRARY_PATH=$paths${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  # An older C++ runtime than ours: the loader names the version that it lacks.
+  # If the machine's C++ runtime is older than ours, the loader names the missing version.
   local cxx="the machine's" loads
   loads=$(ldd "$tree"/bin/* 2>&1 || true)
   if grep -qE "version .(GLIBCXX|CXXABI|GCC)_.* not found|$runtime.* not found" <<<"$loads"; then
@@ -327,9 +327,9 @@ run() {
     device_name=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1 || true)
     driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 || true)
   fi
-  # Tolerance of the parity: a two-layer model's bf16 loss was within 3e-4 of fp32's over 300 steps on the CPU, fp16's within 2e-5.
+  # Tolerance of the parity. On the CPU, a two-layer model's bf16 loss was within 3e-4 of fp32's over 300 steps, fp16's within 2e-5.
   device=cuda step_config="" test_limit=90 kernel_limit=150 loss_tolerance=0.01
-  tests_until=$((deadline * 6 / 10))  # what hangs in one test may hang in all: the other parts have their time
+  tests_until=$((deadline * 6 / 10))  # if tests hang, the other parts still get their time
   kernel_flags=() training_flags=() repeat_flags=(max_steps=40 checkpoint_every=40) step_flags=(--steps 20 --warmup 5)
   shapes=("base 64 bf16 --length 128" "large 32 bf16 --length 128" "large 16 bf16 --length 512") lengths_shape=(large 16 bf16)
   if [ -n "$emulate" ]; then
@@ -339,7 +339,7 @@ run() {
     repeat_flags=(max_steps=4 checkpoint_every=4) step_flags=(--steps 1 --warmup 0) shapes=("base 1 fp32 --length 8") lengths_shape=(base 1 fp32)
   fi
 
-  export BERT_TEST_DEVICE=$device  # where it is not to be had, they fail
+  export BERT_TEST_DEVICE=$device  # tests fail if the device is missing
 
   exec 3>&1 >"$out/gpu.log" 2>&1
   say "gpu: $(cat "$tree/commit") on ${device_name:-none}, driver ${driver:-none}, LibTorch $torch_version, $cxx C++ runtime, $machine"
@@ -357,7 +357,7 @@ selftest() {
   torch=$(ldd "$build/libbert.so" | awk '/libtorch_cpu.so/ {print $3}')
   torch=$(cd "$(dirname "$torch")/.." && pwd)
   echo 'import json; print(json.dumps({"tokens_per_second": 1.0}))' >"$work/peer.py"
-  # Somebody's files are not replaced, nor a tree by a build that is not there.
+  # Foreign files are not replaced, and a tree is not replaced if the build does not exist.
   mkdir -p "$work/own/bin"
   kept() {  # kept CODE BUILD FILE
     local code=0
@@ -368,7 +368,7 @@ selftest() {
   kept 77 "$build" file
   kept 66 "$work" commit
   "$script" pack "$work/tree" --build "$build" --peer "$work/peer.py"
-  mv "$work/tree" "$work/moved"  # relocatable
+  mv "$work/tree" "$work/moved"  # the tree must be relocatable
   lane() {  # lane NAME FLAG...
     env -u LD_LIBRARY_PATH ${older:+"LD_LIBRARY_PATH=$older"} "$work/moved/gpu.sh" run "$work/moved" --output "$work/$1" --emulate --libtorch "$torch" "${@:2}"
   }
@@ -379,13 +379,13 @@ selftest() {
   says whole '"passed": [1-9][0-9]*, "failed": 0'
   if command -v python3 >/dev/null; then says whole '"peer": {"tokens_per_second": 1.0}, "ratio": [0-9]'; fi
   rm "$work/moved/peer.py"
-  # A library that is not packed is missed, also on a machine that has it.
+  # A library that is missing from the tree is noticed, even if this machine has it.
   for library in "$work"/moved/lib/*; do
     mv "$library" "$work/aside"
     [ "$(missing_from "$work/moved")" = "$(basename "$library")" ] || die 1 "$(basename "$library") is not missed when it is not there"
     mv "$work/aside" "$library"
   done
-  # On a machine with an older C++ runtime, the tree's is taken.
+  # On a machine with an older C++ runtime, the tree's runtime is used.
   mkdir "$work/runtime"
   echo 'GLIBCXX_3.4 {};' >"$work/map"
   "${CXX:-c++}" -shared -nostdlib -Wl,--version-script="$work/map" -Wl,-soname,libstdc++.so.6 -x c++ /dev/null -o "$work/runtime/libstdc++.so.6"
@@ -395,13 +395,13 @@ selftest() {
   grep -q "the machine's C++ runtime" "$work/whole/gpu.log" || die 1 "the machine's C++ runtime was not taken"
   says older 'Hugging Face.s step: not measured'
   older=""
-  # With a broken test program the other parts still run, and the report says what failed.
+  # With a broken test program the other parts still run, and the report names the failure.
   printf '#!/bin/sh\nexit 139\n' >"$work/moved/bin/bert_tests"
   if lane broken --parts tests,emulator; then die 1 "the lane passed without its tests"; fi
   says broken '"result": "failed"'
   says broken '"tests": {"status": "failed"'
   says broken '"emulator": {"status": "passed"'
-  # Tests that cannot run there, as those for two GPUs on a machine with one, fail nothing; where none can, that is a failure.
+  # Tests that cannot run, such as tests for two GPUs on a machine with one, are no failure. If no test can run, that is a failure.
   skipping() {  # skipping NAMES: a test program whose test "two" is skipped
     printf '#!/bin/sh\ncase $* in --help) ;; *list-tests*) printf "%%s\\n" %s ;; *) [ "$1" = one ] || echo "SKIPPED: one GPU"; echo All tests passed ;; esac\n' \
       "$1" >"$work/moved/bin/bert_tests"
@@ -411,7 +411,7 @@ selftest() {
   says skips '"passed": 1, "failed": 0, "skipped": 1, "tests": {"one": "passed", "two": "skipped: one GPU"}'
   skipping two
   if lane none --parts tests; then die 1 "the lane passed though it ran no test"; fi
-  # Out of time: every part says so.
+  # When the time is over, every part reports that.
   if lane late --minutes 0; then die 1 "the lane passed in no time"; fi
   [ "$(grep -c '"status": "timed out"' "$work/late/gpu.json")" -eq 7 ] || die 1 "gpu.json of a run out of time lacks parts"
 }

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # tests/run.sh [OPTIONS] [FILTER]
-# Installs, builds and runs the tests; FILTER is a tag like [optim] or part of a test's name.
+# Installs, builds and runs the tests. FILTER is a tag like [optim] or part of a test's name.
 #
 #   --slow   also the tests tagged [slow]
-#   --asan   what needs no LibTorch, under AddressSanitizer and UndefinedBehaviorSanitizer (in build-asan/)
+#   --asan   the tests that need no LibTorch, under AddressSanitizer and UndefinedBehaviorSanitizer (in build-asan/)
 #   --tsan   the same under ThreadSanitizer (in build-tsan/)
-#   --gpu    built with CUDA; the tests tagged [cuda] alone, which fail where there is no GPU
-#   --user   for set-up without root (app/setup.sh --help)
+#   --gpu    with CUDA: only the tests tagged [cuda], which fail without a GPU
+#   --user   install without root (app/setup.sh --help)
 #
-# Ends with the reason of each skip, its count, and `N passed, N failed, N skipped` in test cases; 0 when none failed.
+# Prints at the end the reason and the number of skips, and `N passed, N failed, N skipped` in test cases. Exit code 0 if none failed.
 set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
 build=$root/build filter= slow='~[slow]' setup=() sanitized=
@@ -34,10 +34,10 @@ targets=(test_binaries)
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 mkdir "$results/tmp"
-export TMPDIR=$results/tmp  # failing jobs of bertrun leave their logs, as users want them
+export TMPDIR=$results/tmp  # failing jobs of bertrun leave their logs here
 passed=0 failed=0 skipped=0
 
-# check NAME COMMAND...: one test case outside the binaries
+# check NAME COMMAND...: runs one test case that is not in a binary
 check() {
   local name=$1
   shift
@@ -55,7 +55,7 @@ if [ -z "$filter$sanitized" ]; then
   check "layering, and faults that it must find" "$root/tests/scripts/layering_test.sh"
   check "CMakePresets.json" cmake -S "$root" --list-presets=all
   check "set-up and the quick start refuse what they cannot use" "$root/tests/scripts/setup_test.sh"
-  if grep -q '^build cuda_compile:' "$build/build.ninja"; then  # before the binaries: one reads what it wrote
+  if grep -q '^build cuda_compile:' "$build/build.ninja"; then  # before the binaries, because one test reads its output
     kernels=cuda_compile
     [ -n "$slow" ] || kernels=cuda_compile_all
     check "every .cu file compiles with nvcc ($kernels)" "$root/app/setup.sh" "${setup[@]}" $kernels
@@ -65,9 +65,9 @@ if [ -z "$filter$sanitized" ]; then
   fi
 fi
 
-# The binaries and the scripts run side by side: most wait for a process, a file or the other core now and then. A test case that asserts
-# nothing fails; the hidden ones are what a rank does, which others start. Without spinning: bert sets the same for itself
-# (app/system/libbert.cc).
+# The binaries and the scripts run at the same time, because most of them sometimes wait for a process, a file or the other core. A test
+# case without assertions fails. Hidden test cases are the ranks of other tests. The variable shortens the spinning of OpenMP, as bert does
+# for itself (app/system/libbert.cc).
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
 mapfile -t binaries <"$build/test_binaries.txt"
 for binary in "${binaries[@]}"; do
@@ -85,7 +85,7 @@ if [ -z "$filter$sanitized" ]; then
     check "links and commands in the pages" "$root/tests/scripts/pages_test.sh" "$build"
     check "the loops of one instruction set share no code with another's" "$root/tests/scripts/shared_code.sh" "$build"
     check "a program outside of the tree trains with the installed library" "$root/tests/package/package.sh" "$build"
-    lane=()  # --slow: every test tagged [cuda], on the CPU in a device's place
+    lane=()  # --slow: every test tagged [cuda], on the CPU instead of a GPU
     [ -z "$slow" ] || lane=(--tests '*ropout*')
     check "the GPU lane runs in emulation and reports what breaks" "$root/tests/gpu.sh" selftest "$build" "${lane[@]}"
     echo "$passed $failed" >"$results/scripts.counts"
@@ -108,7 +108,7 @@ for binary in "${binaries[@]}"; do
   cases=${cases:-0} wrong=${wrong:-0}
   [[ "$line" == "No test"* ]] || asserted=$((asserted + cases))
   if [ "$code" -ne 0 ] && [ "$wrong" -eq 0 ] && [[ "$line" != "No test"* ]]; then
-    wrong=1  # it crashed, or Catch2 found no assertion
+    wrong=1  # the binary crashed, or a test case had no assertion
     [ $cases -gt 0 ] || cases=1
   fi
   if [ -z "$filter" ] && { [ $cases -eq 0 ] || grep -aq '^assertions: - none -' "$log"; }; then

@@ -1,4 +1,4 @@
-# bert_cache(RESULT): where app/setup.sh keeps what it downloads. The XDG specification has programs ignore relative paths.
+# bert_cache(RESULT): directory of app/setup.sh's downloads. A relative XDG_CACHE_HOME is ignored, as the XDG specification demands.
 function(bert_cache result)
   set(cache "$ENV{XDG_CACHE_HOME}")
   if(NOT cache STREQUAL "" AND NOT IS_ABSOLUTE "${cache}")

@@ -1,15 +1,15 @@
-# `cmake --install build --prefix P`: the two programs, libbert.so, its public headers under include/bert/, and the package that
-# find_package(bert CONFIG) reads. The installed tree may be moved.
+# `cmake --install build --prefix P` installs the two programs, libbert.so, its public headers under include/bert/, and the package that
+# find_package(bert CONFIG) reads. The installed tree can be moved.
 include(CMakePackageConfigHelpers)
 
-# What others include by name. What these include of ours is installed too, and nothing else.
+# The public headers. Our headers that they include are installed too, and nothing else.
 set(BERT_PUBLIC_HEADERS
   data/loader/dataloader.h data/io/error.h data/examples/pretraining_data.h data/formats/shard.h data/tokenizer/tokenizer.h
   model/bert.h model/recompute.h model/state_dict.h model/torchscript.h
   optim/adam.h optim/amp.h optim/data_parallel.h optim/lamb.h optim/lr_schedule.h optim/optimizer.h
   optim/optimizer_state.h optim/sharded_optimizer.h)
 
-# In the tree a header is "optim/amp.h"; a program of others may have such a file of its own, so theirs is "bert/optim/amp.h".
+# In the tree a header is "optim/amp.h". An installed header is "bert/optim/amp.h", because another program may have a file optim/amp.h.
 install(CODE "
   set(root \"${CMAKE_SOURCE_DIR}\")
   set(staged \"${CMAKE_BINARY_DIR}/include/bert\")

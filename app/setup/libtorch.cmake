@@ -1,7 +1,7 @@
-# find_libtorch(PROBLEM HINT...): LibTorch in CMAKE_PREFIX_PATH or in one of the HINTs, for our own build and for programs that use the
-# installed library. The libraries are named one by one because LibTorch's own package cannot be loaded without nvcc, and the wheels hold
-# CUDA's libraries in places that it does not know. Sets TORCH_ROOT, TORCH_VERSION, TORCH_INCLUDE_DIR, TORCH_CPU_LIBRARY, C10_LIBRARY,
-# TORCH_NEEDS (libraries that LibTorch needs and does not find itself), and PROBLEM: a sentence, empty when all is well.
+# find_libtorch(PROBLEM HINT...): finds LibTorch in CMAKE_PREFIX_PATH or in one of the HINTs, for our own build and for programs that use
+# the installed library. The libraries are named one by one, because LibTorch's own package needs nvcc and does not know the wheels'
+# directories for CUDA's libraries. Sets TORCH_ROOT, TORCH_VERSION, TORCH_INCLUDE_DIR, TORCH_CPU_LIBRARY, C10_LIBRARY, TORCH_NEEDS
+# (libraries that LibTorch needs and does not find itself), and PROBLEM: a sentence, or empty if LibTorch is usable.
 function(find_libtorch problem)
   set(${problem} "" PARENT_SCOPE)
   find_path(TORCH_INCLUDE_DIR torch/script.h HINTS ${TORCH_INSTALL_PREFIX} ${ARGN} PATH_SUFFIXES include ../../include)
@@ -31,8 +31,8 @@ function(find_libtorch problem)
     return()
   endif()
 
-  # A LibTorch that was built for CUDA loads CUDA's runtime and CUPTI, without a GPU too. The wheels look for them in nvidia/ beside
-  # torch/; where they lie elsewhere, we link them ourselves.
+  # A LibTorch with CUDA loads CUDA's runtime and CUPTI, even without a GPU. The wheels look for them in nvidia/ beside torch/. If they are
+  # elsewhere, our programs link them.
   set(TORCH_NEEDS "")
   execute_process(COMMAND ldd ${TORCH_CPU_LIBRARY} OUTPUT_VARIABLE loaded COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "lib[^ \t\n]+ => not found" unresolved "${loaded}")

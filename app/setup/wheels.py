@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Fetches the pinned wheels that app/setup.sh needs and unpacks them side by side. Standard library only.
 
-    wheels.py size    DIRECTORY GROUP...   bytes still to download
-    wheels.py install DIRECTORY GROUP...   download (an interrupted download goes on where it stopped), check, unpack
-    wheels.py try     DIRECTORY GROUP...   the same, giving up soon: for what can be done without
+    wheels.py size    DIRECTORY GROUP...   print the bytes that are still to be downloaded
+    wheels.py install DIRECTORY GROUP...   download (an interrupted download is continued), check, unpack
+    wheels.py try     DIRECTORY GROUP...   the same, but give up soon: for optional wheels
 
-The libraries inside are plain C++: which Python runs this does not matter, so torch is always the file for CPython 3.11.
-The index, its extra indexes, find-links, certificate and proxies are those that pip would use.
+The libraries inside are plain C++ and do not depend on the Python that runs this script, so torch is always the file for CPython 3.11.
+The script uses the same index, extra indexes, find-links, certificate and proxies as pip.
 """
 
 import base64, configparser, hashlib, html, http.client, os, re, ssl, subprocess, sys, time
@@ -36,10 +36,10 @@ nvcc nvidia_cuda_cccl-13.0.85-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_6
 tools cmake-3.31.6-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl 27800904 1c8b05df0602365da91ee6a3336fe57525b137706c4ab5675498f662ae1dbcec
 tools ninja-1.11.1.4-py3-none-manylinux_2_12_x86_64.manylinux2010_x86_64.whl 422814 096487995473320de7f65d622c3f1d16c3ad174797602218ca8c967f51ec38a0
 """
-# What a build or a run opens; the rest of the torch wheel is Python.
+# Files that a build or a run opens. The rest of the torch wheel is Python.
 WANTED = re.compile(r"(torch/(include|lib|share)|nvidia|cmake/data/(bin|share))/|ninja-[^/]*\.data/scripts/ninja$")
 TRIES = 5
-PATIENCE = 15  # seconds without an answer after which "try" gives up
+PATIENCE = 15  # seconds without an answer until "try" gives up
 CHUNK = 1 << 20
 EXIT_DATA, EXIT_MISSING, EXIT_NETWORK, EXIT_IO, EXIT_CONFIGURATION = 65, 66, 69, 74, 78
 
@@ -55,7 +55,7 @@ def say(message):
 
 
 def pip_settings():
-    """pip's settings: its files from general to particular, then PIP_* of the environment."""
+    """pip's settings: its files from general to specific, then PIP_* of the environment."""
     home = os.path.expanduser("~")
     config = os.environ.get("XDG_CONFIG_HOME", os.path.join(home, ".config"))
     named = os.environ.get("PIP_CONFIG_FILE", "")
@@ -80,7 +80,7 @@ def pip_settings():
 
 
 def is_true(settings, key):
-    """A switch as pip reads it."""
+    """Parses a switch as pip does."""
     value = settings.get(key, "no").lower()
     if value in ("y", "yes", "t", "true", "on", "1"):
         return True
@@ -98,7 +98,7 @@ def seconds(settings):
 
 
 def certificates(settings):
-    """A context that trusts what pip is told to trust, else what the system does."""
+    """A context that trusts the certificates of pip's configuration, else those of the system."""
     cert = settings.get("cert") or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
     if not cert:
         return ssl.create_default_context()
@@ -111,7 +111,7 @@ def certificates(settings):
 
 
 class Index:
-    """Finds a wheel's URL and opens it, as pip is configured."""
+    """Finds a wheel's URL and opens it, according to pip's configuration."""
 
     def __init__(self, patient):
         settings = pip_settings()
@@ -125,7 +125,7 @@ class Index:
             self.timeout, self.tries = min(self.timeout, PATIENCE), 1
         self.trusted = set(settings.get("trusted-host", "").split())
         self.context = certificates(settings)
-        self.proxies = None  # those of the environment
+        self.proxies = None  # use the environment's proxies
         if settings.get("proxy"):
             proxy = settings["proxy"] if "://" in settings["proxy"] else "http://" + settings["proxy"]
             self.proxies = {"http": proxy, "https": proxy}
@@ -147,7 +147,7 @@ class Index:
         return opener.open(urllib.request.Request(url, headers=headers), timeout=self.timeout)
 
     def listed(self, page, file):
-        """URL of `file` on a page of links, or None; the second value says why."""
+        """URL of `file` on a page of links, or None. The second value is the reason for None."""
         try:
             if page not in self.pages:
                 with self.open(page) as answer:
@@ -166,12 +166,12 @@ class Index:
         return None, "%s does not list %s" % (without_password(page), file)
 
     def find(self, file):
-        """URL or path of the wheel, or None; the second value says why."""
+        """URL or path of the wheel, or None. The second value is the reason for None."""
         why = "no index is configured (PIP_NO_INDEX)"
         pages = [index.rstrip("/") + "/" + file.split("-")[0].replace("_", "-").lower() + "/" for index in self.indexes]
         for place in self.links:
             path = place[7:] if place.startswith("file://") else place
-            if "://" in path or os.path.isfile(path):  # a page of links, elsewhere or here
+            if "://" in path or os.path.isfile(path):  # a page of links, a URL or a local file
                 pages.insert(0, path if "://" in path else "file://" + os.path.abspath(path))
             elif os.path.isfile(os.path.join(path, file)):
                 return os.path.join(path, file), ""
@@ -196,7 +196,7 @@ def sha256(path):
 
 
 class Progress:
-    """One line that moves on a terminal; every quarter otherwise."""
+    """Progress: one line that is updated on a terminal, otherwise a line for every quarter."""
 
     def __init__(self, file, size):
         self.name, self.size, self.shown = "-".join(file.split("-")[:2]), size, -1
@@ -212,7 +212,7 @@ class Progress:
 
 
 def transfer(index, url, path, file, size):
-    """Appends to `path` what is missing of the `size` bytes at `url`."""
+    """Downloads the missing rest of the `size` bytes at `url` and appends it to `path`."""
     if os.path.isfile(url):
         with open(url, "rb") as source, open(path, "wb") as target:
             for block in iter(lambda: source.read(CHUNK), b""):
@@ -247,7 +247,7 @@ def transfer(index, url, path, file, size):
 
 
 def download_with_pip(index, directory, file):
-    """Whether pip, which knows more kinds of index and login than this does, got the file."""
+    """Tries pip, which supports more kinds of index and login. Returns True if pip got the file."""
     name, version, python, _, platforms = file[: -len(".whl")].split("-")
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", directory]
     command += ["--retries=%d" % index.tries, "--timeout=%d" % index.timeout]
@@ -289,7 +289,7 @@ def unpack(path, directory):
 
 
 def link_cuda(directory):
-    """What a toolkit has and the wheels lack: lib64, and library names without a version."""
+    """Adds parts of a toolkit that the wheels lack: lib64, and library names without a version."""
     root = os.path.join(directory, "nvidia", "cu13")
     if not os.path.islink(os.path.join(root, "lib64")):
         os.symlink("lib", os.path.join(root, "lib64"))

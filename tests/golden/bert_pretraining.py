@@ -1,7 +1,7 @@
-"""Writes bert_pretraining.json: a small BertForPreTraining and its siblings as Hugging Face computes them.
+"""Writes bert_pretraining.json: the results of a small BertForPreTraining and its siblings by Hugging Face.
 
 Versions: transformers 5.17.0, torch 2.11.0, Python 3.11. Run: python3 bert_pretraining.py > bert_pretraining.json
-Weights are rounded to three decimals, so that the file has exactly what was computed with; results are computed in double.
+Weights are rounded to three decimals, so that the file has the exact weights of the computation. Results are computed in double.
 """
 import json
 
@@ -10,8 +10,8 @@ import transformers
 
 SIZES = dict(vocab_size=29, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24,
              max_position_embeddings=12, type_vocab_size=2, layer_norm_eps=1e-12)
-NUM_LABELS = 3  # of the two classifiers
-LENGTHS = [9, 4, 1, 7]  # of the sequences; one is as long as the batch, one is a single token
+NUM_LABELS = 3  # labels of the two classifiers
+LENGTHS = [9, 4, 1, 7]  # lengths of the sequences; one fills the batch, one is a single token
 S = 9
 LABELS = [[2, 11], [5, 3], [8, 28], [27, 0], [28, 7], [33, 19]]  # flattened position in [B, S], original id
 NEXT_SENTENCE = [1, 0, 0, 1]
@@ -26,7 +26,7 @@ def rounded(x, digits=8):
 
 
 def fill(model, known):
-    """Gives every parameter small random values (LayerNorm near 1, biases not 0), the same value for the same name."""
+    """Fills every parameter with small random values (LayerNorm near 1, biases not 0). The same name gets the same values."""
     for name, p in sorted(model.named_parameters()):
         if name not in known:
             scale = 0.08 if "embeddings" in name else 0.4 if p.dim() == 2 else 0.2

@@ -1,9 +1,9 @@
 """Writes grad_scaler.json: the scales, counters and skips of torch.amp.GradScaler (torch 2.11.0) on random gradients.
 
-Three long patterns of one optimizer, and 1,000 short ones of one to three, which share a scaler. An event is a backward, what the pattern
-says for each optimizer (a letter each, below), and update(). Small letters step; of capitals unscale_() comes first. Of each event the
-golden has the optimizers that stepped (bit i of a digit for the i-th), the scale's place in "scales" as two digits of base 64, and the
-counter as one; ALPHABET has the digits.
+There are three long patterns of one optimizer, and 1,000 short patterns of one to three optimizers that share a scaler. An event is a
+backward, one action for each optimizer (a letter of the pattern, see below), and update(). Small letters step; capital letters call
+unscale_() first. For each event the golden has the optimizers that stepped (bit i of a digit for optimizer i), the index of the scale in
+"scales" as two digits of base 64, and the counter as one digit. ALPHABET has the digits.
 
     f finite   i one element is inf   n one element is NaN   - no call   u, j unscale_() without step, finite or inf
 """
@@ -52,7 +52,7 @@ def run(config, events):
 
 def short_pattern(rng):
     optimizers = rng.randint(1, 3)
-    chance = rng.choice((0.02, 0.1, 0.3))  # of inf or NaN
+    chance = rng.choice((0.02, 0.1, 0.3))  # probability of inf or NaN
     events = []
     while len(events) < rng.randint(4, MOST_EVENTS):
         event = "".join(rng.choice("iInNj") if rng.random() < chance else rng.choice("fffFFu-") for _ in range(optimizers))

@@ -1,6 +1,6 @@
-"""Writes hf_safetensors.json: a small file by Hugging Face's safetensors, in hexadecimal digits, with its values.
+"""Writes hf_safetensors.json: a small file of Hugging Face's safetensors, in hexadecimal digits, with its values.
 
-The versions stand in the output. Run: python tests/golden/hf_safetensors.py > tests/golden/hf_safetensors.json
+The output names the versions. Run: python tests/golden/hf_safetensors.py > tests/golden/hf_safetensors.json
 """
 
 import json

@@ -1,10 +1,11 @@
 """Writes lr_schedules.json: learning-rate schedules in float64. Needs CPython >= 3.8 only (written with 3.11.2).
 
-Each is written as its program computes it, with no code of the program under test. The programs are those of
-github.com/NVIDIA/DeepLearningExamples at 729963dd, in FRAMEWORK/LanguageModeling/BERT: PyTorch's schedulers.py by the
-share k / T of a step counted from 1; PaddlePaddle's lr_scheduler.py as LinearWarmup over whole steps around
-PolynomialDecay, counted from 1; TensorFlow's optimization.py as polynomial_decay of an adjusted rate, counted from 0.
-The re-based poly and cosine are those of transformers, by the share of what follows the warm-up.
+Each schedule is written as its original program computes it, without code of the program under test. The originals are
+in github.com/NVIDIA/DeepLearningExamples at 729963dd (FRAMEWORK/LanguageModeling/BERT) and in transformers:
+- poly, linear, constant: schedulers.py of PyTorch. The variable is k / T; step k counts from 1, T is the number of steps.
+- paddle: lr_scheduler.py of PaddlePaddle, LinearWarmup over whole steps around PolynomialDecay; steps count from 1.
+- tensorflow, tensorflow_adam: optimization.py of TensorFlow, polynomial_decay of an adjusted rate; steps count from 0.
+- poly_rebased, cosine: as in transformers; the variable is the share of the steps after warm-up.
 """
 
 import json

@@ -1,8 +1,9 @@
 """Writes optimizers.json: LAMB, AdamW, Adam and BertAdam in float64. Needs CPython >= 3.8 only (written with 3.11.2).
 
-Written from the formulas, element by element, with no code of the program under test: LAMB as in github.com/NVIDIA/DeepLearningExamples at
-729963dd, PyTorch/LanguageModeling/BERT/lamb_amp_opt/csrc/multi_tensor_lamb.cu; BertAdam as in optimization.py of that directory; Adam of Kingma
-and Ba 2015; AdamW of Loshchilov and Hutter 2019.
+Written from the formulas, element by element, without code of the program under test. Sources: LAMB of
+github.com/NVIDIA/DeepLearningExamples at 729963dd, PyTorch/LanguageModeling/BERT/lamb_amp_opt/csrc/multi_tensor_lamb.cu (after You et al. 2020);
+BertAdam of optimization.py in that directory (after google-research/bert): no bias correction, each tensor's gradient clipped on its own; Adam
+(Kingma and Ba 2015); AdamW (Loshchilov and Hutter 2019).
 Gradients are multiples of 1/1024, so that they are the same numbers in every floating-point type.
 """
 
@@ -67,7 +68,7 @@ def run(rule, start, gradients, *, lr=6e-3, beta1=0.9, beta2=0.999, eps=1e-6, we
                 p[i] -= lr * ratio * u
         if step in CHECKPOINTS:
             result["params"][str(step)] = [list(p) for p in params]
-    if max_trust_ratio > 0:  # both bounds must act
+    if max_trust_ratio > 0:  # the case must use both bounds
         assert any(r < bounded for r, bounded in ratios) and any(r > bounded for r, bounded in ratios), ratios
     return result
 

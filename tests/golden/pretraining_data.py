@@ -1,4 +1,4 @@
-"""Writes pretraining_data.json: examples made from a small text by a plain Python reading of BERT's create_pretraining_data.
+"""Writes pretraining_data.json: examples from a small text, made by a plain Python version of BERT's create_pretraining_data.
 
 Needs only CPython (3.11.7 wrote the committed file): python3 pretraining_data.py > pretraining_data.json
 """
@@ -96,7 +96,7 @@ def examples_of(documents, which, rng, c):
                 other = rng.randint(0, len(documents) - 1)
                 if other != which:
                     break
-            is_random = other != which  # a lone document is its own continuation
+            is_random = other != which  # a single document continues itself
             first, b = rng.randint(0, len(documents[other]) - 1), []
             for sentence in documents[other][first:]:
                 b = b + sentence

@@ -1,7 +1,8 @@
-"""Writes tokenizer.json: what Google's BERT tokenization gives for fuzz text, and for every code point between letters.
+"""Writes tokenizer.json: the results of Google's BERT tokenization for fuzz text, and for every code point between letters.
 
 Run with Python 3.11 (Unicode 14.0): python3 tests/golden/tokenizer.py > tests/golden/tokenizer.json
-With a vocabulary it writes the ids of the lines on standard input instead, one line each; tests/verbs/tokenizer_commands_test.cc has their sha256sum:
+With a vocabulary it writes instead the ids of the lines on standard input, one line each. tests/verbs/tokenizer_commands_test.cc has their
+sha256sum, for the Big List of Naughty Strings, Unicode's NormalizationTest.txt and novels:
   cat blns.txt NormalizationTest.txt text/novels/* | python3 tests/golden/tokenizer.py uncased bert-base-uncased-vocab.txt | sha256sum
   cat blns.txt NormalizationTest.txt text/novels/* | python3 tests/golden/tokenizer.py cased bert-base-cased-vocab.txt | sha256sum
 blns.txt is that of github.com/minimaxir/big-list-of-naughty-strings, NormalizationTest.txt that of Unicode 14.0; the 12 novels are those of
@@ -22,7 +23,7 @@ category = unicodedata.category
 
 
 class Rules:
-    """The rules as Google has them, or with the one named `broken` broken."""
+    """Google's rules; the rule named `broken`, if any, is broken."""
 
     def __init__(self, lower, broken=None):
         self.lower, self.broken = lower, broken
@@ -97,7 +98,7 @@ def fuzz_lines(random_):
 
 
 def vocabulary(lines, random_):
-    """Most characters in both forms, and pieces of words, so that words are split, found whole and unknown."""
+    """Most characters in both forms, and pieces of words: some words are split, some are found whole, some are unknown."""
     ids = {token: i for i, token in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))}
     seen = [word for line in lines for lower in (True, False) for word in Rules(lower).words(line)]
     for c in sorted({c for word in seen for c in word}):
@@ -119,7 +120,7 @@ def fnv1a(data):
 
 
 def code_points():
-    """Per block of 256 code points: first and last of each assigned range, and a hash of the words of each in four places."""
+    """For each block of 256 code points: first and last of each assigned range, and a hash of each code point's words in four positions."""
     uncased, cased = Rules(True), Rules(False)
     blocks = []
     for first in range(0, 0x110000, 256):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/package/package.sh BUILD: installs BUILD, moves what was installed, and builds and runs a program outside of the tree with it
-# (tests/package/). Part of tests/run.sh.
+# tests/package/package.sh BUILD: installs BUILD, moves the installed tree, and builds and runs a program outside of the tree
+# (tests/package/) with it. Part of tests/run.sh.
 set -euo pipefail
 source=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 build=$(readlink -f "$1")
@@ -21,17 +21,17 @@ cmake --build "$here/program/build"
 
 "$source/../scripts/runpath.sh" "$here"/moved/bin/* "$here/moved/lib/libbert.so" || fail "of what is installed"
 
-# The package names no place of this machine but that of LibTorch.
+# The package contains no path of this machine except LibTorch's.
 root=$(cd "$source/../.." && pwd)
 ! grep -rl -e "$here/first" -e "$root" "$here/moved/include" "$here/moved/lib/cmake" || fail "these files name the source tree"
-# The programs find the library where it lies now.
+# The programs find the library at its new place.
 "$here/moved/bin/bert" version | grep -q LibTorch || fail "the installed bert does not find libbert.so"
 "$here/moved/bin/bertrun" --help >"$here/log" || fail "the installed bertrun does not run"
 
-# Another LibTorch than the one it was built with is refused with both versions.
+# Another version of LibTorch than the build's is refused, and the message has both versions.
 mkdir -p "$here/other/include/torch/headeronly" "$here/other/lib"
 touch "$here/other/include/torch/script.h"
-for library in torch_cpu c10; do cp "$here/moved/bin/bertrun" "$here/other/lib/lib$library.so"; done  # any ELF file will do
+for library in torch_cpu c10; do cp "$here/moved/bin/bertrun" "$here/other/lib/lib$library.so"; done  # any ELF file is enough
 printf '#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 99\n#define TORCH_VERSION_PATCH 0\n' >"$here/other/include/torch/headeronly/version.h"
 ! cmake -S "$here/program" -B "$here/program/other" -G Ninja -DCMAKE_PREFIX_PATH="$here/other;$here/moved" >"$here/log" 2>&1 ||
   fail "another LibTorch was accepted"

@@ -1,7 +1,7 @@
-# A golden that no test reads fails the configuration and tests/scripts/layering.cmake.
+# The configuration and tests/scripts/layering.cmake fail if no test reads a golden.
 
-# unread_goldens(RESULT TEXT NAME...): of the files NAME, those that the tests' TEXT does not read: there is no golden("NAME") in it.
-# A generator x.py stands and falls with what it writes, x.json.
+# unread_goldens(RESULT TEXT NAME...): those of the files NAME that TEXT, the tests' source, does not read with golden("NAME"). A generator
+# x.py counts as read if x.json is read.
 function(unread_goldens result text)
   set(unread "")
   foreach(name ${ARGN})
@@ -14,7 +14,7 @@ function(unread_goldens result text)
   set(${result} "${unread}" PARENT_SCOPE)
 endfunction()
 
-# find_unread_goldens(RESULT ROOT): the same of ROOT/tests/golden and the tests beside it.
+# find_unread_goldens(RESULT ROOT): the same for ROOT/tests/golden and the tests of ROOT.
 function(find_unread_goldens result root)
   unread_goldens(unread "golden(\"read.json\") // unread.json" read.json read.py unread.json unread.py)
   if(NOT unread STREQUAL "unread.json;unread.py")

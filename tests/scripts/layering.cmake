@@ -1,7 +1,7 @@
-# cmake [-DROOT=DIR] -P tests/scripts/layering.cmake: checks the source tree DIR (default: this one) and fails on
-#   - an include against the table of rooms in CONTRIBUTING.md, or a directory that the table lacks;
+# cmake [-DROOT=DIR] -P tests/scripts/layering.cmake: checks the source tree DIR (default: this tree). It fails on
+#   - an include that the table of rooms in CONTRIBUTING.md does not allow, or a directory that the table lacks;
 #   - directories that include each other in a circle;
-#   - a header of JSON or of files in a room that has no business with them;
+#   - a header for JSON or files in a room that must not use it;
 #   - a source file that no CMakeLists.txt names;
 #   - a device's instruction outside of the headers that hide it;
 #   - a golden file that no test reads.
@@ -11,16 +11,16 @@ if(NOT ROOT)
 endif()
 set(FOLDERS app model optim data cuda_ext tests)
 
-# Headers of others that a folder must not include. JSON is read and written in app/ alone.
+# External headers that a folder must not include. Only app/ reads and writes JSON.
 set(forbidden_model "^(nlohmann/|fstream$|filesystem$|cstdio$)")
 set(forbidden_optim "^(nlohmann/|fstream$|filesystem$|cstdio$)")
 set(forbidden_data "^nlohmann/")
 set(forbidden_cuda_ext "^(nlohmann/|fstream$|filesystem$)")
-# The headers of LibTorch that a room may not include, by the last column of the table.
+# Headers of LibTorch that a room must not include, by the last column of the table.
 set(forbidden_libtorch_no "^(torch|ATen|c10)/")
 set(forbidden_libtorch_c10 "^(torch|ATen)/")
 set(forbidden_libtorch_yes "^$")
-# Words that tell the device from the host, and the device's instructions. Two headers hide them: kernels stay what the emulator runs.
+# Words that distinguish device from host, and device instructions. Two headers hide them, so that the emulator can run the kernels.
 set(device_words "__CUDA_ARCH__|(^|[^_a-z])asm([ (]|$)|__(shfl|syncthreads|threadfence|f(add|mul|div|maf)_r)|atomic[A-Z]|__(half2|nv_bfloat16)")
 set(device_files "^cuda_ext/(scalar/math|kernels/launch)\\.h$")
 
@@ -116,7 +116,7 @@ foreach(room ${rooms})
   endif()
 endforeach()
 
-# ---- circles: rooms that nothing left includes go, one after another; rooms that stay are in a circle ----
+# ---- circles: remove rooms that include no remaining room, one after another; rooms that are left form a circle ----
 set(left ${rooms})
 set(went TRUE)
 while(went)

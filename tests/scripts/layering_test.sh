@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# tests/scripts/layering_test.sh: tests/scripts/layering.cmake passes on this tree, and fails on copies of it with one fault each. Part of tests/run.sh.
+# tests/scripts/layering_test.sh: tests/scripts/layering.cmake passes on this tree and fails on copies with one fault each. Part of
+# tests/run.sh.
 set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
 work=$(mktemp -d)
@@ -11,7 +12,7 @@ layering "$root" || failed=1
 mkdir "$work/tree"
 cp -r "$root"/{CONTRIBUTING.md,app,cuda_ext,data,model,optim,tests} "$work/tree"
 
-# fault MESSAGE FILE LINE: with LINE at the end of FILE, which may be new, layering fails and says MESSAGE
+# fault MESSAGE FILE LINE: after LINE is added to the end of FILE, which may be new, layering fails with MESSAGE
 fault() {
   local file=$work/tree/$2 made=
   if [ -e "$file" ]; then cp "$file" "$work/kept"; else made=1; mkdir -p "$(dirname "$file")"; fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/scripts/runpath.sh FILE...: none of these looks for its libraries in the current directory, which is what the loader makes of an empty
-# place in RUNPATH (and `cd DIRECTORY && bert` must not load what lies there). Part of tests/run.sh; needs binutils.
+# tests/scripts/runpath.sh FILE...: checks that no FILE looks for its libraries in the current directory. The loader does so if RUNPATH has
+# an empty entry; `cd DIRECTORY && bert` must not load files from DIRECTORY. Part of tests/run.sh; needs binutils.
 set -euo pipefail
 code=0
 for file in "$@"; do

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # tests/scripts/setup_test.sh
-# What app/setup.sh and app/quickstart.sh refuse before they install, build or change anything, and with which exit code; that a quick
-# start keeps the last result that is whole; and that app/setup/wheels.py follows pip's configuration.
+# Checks the refusals of app/setup.sh and app/quickstart.sh and their exit codes (before anything is installed, built or changed), that a
+# quick start keeps the last complete result, and that app/setup/wheels.py follows pip's configuration.
 set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-# refused CODE TEXT COMMAND...: the command ends with CODE and says TEXT
+# refused CODE TEXT COMMAND...: the command exits with CODE and prints TEXT
 refused() {
   local code=0
   timeout 60 "${@:3}" >"$work/out" 2>&1 || code=$?
@@ -42,7 +42,7 @@ refused 66 "HOME is not set" env -u HOME "$root/app/setup.sh"
 refused 66 "XDG_CACHE_HOME is ignored: some/cache is no absolute path; using ~/.cache" env -u HOME XDG_CACHE_HOME=some/cache "$root/app/setup.sh"
 ! env -u HOME XDG_CACHE_HOME=/some/cache "$root/app/setup.sh" 2>&1 | grep XDG || { echo "an absolute XDG_CACHE_HOME is ignored"; failed=1; }
 
-# With these programs alone, set-up sees neither a compiler nor Debian, so that it ends before it installs anything.
+# With only these programs, set-up finds neither a compiler nor Debian, so it stops before it installs anything.
 mkdir "$work/bin"
 for name in awk basename bash cat cut date df dirname du flock grep head id mkdir nproc paste readlink realpath sed sort tail uname xargs; do
   ln -s "$(command -v "$name")" "$work/bin/$name"
@@ -78,7 +78,7 @@ the cache is /home/.cache/bert
 LINES
 fi
 
-# A tree whose bert only leaves the files of each verb behind; pretrain fails where $work/fail is.
+# A tree with a stub of bert that only writes the output files of each verb. pretrain fails if $work/fail exists.
 mkdir -p "$work/tree/app" "$work/tree/configs" "$work/tree/build"
 cp "$quickstart" "$work/tree/app/"
 cp "$root/configs/quickstart.json" "$work/tree/configs/"
@@ -108,7 +108,7 @@ made=$work/tree/build/quickstart
 for name in first second third; do
   { echo "$name"; cat "$work/prose.txt"; } >"$work/$name.txt"
 done
-start() {  # start NAME CODE: a quick start on NAME.txt ends with CODE
+start() {  # start NAME CODE: a quick start on NAME.txt exits with CODE
   local code=0
   BERT_TEST_TEXT=$1 "$work/tree/app/quickstart.sh" "$work/$1.txt" >"$work/out" 2>&1 || code=$?
   [ $code -eq "$2" ] || { echo "quick start on $1: wanted $2, got $code:"; cat "$work/out"; failed=1; }
@@ -132,14 +132,14 @@ kept previous/bert.pt first
 start second 0
 kept previous/bert.pt third
 
-# A text of one sentence a line and without empty lines is cut into documents, whatever its size.
+# A text with one sentence per line and without empty lines is cut into documents, whatever its size.
 for i in $(seq 60000); do echo "This is sentence number $i of it."; done >"$work/fourth.txt"
 start fourth 0
 [ "$(grep -c '^$' "$made/sentences.txt")" -eq 3000 ] || { echo "not cut into documents:"; cat "$work/out"; failed=1; }
 
 grep -qx 'It is one of the most \[MASK\] things in the world.' "$made/asked" || { echo "not asked in English:"; cat "$made/asked"; failed=1; }
 
-# Nor does a language without spaces or full stops, here Chinese, come short of documents; where it is cut no character is.
+# A language without spaces and full stops (here Chinese) also gets enough documents, and no character is cut.
 sentence=$(printf '\344\270\200\344\272\214\344\270\211\345\233\233\344\272\224\345\205\255\344\270\203')
 for i in $(seq 550); do printf %s "$sentence"; done >"$work/fifth.txt"
 start fifth 0
@@ -152,18 +152,18 @@ iconv -f UTF-8 -t UTF-8 "$made/sentences.txt" >/dev/null || { echo "cut within c
   { echo "asked for too long words:"; cat "$made/asked"; failed=1; }
 ! grep -q 'things in the world' "$made/asked" || { echo "asked in English:"; cat "$made/asked"; failed=1; }
 
-# One with full stops is asked for its own words.
+# For a text with full stops, the prompts are its own sentences.
 for i in $(seq 400); do printf '%s%s%s\343\200\202\n' "$sentence" "$sentence" "$sentence"; done >"$work/sixth.txt"
 start sixth 0
 [ "$(grep -c "^${sentence}.*\[MASK\].*$(printf '\343\200\202')\$" "$made/asked")" -eq 3 ] || { echo "not asked for its own words:"; cat "$made/asked"; failed=1; }
 
-# A text of 1,000 Russian words, which have two bytes a letter, is enough. And a relative cache is ignored once for all.
+# A text of 1,000 Russian words, which have two bytes per letter, is long enough. A relative cache directory is ignored, with one message.
 for i in $(seq 400); do printf '\320\232\320\276\320\264 \321\200\320\260\320\261\320\276\321\202\320\260\320\265\321\202 %s.\n' "$i"; done >"$work/seventh.txt"
 XDG_CACHE_HOME=some/cache start seventh 0
 [ "$(grep -c 'XDG_CACHE_HOME is ignored' "$work/out")" -eq 1 ] && grep -q 'set-up sees no cache' "$work/out" ||
   { echo "a relative cache is not ignored:"; cat "$work/out"; failed=1; }
 
-# Documents are counted as bert finds them, where empty lines divide paragraphs.
+# Documents are counted as bert counts them, even if empty lines separate paragraphs.
 sed G "$work/prose.txt" >"$work/eighth.txt"
 start eighth 0
 [ -s "$made/sentences.txt" ] || { echo "one document is not cut:"; cat "$work/out"; failed=1; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/scripts/shared_code.sh BUILD: the CPU's loops, which are compiled once for each instruction set, define nothing that a linker may merge
-# with another object's: it would keep one copy, perhaps the one whose instructions an older processor does not have. Part of
+# tests/scripts/shared_code.sh BUILD: checks the objects of the CPU's loops, which are compiled once for each instruction set. They must not
+# define symbols that a linker may merge: it would keep one copy, perhaps with instructions that an older processor lacks. Part of
 # tests/run.sh; needs binutils.
 set -euo pipefail
 mapfile -t objects < <(find "$1" -path '*bert_cpu_simd.dir*' \( -path '*/simd/kernels_*.o' -o -path '*/simd/optim_*.o' \))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/scripts/slurm_cluster.sh DIRECTORY COMMAND...: runs a command on a Slurm cluster of two nodes that exists for it alone, on this machine:
-# munged, slurmctld and two slurmd of Debian's packages (munge slurmctld slurmd slurm-client), as root, with all their files under
-# DIRECTORY. SLURM_PREFIX names a directory where the packages are unpacked instead of installed. Exit code 66: something is not there.
+# tests/scripts/slurm_cluster.sh DIRECTORY COMMAND...: starts a private Slurm cluster of two nodes on this machine and runs a command on it.
+# It runs munged, slurmctld and two slurmd of Debian's packages (munge slurmctld slurmd slurm-client) as root, with all their files under
+# DIRECTORY. SLURM_PREFIX names a directory with the unpacked packages, if they are not installed. Exit code 66: something is missing.
 set -euo pipefail
 directory=$(realpath -m "$1")
 shift

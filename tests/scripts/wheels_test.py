@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""app/setup/wheels.py finds and opens files as pip is configured, and says what is wrong with a configuration. Servers are on loopback."""
+"""Tests app/setup/wheels.py: it finds and opens files according to pip's configuration, and explains errors in it. Servers are on loopback."""
 
 import http.server, os, sys, tempfile, threading, unittest
 
@@ -11,7 +11,7 @@ FILE = "some_thing-1.0-py3-none-any.whl"
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Answers with `pages` by path, or, as a proxy, by URL; keeps what it was asked for and with which login."""
+    """Serves `pages` by path or, as a proxy, by URL. Records the requests and their logins."""
 
     def __init__(self, pages):
         self.pages, self.asked, self.logins = pages, [], []
