@@ -1,12 +1,13 @@
 #include "app/system/sha256.h"
 
-#include <fmt/format.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
 #include <limits>
 #include <stdexcept>
+
+#include "app/system/random_bytes.h"
 
 namespace bert {
 namespace {
@@ -18,17 +19,11 @@ unsigned char* bytes_of(std::string& text) { return reinterpret_cast<unsigned ch
 
 }  // namespace
 
-std::string sha256_bytes(std::string_view text) {
+std::string sha256(std::string_view text) {
   std::string digest(kDigestBytes, '\0');
   if (EVP_Digest(text.data(), text.size(), bytes_of(digest), nullptr, EVP_sha256(), nullptr) != 1)
     throw std::runtime_error("libcrypto: SHA-256 failed");
-  return digest;
-}
-
-std::string sha256(std::string_view text) {
-  std::string digits;
-  for (const char byte : sha256_bytes(text)) digits += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return digits;
+  return to_hexadecimal(digest);
 }
 
 std::string hmac_sha256(std::string_view key, std::string_view text) {

@@ -9,9 +9,6 @@ namespace bert {
 /// SHA-256 of `text` as 64 lowercase hexadecimal digits. Source: FIPS 180-4.
 std::string sha256(std::string_view text);
 
-/// SHA-256 of `text` as 32 bytes.
-std::string sha256_bytes(std::string_view text);
-
 /// HMAC-SHA256, 32 bytes. Source: RFC 2104.
 std::string hmac_sha256(std::string_view key, std::string_view text);
 
