@@ -37,34 +37,36 @@ struct LaunchOptions {
     visit("nproc_per_node", self.nproc_per_node, "ranks on this machine: a number, gpu, cpu or auto");
     visit("rdzv_backend", self.rdzv_backend, "static (machine 0 is --node-rank 0) or c10d (any order)");
     visit("rdzv_endpoint", self.rdzv_endpoint, "HOST[:PORT] where the machines meet (c10d: port 29400)");
-    visit("rdzv_id", self.rdzv_id, "name of the job, the same on every machine");
+    visit("rdzv_id", self.rdzv_id, "name of the job, equal on every machine");
     visit("rdzv_conf", self.rdzv_conf, "KEY=VALUE,...: join_timeout, last_call_timeout, close_timeout, ...");
-    visit("standalone", self.standalone, "one machine, a free port, an id of its own");
+    visit("standalone", self.standalone, "one machine, with a free port and a new id");
     visit("max_restarts", self.max_restarts, "restarts of all ranks before giving up");
-    visit("monitor_interval", self.monitor_interval, "seconds between two looks at the logs");
+    visit("monitor_interval", self.monitor_interval, "seconds between two checks of the logs");
     visit("start_method", self.start_method, "spawn, fork or forkserver; no meaning here");
     visit("event_log_handler", self.event_log_handler, "no meaning here");
-    visit("role", self.role, "name of the ranks in ROLE_NAME and in log prefixes");
+    visit("role", self.role, "the ranks' name in ROLE_NAME and in log prefixes");
     visit("module", self.module, "PROGRAM is a Python module (python -m)");
-    visit("no_python", self.no_python, "run a .py file as a program of its own");
+    visit("no_python", self.no_python, "run a .py file as a program, not with python3");
     visit("run_path", self.run_path, "run a Python file through runpy.run_path");
     visit("log_dir", self.log_dir, "directory of log files; /dev/null for none");
     visit("redirects", self.redirects,
           "streams to files: 0 none, 1 stdout, 2 stderr, 3 both, or 0:1,1:2 by local rank");
     visit("tee", self.tee, "streams to files and to the console, as --redirects");
     visit("local_ranks_filter", self.local_ranks_filter, "local ranks whose output reaches the console: 0,1");
-    visit("duplicate_stdout_filters", self.duplicate_stdout_filters, "copy lines of --tee with one of A,B to a file");
-    visit("duplicate_stderr_filters", self.duplicate_stderr_filters, "the same of stderr; ,, is a comma");
-    visit("log_line_prefix_template", self.log_line_prefix_template, "of --tee; ${role_name} ${rank} ${local_rank}");
+    visit("duplicate_stdout_filters", self.duplicate_stdout_filters,
+          "copy lines of --tee that contain A or B to a file: A,B");
+    visit("duplicate_stderr_filters", self.duplicate_stderr_filters, "the same for stderr; ,, stands for a comma");
+    visit("log_line_prefix_template", self.log_line_prefix_template,
+          "prefix of --tee: ${role_name} ${rank} ${local_rank}");
     visit("node_rank", self.node_rank, "number of this machine, from 0 (static)");
     visit("master_addr", self.master_addr, "address of machine 0 (static)");
     visit("master_port", self.master_port, "port on machine 0 (static)");
-    visit("local_addr", self.local_addr, "name of this machine for the others; default: its host name");
+    visit("local_addr", self.local_addr, "this machine's name for the others; default: its host name");
     visit("logs_specs", self.logs_specs, "no meaning here");
     visit("numa_binding", self.numa_binding, "bind ranks to processors: node, socket, exclusive or core-complex");
-    visit("signals_to_handle", self.signals_to_handle, "signals that end the job after the ranks have got them");
+    visit("signals_to_handle", self.signals_to_handle, "signals that are passed to the ranks and end the job");
     visit("virtual_local_rank", self.virtual_local_rank, "every rank has LOCAL_RANK 0 and sees one GPU");
-    visit("save_timeout", self.save_timeout, "seconds to save in after a signal (30) or another rank's 75 (300)");
+    visit("save_timeout", self.save_timeout, "seconds for saving after a signal (30) or another rank's 75 (300)");
   }
 };
 
