@@ -2,7 +2,8 @@
 // best that this machine has is chosen at run time. Plain data only: neither ATen nor the standard library's templates
 // may be used in there, because the linker would merge their code into all builds, and older machines would run newer
 // instructions.
-#pragma once
+#ifndef BERT_SIMD_KERNELS_H
+#define BERT_SIMD_KERNELS_H
 
 #include <cstdint>
 
@@ -135,21 +136,27 @@ constexpr int64_t attention_scratch(int64_t length, int64_t head_size) {
   return 6 * keys * width + kQueryBlock * (3 * keys + 4 * width) + 2 * scratch_columns(keys) + 64;
 }
 
-/// Functions over rows [begin, end).
+/// The table's functions, X(name, parameters), over rows [begin, end): of tokens, of a table for embedding_scatter. For
+/// each there is a template `name` by element type in cuda_ext/simd/<operator>.inc.
+#define BERT_SIMD_KERNELS(X)                                                   \
+  X(bias_gelu, (const BiasGelu&, int64_t begin, int64_t end))                  \
+  X(bias_gelu_backward, (const BiasGelu&, int64_t begin, int64_t end))         \
+  X(layer_norm, (const LayerNorm&, int64_t begin, int64_t end))                \
+  X(layer_norm_backward, (const LayerNorm&, int64_t begin, int64_t end))       \
+  X(embedding_scatter, (const EmbeddingScatter&, int64_t begin, int64_t end))  \
+  X(cross_entropy, (const CrossEntropy&, int64_t begin, int64_t end))          \
+  X(cross_entropy_backward, (const CrossEntropy&, int64_t begin, int64_t end)) \
+  X(dropout, (const Dropout&, int64_t begin, int64_t end))                     \
+  X(attention, (const Attention&))                                             \
+  X(attention_backward, (const Attention&))                                    \
+  X(masked_softmax, (const MaskedSoftmax&, int64_t begin, int64_t end))        \
+  X(masked_softmax_backward, (const MaskedSoftmax&, int64_t begin, int64_t end))
+
 struct Kernels {
   const char* name;
-  void (*bias_gelu)(const BiasGelu&, int64_t begin, int64_t end);
-  void (*bias_gelu_backward)(const BiasGelu&, int64_t begin, int64_t end);
-  void (*layer_norm)(const LayerNorm&, int64_t begin, int64_t end);
-  void (*layer_norm_backward)(const LayerNorm&, int64_t begin, int64_t end);
-  void (*embedding_scatter)(const EmbeddingScatter&, int64_t begin, int64_t end);  // of the table
-  void (*cross_entropy)(const CrossEntropy&, int64_t begin, int64_t end);
-  void (*cross_entropy_backward)(const CrossEntropy&, int64_t begin, int64_t end);
-  void (*dropout)(const Dropout&, int64_t begin, int64_t end);
-  void (*attention)(const Attention&);
-  void (*attention_backward)(const Attention&);
-  void (*masked_softmax)(const MaskedSoftmax&, int64_t begin, int64_t end);
-  void (*masked_softmax_backward)(const MaskedSoftmax&, int64_t begin, int64_t end);
+#define BERT_FIELD(name, parameters) void(*name) parameters;
+  BERT_SIMD_KERNELS(BERT_FIELD)
+#undef BERT_FIELD
 };
 
 const Kernels& plain_kernels();
@@ -165,3 +172,18 @@ const Kernels& kernels();
 bool choose_kernels(const char* name);
 
 }  // namespace bert::simd
+
+#endif  // BERT_SIMD_KERNELS_H
+
+// The loops of each operator. vectors.inc includes this header a second time, for them.
+#ifdef BERT_SIMD_LOOPS
+// First the dropout, whose masks the others use.
+#include "cuda_ext/simd/dropout.inc"
+//
+#include "cuda_ext/simd/attention.inc"
+#include "cuda_ext/simd/bias_gelu.inc"
+#include "cuda_ext/simd/cross_entropy.inc"
+#include "cuda_ext/simd/embedding.inc"
+#include "cuda_ext/simd/layer_norm.inc"
+#include "cuda_ext/simd/softmax.inc"
+#endif
