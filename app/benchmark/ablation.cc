@@ -4,12 +4,12 @@
 
 #include <chrono>
 
+#include "app/benchmark/plain_operators.h"
 #include "app/benchmark/random_batch.h"
 #include "app/benchmark/report.h"
 #include "app/system/errors.h"
 #include "app/train/device.h"
 #include "app/train/training_step.h"
-#include "cuda_ext/dispatch/reference_ops.h"
 
 namespace bert {
 namespace {
@@ -71,7 +71,7 @@ class StagedStep : public TrainingStep {
     precision_ = stage.low_precision ? low_precision_ : Precision::kFp32;
     set_matmul_precision(precision_);
     every_token_ = stage.every_token;
-    const ReferenceOps scope(stage.plain);
+    const PlainOperators scope(stage.plain);
     synchronize(device());
     const auto start = std::chrono::steady_clock::now();
     TrainingStep::run({&batch, 1});

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/SDPBackend.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -10,8 +11,8 @@
 #include <memory>
 #include <utility>
 
+#include "app/benchmark/plain_operators.h"
 #include "cuda_ext/cuda/attention.h"
-#include "cuda_ext/dispatch/reference_ops.h"
 #include "cuda_ext/multi_tensor.h"
 #include "cuda_ext/ops.h"
 
@@ -50,9 +51,9 @@ Tensor numbers(const KernelShape& s) {
 ops::Dropout drop(double p, const Tensor& keys) { return {.p = p, .seed = 42, .site = 1, .keys = keys}; }
 
 /// Runs an operator of ops.h as its plain expression.
-KernelCase::Op plain(OpGroup group, KernelCase::Op op) {
+KernelCase::Op as_plain(OpGroup group, KernelCase::Op op) {
   return [group, op = std::move(op)](const Tensors& in) {
-    const ReferenceOps scope({group});
+    const PlainOperators scope({group});
     return op(in);
   };
 }
@@ -67,7 +68,7 @@ KernelCase bias_gelu(const std::string& name, ops::Gelu form, const KernelShape&
                 return Tensors{random(s, {s.tokens, s.intermediate}), random(s, {s.intermediate})};
               },
           .bert = op,
-          .aten = plain(OpGroup::kGelu, op),
+          .aten = as_plain(OpGroup::kGelu, op),
           .forward = intermediate_passes(s, 2),    // x; y
           .backward = intermediate_passes(s, 3)};  // dy, x; dx
 }
@@ -80,7 +81,7 @@ KernelCase layer_norm(const KernelShape& s) {
                 return Tensors{random(s, {s.tokens, s.hidden}), random(s, {s.hidden}), random(s, {s.hidden})};
               },
           .bert = op,
-          .aten = plain(OpGroup::kLayerNorm, op),
+          .aten = as_plain(OpGroup::kLayerNorm, op),
           .forward = hidden_passes(s, 2),    // x; y
           .backward = hidden_passes(s, 3)};  // dy, x; dx
 }
@@ -96,7 +97,7 @@ KernelCase bias_dropout_residual_layer_norm(const KernelShape& s) {
                                random(s, {s.hidden}),           random(s, {s.hidden}), numbers(s)};
               },
           .bert = op,
-          .aten = plain(OpGroup::kLayerNorm, op),
+          .aten = as_plain(OpGroup::kLayerNorm, op),
           .forward = hidden_passes(s, 3),    // x, residual; y
           .backward = hidden_passes(s, 5)};  // dy, x, residual; dx, dresidual
 }
@@ -120,7 +121,7 @@ KernelCase embedding_layer_norm_dropout(const KernelShape& s) {
                                numbers(s)};
               },
           .bert = op,
-          .aten = plain(OpGroup::kLayerNorm, op),
+          .aten = as_plain(OpGroup::kLayerNorm, op),
           .forward = hidden_passes(s, 4),  // three rows; y
           .backward =                      // dy, three rows; the tables' gradients
           elements(s, (4 * s.tokens + s.vocabulary + s.length + 2) * s.hidden)};
@@ -134,7 +135,7 @@ KernelCase dropout(const KernelShape& s) {
                 return Tensors{random(s, {s.tokens, s.hidden}), numbers(s)};
               },
           .bert = op,
-          .aten = plain(OpGroup::kDropout, op),
+          .aten = as_plain(OpGroup::kDropout, op),
           .forward = hidden_passes(s, 2),    // x; y
           .backward = hidden_passes(s, 2)};  // dy; dx
 }
@@ -148,7 +149,7 @@ KernelCase cross_entropy(const KernelShape& s) {
                 return Tensors{random(s, {rows, s.vocabulary}), ids(s, s.vocabulary, rows)};
               },
           .bert = op,
-          .aten = plain(OpGroup::kCrossEntropy, op),
+          .aten = as_plain(OpGroup::kCrossEntropy, op),
           .forward = elements(s, rows * s.vocabulary),       // logits
           .backward = elements(s, 2 * rows * s.vocabulary),  // logits; their gradient in their place
           .consumes_first = true};
@@ -238,7 +239,7 @@ KernelCase masked_softmax_dropout(const KernelShape& s) {
                 return Tensors{random(s, {sequences, s.heads, s.length, s.length}), sequence_ends(s, ends), numbers(s)};
               },
           .bert = op,
-          .aten = plain(OpGroup::kSoftmax, op),
+          .aten = as_plain(OpGroup::kSoftmax, op),
           .forward = elements(s, 2 * scores),    // scores; y
           .backward = elements(s, 3 * scores)};  // dy, scores; dscores
 }
@@ -290,7 +291,7 @@ KernelCase linear(const KernelShape& s) {
                                random(s, {s.intermediate})};
               },
           .bert = op,
-          .aten = plain(OpGroup::kLinear, op),
+          .aten = as_plain(OpGroup::kLinear, op),
           .forward = products(product),
           .backward = products(2 * product)};
 }
@@ -315,7 +316,7 @@ KernelCase qkv_linear(const KernelShape& s) {
                 random(s, {s.tokens, s.hidden}), weights[0], weights[1], weights[2], biases[0], biases[1], biases[2]};
           },
       .bert = op,
-      .aten = plain(OpGroup::kLinear, op),
+      .aten = as_plain(OpGroup::kLinear, op),
       .forward = products(product),
       .backward = products(2 * product)};
 }
@@ -389,11 +390,15 @@ KernelCase update(const std::string& name, UpdateRule rule, const KernelShape& s
                                                                .step = at::zeros({}, options.dtype(at::kLong)),
                                                                .grad_norm = at::zeros({}, options),
                                                                .skipped = at::zeros({}, options)}});
+  const std::vector<UpdateOptions> all_options = {
+      {.beta1 = 0.9, .beta2 = 0.999, .beta3 = 0.1, .eps = 1e-6, .weight_decay = 0.01, .max_grad_norm = 1.0}};
   const auto op = [=](const Tensors& in) {
-    state->step.run(
-        unflatten(in, low_precision(s)),
-        {{.beta1 = 0.9, .beta2 = 0.999, .beta3 = 0.1, .eps = 1e-6, .weight_decay = 0.01, .max_grad_norm = 1.0}},
-        state->scalars);
+    state->step.run(unflatten(in, low_precision(s)), all_options, state->scalars);
+    return state->scalars.grad_norm;
+  };
+  const auto plain_op = [=](const Tensors& in) {
+    const at::NoGradGuard no_grad;
+    plain::step(rule, unflatten(in, low_precision(s)), all_options, state->scalars);
     return state->scalars.grad_norm;
   };
   const auto norm = [s, multi = std::make_shared<ops::MultiTensor>()](const Tensors& in) {
@@ -402,7 +407,7 @@ KernelCase update(const std::string& name, UpdateRule rule, const KernelShape& s
   return {.name = name,
           .inputs = [s] { return optimizer_inputs(s); },
           .bert = op,
-          .aten = plain(OpGroup::kOptimizer, op),
+          .aten = plain_op,
           .forward = bytes_per_parameter(s, kNormBytes + bytes),
           .backward = {},
           .norm = norm,
@@ -436,7 +441,7 @@ KernelCase over_list(const std::string& name, const std::function<Tensor(ops::Mu
 
 KernelCase l2_norm(const KernelShape& s) {
   return over_list(
-      "l2_norm", [](ops::MultiTensor& multi, const Tensors& in) { return multi.norm(in); }, reference::norm, s, 1);
+      "l2_norm", [](ops::MultiTensor& multi, const Tensors& in) { return multi.norm(in); }, plain::norm, s, 1);
 }
 
 KernelCase unscale(const KernelShape& s) {
@@ -448,7 +453,7 @@ KernelCase unscale(const KernelShape& s) {
         return found_inf;
       },
       [=](const Tensors& in) {
-        reference::unscale_(in, inv_scale, found_inf);
+        plain::unscale_(in, inv_scale, found_inf);
         return found_inf;
       },
       s, 2);

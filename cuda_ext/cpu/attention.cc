@@ -1,14 +1,16 @@
 // Attention on the CPU: shares of work for the threads; the arithmetic is in cuda_ext/simd/attention.inc.
+#include "cuda_ext/dispatch/attention.h"
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <vector>
 
-#include "cuda_ext/cpu/kernels.h"
-#include "cuda_ext/dispatch/composite.h"
+#include "cuda_ext/cpu/tensors.h"
 
 namespace bert::cpu {
 namespace {
@@ -50,8 +52,6 @@ void for_heads(const Tensor& cu_seqlens, int64_t num_heads, int64_t head_size, c
     }
   });
 }
-
-}  // namespace
 
 std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
                                              int64_t num_heads, double p, int64_t seed, int64_t site,
@@ -97,4 +97,10 @@ Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& o
   return dqkv;
 }
 
+}  // namespace
 }  // namespace bert::cpu
+
+TORCH_LIBRARY_IMPL(bert, CPU, m) {
+  m.impl("attention", bert::cpu::attention);
+  m.impl("attention_backward", bert::cpu::attention_backward);
+}

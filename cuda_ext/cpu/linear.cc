@@ -1,10 +1,12 @@
 // Linear layers on the CPU: which GEMM serves which product.
+#include "cuda_ext/dispatch/linear.h"
+
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
 
-#include "cuda_ext/cpu/kernels.h"
-#include "cuda_ext/dispatch/checks.h"
+#include <array>
 
 // Exported by libtorch_cpu since 1.12; its header is not among the installed ones. result = beta result + alpha a b,
 // any strides.
@@ -14,6 +16,9 @@ void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result, float
 
 namespace bert::cpu {
 namespace {
+
+using at::Tensor;
+using composite::OptionalTensor;
 
 // Note [GEMM backends of the CPU]
 // LibTorch sends fp32 products to MKL, whose fp32 kernels stop at AVX2 on AMD. oneDNN's reach 430 GFLOP/s where MKL's
@@ -67,8 +72,6 @@ Tensor product_and_bias(const Tensor& x, const Tensor& weight, const OptionalTen
   return linear_pointwise(x, weight, bias);
 }
 
-}  // namespace
-
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
   checks::linear_dtypes(x, weight, bias);
   if (!widened(x)) return product_and_bias(x, weight, bias);
@@ -92,4 +95,10 @@ std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Ten
           needed[2] ? at::sum(grad, {0}) : Tensor()};
 }
 
+}  // namespace
 }  // namespace bert::cpu
+
+TORCH_LIBRARY_IMPL(bert, CPU, m) {
+  m.impl("linear", bert::cpu::linear);
+  m.impl("linear_backward", bert::cpu::linear_backward);
+}

@@ -1,13 +1,11 @@
-// Masked softmax with dropout, and cross entropy, on the CPU: rows for the threads; the arithmetic is in
-// cuda_ext/simd/softmax.inc and cuda_ext/simd/pointwise.inc.
+#include "cuda_ext/dispatch/softmax.h"
+
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
+#include <torch/library.h>
 
 #include <algorithm>
-#include <numeric>
 
-#include "cuda_ext/cpu/kernels.h"
-#include "cuda_ext/dispatch/composite.h"
+#include "cuda_ext/cpu/tensors.h"
 
 namespace bert::cpu {
 namespace {
@@ -41,8 +39,6 @@ void for_rows(const simd::MaskedSoftmax& arguments, int64_t rows,
                    });
 }
 
-}  // namespace
-
 std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
                                                   double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
   if (!has_kernel(scores)) {
@@ -74,44 +70,10 @@ Tensor masked_softmax_dropout_backward(const Tensor& grad, const Tensor& scores,
   return dscores;
 }
 
-std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {
-  const int64_t rows = labels.size(0);
-  if (!has_kernel(logits) || rows == 0) return composite::cross_entropy(logits, labels, num_classes);
-  const auto options = logits.options().dtype(at::kFloat);
-  Tensor logsumexp = at::empty({rows}, options), loss = at::empty({rows}, options);
-  const simd::CrossEntropy arguments{.type = type_of(logits),
-                                     .stride = logits.size(1),
-                                     .num_classes = num_classes,
-                                     .logits = const_cast<void*>(logits.const_data_ptr()),  // read only in forward
-                                     .labels = labels.const_data_ptr<int64_t>(),
-                                     .logsumexp = logsumexp.mutable_data_ptr<float>(),
-                                     .loss = loss.mutable_data_ptr<float>(),
-                                     .scale = 0.0F};
-  at::parallel_for(0, rows, grain(num_classes * 4),
-                   [&](int64_t begin, int64_t end) { simd::kernels().cross_entropy(arguments, begin, end); });
-  const float* row = loss.const_data_ptr<float>();
-  const double mean = std::accumulate(row, row + rows, 0.0) / static_cast<double>(rows);
-  return {at::scalar_tensor(mean, options), logsumexp};
-}
-
-Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor& labels, const Tensor& logsumexp,
-                                int64_t num_classes) {
-  const int64_t rows = labels.size(0);
-  if (!has_kernel(logits) || rows == 0) {
-    return composite::cross_entropy_backward_(logits, grad, labels, logsumexp, num_classes);
-  }
-  const simd::CrossEntropy arguments{
-      .type = type_of(logits),
-      .stride = logits.size(1),
-      .num_classes = num_classes,
-      .logits = logits.mutable_data_ptr(),
-      .labels = labels.const_data_ptr<int64_t>(),
-      .logsumexp = const_cast<float*>(logsumexp.const_data_ptr<float>()),  // read only here
-      .loss = nullptr,
-      .scale = static_cast<float>(grad.item<double>() / static_cast<double>(rows))};
-  at::parallel_for(0, rows, grain(num_classes * 4),
-                   [&](int64_t begin, int64_t end) { simd::kernels().cross_entropy_backward(arguments, begin, end); });
-  return logits;
-}
-
+}  // namespace
 }  // namespace bert::cpu
+
+TORCH_LIBRARY_IMPL(bert, CPU, m) {
+  m.impl("masked_softmax_dropout", bert::cpu::masked_softmax_dropout);
+  m.impl("masked_softmax_dropout_backward", bert::cpu::masked_softmax_dropout_backward);
+}

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "cuda_ext/compat.h"
-#include "cuda_ext/dispatch/composite.h"
+#include "cuda_ext/dispatch/attention.h"
 
 namespace bert::cuda {
 namespace {

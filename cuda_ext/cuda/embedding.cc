@@ -1,4 +1,5 @@
-// The embedding's kernels as operators: CUDA's registrations of the schemas in ops.cc.
+#include "cuda_ext/dispatch/embedding.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sort.h>
@@ -9,6 +10,7 @@
 #include <limits>
 
 #include "cuda_ext/cuda/tensors.h"
+#include "cuda_ext/kernels/embedding.h"
 #include "cuda_ext/kernels/launch.h"
 
 namespace bert::cuda {

@@ -1,4 +1,6 @@
-// From tensors to the kernels' raw pointers: what the CUDA registrations share. For .cc files of the CUDA build.
+// From tensors to the kernels' raw pointers: what the CUDA registrations share. For .cc files of the CUDA build, which
+// allocate results, find the kernel for the dtypes, and launch on LibTorch's stream. Other dtypes (double) go to the
+// compositions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,8 +8,8 @@
 
 #include <initializer_list>
 
-#include "cuda_ext/dispatch/composite.h"
-#include "cuda_ext/kernels/launchers.h"
+#include "cuda_ext/dispatch/dropout.h"
+#include "cuda_ext/kernels/launcher.h"
 #include "cuda_ext/scalar/philox.h"
 
 namespace bert::cuda {

@@ -18,6 +18,7 @@
 // figures).
 //   bias_gelu_forward_kernel 128 0.43
 //   bias_gelu_backward_kernel 128 0.43
+#include "cuda_ext/kernels/bias_gelu.h"
 #include "cuda_ext/kernels/cuda_utils.cuh"
 
 namespace bert::kernels {

@@ -31,6 +31,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "cuda_ext/kernels/cross_entropy.h"
 #include "cuda_ext/kernels/cuda_utils.cuh"
 
 namespace bert::kernels {

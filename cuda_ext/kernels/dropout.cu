@@ -15,6 +15,7 @@
 //   dropout_kernel 128 1.00
 //   dropout_mask_kernel 128 1.00
 #include "cuda_ext/kernels/cuda_utils.cuh"
+#include "cuda_ext/kernels/dropout.h"
 
 namespace bert::kernels {
 inline namespace BERT_KERNEL_BUILD {

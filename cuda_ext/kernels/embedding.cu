@@ -32,6 +32,7 @@
 //   embedding_keys_kernel 256 1.00
 //   embedding_chunks_kernel 128 0.50
 //   embedding_borders_kernel 128 0.56
+#include "cuda_ext/kernels/embedding.h"
 #include "cuda_ext/kernels/layer_norm.cuh"
 
 namespace bert::kernels {

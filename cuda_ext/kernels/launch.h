@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cuda_ext/kernels/launchers.h"
+#include "cuda_ext/kernels/launcher.h"
 #include "cuda_ext/kernels/vector.h"
 
 namespace bert {

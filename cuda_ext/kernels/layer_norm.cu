@@ -22,6 +22,7 @@
 //    its processors have 43 for forward, at 75 % 82 for backward. Expected of a copy's bandwidth: forward 91 % (80 %
 //    before, by its instructions), plain 92 %, backward 85 % (80 % before). Compiled and emulated only.
 #include "cuda_ext/kernels/layer_norm.cuh"
+#include "cuda_ext/kernels/layer_norm.h"
 
 namespace bert::kernels {
 inline namespace BERT_KERNEL_BUILD {

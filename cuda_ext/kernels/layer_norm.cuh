@@ -33,6 +33,7 @@
 #include <type_traits>
 
 #include "cuda_ext/kernels/cuda_utils.cuh"
+#include "cuda_ext/kernels/layer_norm.h"
 
 namespace bert::kernels {
 inline namespace BERT_KERNEL_BUILD {

@@ -1,8 +1,8 @@
 // What multi_tensor_norm.cu, multi_tensor_optim.cu and lr_schedule.cu offer to the rest: launches over tables in device
-// memory. They check nothing (launchers.h). Sums are fp64, in an order that the table alone decides.
+// memory. They check nothing (launcher.h). Sums are fp64, in an order that the table alone decides.
 #pragma once
 
-#include "cuda_ext/kernels/launchers.h"
+#include "cuda_ext/kernels/launcher.h"
 #include "cuda_ext/lr_schedule.h"
 #include "cuda_ext/scalar/optimizer.h"
 

@@ -28,6 +28,7 @@
 #include <type_traits>
 
 #include "cuda_ext/kernels/cuda_utils.cuh"
+#include "cuda_ext/kernels/softmax_dropout.h"
 
 namespace bert::kernels {
 inline namespace BERT_KERNEL_BUILD {

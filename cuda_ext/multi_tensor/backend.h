@@ -1,6 +1,7 @@
 // The implementations of multi_tensor.h by device.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "cuda_ext/lr_schedule.h"
@@ -34,6 +35,12 @@ struct CudaMultiTensor {
   void (*learning_rate)(const LrSchedule& schedule, const at::Tensor& applied_steps, const at::Tensor& rate) = nullptr;
 };
 CudaMultiTensor& cuda_multi_tensor();  // cuda_ext/multi_tensor/cuda.cc registers itself here when the program starts
+
+/// Gets the implementation that a step has chosen for its groups, once for each list of tensors, and returns the one
+/// that runs. Null in training. `bert benchmark` sets it to compare kernels with plain expressions.
+using StepDecorator = std::unique_ptr<OptimizerStep::Backend> (*)(UpdateRule rule,
+                                                                  std::unique_ptr<OptimizerStep::Backend> chosen);
+StepDecorator& step_decorator();
 
 /// Of a tensor of fp32, fp16 or bf16.
 ElementType element_type(const at::Tensor& tensor);

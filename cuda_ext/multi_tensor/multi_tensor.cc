@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <initializer_list>
 #include <string>
+#include <utility>
 
-#include "cuda_ext/dispatch/reference_ops.h"
 #include "cuda_ext/multi_tensor/backend.h"
 #include "cuda_ext/multi_tensor/cpu.h"
 
@@ -238,6 +238,11 @@ CudaMultiTensor& cuda_multi_tensor() {
   return instance;
 }
 
+StepDecorator& step_decorator() {
+  static StepDecorator decorator = nullptr;
+  return decorator;
+}
+
 ElementType element_type(const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kHalf) return ElementType::kHalf;
   return tensor.scalar_type() == at::kBFloat16 ? ElementType::kBFloat16 : ElementType::kFloat;
@@ -354,6 +359,7 @@ OptimizerStep::Backend& OptimizerStep::backend_for(const std::vector<OptimizerTe
   } else {
     backend_ = std::make_unique<AtenStep>(rule_);
   }
+  if (step_decorator() != nullptr) backend_ = step_decorator()(rule_, std::move(backend_));
   return *backend_;
 }
 
@@ -364,7 +370,6 @@ void OptimizerStep::run(const std::vector<OptimizerTensors>& groups, const std::
   check_groups(groups);
   check_scalars(scalars, first_param(groups).device());
   const at::NoGradGuard no_grad;
-  if (reference::replaces(OpGroup::kOptimizer)) return reference::step(rule_, groups, options, scalars);
   backend_for(groups).run(groups, options, scalars);
   for (const OptimizerTensors& group : groups) {
     bump_versions(group.params);

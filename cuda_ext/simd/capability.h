@@ -1,4 +1,4 @@
-// Which of the vector code's instruction sets this CPU runs (KERNELS.md, "Vector code for the CPU").
+// The widest instruction set of the vector code that this CPU runs (cuda_ext/README.md, "Vector code for the CPU").
 #pragma once
 
 namespace bert {

@@ -17,11 +17,11 @@
 
 #include "app/benchmark/ablation.h"
 #include "app/benchmark/kernels.h"
+#include "app/benchmark/plain_operators.h"
 #include "app/benchmark/random_batch.h"
 #include "app/benchmark/report.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
-#include "cuda_ext/dispatch/reference_ops.h"
 #include "cuda_ext/ops.h"
 #include "data/io/error.h"
 #include "tests/support/mismatch.h"
@@ -129,7 +129,7 @@ TEST_CASE("Unequal lengths: packed and padded attention agree, forward and backw
   const Tensors packed = run();
   for (const std::vector<OpGroup>& groups :
        std::vector<std::vector<OpGroup>>{{OpGroup::kAttention}, {OpGroup::kAttention, OpGroup::kSoftmax}}) {
-    const ReferenceOps scope(groups);
+    const PlainOperators scope(groups);
     check_close(packed, run());
   }
 }
@@ -181,10 +181,10 @@ TEST_CASE("A scope of reference operators replaces its groups, ends where it end
   check_replaced({});
   for (const OpGroup group : {OpGroup::kLinear, OpGroup::kLayerNorm, OpGroup::kGelu, OpGroup::kSoftmax,
                               OpGroup::kAttention, OpGroup::kCrossEntropy, OpGroup::kDropout, OpGroup::kOptimizer}) {
-    const ReferenceOps scope({group});
+    const PlainOperators scope({group});
     check_replaced({group});
     {
-      const ReferenceOps inner({OpGroup::kLayerNorm, OpGroup::kGelu});
+      const PlainOperators inner({OpGroup::kLayerNorm, OpGroup::kGelu});
       check_replaced({OpGroup::kLayerNorm, OpGroup::kGelu});
     }
     check_replaced({group});

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "cuda_ext/cpu/kernels.h"
-#include "cuda_ext/dispatch/composite.h"
-#include "cuda_ext/dispatch/dispatch.h"
+#include "cuda_ext/cpu/tensors.h"
+#include "cuda_ext/dispatch/dropout.h"
+#include "cuda_ext/dispatch/layer_norm.h"
 #include "cuda_ext/simd/kernels.h"
 #include "tests/support/ops_testing.h"
 

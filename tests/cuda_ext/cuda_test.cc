@@ -18,7 +18,7 @@
 #include "app/train/trainer.h"
 #include "app/train/training_step.h"
 #include "cuda_ext/compat.h"
-#include "cuda_ext/dispatch/dispatch.h"
+#include "cuda_ext/dispatch/dropout.h"
 #include "cuda_ext/ops.h"
 #include "cuda_ext/padded_linear.h"
 #include "data/io/files.h"

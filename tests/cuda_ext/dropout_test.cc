@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "cuda_ext/dispatch/composite.h"
 #include "cuda_ext/ops.h"
 #include "cuda_ext/scalar/philox.h"
 #include "tests/testing.h"

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "cuda_ext/dispatch/reference_ops.h"
+#include "app/benchmark/plain_operators.h"
 #include "cuda_ext/multi_tensor/cpu.h"
 #include "tests/support/mismatch.h"
 #include "tests/testing.h"
@@ -296,7 +296,7 @@ TEST_CASE("One object serves tensors that move, grow, shrink and change their dt
 TEST_CASE("The plain step that benchmarks time does what every option says", "[unit][optim]") {
   const auto plain_run = [](UpdateRule rule, const OptimizerTensors& tensors, const UpdateOptions& options,
                             const StepTensors& step) {
-    const ReferenceOps scope({OpGroup::kOptimizer});
+    const PlainOperators scope({OpGroup::kOptimizer});
     ops::OptimizerStep(rule).run({tensors}, {options}, step);
   };
   for (const UpdateRule rule : kRules) {

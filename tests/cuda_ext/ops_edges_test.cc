@@ -8,8 +8,14 @@
 #include <tuple>
 #include <vector>
 
-#include "cuda_ext/dispatch/composite.h"
-#include "cuda_ext/dispatch/dispatch.h"
+#include "cuda_ext/dispatch/attention.h"
+#include "cuda_ext/dispatch/bias_gelu.h"
+#include "cuda_ext/dispatch/cross_entropy.h"
+#include "cuda_ext/dispatch/dropout.h"
+#include "cuda_ext/dispatch/embedding.h"
+#include "cuda_ext/dispatch/layer_norm.h"
+#include "cuda_ext/dispatch/linear.h"
+#include "cuda_ext/dispatch/softmax.h"
 #include "tests/support/ops_testing.h"
 
 namespace bert {

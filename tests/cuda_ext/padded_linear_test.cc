@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda_ext/dispatch/reference_ops.h"
+#include "app/benchmark/plain_operators.h"
 #include "cuda_ext/ops.h"
 #include "optim/amp.h"
 #include "tests/support/mismatch.h"
@@ -48,7 +48,7 @@ TEST_CASE("Padded columns are 0, and the others are the product", "[unit]") {
   const Operands in = operands();
   for (const bool reference : {false, true}) {
     const Tensor y = [&] {
-      const ReferenceOps scope(reference ? std::vector{OpGroup::kLinear} : std::vector<OpGroup>{});
+      const PlainOperators scope(reference ? std::vector{OpGroup::kLinear} : std::vector<OpGroup>{});
       return ops::padded_linear(in.x, in.weight, in.bias, kColumns);
     }();
     CHECK(y.sizes() == at::IntArrayRef({kRows, kColumns}));

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda_ext/dispatch/composite.h"
-#include "cuda_ext/dispatch/dispatch.h"
+#include "cuda_ext/dispatch/attention.h"
+#include "cuda_ext/dispatch/cross_entropy.h"
 #include "cuda_ext/ops.h"
 #include "tests/support/ops_testing.h"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda_ext/kernels/launchers.h"
+#include "cuda_ext/kernels/bias_gelu.h"
 #include "tests/support/kernel_testing.h"
 
 namespace bert::kernels {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "cuda_ext/kernels/launchers.h"
+#include "cuda_ext/kernels/cross_entropy.h"
 #include "tests/support/kernel_testing.h"
 
 namespace bert::kernels {

@@ -2,7 +2,7 @@
 // those of the CPU's loops.
 #include <vector>
 
-#include "cuda_ext/kernels/launchers.h"
+#include "cuda_ext/kernels/dropout.h"
 #include "tests/support/kernel_testing.h"
 
 namespace bert::kernels {

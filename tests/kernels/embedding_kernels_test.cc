@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "cuda_ext/kernels/launchers.h"
+#include "cuda_ext/kernels/embedding.h"
 #include "tests/support/kernel_testing.h"
 
 namespace bert::kernels {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda_ext/kernels/launchers.h"
+#include "cuda_ext/kernels/softmax_dropout.h"
 #include "tests/support/kernel_testing.h"
 
 namespace bert::kernels {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda_ext/kernels/launchers.h"
+#include "cuda_ext/kernels/launcher.h"
 #include "cuda_ext/scalar/math.h"
 #include "cuda_ext/scalar/philox.h"
 #include "cuda_ext/simd/kernels.h"

@@ -1,23 +1,27 @@
-#include "cuda_ext/dispatch/reference_ops.h"
+#include "app/benchmark/plain_operators.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
 
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <utility>
 
-#include "cuda_ext/dispatch/dispatch.h"
+#include "cuda_ext/dispatch/attention.h"
+#include "cuda_ext/dispatch/bias_gelu.h"
+#include "cuda_ext/dispatch/cross_entropy.h"
+#include "cuda_ext/dispatch/dropout.h"
+#include "cuda_ext/dispatch/embedding.h"
+#include "cuda_ext/dispatch/layer_norm.h"
+#include "cuda_ext/dispatch/linear.h"
+#include "cuda_ext/dispatch/softmax.h"
+#include "cuda_ext/multi_tensor/backend.h"
 
 namespace bert {
-
-ReferenceOps::ReferenceOps(const std::vector<OpGroup>& groups) : before_(reference::replaced) {
-  reference::replaced = 0;
-  for (const OpGroup group : groups) reference::replaced |= reference::bit(group);
-}
-
-ReferenceOps::~ReferenceOps() { reference::replaced = before_; }
-
-namespace reference {
+namespace plain {
 namespace {
 
 Tensor drop(const Tensor& x, double p) { return p > 0.0 ? at::dropout(x, p, /*train=*/true) : x; }
@@ -173,5 +177,98 @@ void step(UpdateRule rule, const std::vector<ops::OptimizerTensors>& groups, con
   }
 }
 
-}  // namespace reference
+}  // namespace plain
+
+namespace {
+
+// Note [Plain operators]
+// Production code does not know of the plain expressions. They are kernels for a dispatch key that comes before autocast
+// and autograd and that LibTorch uses for its own tests alone. A scope includes the key on its thread, so that calls of
+// the operators come here first.
+constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+/// The groups of this thread's scope, a bit each.
+constinit thread_local uint32_t replaced = 0;
+
+constexpr uint32_t bit(OpGroup group) { return uint32_t{1} << static_cast<uint32_t>(group); }
+bool replaces(OpGroup group) { return (replaced & bit(group)) != 0; }
+
+/// An operator's kernel for kKey.
+template <const auto& op, auto expression, OpGroup group>
+struct PlainKernel;
+template <const auto& op, class Result, class... Arguments, Result (*expression)(Arguments...), OpGroup group>
+struct PlainKernel<op, expression, group> {
+  static Result call(c10::DispatchKeySet keys, Arguments... arguments) {
+    if (replaces(group)) {
+      op.check(arguments...);
+      return expression(arguments...);
+    }
+    constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kKey);
+    const c10::impl::ExcludeDispatchKeyGuard guard(kKey);
+    return op.handle().redispatch(keys & kBelow, std::forward<Arguments>(arguments)...);
+  }
+};
+
+/// The expression where the scope names the optimizer, else the implementation that was chosen.
+class SwitchedStep : public ops::OptimizerStep::Backend {
+ public:
+  SwitchedStep(UpdateRule rule, std::unique_ptr<Backend> chosen) : rule_(rule), chosen_(std::move(chosen)) {}
+
+  void run(const std::vector<ops::OptimizerTensors>& groups, const std::vector<UpdateOptions>& options,
+           const ops::StepTensors& scalars) override {
+    if (replaces(OpGroup::kOptimizer)) return plain::step(rule_, groups, options, scalars);
+    chosen_->run(groups, options, scalars);
+  }
+
+ private:
+  UpdateRule rule_;
+  std::unique_ptr<Backend> chosen_;
+};
+
+/// The registrations, made when the first scope begins.
+class Registrations {
+ public:
+  Registrations() {
+    all_.fallback(torch::CppFunction::makeFallthrough());
+    add<dispatch::linear, plain::linear, OpGroup::kLinear>();
+    add<dispatch::qkv_linear, plain::qkv_linear, OpGroup::kLinear>();
+    add<dispatch::padded_linear, plain::padded_linear, OpGroup::kLinear>();
+    add<dispatch::bias_gelu, plain::bias_gelu, OpGroup::kGelu>();
+    add<dispatch::layer_norm, plain::layer_norm, OpGroup::kLayerNorm>();
+    add<dispatch::bias_dropout_residual_layer_norm, plain::bias_dropout_residual_layer_norm, OpGroup::kLayerNorm>();
+    add<dispatch::embedding_layer_norm_dropout, plain::embedding_layer_norm_dropout, OpGroup::kLayerNorm>();
+    add<dispatch::attention, plain::attention, OpGroup::kAttention>();
+    add<dispatch::masked_softmax_dropout, plain::masked_softmax_dropout, OpGroup::kSoftmax>();
+    add<dispatch::dropout, plain::dropout, OpGroup::kDropout>();
+    add<dispatch::cross_entropy, plain::cross_entropy, OpGroup::kCrossEntropy>();
+    ops::step_decorator() = [](UpdateRule rule, std::unique_ptr<ops::OptimizerStep::Backend> chosen) {
+      return std::unique_ptr<ops::OptimizerStep::Backend>(new SwitchedStep(rule, std::move(chosen)));
+    };
+  }
+
+ private:
+  template <const auto& op, auto expression, OpGroup group>
+  void add() {
+    operators_.impl(op.name, PlainKernel<op, expression, group>::call);
+  }
+
+  torch::Library all_{torch::Library::IMPL, "_", kKey, __FILE__, __LINE__};
+  torch::Library operators_{torch::Library::IMPL, "bert", kKey, __FILE__, __LINE__};
+};
+
+}  // namespace
+
+PlainOperators::PlainOperators(const std::vector<OpGroup>& groups)
+    : groups_before_(replaced), included_before_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+  static const Registrations registrations;
+  replaced = 0;
+  for (const OpGroup group : groups) replaced |= bit(group);
+  c10::impl::tls_set_dispatch_key_included(kKey, (replaced & ~bit(OpGroup::kOptimizer)) != 0);
+}
+
+PlainOperators::~PlainOperators() {
+  replaced = groups_before_;
+  c10::impl::tls_set_dispatch_key_included(kKey, included_before_);
+}
+
 }  // namespace bert

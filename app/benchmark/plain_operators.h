@@ -1,7 +1,6 @@
 // The operators of ops.h as a program without them would write them: plain expressions of ATen, differentiated and cast
-// by ATen itself. What the operators are timed against (app/benchmark/kernel_cases.cc, app/benchmark/ablation.cc), never part of a run:
-// tests/scripts/layering.cmake lets only benchmarks and tests include this file. Not what kernels are checked against: that is
-// composite.h, whose dropout draws the same masks as the kernels do.
+// by ATen itself. The benchmarks time the operators against these expressions. Kernels are not checked against them, but
+// against the compositions of cuda_ext/dispatch, whose dropout draws the same masks as the kernels do.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,28 +14,30 @@
 
 namespace bert {
 
-/// Operators that a ReferenceOps scope replaces together.
+/// Operators that a PlainOperators scope replaces together.
 enum class OpGroup : uint8_t { kLinear, kLayerNorm, kGelu, kSoftmax, kAttention, kCrossEntropy, kDropout, kOptimizer };
 
 /// Within its scope, and on its thread, the operators of the groups are the expressions below. Scopes nest; the inner
-/// one counts. A backward that was recorded within a scope is ATen's, wherever it runs.
-class ReferenceOps {
+/// one counts. A backward that was recorded within a scope is ATen's, wherever it runs. The optimizer's step is replaced
+/// where its list of tensors was first seen after the first scope of the process began.
+class PlainOperators {
  public:
-  explicit ReferenceOps(const std::vector<OpGroup>& groups);
-  ~ReferenceOps();
-  ReferenceOps(const ReferenceOps&) = delete;
-  ReferenceOps& operator=(const ReferenceOps&) = delete;
+  explicit PlainOperators(const std::vector<OpGroup>& groups);
+  ~PlainOperators();
+  PlainOperators(const PlainOperators&) = delete;
+  PlainOperators& operator=(const PlainOperators&) = delete;
 
  private:
-  uint32_t before_;
+  uint32_t groups_before_;
+  bool included_before_;
 };
 
-namespace reference {
+namespace plain {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// Parameters and results as those of the same name in composite.h; what only a backward needs is returned undefined.
+// Parameters and results as those of the same name in bert::composite; what only a backward needs is returned undefined.
 // Dropout is at::dropout: site, seed and keys are not used.
 
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias);
@@ -84,10 +85,5 @@ void unscale_(const std::vector<Tensor>& tensors, const Tensor& inv_scale, const
 void step(UpdateRule rule, const std::vector<ops::OptimizerTensors>& groups, const std::vector<UpdateOptions>& options,
           const ops::StepTensors& scalars);
 
-// What dispatch.h and OptimizerStep ask before each call: the groups of this thread's scope, a bit each.
-inline constinit thread_local uint32_t replaced = 0;
-constexpr uint32_t bit(OpGroup group) { return uint32_t{1} << static_cast<uint32_t>(group); }
-inline bool replaces(OpGroup group) { return (replaced & bit(group)) != 0; }
-
-}  // namespace reference
+}  // namespace plain
 }  // namespace bert

@@ -1,0 +1,118 @@
+#include "cuda_ext/dispatch/cross_entropy.h"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+
+#include "cuda_ext/dispatch/argument_checks.h"
+#include "cuda_ext/dispatch/derivative.h"
+#include "cuda_ext/ops.h"
+
+namespace bert::composite {
+
+namespace {
+
+/// [M] of x's dtype: 0, and NaN where the label is not in [0, num_classes).
+Tensor nan_outside(const Tensor& labels, int64_t num_classes, const Tensor& x) {
+  const Tensor outside = labels.lt(0).logical_or_(labels.ge(num_classes));
+  return at::zeros(labels.sizes(), x.options()).masked_fill_(outside, std::numeric_limits<double>::quiet_NaN());
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {
+  const Tensor x = logits.narrow(1, 0, num_classes).to(accumulation_type(logits));
+  if (labels.numel() == 0) return {at::zeros({}, x.options()), at::empty({0}, x.options())};
+  const Tensor logsumexp = at::logsumexp(x, {1});
+  const Tensor chosen = x.gather(1, labels.clamp(0, num_classes - 1).unsqueeze(1)).squeeze(1);
+  return {(logsumexp - chosen + nan_outside(labels, num_classes, x)).mean(), logsumexp};
+}
+
+Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor& labels, const Tensor& logsumexp,
+                                int64_t num_classes) {
+  if (labels.numel() == 0) return logits;
+  const Tensor x = logits.narrow(1, 0, num_classes).to(logsumexp.scalar_type());
+  Tensor dx = at::exp(x - (logsumexp + nan_outside(labels, num_classes, x)).unsqueeze(1));
+  // Not scatter_add_: LibTorch has no deterministic one on CUDA.
+  dx -= labels.unsqueeze(1).eq(at::arange(num_classes, labels.options())).to(dx.scalar_type());
+  logits.zero_();
+  logits.narrow(1, 0, num_classes).copy_(dx * (grad / static_cast<double>(labels.size(0))));
+  return logits;
+}
+
+}  // namespace bert::composite
+
+namespace bert::checks {
+
+namespace {
+
+void check_logits(const char* op, const Tensor& logits, const Tensor& labels, int64_t num_classes) {
+  check(op, "logits", logits, {-1, -1}, logits);
+  TORCH_CHECK(num_classes > 0 && num_classes <= logits.size(1), op, ": num_classes must be in [1, ", logits.size(1),
+              "], got ", num_classes);
+  check_integers(op, "labels", labels, logits.size(0), at::kLong, logits);
+  check_range(op, "labels", labels, num_classes);
+}
+
+}  // namespace
+
+void cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {
+  check_logits("cross_entropy", logits, labels, num_classes);
+}
+
+void cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor& labels, const Tensor& logsumexp,
+                             int64_t num_classes) {
+  constexpr auto kOp = "cross_entropy_backward_";
+  check_logits(kOp, logits, labels, num_classes);
+  check(kOp, "grad", grad, {}, logits);
+  check_statistic(kOp, "logsumexp", logsumexp, {logits.size(0)}, logits);
+}
+
+}  // namespace bert::checks
+
+namespace bert::dispatch {
+namespace {
+
+struct CrossEntropy : Differentiable<CrossEntropy> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& logits, const Tensor& labels, int64_t num_classes) {
+    const Forward scope(ctx);
+    auto [loss, logsumexp] = dispatch::cross_entropy(logits, labels, num_classes);
+    ctx->save_for_backward({logits, labels, logsumexp});
+    ctx->saved_data["num_classes"] = num_classes;
+    ctx->mark_non_differentiable({logsumexp});
+    return {loss, logsumexp};
+  }
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
+    // Note [Gradient in place of the logits]
+    // Nobody else can see the logits when the saved variable and its twin here are the only holders of the tensor, and
+    // the tensor of its storage. Then the gradient overwrites them, and the version moves, so that a second backward is
+    // an error.
+    const bool ours = saved[0].use_count() <= 2 && saved[0].storage().use_count() == 1;
+    Tensor dlogits = ours ? saved[0].detach() : saved[0].clone();
+    if (ours) saved[0].unsafeGetTensorImpl()->bump_version();
+    dispatch::cross_entropy_backward_(dlogits, grad, saved[1], saved[2], ctx->saved_data["num_classes"].toInt());
+    return {dlogits, Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(bert, m) {
+  define<cross_entropy>(
+      m, "cross_entropy(Tensor logits, Tensor labels, int num_classes) -> (Tensor loss, Tensor logsumexp)");
+  define<cross_entropy_backward_>(m,
+                                  "cross_entropy_backward_(Tensor(a!) logits, Tensor grad, Tensor labels, Tensor "
+                                  "logsumexp, int num_classes) -> Tensor(a!)");
+  differentiate<cross_entropy, CrossEntropy>(m);
+  autocast_ignores<cross_entropy>(m);
+}
+
+}  // namespace bert::dispatch
+
+namespace bert::ops {
+
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, int64_t num_classes) {
+  return std::get<0>(dispatch::cross_entropy(logits, labels, num_classes));
+}
+
+}  // namespace bert::ops

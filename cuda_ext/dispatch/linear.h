@@ -1,0 +1,50 @@
+// Linear layers: one product, three in one, and one padded with columns of zeros.
+#pragma once
+
+#include <array>
+
+#include "cuda_ext/dispatch/operator.h"
+
+namespace bert {
+
+namespace composite {
+
+Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias);
+
+std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
+                                                   std::array<bool, 3> needed);
+
+/// One [T, 3H] product of the three joined weights, which are converted to x's dtype.
+Tensor qkv_linear(const Tensor& x, const Tensor& query_weight, const Tensor& key_weight, const Tensor& value_weight,
+                  const Tensor& query_bias, const Tensor& key_bias, const Tensor& value_bias);
+
+Tensor padded_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t columns);
+
+/// The tensor in a dtype, with rows of 0 behind its own up to `rows`; itself where nothing changes.
+Tensor padded_rows(const Tensor& tensor, int64_t rows, at::ScalarType dtype);
+
+/// The three laid end to end: a view where they are neighbours in one storage, else a copy.
+Tensor join(const Tensor& first, const Tensor& second, const Tensor& third);
+
+}  // namespace composite
+
+namespace checks {
+
+dispatch::CheckOf<composite::linear> linear;
+dispatch::CheckOf<composite::linear_backward> linear_backward;
+dispatch::CheckOf<composite::qkv_linear> qkv_linear;
+dispatch::CheckOf<composite::padded_linear> padded_linear;
+
+void linear_dtypes(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+
+}  // namespace checks
+
+namespace dispatch {
+
+inline constexpr Operator<composite::linear, checks::linear> linear{"bert::linear"};
+inline constexpr Operator<composite::linear_backward, checks::linear_backward> linear_backward{"bert::linear_backward"};
+inline constexpr Operator<composite::qkv_linear, checks::qkv_linear> qkv_linear{"bert::qkv_linear"};
+inline constexpr Operator<composite::padded_linear, checks::padded_linear> padded_linear{"bert::padded_linear"};
+
+}  // namespace dispatch
+}  // namespace bert
