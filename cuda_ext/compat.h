@@ -1,4 +1,4 @@
-// What differs between builds with and without CUDA, and between LibTorch's versions: the only file that asks.
+// The differences between builds with and without CUDA, and between versions of LibTorch. No other file asks for them.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,14 +12,15 @@
 #include <c10/cuda/CUDAFunctions.h>
 #endif
 
-// LibTorch 2.8 has neither the operator nor a way to ask for cuDNN's version; its cuDNN, 9.10, would not be chosen either.
+// LibTorch 2.8 lacks the operator and the query of cuDNN's version. Its cuDNN is 9.10, which would not be chosen in any
+// case.
 #if __has_include(<ATen/ops/_cudnn_attention_backward.h>)
 #define BERT_CUDNN_ATTENTION
 #endif
 
 namespace bert::compat {
 
-/// While one lives, LibTorch throws where the host would wait for a CUDA device.
+/// While an object lives, LibTorch throws at each place that makes the host wait for a CUDA device.
 class ForbidSynchronization {
  public:
 #ifdef USE_CUDA
@@ -33,7 +34,7 @@ class ForbidSynchronization {
   ForbidSynchronization& operator=(const ForbidSynchronization&) = delete;
 };
 
-/// How often LibTorch's allocator has asked the driver for memory of this device; 0 for the CPU.
+/// Number of times that LibTorch's allocator asked the driver for memory of this device; 0 for the CPU.
 inline int64_t device_allocations([[maybe_unused]] c10::Device device) {
 #ifdef USE_CUDA
   if (device.is_cuda()) return c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).num_device_alloc;

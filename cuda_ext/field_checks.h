@@ -1,4 +1,4 @@
-// What is wrong with an options struct, found through its list of fields (visit_fields) and what relates two of them
+// Finds the problems of an options struct through its list of fields (visit_fields) and its relations between fields
 // (check_relations).
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace bert {
 
-/// Visits the fields of a configuration: a number must lie in its range (NaN is in none), a word be one of those that
-/// are accepted.
+/// Visits the fields of a configuration. A number must lie in its range (NaN lies in none). A word must be one of the
+/// accepted words.
 class FieldCheck {
  public:
   FieldCheck(std::string prefix, std::vector<std::string>& problems)

@@ -9,7 +9,7 @@
 
 namespace bert {
 
-/// What follows the warm-up; the formulas stand at LrSchedule.
+/// The decay after the warm-up. The formulas are at LrSchedule.
 enum class LrDecay : int8_t { kPoly, kPolyRebased, kLinear, kCosine, kConstant };
 
 /// The rate of step k of max_steps. x = k / max_steps, w = warmup_proportion; below w: lr x / w. From w on

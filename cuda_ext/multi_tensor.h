@@ -1,14 +1,15 @@
 // The optimizer's arithmetic over lists of tensors: norm, unscaling, LAMB, AdamW. All scalars are tensors on the
-// tensors' device, so a step needs no host synchronisation. Steps in fp32, and lists of fp32, fp16 and bf16, take the
-// vector loops of cuda_ext/simd/optim.inc on the CPU, on CUDA the kernels of multi_tensor_*.cu; anything else takes ATen
+// tensors' device, so a step needs no host synchronisation. Steps in fp32, and lists of fp32, fp16 and bf16, run the
+// vector loops of cuda_ext/simd/optim.inc on the CPU and the kernels of multi_tensor_*.cu on CUDA. All others run ATen
 // operators.
 //
 // Note [Tensors that move]
-// Every call is given its tensors, and none is kept afterwards: gradients that are set to none between steps give their
-// memory back. What a list needs besides its tensors (chunks, device tables, workspaces) is made in the first call and
-// serves as long as number, sizes and dtypes stay. Where only addresses changed, new ones go to the device from pinned
-// memory, in the order of the stream and without a wait; where none did, a call copies and allocates nothing. A CUDA
-// graph holds the addresses of its capture: take one step over the same tensors before it.
+// Every call gets its tensors, and keeps none of them. So gradients that are set to none between steps free their
+// memory. The first call makes what a list needs besides its tensors (chunks, device tables, workspaces). These serve
+// as long as number, sizes and dtypes of the tensors stay. If only addresses have changed, the new ones are copied to
+// the device from pinned memory, in stream order and without a wait. If nothing has changed, a call copies and
+// allocates nothing. A CUDA graph holds the addresses of its capture: take one step over the same tensors before the
+// capture.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +28,7 @@ namespace bert::ops {
 // 0.999 rounded to fp32 is off by 1.3e-8, every step in the same direction: after 100 steps v would be wrong by 1e-6.
 // 1 - 0.999 rounded is off by 5e-11.
 
-/// What tables and workspaces are made for, of one tensor.
+/// The properties of one tensor that tables and workspaces depend on.
 struct TensorTraits {
   int64_t numel = -1;  // -1: undefined
   at::ScalarType dtype = at::ScalarType::Undefined;
@@ -46,10 +47,10 @@ class MultiTensor {
   MultiTensor(MultiTensor&&) noexcept;
   MultiTensor& operator=(MultiTensor&&) noexcept;
 
-  /// The l2 norm of all elements, an fp64 scalar that the next call overwrites. Its order depends on neither
-  /// threads nor instruction set (CPU; fp64 is ATen's there), nor on the model of the GPU. inf or NaN exactly when an
-  /// element is (CPU, but for fp64; elsewhere also when the square of an element overflows). Squares are summed in
-  /// fp64, those of bf16 on the CPU by the thousand in fp32 (relative error below 1e-7).
+  /// The l2 norm of all elements, an fp64 scalar that the next call overwrites. The order of the sum does not depend on
+  /// threads or instruction set (CPU; fp64 is summed by ATen there), nor on the model of the GPU. The norm is inf or
+  /// NaN exactly when an element is (CPU, except fp64; elsewhere also when the square of an element overflows). Squares
+  /// are summed in fp64; those of bf16 on the CPU are summed by the thousand in fp32 (relative error below 1e-7).
   [[nodiscard]] at::Tensor norm(const std::vector<at::Tensor>& tensors);
   /// The l2 norms of the tensors, fp64 [n], which the next call overwrites.
   [[nodiscard]] at::Tensor norms(const std::vector<at::Tensor>& tensors);
@@ -63,7 +64,7 @@ class MultiTensor {
  private:
   Backend& backend_for(const std::vector<at::Tensor>& tensors);
 
-  std::vector<TensorTraits> traits_;  // what backend_ was made for
+  std::vector<TensorTraits> traits_;  // the tensors of backend_
   std::unique_ptr<Backend> backend_;
 };
 
@@ -78,7 +79,7 @@ struct OptimizerTensors {
   std::vector<at::Tensor> ema;         // dtype of params: their moving averages; undefined where there is none
 };
 
-/// What a step reads and what it says: 0-dimensional, on the device of the tensors (c10::Error otherwise).
+/// Inputs and outputs of a step: 0-dimensional tensors on the device of the parameters (c10::Error otherwise).
 struct StepTensors {
   at::Tensor lr;         // fp32 or fp64; undefined: UpdateOptions::lr of each group
   at::Tensor inv_scale;  // fp32 or fp64: gradients are multiplied by it; undefined: 1
@@ -88,8 +89,8 @@ struct StepTensors {
   at::Tensor skipped;    // fp32: 1 when the step was skipped, else 0
 };
 
-/// What a step with these options multiplies gradients by, all of them, whose l2 norm times inv_scale is `norm`:
-/// inv_scale, and the clipping by that norm. Both fp64 scalars; so is the result.
+/// The factor of all gradients in a step with these options: inv_scale times the clipping. `norm` is the l2 norm of all
+/// gradients times inv_scale. All three are fp64 scalars.
 [[nodiscard]] at::Tensor gradient_multiplier(const UpdateOptions& options, const at::Tensor& inv_scale,
                                              const at::Tensor& norm);
 
@@ -111,9 +112,9 @@ class OptimizerStep {
   OptimizerStep(OptimizerStep&&) noexcept;
   OptimizerStep& operator=(OptimizerStep&&) noexcept;
 
-  /// One step; options: one entry per group. On CUDA at most three launches; a copy to the device when options differ
-  /// from the last call's. Throws c10::Error, before anything changes, when groups, options or scalars do not belong
-  /// together.
+  /// One step; options: one entry per group. On CUDA it takes at most three launches, and a copy to the device when
+  /// options differ from those of the last call. Throws c10::Error, before anything changes, if groups, options or
+  /// scalars do not belong together.
   void run(const std::vector<OptimizerTensors>& groups, const std::vector<UpdateOptions>& options,
            const StepTensors& scalars);
 
@@ -123,7 +124,7 @@ class OptimizerStep {
   Backend& backend_for(const std::vector<OptimizerTensors>& groups);
 
   UpdateRule rule_;
-  std::vector<TensorTraits> traits_;  // what backend_ was made for, in the order of for_each_tensor()
+  std::vector<TensorTraits> traits_;  // the tensors of backend_, in the order of for_each_tensor()
   std::vector<size_t> group_sizes_;   // likewise
   std::unique_ptr<Backend> backend_;
 };

@@ -1,6 +1,6 @@
-// The operators of BERT. Every one checks its arguments, here as in torch.ops.bert, dispatches by device and dtype, is
-// differentiable once, and follows autocast. Parameters may be of another floating dtype than activations, but for
-// those of linear(); the result is of the activations' dtype, each gradient of its input's.
+// The operators of BERT. Each one checks its arguments (also in torch.ops.bert), runs by device and dtype, has a first
+// derivative, and follows autocast. Parameters may have another floating dtype than activations, except those of
+// linear(). The result has the dtype of the activations; each gradient has the dtype of its input.
 // T tokens, H hidden, A heads, D head size, V vocabulary, M masked tokens, I intermediate size.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace bert::ops {
 
-/// What is needed to drop: see Note [Dropout keys] in philox.h. p = 0 needs no keys.
+/// The inputs of dropout: see Note [Dropout keys] in philox.h. p = 0 needs no keys.
 struct Dropout {
   double p = 0.0;  // in [0, 1)
   int64_t seed = 0;
@@ -20,8 +20,8 @@ struct Dropout {
 
 enum class Gelu { kTanh, kErf };
 
-/// y = x weight^T + bias. x [T, K], weight [N, K], bias [N] or undefined, of one dtype. On the CPU the faster of MKL and
-/// oneDNN by shape and dtype.
+/// y = x weight^T + bias. x [T, K], weight [N, K], bias [N] or undefined, all of one dtype. On the CPU either MKL or
+/// oneDNN runs, by shape and dtype, whichever is faster.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 /// Three projections in one GEMM: [T, H] -> [T, 3H], query | key | value. The three weights are views of one [3H, H]
@@ -45,7 +45,8 @@ at::Tensor bias_dropout_residual_layer_norm(const at::Tensor& x, const at::Tenso
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gamma, const at::Tensor& beta, double eps);
 
 /// dropout(LayerNorm(word[input_ids] + position[position_ids] + type[token_type_ids])). ids [T] int64; word [V, H], ...
-/// The backward scatter is deterministic. An id outside of its table: an error on the CPU, a row of NaN on CUDA.
+/// The backward scatter is deterministic. An id outside of its table is an error on the CPU, and gives a row of NaN on
+/// CUDA.
 struct EmbeddingTables {
   at::Tensor word, position, type;
 };
@@ -59,20 +60,22 @@ at::Tensor embedding_layer_norm_dropout(const at::Tensor& input_ids, const at::T
 at::Tensor attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads,
                      const Dropout& dropout);
 
-/// dropout(softmax(scale * scores)) within each sequence: attention's probabilities where no fused kernel serves, the
-/// same as inside of attention(). scores [B, A, S, S2]; cu_seqlens [B + 1] int32, whose differences are the lengths (at
-/// most S and S2). Columns from a sequence's length on take no part; they and the rows from its length on are padding,
-/// whose result and gradient are 0 whatever they hold. dropout.keys [T] by token, dropout.site that of the first head.
+/// dropout(softmax(scale * scores)) within each sequence: the probabilities of attention on devices without a fused
+/// kernel. The values are those inside attention(). scores [B, A, S, S2]; cu_seqlens [B + 1] int32, whose differences
+/// are the lengths (at most S and S2). Columns beyond a sequence's length are padding, and so are rows. Padding takes
+/// no part: its result and gradient are 0 whatever it holds. dropout.keys [T] by token; dropout.site is the site of the
+/// first head.
 at::Tensor masked_softmax_dropout(const at::Tensor& scores, const at::Tensor& cu_seqlens, double scale,
                                   const Dropout& dropout);
 
 /// dropout(x). x [T, ...], column = index within the row.
 at::Tensor dropout(const at::Tensor& x, const Dropout& dropout);
 
-/// Mean over M of -log softmax(logits[:, :num_classes])[label], fp32 scalar; 0 when M = 0. logits [M, N >=
-/// num_classes], labels [M] int64 in [0, num_classes): another throws on the CPU; elsewhere nobody looks, and the loss
-/// and the gradient of its row are NaN. Columns from num_classes on are padding: they take no part, with gradient 0.
-/// Backward writes the gradient over logits that nobody else holds; a second one through the same graph then throws.
+/// Mean over M of -log softmax(logits[:, :num_classes])[label], an fp32 scalar; 0 when M = 0. logits [M, N >=
+/// num_classes], labels [M] int64 in [0, num_classes). Another label throws on the CPU; on other devices the loss and
+/// the gradient of its row are NaN. Columns from num_classes on are padding: they take no part and have gradient 0. If
+/// nothing else holds the logits, backward writes the gradient over them; a second backward through the same graph then
+/// throws.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, int64_t num_classes);
 
 }  // namespace bert::ops

@@ -7,8 +7,7 @@
 
 namespace bert {
 
-/// The key from which a token's dropout masks are drawn: Note [Dropout keys], philox.h. Sequences are shorter than
-/// 2^16.
+/// Bits of a dropout key that hold the position: Note [Dropout keys], philox.h. Sequences are shorter than 2^16.
 inline constexpr int kDropoutKeyPositionBits = 16;
 constexpr int64_t dropout_key(int64_t sequence, int64_t position) {
   return sequence << kDropoutKeyPositionBits | position;

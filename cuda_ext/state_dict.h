@@ -1,4 +1,4 @@
-// The common currency between the folders: tensors by name.
+// Tensors by name: the type that all folders exchange.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// Attention on the CPU: shares of work for the threads; the arithmetic is in cuda_ext/simd/attention.inc.
+// Attention on the CPU: shares of work for the threads. cuda_ext/simd/attention.inc has the arithmetic.
 #include "cuda_ext/dispatch/attention.h"
 
 #include <ATen/ATen.h>
@@ -25,7 +25,7 @@ void for_heads(const Tensor& cu_seqlens, int64_t num_heads, int64_t head_size, c
   for (int64_t b = 0; b < sequences; ++b) {
     const int64_t length = cu[b + 1] - cu[b];
     longest = std::max(longest, length);
-    work.push_back(work.back() + length * (length + 64));  // the products, and per row what does not depend on the keys
+    work.push_back(work.back() + length * (length + 64));  // the products, and a constant cost of each row
   }
   const auto element = static_cast<int64_t>(qkv.element_size());
   const auto at_element = [element](const void* p, int64_t index) {

@@ -59,7 +59,7 @@ class SortedTokens {
     rows_ = rows;
     starts_.assign(static_cast<size_t>(rows) + 2, 0);
     tokens_.resize(tokens);
-    // Each row's start stands one place further on, until placing its tokens has moved it to the next row's start.
+    // The start of each row is stored one place later. Placing the row's tokens moves it to the start of the next row.
     int64_t* const next = starts_.data() + 1;
     for (size_t t = 0; t < tokens; ++t) ++next[id[t] + 1];
     for (size_t row = 1; row < starts_.size(); ++row) starts_[row] += starts_[row - 1];
@@ -68,7 +68,7 @@ class SortedTokens {
   [[nodiscard]] const int64_t* tokens() const { return tokens_.data(); }
   [[nodiscard]] const int64_t* starts() const { return starts_.data(); }
 
-  /// Work in units: one for each row, which is written, and for each token, which is read.
+  /// Work in units: one for each written row and one for each read token.
   [[nodiscard]] int64_t work() const { return rows_ + static_cast<int64_t>(tokens_.size()); }
   /// The first row that begins at this unit or after it.
   [[nodiscard]] int64_t row_at(int64_t unit) const {
@@ -89,13 +89,13 @@ class SortedTokens {
   std::vector<int64_t> tokens_, starts_;
 };
 
-/// The rows of `gradient` added into a table by id: each id's in the order of the tokens, in fp32, rounded once.
-/// Threads share the rows of a large table, which is written past the caches, and the columns of another, whose rows
-/// may be few.
+/// Adds the rows of `gradient` into a table by id: in the order of the tokens, in fp32, rounded once. Threads share the
+/// rows of a large table, which is written past the caches. They share the columns of a small table, whose rows may be
+/// few.
 Tensor scatter(const Tensor& gradient, const Tensor& ids, const Tensor& table) {
-  constexpr int64_t kColumns = 64;          // of a thread at least: a few cache lines
+  constexpr int64_t kColumns = 64;          // least columns of a thread: a few cache lines
   static thread_local SortedTokens sorted;  // kept between calls
-  const SortedTokens& tokens = sorted;      // the caller's, in all threads
+  const SortedTokens& tokens = sorted;      // that of the calling thread, for all threads
   const int64_t columns = table.size(1);
   sorted.build(ids, table.size(0));
   Tensor result = at::empty_like(table);
@@ -128,7 +128,8 @@ Tensor scatter(const Tensor& gradient, const Tensor& ids, const Tensor& table) {
   return result;
 }
 
-/// A table of token types up to this size is summed with gamma and beta, without another read of all rows.
+/// Largest number of rows of a token-type table whose gradient is summed with gamma's and beta's, without another read
+/// of all rows.
 constexpr int64_t kSummedRows = 4;
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout_backward(

@@ -44,7 +44,7 @@ Tensor normalise_backward(simd::LayerNorm arguments, int64_t rows, int64_t sums,
 
 namespace {
 
-/// What forward and backward are told alike of LayerNorm(x). Parameters are fp32.
+/// Arguments of LayerNorm(x) for forward and backward. Parameters are fp32.
 simd::LayerNorm plain_arguments(const Tensor& x, const Tensor& gamma) {
   simd::LayerNorm arguments{};
   arguments.input = simd::NormInput::kPlain;
@@ -55,7 +55,7 @@ simd::LayerNorm plain_arguments(const Tensor& x, const Tensor& gamma) {
   return arguments;
 }
 
-/// The same of LayerNorm(dropout(x + bias) + residual), but for the mask.
+/// Arguments of LayerNorm(dropout(x + bias) + residual), without the mask.
 simd::LayerNorm residual_arguments(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& gamma) {
   simd::LayerNorm arguments = plain_arguments(x, gamma);
   arguments.input = simd::NormInput::kResidual;

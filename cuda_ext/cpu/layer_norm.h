@@ -1,4 +1,4 @@
-// LayerNorm of all kinds of input: layer_norm.cc and embedding.cc.
+// LayerNorm of every kind of input, for layer_norm.cc and embedding.cc.
 #pragma once
 
 #include "cuda_ext/cpu/tensors.h"

@@ -1,4 +1,4 @@
-// Linear layers on the CPU: which GEMM serves which product.
+// Linear layers on the CPU: the choice of the GEMM for each product.
 #include "cuda_ext/dispatch/linear.h"
 
 #include <ATen/ATen.h>
@@ -8,8 +8,7 @@
 
 #include <array>
 
-// Exported by libtorch_cpu since 1.12; its header is not among the installed ones. result = beta result + alpha a b,
-// any strides.
+// Exported by libtorch_cpu since 1.12; its header is not installed. result = beta result + alpha a b, any strides.
 namespace at::native {
 void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result, float beta, float alpha);
 }
@@ -21,22 +20,22 @@ using at::Tensor;
 using composite::OptionalTensor;
 
 // Note [GEMM backends of the CPU]
-// LibTorch sends fp32 products to MKL, whose fp32 kernels stop at AVX2 on AMD. oneDNN's reach 430 GFLOP/s where MKL's
-// reach 195 (two Zen 5 threads, T = 128 .. 4096, BERT-base's layers, forward and both backward products; at T = 128 MKL
-// falls to 94). Products below kSmall multiplications stay with LibTorch: oneDNN makes and keeps code for each shape,
-// and packed tokens bring another T in every step, so that the quick start's 600 steps took 26 s and 1.4 GB with it, 18
-// s and 0.26 GB without. The smallest products of BERT-base at T = 128 lie above. bf16 products go to oneDNN by
-// LibTorch's own choice, but its addmm first copies the bias into every row of the result, which linear_pointwise does
-// not (8 % of the product at T = 4096, H = 768, I = 3072). What oneDNN has no fast products for, fp16 and, before
-// AVX-512, bf16, LibTorch gives to loops of one thread; converted to fp32 and back it is six times as fast forward and
-// 14 backward (T = 1024, H = 128), and rounds once.
+// LibTorch sends fp32 products to MKL, whose fp32 kernels do not go beyond AVX2 on AMD. oneDNN reaches 430 GFLOP/s
+// where MKL reaches 195 (two Zen 5 threads, T = 128 .. 4096, BERT-base's layers, forward and both backward products; at
+// T = 128 MKL falls to 94). Products below kSmall multiplications stay with LibTorch: oneDNN compiles and keeps code
+// for each shape, and packed tokens have another T in every step. With oneDNN the quick start's 600 steps took 26 s and
+// 1.4 GB, without 18 s and 0.26 GB. The smallest products of BERT-base at T = 128 are above kSmall. LibTorch sends bf16
+// products to oneDNN too, but its addmm first copies the bias into every row of the result; linear_pointwise does not
+// (8 % of the product at T = 4096, H = 768, I = 3072). oneDNN has no fast products of fp16, nor of bf16 before AVX-512,
+// and LibTorch runs them as loops of one thread. Converted to fp32 and back they are six times as fast forward and 14
+// times backward (T = 1024, H = 128), and round once.
 constexpr int64_t kSmall = 70'000'000;
 
 bool one_dnn(int64_t rows, int64_t columns, int64_t depth) {
   return at::globalContext().userEnabledMkldnn() && at::hasMKLDNN() && rows * columns * depth >= kSmall && columns > 1;
 }
 
-/// Whether oneDNN has fast products of bf16: from AVX-512 on, and as ONEDNN_MAX_CPU_ISA allows.
+/// True if oneDNN has fast products of bf16: from AVX-512 on, and as ONEDNN_MAX_CPU_ISA allows.
 bool one_dnn_has_bf16() {
   static const bool has =
       at::hasMKLDNN() &&
@@ -44,7 +43,7 @@ bool one_dnn_has_bf16() {
   return has;
 }
 
-/// Whether products are computed in fp32.
+/// True if products are computed in fp32.
 bool widened(const Tensor& x) {
   return x.scalar_type() == at::kHalf || (x.scalar_type() == at::kBFloat16 && !one_dnn_has_bf16());
 }
@@ -91,7 +90,7 @@ std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Ten
     return {dx, dweight, dbias};
   }
   return {needed[0] ? product(grad, weight) : Tensor(), needed[1] ? product(grad.t(), x) : Tensor(),
-          // (accumulates in fp32 whatever the dtype; to ask for an fp32 sum would convert the whole of grad first)
+          // (The sum accumulates in fp32 in any dtype. Asking for an fp32 sum would first convert all of grad.)
           needed[2] ? at::sum(grad, {0}) : Tensor()};
 }
 

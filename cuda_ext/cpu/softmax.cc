@@ -10,7 +10,7 @@
 namespace bert::cpu {
 namespace {
 
-/// What forward and backward share.
+/// Arguments of forward and backward.
 simd::MaskedSoftmax arguments_of(const Tensor& scores, const Tensor& cu_seqlens, double scale, double p, int64_t seed,
                                  int64_t site, const OptionalTensor& keys) {
   return {.type = type_of(scores),
@@ -30,7 +30,7 @@ simd::MaskedSoftmax arguments_of(const Tensor& scores, const Tensor& cu_seqlens,
 
 void for_rows(const simd::MaskedSoftmax& arguments, int64_t rows,
               void (*kernel)(const simd::MaskedSoftmax&, int64_t, int64_t)) {
-  constexpr int64_t kGrain = 1 << 13;  // scores: less is not worth a second thread
+  constexpr int64_t kGrain = 1 << 13;  // scores; fewer are not worth a second thread
   at::parallel_for(0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, arguments.columns)),
                    [&](int64_t begin, int64_t end) {
                      simd::MaskedSoftmax mine = arguments;

@@ -17,43 +17,49 @@ using at::Tensor;
 using composite::OptionalTensor;
 
 // Note [Attention backends]
-// fp16 and bf16: cuDNN where all sequences are as long as the longest, on the devices where LibTorch itself prefers it
-// (compute capability 9.0 and 10.0, cuDNN after 9.15), for head sizes up to 128 as there, and where algorithms need not
-// be deterministic (its backward cannot be). Further, for dropout by whole sixteenths only: its kernels have no finer
-// steps, 0.1 would drop a sixteenth, and LibTorch 2.11 does not ask. And for more than one sequence, as long as a
-// multiple of 64: LibTorch builds a plan for every shape that is new to a thread and keeps it for good, and what is
-// read one text at a time has hundreds of lengths. It gets [B, A, S, D] views of qkv and no mask. Else flash attention,
-// for head sizes up to 192; above, its backward exists on data-centre chips only. fp32, and larger heads: the
-// memory-efficient kernels, whose fp32 products are three TF32 products each. These two take cu_seqlens. All read the
-// three parts of qkv where they lie. Head sizes must be whole 16-byte vectors; others (TinyBERT's 26) are padded with
-// zeros, at the cost of a copy. What none takes (double, more sequences than a grid has rows) is composed of ATen
-// operators.
-// cuDNN's kernels for unequal lengths are left out: LibTorch 2.11's own variable-length attention
-// (torch.nn.attention.varlen) never chooses them, and they need cuDNN 9.24 for sequences of up to 128 tokens.
-// The gradients of flash and cuDNN are three tensors of LibTorch's, which one copy puts together; its operators take no
-// place to write them to. The memory-efficient backward has one.
+// cuDNN runs fp16 and bf16 if all of these hold:
+// - All sequences are as long as the longest, the length is a multiple of 64, and there is more than one sequence.
+//   LibTorch builds a plan for every shape that is new to a thread and keeps it forever, and texts that are read one at
+//   a time have hundreds of lengths.
+// - The device is one where LibTorch itself prefers cuDNN (compute capability 9.0 and 10.0, cuDNN after 9.15), and the
+//   head size is at most 128, as there.
+// - Algorithms need not be deterministic; cuDNN's backward cannot be.
+// - The dropout probability is a multiple of 1/16. The kernels have no finer steps: 0.1 would drop a sixteenth, and
+//   LibTorch 2.11 does not check this.
+// cuDNN gets [B, A, S, D] views of qkv and no mask. Its kernels for unequal lengths are not used: LibTorch 2.11's
+// variable-length attention (torch.nn.attention.varlen) never chooses them, and they need cuDNN 9.24 for sequences of
+// up to 128 tokens.
+// Otherwise flash attention runs fp16 and bf16 with head sizes up to 192; above, its backward exists on data-centre
+// chips only. The memory-efficient kernels run fp32 (each product as three TF32 products) and larger heads. Both take
+// cu_seqlens. All three read the parts of qkv in place. Head sizes must be whole 16-byte vectors; others (TinyBERT's
+// 26) are padded with zeros, at the cost of a copy. ATen operators compose the rest (double, more sequences than a grid
+// has rows).
+// The gradients of flash and cuDNN are three tensors that LibTorch allocates; one copy joins them. The memory-efficient
+// backward writes to one tensor.
 // Note [Deterministic attention]
-// Both backwards add up dq in an order that differs from run to run, unless deterministic algorithms are on; the
-// trainer switches them on (app/train/determinism.h). Then flash keeps ceil(multiprocessors / (sequences * heads)) copies of
-// dq in fp32, which is one copy, as before, from 132 / 16 = 9 sequences of BERT-large on an H200; and the
-// memory-efficient backward does not split the keys, which leaves the chip idle only when there are few sequences.
+// The backwards of flash and of the memory-efficient kernels add up dq in an order that differs from run to run, unless
+// deterministic algorithms are on. The trainer switches them on (app/train/determinism.h). Then flash keeps
+// ceil(multiprocessors / (sequences * heads)) copies of dq in fp32: one copy, as otherwise, from 132 / 16 = 9 sequences
+// of BERT-large on an H200. The memory-efficient backward then does not split the keys, which leaves the chip idle only
+// if there are few sequences.
 //
 // Note [Random numbers of attention dropout on CUDA]
-// These kernels drop by a generator of their own, LibTorch's for the device, not by keys. Its state is set from the
-// number of the micro-batch's first sample before every forward (app/train/training_step.cc), so a resumed run drops the
-// same. Masks are the backend's: another choice of kernels draws others. Forward sets the state on the host, so a CUDA
-// graph of a step would replay one micro-batch's masks, unless the seed is set again before each replay.
+// These kernels drop by LibTorch's generator of the device, not by keys. Before every forward its state is set from the
+// number of the micro-batch's first sample (app/train/training_step.cc), so a resumed run drops the same elements.
+// Masks depend on the backend. The host sets the state, so a CUDA graph of a step would replay the masks of one
+// micro-batch unless the seed is set again before each replay.
 constexpr int64_t kCudnnMaxHeadSize = 128, kFlashMaxHeadSize = 192;
-constexpr int64_t kCudnnVersion = 91500;   // LibTorch prefers what is newer
-constexpr double kCudnnDropoutSteps = 16;  // of its probability, from 0 to 1
+constexpr int64_t kCudnnVersion = 91500;   // LibTorch prefers newer versions
+constexpr double kCudnnDropoutSteps = 16;  // steps of the probability, from 0 to 1
 constexpr int64_t kCudnnLengthStep = 64;   // Note [Attention backends]
 constexpr int64_t kVectorBytes = 16;
 constexpr int64_t kMaxSequences = 65535;  // the second and third dimension of a CUDA grid
 
-/// Of flash's logsumexp, [A, T]. cuDNN's is [B, A, S] or [B, A, S, 1], the memory-efficient kernels' [B, A, S].
+/// Dimensions of flash's logsumexp, [A, T]. cuDNN's is [B, A, S] or [B, A, S, 1], that of the memory-efficient kernels
+/// [B, A, S].
 constexpr int64_t kFlashLogsumexpDim = 2;
 
-/// custom_mask_type of the memory-efficient kernels: none.
+/// custom_mask_type of the memory-efficient kernels for no mask.
 constexpr int64_t kNoMask = 0;
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
@@ -94,7 +100,7 @@ struct Packed {
   [[nodiscard]] Tensor by_sequence(const Tensor& x) const {
     return x.unflatten(0, {sequences, max_seqlen}).transpose(1, 2);
   }
-  /// And back.
+  /// [B, A, S, D] -> [T, A, D].
   [[nodiscard]] static Tensor by_token(const Tensor& x) { return x.transpose(1, 2).flatten(0, 1); }
   /// [T, ..., D] -> [T, ... * D] without the padding.
   [[nodiscard]] Tensor joined(const Tensor& x) const {
@@ -125,7 +131,7 @@ std::tuple<Tensor, Tensor, Tensor> cudnn(const Packed& a, double p) {
 
 Tensor cudnn_backward(const Packed& a, const Tensor& grad, const Tensor& out, const Tensor& logsumexp,
                       const Tensor& rng_state, double p) {
-  // cuDNN wants 16-byte alignment, and the second of the two has 8.
+  // cuDNN requires 16-byte alignment; the second element has 8 bytes.
   const Tensor offset = p > 0.0 ? rng_state.select(0, 1).clone() : rng_state.select(0, 1);
   const auto [dquery, dkey, dvalue] = at::_cudnn_attention_backward(
       a.by_sequence(a.by_head(grad)), a.by_sequence(a.query), a.by_sequence(a.key), a.by_sequence(a.value),
@@ -183,7 +189,8 @@ Tensor efficient_backward(const Packed& a, const Tensor& grad, const Tensor& out
   return a.joined(dquery.as_strided({a.tokens, 3, a.heads, a.choice.head_size}, {3 * row, row, a.choice.head_size, 1}));
 }
 
-/// Whether logsumexp is as the chosen kernels' forward gives it. LibTorch's backwards read it as far as that one reaches.
+/// True if logsumexp has the form that the forward of the chosen kernels gives it. LibTorch's backwards would read
+/// beyond a smaller one.
 bool is_of_forward(const Packed& a, const Tensor& logsumexp) {
   if (a.choice.backend == AttentionBackend::kComposite) return true;  // not read
   if (logsumexp.scalar_type() != at::kFloat || logsumexp.device() != a.query.device()) return false;
@@ -242,7 +249,8 @@ Tensor attention_backward(const AttentionPlatform& platform, const Tensor& grad,
                           const Tensor& logsumexp, const Tensor& rng_state, const Tensor& cu_seqlens,
                           int64_t max_seqlen, int64_t num_heads, double p, int64_t seed, int64_t site,
                           const OptionalTensor& keys) {
-  // Forward's choice can differ from that of now by the deterministic algorithms alone: they make flash of cuDNN.
+  // Only deterministic algorithms can make the forward's choice differ from the current one: they turn cuDNN into
+  // flash.
   AttentionPlatform at_forward = platform;
   at_forward.deterministic = logsumexp.dim() == kFlashLogsumexpDim;
   const Packed a(at_forward, qkv, cu_seqlens, max_seqlen, num_heads, p);

@@ -1,5 +1,5 @@
-// Attention on CUDA through LibTorch's own variable-length kernels. The functions need no CUDA at compile time: they
-// only call ATen, and a test runs them on the CPU with stand-ins for LibTorch's kernels.
+// Attention on CUDA through the variable-length kernels of LibTorch. The functions need no CUDA at compile time: they
+// only call ATen, and a test runs them on the CPU with stand-ins for these kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,40 +19,40 @@ enum class AttentionBackend {
   kComposite,  // bert::composite, which builds [B, A, S, S]
 };
 
-/// What is to be attended to. max_seqlen is at least the longest of the sequences.
+/// The sizes of a call that decide the backend. max_seqlen is at least the length of the longest sequence.
 struct AttentionProblem {
   c10::ScalarType dtype = c10::ScalarType::Float;
   int64_t tokens = 0, sequences = 0, max_seqlen = 0, head_size = 0;
   double p = 0.0;  // of dropout
 };
 
-/// And on what.
+/// The device properties that decide the backend.
 struct AttentionPlatform {
   int compute_capability = 0;  // 90 for 9.0
   int64_t cudnn_version = 0;   // 91900 for 9.19.0; 0: none
   bool deterministic = false;  // LibTorch's deterministic algorithms are on
 };
 
-/// The one that the device's tensors are on, as it is set now.
+/// The properties of a device, with the current settings of LibTorch.
 AttentionPlatform attention_platform(c10::Device device);
 
-/// Which kernels serve, and the head size that they are given: what is missing to it is padded with zeros.
+/// The backend, and the head size that its kernels get. Smaller heads are padded with zeros.
 struct AttentionChoice {
   AttentionBackend backend;
   int64_t head_size;
   bool operator==(const AttentionChoice&) const = default;
 };
 
-/// Whether cuDNN's kernels drop with just this probability.
+/// True if cuDNN's kernels can drop with exactly this probability.
 bool cudnn_drops(double p);
 
-/// Depends on nothing but its arguments. See Note [Attention backends].
+/// Depends on its arguments alone. See Note [Attention backends].
 AttentionChoice choose_attention(const AttentionProblem& problem, const AttentionPlatform& platform);
 
-/// The operators of ops.cc for CUDA tensors. `rng_state` is what the backend's backward needs to drop again: flash's
-/// uint64 [2] on the device, the others' {seed, offset} int64 [2], else empty. Backward takes the kernels that forward
-/// took, also where deterministic algorithms have been switched on or off in between. Throws c10::Error when logsumexp
-/// is not from them.
+/// The operators attention and attention_backward for CUDA tensors. `rng_state` is the state with which backward drops
+/// again: uint64 [2] on the device for flash, {seed, offset} int64 [2] for the others, else empty. Backward runs the
+/// kernels of its forward, even if deterministic algorithms were switched on or off in between. Throws c10::Error if
+/// logsumexp is not a result of these kernels.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> attention(const AttentionPlatform& platform, const at::Tensor& qkv,
                                                          const at::Tensor& cu_seqlens, int64_t max_seqlen,
                                                          int64_t num_heads, double p, int64_t seed, int64_t site,

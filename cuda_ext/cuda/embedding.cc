@@ -38,7 +38,7 @@ struct Embedding {
             .type = in<T>(type),
             .dropout = dropout};
   }
-  /// The tables are of one dtype, and a key of 32 bits names any of their rows.
+  /// True if the tables have one dtype, and 32 bits can number all their rows.
   [[nodiscard]] bool has_kernel() const {
     return same_type(word, {&position, &type}) &&
            word.size(0) + position.size(0) + type.size(0) < std::numeric_limits<int32_t>::max();

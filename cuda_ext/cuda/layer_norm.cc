@@ -12,7 +12,7 @@
 namespace bert::cuda {
 namespace {
 
-/// What both layer norms share: bias and residual are undefined in the plain one.
+/// The input of both layer norms. Bias and residual are undefined in the plain one.
 struct Normalised {
   Tensor x, bias, residual;
   kernels::DropoutMask dropout;
@@ -26,7 +26,7 @@ struct Normalised {
             .residual = residual.defined() ? in<T>(residual) : nullptr,
             .dropout = dropout};
   }
-  /// The parameters are of one dtype, and the residual is of x's.
+  /// True if the parameters have one dtype, and the residual has that of x.
   [[nodiscard]] bool has_kernel(const Tensor& gamma) const {
     return (!bias.defined() || same_type(gamma, {&bias})) && (!residual.defined() || same_type(x, {&residual}));
   }

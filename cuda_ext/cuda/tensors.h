@@ -1,6 +1,6 @@
-// From tensors to the kernels' raw pointers: what the CUDA registrations share. For .cc files of the CUDA build, which
-// allocate results, find the kernel for the dtypes, and launch on LibTorch's stream. Other dtypes (double) go to the
-// compositions.
+// Shared by the CUDA registrations, the .cc files of the CUDA build: raw pointers for the kernels from tensors. A
+// registration allocates results, finds the kernel for the dtypes, and launches it on LibTorch's stream. Other dtypes
+// (double) go to the compositions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@ struct Type {
   using type = T;
 };
 
-/// Calls run(Type<activations>, Type<parameters>) when there are kernels for these dtypes, and returns whether it did.
+/// Calls run(Type<activations>, Type<parameters>) if there are kernels for these dtypes. Returns true if it called run.
 template <class Run>
 bool with_types(const Tensor& x, const Tensor& parameter, const Run& run) {
   const at::ScalarType activations = x.scalar_type(), parameters = parameter.scalar_type();
@@ -37,7 +37,7 @@ bool with_types(const Tensor& x, const Tensor& parameter, const Run& run) {
   return false;
 }
 
-/// The same for kernels of activations alone: run(Type<activations>).
+/// with_types() for kernels of activations alone: run(Type<activations>).
 template <class Run>
 bool with_type(const Tensor& x, const Run& run) {
   switch (x.scalar_type()) {

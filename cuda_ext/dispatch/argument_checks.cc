@@ -55,7 +55,7 @@ void check_range(const char* op, const char* name, const Tensor& ids, int64_t hi
   if (!ids.is_cpu()) return;
   const int64_t *const id = ids.const_data_ptr<int64_t>(), *const end = id + ids.numel();
   const auto outside = [high](int64_t value) { return value < 0 || value >= high; };
-  int64_t count = 0;  // not find_if alone: a loop without a branch, as every forward and backward of ids has it
+  int64_t count = 0;  // counted first, because a loop without a branch is faster than find_if
   for (const int64_t* i = id; i != end; ++i) count += outside(*i) ? 1 : 0;
   if (count == 0) return;
   const int64_t* const first = std::find_if(id, end, outside);

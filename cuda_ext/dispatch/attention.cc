@@ -14,8 +14,8 @@ namespace bert::composite {
 
 namespace {
 
-/// Packed sequences laid out for batched products. A slot without a token holds another's values: whatever is computed
-/// of it is multiplied by the zeros of masked_softmax_dropout, or left behind on the way back to tokens.
+/// Packed sequences laid out for batched products. A slot without a token holds values of another token. Results of
+/// such a slot are multiplied by the zeros of masked_softmax_dropout, or left out on the way back to tokens.
 struct PaddedAttention {
   PaddedAttention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen, int64_t num_heads)
       : sequences(cu_seqlens.size(0) - 1),
@@ -28,7 +28,7 @@ struct PaddedAttention {
     const Tensor sequence = at::searchsorted(cu, token, /*out_int32=*/false, /*right=*/true) - 1;
     slot = sequence * slots + token - cu.index_select(0, sequence);
     const Tensor padded = qkv.index_select(0, rows).view({sequences, slots, 3, heads, head_size});
-    query = padded.select(2, 0).transpose(1, 2) * scale;  // here, as unscaled products overflow fp16
+    query = padded.select(2, 0).transpose(1, 2) * scale;  // scaled here, because unscaled products overflow fp16
     key = padded.select(2, 1).transpose(1, 2);
     value = padded.select(2, 2).transpose(1, 2);
   }
@@ -69,7 +69,7 @@ Tensor attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& /
   const Tensor scores = a.scores();
   auto [probabilities, logsumexp] = dispatch::masked_softmax_dropout(scores, cu_seqlens, 1.0, p, seed, site, keys);
   const Tensor dvalue = at::matmul(probabilities.transpose(2, 3), dout);
-  probabilities = Tensor();  // its memory is the next product's
+  probabilities = Tensor();  // the next product uses its memory
   const Tensor dscores = dispatch::masked_softmax_dropout_backward(at::matmul(dout, a.value.transpose(2, 3)), scores,
                                                                    logsumexp, cu_seqlens, 1.0, p, seed, site, keys);
   const Tensor dquery = at::matmul(dscores, a.key) * a.scale, dkey = at::matmul(dscores.transpose(2, 3), a.query);
@@ -117,7 +117,7 @@ void attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out
   check(kOp, "grad", grad, {tokens, hidden}, qkv);
   check(kOp, "out", out, {tokens, hidden}, qkv);
   check_type(kOp, "out", out, qkv.scalar_type(), "as qkv is");
-  if (qkv.is_cuda()) {  // LibTorch's kernels have shapes of their own (attention.cc)
+  if (qkv.is_cuda()) {  // the shapes depend on LibTorch's kernels (cuda/attention.cc)
     TORCH_CHECK(logsumexp.defined() && rng_state.defined(), kOp, ": logsumexp and rng_state must be those of forward, ",
                 "got an undefined tensor");
   } else {

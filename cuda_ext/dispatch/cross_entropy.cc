@@ -33,7 +33,7 @@ Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor
   if (labels.numel() == 0) return logits;
   const Tensor x = logits.narrow(1, 0, num_classes).to(logsumexp.scalar_type());
   Tensor dx = at::exp(x - (logsumexp + nan_outside(labels, num_classes, x)).unsqueeze(1));
-  // Not scatter_add_: LibTorch has no deterministic one on CUDA.
+  // Without scatter_add_, because LibTorch has no deterministic one on CUDA.
   dx -= labels.unsqueeze(1).eq(at::arange(num_classes, labels.options())).to(dx.scalar_type());
   logits.zero_();
   logits.narrow(1, 0, num_classes).copy_(dx * (grad / static_cast<double>(labels.size(0))));
@@ -84,9 +84,9 @@ struct CrossEntropy : Differentiable<CrossEntropy> {
   }
   static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
     // Note [Gradient in place of the logits]
-    // Nobody else can see the logits when the saved variable and its twin here are the only holders of the tensor, and
-    // the tensor of its storage. Then the gradient overwrites them, and the version moves, so that a second backward is
-    // an error.
+    // The logits are not visible elsewhere if the saved variable and its twin here are the only holders of the tensor,
+    // and the tensor is the only holder of its storage. Then the gradient overwrites them. The version is increased, so
+    // that a second backward is an error.
     const bool ours = saved[0].use_count() <= 2 && saved[0].storage().use_count() == 1;
     Tensor dlogits = ours ? saved[0].detach() : saved[0].clone();
     if (ours) saved[0].unsafeGetTensorImpl()->bump_version();

@@ -1,5 +1,5 @@
-// What the operators' derivatives share. Each forward is called below autograd and keeps what its backward operator
-// needs. That is an operator of its own, without a derivative.
+// Parts of the operators' derivatives. Each forward runs below autograd and keeps what its backward operator needs. The
+// backward is an operator of its own, without a derivative.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -18,8 +18,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-/// What a backward needs to draw the same mask again. The keys, and the mask where it is kept, travel among the saved
-/// tensors.
+/// The numbers with which a backward draws the same mask again. The keys, and the mask if it is kept, are among the
+/// saved tensors.
 struct DropoutState {
   double p;
   int64_t seed, site;
@@ -28,22 +28,23 @@ struct DropoutState {
   static DropoutState load(AutogradContext* ctx);
 };
 
-/// In a forward: what it calls is below autograd; and no zeros are made in backward for outputs without a gradient, the
+/// Scope of a forward. Calls in it are below autograd. Backward gets no zeros for outputs without a gradient: the
 /// statistics and masks that only backward reads.
 struct Forward {
   explicit Forward(AutogradContext* ctx) { ctx->set_materialize_grads(false); }
   at::AutoDispatchBelowADInplaceOrView guard;
 };
 
-/// Gradients under create_graph: an error where they are differentiated again, which would give zeros without a word.
+/// Gradients under create_graph. They throw where they are differentiated again; without this, second derivatives would
+/// silently be zeros.
 variable_list without_derivative(variable_list gradients);
 
-/// An operator of which the first output alone has a gradient. Derivative::gradients gets it, contiguous, with the saved
-/// variables; where it is undefined, those of the inputs are too.
+/// An operator whose first output alone has a gradient. Derivative::gradients gets that gradient, contiguous, with the
+/// saved variables. If it is undefined, so are the gradients of all inputs.
 template <class Derivative>
 struct Differentiable : Function<Derivative> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    constexpr size_t kMostInputs = 16;  // LibTorch cuts off what is undefined behind the operator's own
+    constexpr size_t kMostInputs = 16;  // LibTorch drops undefined entries beyond the operator's inputs
     if (!grads[0].defined()) return variable_list(kMostInputs);
     const auto gradients = [&] {
       const at::NoGradGuard no_grad;
@@ -53,8 +54,8 @@ struct Differentiable : Function<Derivative> {
   }
 };
 
-/// The operator's kernel for Autograd: Derivative::apply, which fails on an undefined tensor before it calls forward; so
-/// the operator's check says which it is.
+/// The operator's kernel for Autograd. Derivative::apply fails on an undefined tensor before it calls forward, so the
+/// check names the tensor first.
 template <const auto& op, class Derivative, class Composition = decltype(std::decay_t<decltype(op)>::kComposition)>
 struct AutogradKernel;
 template <const auto& op, class Derivative, class Result, class... Arguments>

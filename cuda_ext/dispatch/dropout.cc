@@ -133,7 +133,7 @@ TORCH_LIBRARY_FRAGMENT(bert, m) {
 namespace bert::ops {
 
 at::Tensor dropout(const at::Tensor& x, const Dropout& dropout) {
-  if (dropout.p == 0.0) {  // without the copy that an operator's result is
+  if (dropout.p == 0.0) {  // without a copy, which an operator would make
     checks::dropout(x, dropout.p, dropout.seed, dropout.site, dispatch::optional(dropout.keys));
     return x;
   }

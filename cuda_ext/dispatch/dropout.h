@@ -12,10 +12,10 @@ std::tuple<Tensor, Tensor> dropout(const Tensor& x, double p, int64_t seed, int6
 Tensor dropout_backward(const Tensor& grad, double p, int64_t seed, int64_t site, const OptionalTensor& keys,
                         const Tensor& kept);
 
-/// Which elements are kept, [T, columns] bool.
+/// True for elements that are kept, [T, columns] bool.
 Tensor dropout_mask(const Tensor& keys, int64_t seed, int64_t site, int64_t columns, double p);
 
-/// A mask that backward draws again.
+/// An empty mask: backward draws it again.
 Tensor nothing_kept(const Tensor& like);
 
 /// 0 where dropped, 1 / (1 - p) where kept.

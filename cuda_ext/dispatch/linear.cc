@@ -164,14 +164,14 @@ Tensor cast_linear(const Autocast& cast, const Tensor& x, const Tensor& weight, 
   return dispatch::linear(cast.low(x), cast.low(weight), bias ? OptionalTensor(cast.low(*bias)) : std::nullopt);
 }
 
-// The joined weight is converted in one piece by the operator itself.
+// The operator itself converts the joined weight in one piece.
 Tensor cast_qkv_linear(const Autocast& cast, const Tensor& x, const Tensor& query_weight, const Tensor& key_weight,
                        const Tensor& value_weight, const Tensor& query_bias, const Tensor& key_bias,
                        const Tensor& value_bias) {
   return dispatch::qkv_linear(cast.low(x), query_weight, key_weight, value_weight, query_bias, key_bias, value_bias);
 }
 
-// The same: it converts the weight while it adds the padding.
+// The operator itself converts the weight while it adds the padding.
 Tensor cast_padded_linear(const Autocast& cast, const Tensor& x, const Tensor& weight, const Tensor& bias,
                           int64_t columns) {
   return dispatch::padded_linear(cast.low(x), weight, bias, columns);

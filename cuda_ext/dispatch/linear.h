@@ -20,10 +20,10 @@ Tensor qkv_linear(const Tensor& x, const Tensor& query_weight, const Tensor& key
 
 Tensor padded_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t columns);
 
-/// The tensor in a dtype, with rows of 0 behind its own up to `rows`; itself where nothing changes.
+/// The tensor in a dtype, with rows of 0 added up to `rows`. Returns the tensor itself if nothing changes.
 Tensor padded_rows(const Tensor& tensor, int64_t rows, at::ScalarType dtype);
 
-/// The three laid end to end: a view where they are neighbours in one storage, else a copy.
+/// The three tensors laid end to end: a view if they are neighbours in one storage, else a copy.
 Tensor join(const Tensor& first, const Tensor& second, const Tensor& third);
 
 }  // namespace composite
@@ -35,6 +35,8 @@ dispatch::CheckOf<composite::linear_backward> linear_backward;
 dispatch::CheckOf<composite::qkv_linear> qkv_linear;
 dispatch::CheckOf<composite::padded_linear> padded_linear;
 
+/// The tensors of a product must have one dtype. The kernels check this, and linear() above does not: the plain
+/// operators of `bert benchmark` run it before autocast has converted the tensors.
 void linear_dtypes(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 
 }  // namespace checks

@@ -1,4 +1,4 @@
-// An operator as the rest of the code calls it: its schema's name, its composition, and the check of its arguments.
+// An operator as the other files call it: the name of its schema, its composition, and the check of its arguments.
 // dispatch/<operator>.h declares one object of type Operator for each schema.
 #pragma once
 
@@ -39,7 +39,8 @@ struct CheckOfPointer<Result (*)(Arguments...)> {
 template <auto composition>
 using CheckOf = typename CheckOfPointer<decltype(composition)>::Type;
 
-/// A call goes to the dispatcher. The signature is that of `composition`, which serves where a device has no kernel.
+/// A call goes to the dispatcher. The signature is that of `composition`, which runs on devices and dtypes without a
+/// kernel.
 template <auto composition, auto check>
 struct Operator;
 template <class Result, class... Arguments, Result (*composition)(Arguments...), void (*check_arguments)(Arguments...)>
@@ -62,7 +63,7 @@ struct Operator<composition, check_arguments> {
   Result operator()(Arguments... arguments) const { return handle().call(std::forward<Arguments>(arguments)...); }
 };
 
-/// An undefined tensor as a schema's `Tensor?` wants it.
+/// The tensor as a schema's `Tensor?`: none if it is undefined.
 inline OptionalTensor optional(const Tensor& tensor) {
   return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
 }

@@ -15,7 +15,7 @@ namespace bert::composite {
 
 namespace {
 
-/// Which scores are between two tokens of a sequence, [B, 1, S, S2].
+/// True for scores between two tokens of a sequence, [B, 1, S, S2].
 Tensor real_scores(const Tensor& scores, const Tensor& cu_seqlens) {
   const Tensor lengths = at::diff(cu_seqlens).view({-1, 1, 1, 1});
   const Tensor queries = at::arange(scores.size(2), cu_seqlens.options()).view({-1, 1}),
@@ -23,7 +23,7 @@ Tensor real_scores(const Tensor& scores, const Tensor& cu_seqlens) {
   return queries.lt(lengths).logical_and(columns.lt(lengths));
 }
 
-/// The dropout of attention's probabilities, 0 or 1 / (1 - p), [B, A, S, S2], or [1]; anything in the padding.
+/// The dropout factors of attention's probabilities, 0 or 1 / (1 - p), [B, A, S, S2], or [1]; any value in the padding.
 Tensor probability_mask(const Tensor& scores, const Tensor& cu_seqlens, double p, int64_t seed, int64_t site,
                         const OptionalTensor& keys, at::ScalarType dtype) {
   if (p == 0.0 || keys->size(0) == 0) return at::ones({1}, scores.options().dtype(dtype));

@@ -14,8 +14,8 @@ Tensor masked_softmax_dropout_backward(const Tensor& grad, const Tensor& scores,
                                        const Tensor& cu_seqlens, double scale, double p, int64_t seed, int64_t site,
                                        const OptionalTensor& keys);
 
-/// The token of each slot of padded sequences, [B, S]; the sequence's last where it has no more, so that what is not
-/// finite stays in its sequence, and any token in a sequence without.
+/// The token of each slot of padded sequences, [B, S]. A slot without a token gets the last token of its sequence, so
+/// that inf and NaN stay in their sequence; in an empty sequence it gets any token.
 Tensor tokens_of_slots(const Tensor& cu_seqlens, int64_t slots);
 
 }  // namespace composite

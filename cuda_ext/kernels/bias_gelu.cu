@@ -1,19 +1,17 @@
 // y = gelu(x + bias) and its backward, dx = dy gelu'(x + bias), dbias = the column sums of dx.
 //
-// A block owns 1024 columns (128 threads of 8), so that a thread keeps its eight biases and sums of dbias in registers,
-// and walks down rows, four at a time in flight. One partial sum per block goes to the workspace; sum_columns adds
+// A block owns 1024 columns (128 threads of 8), so a thread keeps its eight biases and sums of dbias in registers. It
+// walks down the rows, four at a time in flight. Each block writes one partial sum to the workspace; sum_columns adds
 // these up.
 //
-// Bytes per element with 2-byte activations: forward 4 (read x, write y), backward 6 (read dy and x, write dx), and of
-// the partial sums 8 per column and block.
+// Bytes per element with 2-byte activations: forward 4 (read x, write y), backward 6 (read dy and x, write dx), and 8
+// per column and block for the partial sums.
 //
-// Versions
-// 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
-// 2. ex2 and rcp without the handling of subnormal numbers, erf by one exponential and a polynomial (math.h), two
-//    elements rounded by one instruction, and one store for 16 bytes, where the compiler had made four of 4 bytes.
-//    SASS (cuobjdump, sm_90) of the loop's body, bf16 with fp32 bias, instructions per element, before and now: tanh
-//    forward 18.7, 13.1, backward 29.2, 22.3; erf forward 31.7, 20.0, backward 44.2, 26.1. At 88 % of an H200's 4.8
-//    TB/s its processors have 28 for forward and 42 for backward. Compiled and emulated only.
+// ex2 and rcp do not handle subnormal numbers; erf takes one exponential and a polynomial (math.h). Instructions per
+// element in the loop (SASS by cuobjdump, sm_90, bf16 with fp32 bias): tanh forward 13.1, backward 22.3; erf forward
+// 20.0, backward 26.1. At 88 % of an H200's 4.8 TB/s its processors have time for 28 in forward and 42 in backward.
+// Compiled for sm_90 and emulated; not measured on a GPU.
+//
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures).
 //   bias_gelu_forward_kernel 128 0.43

@@ -1,28 +1,19 @@
 // loss = mean over the rows of logsumexp(x) - x[label], over the first num_classes columns of each row of logits, and
-// its backward, dx = (softmax(x) - onehot(label)) grad / rows, written over the logits; padding columns get 0.
+// its backward, dx = (softmax(x) - onehot(label)) grad / rows, written over the logits. Padding columns get 0.
 //
-// One block per row, which is read once: a thread carries the largest logit so far and the sum of exponentials below
-// it, and the block joins these. Four vectors of a thread are in flight, and share one rescaling of the sum. Logits are
-// finite up to 2.3e38 in size: times log2 e they are in fp32. Rows of an
-// odd number of columns begin anywhere, so a row is cut into scalars up to the first aligned address, vectors of 8, and
-// scalars after the last: there is no slow path. The mean is a second launch of one block that adds the rows' losses in
-// a fixed order.
-// A label outside of [0, num_classes) is never an address: the row's loss and its gradient are NaN.
+// One block reads a row once. A thread carries the largest logit so far and the sum of exponentials below it; the block
+// joins these. Four vectors of a thread are in flight and share one rescaling of the sum. Logits must be at most 2.3e38
+// in size, so that they are finite times log2 e. Rows of an odd number of columns begin at any address. So a row is cut
+// into scalars up to the first aligned address, vectors of 8, and the scalars after the last vector; there is no slow
+// path. A second launch of one block adds the losses of the rows in a fixed order.
+// A label outside of [0, num_classes) is never used as an address: the loss of its row and the gradient are NaN.
 //
-// Bytes per logit of 2 bytes: forward 2 (read), backward 4 (read, write). One exponential per logit and pass, which at
-// 80 % of an H200's bandwidth takes 60 % of what its special function units give.
+// Bytes per logit of 2 bytes: forward 2 (read), backward 4 (read, write). One exponential per logit and pass takes 60 %
+// of an H200's special function units at 80 % of its bandwidth. The label is read before the row, and its logit before
+// the block adds up. Forward's loop body for 32 logits of bf16 has 209 instructions (SASS, sm_90); at 88 % of an H200's
+// 4.8 TB/s its processors have time for 14 per logit. Expected: 90 % of a copy's bandwidth in both passes. On sm_80
+// forward of bf16 spills 8 bytes of 48 registers. Compiled for sm_90 and emulated; not measured on a GPU.
 //
-// Versions
-// 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
-// 2. e^(x - largest) is one product with a sum and ex2 without the handling of subnormal numbers; the label is read
-//    before the row and its logit before the block adds up. SASS (cuobjdump, sm_90): forward's loop body of 32 logits
-//    of bf16 has 209 instructions, it had 388. At 88 % of an H200's 4.8 TB/s its processors have 14 for a logit.
-//    Compiled and emulated only.
-// 3. Blocks of 256 threads (512 before), five in forward: a row's begin and end, where a block waits, are less of its
-//    time, and 40 warps of a processor take turns (32 before). The scalars on both sides are asked for with the vectors
-//    (before, the first warp waited for them alone). The mean by 1,024 threads. Expected of forward: 90 % of a copy's
-//    bandwidth (75 % before, of which latency was the limit), of backward 90 % as before. On sm_80
-//    forward of bf16 spills 8 bytes of 48 registers; nowhere else. Compiled and emulated only.
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures).
 //   cross_entropy_forward_kernel 256 0.62
@@ -64,7 +55,8 @@ __device__ __forceinline__ Cut cut(const T* row, int64_t columns) {
   return {head, vectors, columns - vectors * kVectorWidth};
 }
 
-/// What a row's largest is taken off as: times log2 e. Its rounding is one factor for all that it is taken off.
+/// The largest logit times log2 e, which is subtracted from the row's. Its rounding error is one common factor of the
+/// row.
 __device__ __forceinline__ float shift_of(float largest) { return rounded_product(largest, kLog2E); }
 
 /// 2^(x log2 e - shift): a fused product and sum, and an exponential.
@@ -101,12 +93,12 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocks) cross_entropy_forwar
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const T* logits = a.logits + row * a.columns;
     const Cut parts = cut(logits, a.num_classes);
-    const int64_t label = a.labels[row];  // here, so that it has come when it is needed
+    const int64_t label = a.labels[row];  // early, so that it has arrived when it is needed
     const bool valid = label >= 0 && label < a.num_classes;
-    // The sum of e^x over what this thread saw, as sum * e^largest. -infinity counts for nothing; NaN goes through.
+    // The sum of e^x over this thread's logits, as sum * e^largest. -infinity adds nothing; NaN is passed on.
     float largest = kLeast, shift = shift_of(kLeast), sum[1] = {0.0F};
     constexpr float kNone[] = {-INFINITY};
-    Vector<T, 1> scalar = pack<T>(kNone);  // on its way while the vectors are
+    Vector<T, 1> scalar = pack<T>(kNone);  // loaded while the vectors are
     if (threadIdx.x < parts.scalars) scalar = load<1>(logits + parts.scalar_column(threadIdx.x));
     for (int64_t first = threadIdx.x; first < parts.vectors; first += kUnroll * kThreads) {
       Vector<T, kVectorWidth> x[kUnroll];
@@ -123,7 +115,7 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocks) cross_entropy_forwar
       for (int i = 0; i < kUnroll * kVectorWidth; ++i) largest = fmaxf(largest, x[i / kVectorWidth][i % kVectorWidth]);
       const float before = shift;
       shift = shift_of(largest);
-      sum[0] *= fast_exp2(before - shift);  // 1 where they are equal
+      sum[0] *= fast_exp2(before - shift);  // 1 if they are equal
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         float part = 0.0F;
@@ -136,7 +128,7 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocks) cross_entropy_forwar
     largest = fmaxf(largest, scalar[0]);
     shift = shift_of(largest);
     sum[0] = sum[0] * fast_exp2(before - shift) + shifted_exp(scalar[0], shift);
-    float target = NAN;  // its logit comes while the block adds up
+    float target = NAN;  // its logit is loaded while the block adds up
     if (threadIdx.x == 0 && valid) target = to_float(logits[label]);
     const float largest_of_row = block_max(largest, largest_of_warp);
     sum[0] *= fast_exp2(shift - shift_of(largest_of_row));
@@ -149,7 +141,7 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocks) cross_entropy_forwar
   }
 }
 
-/// mean[0] = the mean of value [count], 0 when there is none. One block.
+/// mean[0] = the mean of value [count], 0 if count is 0. One block.
 __global__ void __launch_bounds__(kMeanThreads)
     cross_entropy_mean_kernel(const float* value, int64_t count, float* mean) {
   BERT_SHARED(float, scratch, kMeanWarps);
@@ -175,7 +167,7 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_backward_kernel(CrossE
     };
     const bool has_scalar = threadIdx.x < parts.scalars;
     const int64_t scalar_column = has_scalar ? parts.scalar_column(threadIdx.x) : 0;
-    Vector<T, 1> scalar = {};  // on its way while the vectors are
+    Vector<T, 1> scalar = {};  // loaded while the vectors are
     if (has_scalar) scalar = load<1>(logits + scalar_column);
     for (int64_t first = threadIdx.x; first < parts.vectors; first += kInFlight * kThreads) {
       Vector<T, kVectorWidth> x[kInFlight];

@@ -1,9 +1,6 @@
 // Sums over warps, blocks and partial results, in an order that never changes: deterministic without floating-point
-// atomics.
-//
-// Versions of sum_columns_kernel
-// 1. Eight warps of a block share the rows. Not measured on a GPU; compiled for sm_90, run under the emulator.
-// 2. As many warps as there are rows for, up to 32. Compiled and emulated only.
+// atomics. Up to 32 warps of a block share the rows of sum_columns_kernel. Compiled for sm_90 and emulated; not
+// measured on a GPU.
 //
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures).
@@ -14,7 +11,7 @@
 #include "cuda_ext/scalar/math.h"
 #include "cuda_ext/scalar/philox.h"
 
-// X(T) for the dtypes of activations; X(T, P) for those of activations and parameters: launchers.h.
+// X(T) for the dtypes of activations; X(T, P) for those of activations and parameters: launcher.h.
 #define BERT_FOR_TYPES(X) X(float) X(c10::Half) X(c10::BFloat16)
 #define BERT_FOR_TYPE_PAIRS(X) \
   X(float, float) X(c10::Half, c10::Half) X(c10::Half, float) X(c10::BFloat16, c10::BFloat16) X(c10::BFloat16, float)
@@ -24,7 +21,7 @@ inline namespace BERT_KERNEL_BUILD {
 
 inline constexpr int kVectorWidth = 8;  // columns per thread and access: 16 bytes of half, two philox counters
 
-/// Whether every pointer (null counts) may be accessed in vectors.
+/// True if every pointer may be accessed in vectors. Null counts as aligned.
 template <class... Pointers>
 bool all_aligned(const Pointers*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % kVectorBytes == 0) && ...);
@@ -47,7 +44,7 @@ __device__ __forceinline__ V warp_sum(V value) {
 }
 
 /// The sums over the block of `warps` warps, the same bits in every thread; one barrier. scratch holds K words per
-/// warp. It may be written again after the next barrier, so that callers in a loop alternate between two.
+/// warp. It may be written again only after the next barrier, so callers in a loop alternate between two.
 template <int kMostWarps, int K, class V>
 __device__ __forceinline__ void block_sum(V (&values)[K], SharedPointer<V> scratch, int warps = kMostWarps) {
 #pragma unroll
@@ -60,15 +57,15 @@ __device__ __forceinline__ void block_sum(V (&values)[K], SharedPointer<V> scrat
   for (int k = 0; k < K; ++k) values[k] = V{};
 #pragma unroll
   for (int warp = 0; warp < kMostWarps; ++warp) {
-    if (warp % 4 == 0 && warp >= warps) break;  // one branch for four warps that are not there
+    if (warp % 4 == 0 && warp >= warps) break;  // one branch for four absent warps
     if (warp >= warps) continue;
 #pragma unroll
     for (int k = 0; k < K; ++k) values[k] += scratch[warp * K + k];
   }
 }
 
-/// Whether this block is the last of `blocks` that come to the ticket; what the others wrote before is then visible to
-/// all its threads. The ticket is 0 before the first and after the last of them. Two barriers; flag holds one word.
+/// True in the last of `blocks` blocks that take the ticket. The writes of the others are then visible to all its
+/// threads. The ticket is 0 before the first and after the last of them. Two barriers; flag holds one word.
 __device__ __forceinline__ bool comes_last(unsigned* ticket, int64_t blocks, SharedPointer<int> flag) {
   sync_block();
   if (threadIdx.x == 0) {
@@ -109,13 +106,13 @@ __device__ __forceinline__ uint32_t keep_bits(const DropoutMask& mask, uint64_t 
   return bits;
 }
 
-/// The same; all columns where nothing is dropped.
+/// keep_bits() of the thread's columns; all columns if nothing is dropped.
 template <int N>
 __device__ __forceinline__ uint32_t kept_columns(const DropoutMask& mask, uint64_t key, int64_t column) {
   return mask.keys != nullptr ? keep_bits<N>(mask, key, column) : ~0U;
 }
 
-/// What element i is multiplied with: a factor, so that a NaN stays one where it is dropped.
+/// The factor of element i. A factor keeps a NaN that is dropped.
 __device__ __forceinline__ float mask_factor(const DropoutMask& mask, uint32_t kept, int i) {
   return (kept >> i & 1U) != 0 ? mask.scale : 0.0F;
 }
@@ -143,7 +140,7 @@ struct ColumnSums {
 };
 
 inline constexpr int kSumColumns = kWarpSize, kMaxSumGroups = 32;  // a group of a block's sums: one warp
-inline constexpr int64_t kSumLoads = 4;  // of a thread at least, before there is another group
+inline constexpr int64_t kSumLoads = 4;  // least loads of a thread before another group is added
 
 /// output[o][c] = the sum over b of partial[b][o][c]. blockIdx.y is o. Warp w of W adds up the rows w, w + W, ...
 template <class P>
@@ -167,7 +164,7 @@ __global__ void __launch_bounds__(kMaxSumGroups* kWarpSize) sum_columns_kernel(C
   }
 }
 
-/// The number of groups follows from that of the partial sums alone, so the order of the sum does too.
+/// The number of groups depends on that of the partial sums alone, and so does the order of the sum.
 template <class P>
 void sum_columns(const ColumnSums<P>& sums, int outputs, Stream stream) {
   const unsigned groups = ceil_divide(sums.blocks, kSumLoads);

@@ -23,7 +23,7 @@ struct DropoutKept {
 template <class T>
 void dropout_forward(const DropoutForward<T>& arguments, Stream stream);
 
-/// Which elements dropout keeps.
+/// kept = true for the elements that dropout keeps.
 void dropout_kept(const DropoutKept& arguments, Stream stream);
 
 }  // namespace BERT_KERNEL_BUILD

@@ -1,34 +1,31 @@
 // y = dropout(LayerNorm(z) gamma + beta), z = word[input_id] + position[position_id] + type[token_type_id], and its
-// backward. The kernels that normalise are those of layer_norm.cuh; the tables are read where a row needs them, and z
-// is not kept. A token with an id outside of its table has no row: its z, hence its y and all that is computed from it,
-// is NaN, and nothing is read or written outside of the tables.
+// backward. layer_norm.cuh has the kernels that normalise. They read the tables when a row needs them, and do not keep
+// z. A token with an id outside of its table has no row: its z is NaN, and so is everything computed from it. Nothing
+// is read or written outside of the tables.
 //
 // Backward first writes dz [T, columns] in fp32, with the sums of dgamma and dbeta. Then each table row gets the sum of
 // its tokens' dz, always in the same order and without atomics:
-// - Type: two rows serve a whole batch. Where the table has no more, their sums are two more of the sums that a block
-//   of layer_norm_row_backward_kernel holds in registers: dz is not read again, and 16,000 rows of one id are no
-//   bottleneck. Larger type tables go the way of the others.
+// - Type: two rows serve a whole batch. If the table has no more, their sums are two more of the sums that a block of
+//   layer_norm_row_backward_kernel holds in registers. Then dz is not read again, and 16,000 rows of one id are no
+//   bottleneck. Larger type tables are treated like the other tables.
 // - Word and position: few of 30,000 words occur, some of them ([MASK], [SEP], "the") thousands of times; a position
-//   occurs once in every sequence that is long enough. Both tables' ids become keys of one list (a key is a row of the
-//   tables laid end to end), which the caller sorts, stably, in one go: equal keys are neighbours, in the order of the
-//   tokens. The sorted list is cut into chunks of 32. A block sums its chunk, key after key: what begins and ends in
-//   the chunk goes to the table, what crosses its borders to the workspace, and there the block of the chunk in which a
-//   key begins adds up the parts, in order. So the work is even however often an id occurs, and the result depends on
-//   nothing but the ids. Position has no kernel of its own because sorting its ids with the words' costs one launch
-//   less than anything else that finds them.
+//   occurs once in every sequence that is long enough. The ids of both tables become keys of one list (a key is a row
+//   of the tables laid end to end). The caller sorts the list stably, so equal keys are neighbours, in the order of the
+//   tokens. The list is cut into chunks of 32. A block sums its chunk, key after key. A key that begins and ends in the
+//   chunk goes to the table; one that crosses a border goes to the workspace, and the block of the chunk in which the
+//   key begins adds up its parts in order. So the work is even however often an id occurs, and the result depends on
+//   the ids alone. Position shares the list because sorting its ids with the words' costs one launch less than any
+//   other way.
 // Rows of the tables without a token are not touched: the caller hands over zeros.
 //
 // Bytes per element with 2-byte activations: forward 4 (read the word's row, write y; position and type rows come from
 // the cache), backward 8 for dz (read dy and the word's row, write 4) and 8 for the scatter (read dz twice, write the
-// rows that occur).
+// rows that occur). Ids are checked when a row is read, not when they are asked for two rows ahead: a check there would
+// wait for them.
+// Compiled for sm_90 and emulated; not measured on a GPU.
 //
-// Versions
-// 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
-// 2. Ids are checked when the row is read, not when they are asked for two rows ahead, which had waited for them.
-//    Compiled and emulated only.
-// 3. Fewer instructions: version 5 of layer_norm.cu. Compiled and emulated only.
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
-// figures). The kernels of layer_norm.cuh: see there.
+// figures). layer_norm.cuh states those of its kernels.
 //   embedding_keys_kernel 256 1.00
 //   embedding_chunks_kernel 128 0.50
 //   embedding_borders_kernel 128 0.56
@@ -41,17 +38,17 @@ namespace {
 
 constexpr int kKeyThreads = 256, kScatterThreads = 128;
 constexpr int kChunk = 32;    // of the sorted list: 2,048 blocks for two tables' 65,536 keys, one wave of an H200
-constexpr int kInFlight = 4;  // rows that a thread has asked for
+constexpr int kInFlight = 4;  // rows that a thread has loads in flight for
 
 template <class T, class P>
 struct EmbeddingRows {
   using Activation = T;
   using Parameter = P;
   struct Asked {
-    int64_t word = -1, position = -1, type = -1;  // ids, which may be anything
+    int64_t word = -1, position = -1, type = -1;  // ids, unchecked
   };
   struct Place {
-    int32_t word = -1, position = -1, type = -1;  // rows of the tables; -1: nowhere
+    int32_t word = -1, position = -1, type = -1;  // rows of the tables; -1: none
   };
   template <int N>
   struct Parts {
@@ -113,7 +110,8 @@ struct EmbeddingRows {
   }
 };
 
-/// keys[table * rows + token] = the row of the tables laid end to end, or their number of rows where there is none.
+/// keys[table * rows + token] = the row of the tables laid end to end, or the total number of rows for an id outside of
+/// its table.
 __global__ void __launch_bounds__(kKeyThreads) embedding_keys_kernel(EmbeddingKeys a) {
   const int64_t token = static_cast<int64_t>(blockIdx.x) * kKeyThreads + threadIdx.x;
   if (token >= a.rows) return;  // no barriers and no shuffles below
@@ -130,7 +128,7 @@ __global__ void __launch_bounds__(kKeyThreads) embedding_keys_kernel(EmbeddingKe
   a.keys[blockIdx.y * a.rows + token] = static_cast<int32_t>(inside ? before + id : none);
 }
 
-/// Where the gradient of a key goes; null where there is none.
+/// Destination of the gradient of a key; null for a key without a row.
 template <class T>
 __device__ __forceinline__ T* table_row(const EmbeddingScatter<T>& a, int64_t key) {
   if (key < a.table_rows.word) return a.dword + key * a.columns;
@@ -148,8 +146,8 @@ __device__ __forceinline__ void store_row(const EmbeddingScatter<T>& a, int32_t 
   store_floats(to + column, sum);
 }
 
-/// The parts of the workspace: [chunks, 2, columns], of the key that came from the chunk before, and of the one that
-/// goes on in the next.
+/// The parts of the workspace: [chunks, 2, columns], of the key that continues from the chunk before, and of the key
+/// that continues in the next chunk.
 template <class T>
 __device__ __forceinline__ float* border(const EmbeddingScatter<T>& a, int64_t chunk, int side, int64_t column) {
   return a.workspace + (chunk * 2 + side) * a.columns + column;
@@ -194,8 +192,8 @@ __global__ void __launch_bounds__(kScatterThreads) embedding_chunks_kernel(Embed
   }
 }
 
-/// One block per chunk and piece of columns: where a key begins in the chunk and goes on behind it, its parts are added
-/// up.
+/// One block per chunk and piece of columns. It adds up the parts of a key that begins in the chunk and continues
+/// behind it.
 template <class T, int N>
 __global__ void __launch_bounds__(kScatterThreads) embedding_borders_kernel(EmbeddingScatter<T> a) {
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;

@@ -6,7 +6,7 @@
 namespace bert::kernels {
 inline namespace BERT_KERNEL_BUILD {
 
-/// One of each table: words, positions, token types.
+/// The ids of each table: words, positions, token types.
 struct TokenIds {
   const int64_t *word = nullptr, *position = nullptr, *type = nullptr;  // [rows]
 };
@@ -53,14 +53,14 @@ struct EmbeddingKeys {
   int32_t* keys = nullptr;  // [embedding_key_count()]
 };
 
-/// Sums the rows of dsum that share a key into the tables, of which the other rows stay as they are.
+/// Sums the rows of dsum that share a key into the tables. The other rows of the tables stay as they are.
 template <class T>
 struct EmbeddingScatter {
   int64_t rows = 0, columns = 0, count = 0;  // count: of keys
   TableRows table_rows;
   const float* dsum = nullptr;                                 // [rows, columns]
   const int32_t* keys = nullptr;                               // [count], ascending
-  const int64_t* order = nullptr;                              // [count], where each stood before a stable sort
+  const int64_t* order = nullptr;                              // [count], place of each key before a stable sort
   T *dword = nullptr, *dposition = nullptr, *dtype = nullptr;  // dtype null: not here
   float* workspace = nullptr;                                  // embedding_scatter_workspace() floats
 };

@@ -1,10 +1,11 @@
-// The only file that knows CUDA's runtime, and the language in which kernels are written. Three readers:
+// The language in which kernels are written, and the only file that knows CUDA's runtime. It has three kinds of
+// readers:
 // - nvcc compiles the kernels: the names below are CUDA's;
-// - the host compiler compiles the same kernels for the tests (BERT_EMULATE): the names below are the emulator's, CUDA
-// is not seen;
+// - the host compiler compiles the same kernels for the tests (BERT_EMULATE): the names below are the emulator's, and
+//   CUDA is not included;
 // - the host files of a CUDA build need stream_of() only.
 //
-// Names of kernels: threadIdx.x, blockIdx.{x,y}, gridDim.{x,y}, blockDim.x; sync_block(); shuffle(), shuffle_xor(),
+// Names for kernels: threadIdx.x, blockIdx.{x,y}, gridDim.{x,y}, blockDim.x; sync_block(); shuffle(), shuffle_xor(),
 // shuffle_down(); take_ticket(); BERT_SHARED(T, name, N) and BERT_DYNAMIC_SHARED(T, name), handed on as
 // SharedPointer<T> and read into a named type (not auto); load<N>(pointer) and store<N>(pointer, vector), N * sizeof(T)
 // aligned up to 16 bytes; launch(kernel, grid, block, bytes, stream, ...).
@@ -63,8 +64,9 @@ __device__ __forceinline__ V shuffle_down(V value, int lanes, uint32_t mask = kF
   return __shfl_down_sync(mask, value, lanes);
 }
 
-/// Adds 1 to the ticket and returns what it was. One thread of a block calls it, after a barrier: what the block wrote
-/// before is visible to the threads behind the next barrier of every block whose ticket comes later.
+/// Adds 1 to the ticket and returns its value before. One thread of a block calls it, after a barrier. The earlier
+/// writes of the block are then visible, behind the next barrier, to the threads of every block whose ticket comes
+/// later.
 __device__ __forceinline__ unsigned take_ticket(unsigned* ticket) {
   __threadfence();
   const unsigned place = atomicAdd(ticket, 1U);
@@ -102,7 +104,8 @@ template <class V>
 __device__ __forceinline__ void store_word(V* pointer, V word) {
   *pointer = word;
 }
-// By name: the compiler makes two or four stores of such an assignment where it has made the words one by one.
+// A named instruction, because the compiler makes two or four stores of such an assignment if the words were made one
+// by one.
 __device__ __forceinline__ void store_word(uint2* pointer, uint2 word) {
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(pointer)), "r"(word.x), "r"(word.y)
                : "memory");
@@ -127,7 +130,7 @@ __device__ __forceinline__ Vector<T, N> load(const T* pointer) {
   return result;
 }
 
-/// pointer: to global memory.
+/// `pointer` points to global memory.
 template <int N, class T>
 __device__ __forceinline__ void store(T* pointer, const Vector<T, N>& vector) {
   using Word = typename detail::Word<alignof(Vector<T, N>)>::type;

@@ -1,6 +1,6 @@
-// The language of kernels (launch.h) for the host compiler. What is declared here and not defined is
-// tests/kernels/cuda_emulator.cc, which runs the threads of a block as fibers, one block after another, and throws
-// EmulatorError at the first broken rule.
+// The language of kernels (launch.h) for the host compiler. tests/kernels/cuda_emulator.cc defines what is only
+// declared here. It runs the threads of a block as fibers, one block after another, and throws EmulatorError at the
+// first broken rule.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@ struct SharedMemory {
   const char* name = "";
 };
 
-/// Every thread that passes the same key gets the same memory; key null is the dynamic part, whose size the launch
-/// gave.
+/// Every thread that passes the same key gets the same memory. A null key is the dynamic part, whose size the launch
+/// sets.
 SharedMemory shared_memory(const void* key, size_t bytes, const char* name);
 void check_read(const SharedMemory& memory, ptrdiff_t begin, size_t bytes);
 void check_write(const SharedMemory& memory, ptrdiff_t begin, size_t bytes);
@@ -47,7 +47,7 @@ void run(Grid grid, unsigned block, size_t shared_bytes, void (*thread)(const vo
 
 }  // namespace emulator
 
-/// One shared word on its way to or from a register. It has no name and no copies: `const float v = shared[i];`.
+/// One shared word between shared memory and a register. It has no name and no copies: `const float v = shared[i];`.
 template <class T>
 class SharedReference {
  public:

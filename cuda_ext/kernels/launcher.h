@@ -1,15 +1,15 @@
-// What every .cu file offers to the rest, in a header of its name: functions of raw device pointers and a stream that check nothing and
-// only launch (shapes, dtypes and memory are the caller's: cuda_ext/cuda/ in bert, the tests under the emulator). T is the
-// type of activations, P that of parameters: (float, float), (Half, Half), (Half, float), (BFloat16, BFloat16),
-// (BFloat16, float). Sums and statistics are fp32. Every function accepts zero rows, and runs the vector kernels where
-// columns is a multiple of 8 and all pointers are aligned to 16 bytes, the slower kernels elsewhere. Results depend on
-// nothing but the arguments.
+// Common parts of the launchers. Each .cu file has a header of its name with its launchers: functions of raw device
+// pointers and a stream, which check nothing and only launch. Shapes, dtypes and memory are the business of the caller:
+// cuda_ext/cuda/ in bert, the tests under the emulator. T is the type of activations, P that of parameters: (float,
+// float), (Half, Half), (Half, float), (BFloat16, BFloat16), (BFloat16, float). Sums and statistics are fp32. Every
+// function accepts zero rows. The vector kernels run if columns is a multiple of 8 and all pointers are aligned to 16
+// bytes, the slower kernels otherwise. Results depend on the arguments alone.
 #pragma once
 
 #include <cstdint>
 
-// nvcc's build and the emulator's are two programs made of one source: two namespaces, so that they may meet in one
-// executable.
+// The builds of nvcc and of the emulator are two programs made of one source. They have two namespaces, so that both
+// can be linked into one executable.
 #ifdef BERT_EMULATE
 #define BERT_KERNEL_BUILD emulated
 #else
@@ -23,7 +23,7 @@ inline namespace BERT_KERNEL_BUILD {
 
 using Stream = CUstream_st*;
 
-/// Which elements are dropped: Note [Dropout keys], philox.h. keys null: nothing is.
+/// The mask of dropout: Note [Dropout keys], philox.h. keys null: nothing is dropped.
 struct DropoutMask {
   const int64_t* keys = nullptr;  // [rows]
   uint64_t seed = 0;

@@ -4,23 +4,14 @@
 //
 // Bytes per element with 2-byte activations: forward 6 (read x and residual, write y), backward 10 (read x, residual
 // and dy, write dx and dresidual); plain layer norm 4 and 6. The partial sums of backward: 24 bytes per column and
-// block, 16 in plain layer norm; at most 2,640 warps' blocks (3,168).
+// block, 16 in plain layer norm.
 //
-// Versions
-// 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
-// 2. The kernels' bodies moved to layer_norm.cuh, which the embedding shares; a mask is a factor, so that a NaN stays
-// one where it is dropped. Compiled and emulated only.
-// 3. Plain layer norm has a backward of its own, without sums for a bias and the rest; as many blocks as registers
-// allow, in whole blocks of a processor (there were 16 warps for every dtype, and at H = 768 a third of a block too
-// many on each). Compiled and emulated only.
-// 4. Loads in flight, as layer_norm.cuh says of SASS. Compiled and emulated only.
-// 5. Fewer instructions: a product of Philox's is one (math.h), a row's mask is drawn in one go, which computes the
-//    keys and the first rounds once, a residual that is not there is added as 0 rather than branched around, backward
-//    loads without conditions and adds up no more warps than there are, and forward has kernels of its own for BERT's
-//    sizes and for plain layer norm. SASS (cuobjdump, sm_90), bf16 with fp32 parameters, H = 1024, instructions per
-//    element, before and now: forward 46.7, 30.0 (plain 10.8), backward's loop 66.3, 57.9. At 85 % of an H200's 4.8 TB/s
-//    its processors have 43 for forward, at 75 % 82 for backward. Expected of a copy's bandwidth: forward 91 % (80 %
-//    before, by its instructions), plain 92 %, backward 85 % (80 % before). Compiled and emulated only.
+// A mask is a factor, so that a NaN stays one where it is dropped. A row's mask is drawn in one go, which computes
+// Philox's keys and first rounds once. A residual that is absent is added as 0 instead of a branch. Plain layer norm
+// has kernels of its own, and so have BERT's sizes in forward. Instructions per element (SASS by cuobjdump, sm_90, bf16
+// with fp32 parameters, H = 1024): forward 30.0 (plain 10.8), backward's loop 57.9. At 85 % of an H200's 4.8 TB/s its
+// processors have time for 43 in forward, at 75 % for 82 in backward. Expected share of a copy's bandwidth: forward 91
+// %, plain 92 %, backward 85 %. Compiled for sm_90 and emulated; not measured on a GPU.
 #include "cuda_ext/kernels/layer_norm.cuh"
 #include "cuda_ext/kernels/layer_norm.h"
 
@@ -136,7 +127,7 @@ void backward(const LayerNormBackward<T, P>& a, Stream stream) {
 }  // namespace
 
 int64_t layer_norm_backward_workspace(int64_t rows, int64_t columns, bool plain) {
-  using Half = c10::Half;  // what has the most blocks
+  using Half = c10::Half;  // the type with the most blocks
   using Rows = ResidualRows<Half, Half>;
   using PlainRows = ResidualRows<Half, Half, true>;
   return columns * (plain ? PlainRows::kSums * backward_blocks(rows, columns, PlainRows::kBackwardWarps)

@@ -1,25 +1,23 @@
-// What the kernels that normalise rows share: y = (z - mean) rstd gamma + beta and its backward,
+// Shared by the kernels that normalise rows: y = (z - mean) rstd gamma + beta and its backward,
 //   xhat = (z - mean) rstd, g = dy gamma, dz = rstd (g - mean(g) - xhat mean(g xhat));
 //   dgamma = sum dy xhat, dbeta = sum dy.
-// What a row z is made of, and where its gradient goes, is the type Rows (layer_norm.cu and embedding.cu have one
-// each).
+// The type Rows defines the parts of a row z and the destination of its gradient. layer_norm.cu and embedding.cu have
+// one each.
 //
-// Forward, columns a multiple of 8 up to 1024: one warp per row; a lane holds its columns in registers, 8 at a time,
-// and the row is read once. No barrier; all loads of a row are in flight together: SASS (cuobjdump, sm_90) of four
-// passes of bf16 has all eight LDG.E.128 of x and residual before the first use of one (it had one pass after the other
-// while vectors were held as elements). The whole row's mask is drawn behind them, in one go.
-// Backward, columns a multiple of 8 up to 2048: one block per row, one thread per 8 columns, whose sums over rows stay
-// in registers while the block walks down its rows: the next row, its mean, rstd and key are asked for before this one
-// is computed, and where it lies one row earlier still (in SASS they are first used behind the barrier; each had been
-// waited for at once). Behind the last row the last one is read again, from the cache. One barrier per row. Each block
-// writes its sums to the workspace, and sum_columns adds these up. One wave of blocks.
+// Forward, columns a multiple of 8 up to 1024: one warp per row. A lane holds its columns in registers, 8 at a time,
+// and the row is read once. There is no barrier, and all loads of a row are in flight together: in SASS (cuobjdump,
+// sm_90), four passes of bf16 have all eight LDG.E.128 of x and residual before the first use of one. The mask of the
+// whole row is drawn behind the loads, in one go.
+// Backward, columns a multiple of 8 up to 2048: one block per row, one thread per 8 columns. The thread keeps its sums
+// over rows in registers while the block walks down its rows. The next row, its mean, rstd and key are loaded before
+// the current row is computed, and the next row's place one row earlier still; SASS first uses them behind the barrier.
+// Behind the last row the last row is read again, from the cache. One barrier per row. Each block writes its sums to
+// the workspace, and sum_columns adds these up. One wave of blocks.
 // Other sizes: one block per row, which is read again for every statistic; backward keeps its sums in the workspace.
-// z is not kept between forward and backward, nor the mask: both are computed again.
-//
-// Versions: those of layer_norm.cu, whose kernels these were at first.
+// Neither z nor the mask is kept between forward and backward: both are computed again.
 //
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
-// figures), where a [part] of a symbol names some of a kernel's instances; Lb1E is plain layer norm.
+// figures). A [part] of a symbol names some of a kernel's instances; Lb1E is plain layer norm.
 //   layer_norm_warp_forward_kernel 128 0.25
 //   layer_norm_warp_forward_kernel[RowsIN3c10] 128 0.31
 //   layer_norm_row_backward_kernel 256 0.25
@@ -40,7 +38,8 @@ inline namespace BERT_KERNEL_BUILD {
 namespace {
 
 constexpr int kWarpThreads = 128, kRowsPerBlock = kWarpThreads / kWarpSize;  // one warp per row
-/// Of these on a processor, of fp32 and else; 0: as ptxas has it, 72 registers for BERT's sizes (for others it spills).
+/// Number of these blocks on a processor, for fp32 and for other types. 0: as ptxas chooses, 72 registers for BERT's
+/// sizes (for others it spills).
 template <class T, bool kWhole>
 constexpr int kWarpBlocks = sizeof(T) == 4 ? 4 : (kWhole ? 0 : 5);
 constexpr int kColumnsPerPass = kWarpSize * kVectorWidth, kMaxPasses = 4;
@@ -48,7 +47,7 @@ constexpr int kBlockThreads = 256, kMaxWarps = kBlockThreads / kWarpSize;  // on
 constexpr int64_t kProcessors = 132;                                       // of an H200
 constexpr int64_t kMaxRowBlocks = 1 << 30;
 
-/// Registers of a thread where a processor of sm_90 holds so many warps.
+/// Registers of a thread if a processor of sm_90 holds `warps` warps.
 constexpr int registers_for(int warps) { return 65536 / (kWarpSize * warps) / 8 * 8; }
 
 /// Threads of a backward block: enough for 8 columns each, up to kBlockThreads.
@@ -56,7 +55,7 @@ inline unsigned backward_threads(int64_t columns) {
   return static_cast<unsigned>(at_most(kWarpSize * ceil_divide(columns, kColumnsPerPass), kBlockThreads));
 }
 
-/// One wave of blocks where a processor holds so many warps; the same on every device, so that results are.
+/// One wave of blocks if a processor holds `warps` warps. It is the same on every device, so that results are the same.
 inline unsigned backward_blocks(int64_t rows, int64_t columns, int warps) {
   const int warps_per_block = static_cast<int>(backward_threads(columns)) / kWarpSize;
   return static_cast<unsigned>(at_most(rows, kProcessors * (warps / warps_per_block)));
@@ -64,12 +63,12 @@ inline unsigned backward_blocks(int64_t rows, int64_t columns, int warps) {
 
 // A type Rows has
 //   Activation, Parameter      element types of y and dy, and of gamma and beta
-//   Asked                      what memory says of where a row lies
-//   Place                      where it lies; Place() is nowhere
-//   Parts<N>                   what is read of N columns; Parts<N>() where there is nothing to read
-//   kDropsOutput               the dropout is that of y, else one on the way to z
+//   Asked                      the loaded data that locate a row
+//   Place                      the location of a row; Place() is none
+//   Parts<N>                   the loaded data of N columns; Parts<N>() if there is nothing to read
+//   kDropsOutput               true: the dropout is that of y; false: it is applied on the way to z
 //   kSums                      sums over rows in backward: dgamma, dbeta, and those that write() adds to
-//   kBackwardWarps             that a processor holds of layer_norm_row_backward_kernel, by its registers on sm_90
+//   kBackwardWarps             warps of layer_norm_row_backward_kernel on a processor, by its registers on sm_90
 //   int64_t rows, columns; DropoutMask dropout;
 //   Asked ask(int64_t row); Place locate(Asked);
 //   Parts<N> read<N>(Place, int64_t column);
@@ -83,7 +82,7 @@ struct Normalise {
   float eps;
   typename Rows::Activation* y;  // [rows, columns]
   float *mean, *rstd;            // [rows]
-  float inverse_columns = 0.0F;  // 1 / columns; the launcher's, because the device's division wants a subroutine
+  float inverse_columns = 0.0F;  // 1 / columns, by the launcher, because division on the device is a subroutine
 };
 
 template <class Rows>
@@ -118,14 +117,14 @@ __device__ __forceinline__ void write_y(const Normalise<Rows>& a, int64_t row, i
   store_floats(a.y + row * a.rows.columns + column, y);
 }
 
-/// kWhole: all passes are over columns that are there, so that nothing but loads and stores is done under a condition.
+/// kWhole: every pass covers existing columns only, so that only loads and stores are conditional.
 template <class Rows, int kPasses, bool kWhole>
 __global__ void __launch_bounds__(kWarpThreads, kWarpBlocks<typename Rows::Activation, kWhole>)
     layer_norm_warp_forward_kernel(Normalise<Rows> a) {
   constexpr int N = kVectorWidth;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + warp_of_thread();
   const int64_t start = lane_of_thread() * N;
-  const bool here = row < a.rows.rows;  // not so in the last block's idle warps
+  const bool here = row < a.rows.rows;  // false in the last block's idle warps
   const int64_t columns = kWhole ? kPasses * kColumnsPerPass : a.rows.columns;
   const auto inside = [&](int pass) { return kWhole || start + pass * kColumnsPerPass < columns; };
   typename Rows::Place place = {};
@@ -136,7 +135,7 @@ __global__ void __launch_bounds__(kWarpThreads, kWarpBlocks<typename Rows::Activ
   for (int pass = 0; pass < kPasses; ++pass) {  // (a load without a condition sinks behind the mask)
     if (here && inside(pass)) parts[pass] = a.rows.template read<N>(place, start + pass * kColumnsPerPass);
   }
-  // The row's mask in one go, while the row is on its way: the passes have Philox's keys and first rounds in common.
+  // The mask of the row in one go, while the row is loaded: the passes share Philox's keys and first rounds.
   uint32_t kept[kPasses];
 #pragma unroll
   for (int pass = 0; pass < kPasses; ++pass) kept[pass] = ~0U;
@@ -216,8 +215,8 @@ __device__ __forceinline__ void unmask(const Rows& rows, const Vector<typename R
   }
 }
 
-/// What a row of backward has beside its columns. Lane 0 has the mean and the key, lane 1 rstd: a number that every
-/// thread reads goes to a uniform register, and for that the warp waits behind the load.
+/// The numbers of a row in backward. Lane 0 has the mean and the key, lane 1 has rstd. A number that every thread reads
+/// would go to a uniform register, and the warp would wait for it behind the load.
 struct RowNumbers {
   float statistic;
   uint64_t key;
@@ -244,14 +243,15 @@ __global__ void __maxnreg__(registers_for(Rows::kBackwardWarps))
   const int64_t columns = a.rows.columns, last = a.rows.rows - 1;
   const bool inside = static_cast<int64_t>(threadIdx.x) * N < columns;
   const float inverse = 1.0F / static_cast<float>(columns);
-  // A thread without columns reads the first, and behind the last row the last is read: that costs less than conditions.
+  // A thread without columns reads the first, and behind the last row the last row is read: that is cheaper than
+  // conditions.
   const int64_t column = inside ? static_cast<int64_t>(threadIdx.x) * N : 0;
   const auto row_after = [&](int64_t row) { return row + gridDim.x < last ? row + gridDim.x : last; };
   const Vector<P, N> gamma = load<N>(a.gamma + column);
   float sums[kSums][N] = {};
   int turn = 0;
   const int warps = static_cast<int>(blockDim.x) / kWarpSize;
-  // Three rows are on their way: this one's values, the next one's, and where the one after it lies.
+  // Three rows are in flight: the values of this row and of the next one, and the place of the one after it.
   Place place = a.rows.locate(a.rows.ask(blockIdx.x));
   Asked asked = a.rows.ask(row_after(blockIdx.x));
   Parts next = a.rows.template read<N>(place, column);
@@ -289,7 +289,7 @@ __global__ void __maxnreg__(registers_for(Rows::kBackwardWarps))
     block_sum<kMaxWarps>(means, scratch + turn * 2 * kMaxWarps, warps);
     if (inside) {
       float dz[N];
-      unmask(a.rows, dy_vector, kept, dy);  // again: cheaper than registers
+      unmask(a.rows, dy_vector, kept, dy);  // computed again, which is cheaper than registers
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         dz[i] = rstd * (dy[i] * gamma[i] - means[0] * inverse - xhat[i] * (means[1] * inverse));
@@ -314,7 +314,7 @@ __global__ void __launch_bounds__(kBlockThreads) layer_norm_block_backward_kerne
   const int warps = static_cast<int>(blockDim.x) / kWarpSize;
   const int64_t columns = a.rows.columns, start = static_cast<int64_t>(threadIdx.x) * N;
   const float inverse = 1.0F / static_cast<float>(columns);
-  // This thread's columns of the block's sums are its own.
+  // No other thread writes this thread's columns of the block's sums.
   float* partial = a.workspace + static_cast<int64_t>(blockIdx.x) * kSums * columns;
   for (int64_t row = blockIdx.x; row < a.rows.rows; row += gridDim.x, turn ^= 1) {
     const float mean = a.mean[row], rstd = a.rstd[row];
@@ -365,8 +365,8 @@ __global__ void __launch_bounds__(kBlockThreads) layer_norm_block_backward_kerne
   }
 }
 
-/// Calls run(the number of passes, whether all are whole) where the fast path fits: returns whether it did. BERT's sizes
-/// have their own.
+/// Calls run(number of passes, true if all are whole) if the fast path fits; returns true if it does. BERT's sizes have
+/// instances of their own.
 template <class Run>
 bool with_passes(bool aligned, int64_t columns, const Run& run) {
   if (!aligned || columns % kVectorWidth != 0 || columns > kMaxPasses * kColumnsPerPass) return false;
@@ -386,7 +386,7 @@ bool with_passes(bool aligned, int64_t columns, const Run& run) {
   return true;
 }
 
-/// aligned: vectors may be read of all that the rows hold.
+/// aligned: all data of the rows may be read in vectors.
 template <class Rows>
 void normalise(Normalise<Rows> a, bool aligned, Stream stream) {
   const int64_t rows = a.rows.rows, columns = a.rows.columns;

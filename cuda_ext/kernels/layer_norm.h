@@ -6,7 +6,7 @@
 namespace bert::kernels {
 inline namespace BERT_KERNEL_BUILD {
 
-/// What is normalised: z = dropout(x + bias) + residual.
+/// The normalised input: z = dropout(x + bias) + residual.
 template <class T, class P>
 struct LayerNormInput {
   int64_t rows = 0, columns = 0;

@@ -1,8 +1,7 @@
-// The learning rate of a step on the device, from the optimizer's step counter: the host neither waits for the counter
-// nor copies a rate, so that a graph can capture the step. One thread; 12 bytes.
+// The learning rate of a step on the device, from the optimizer's step counter. The host neither waits for the counter
+// nor copies a rate, so a graph can capture the step. One thread; 12 bytes. Compiled for sm_90 and emulated; not
+// measured on a GPU.
 //
-// Versions
-// 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures).
 //   learning_rate_kernel 32 0.50

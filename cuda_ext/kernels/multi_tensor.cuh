@@ -1,7 +1,5 @@
-// What the multi-tensor kernels share: a block is one chunk of one tensor, 256 threads that go over it in vectors of
-// four elements, or one by one where a tensor is not aligned.
-//
-// Versions of norm_kernel: those of multi_tensor_norm.cu.
+// Shared by the multi-tensor kernels. A block is one chunk of one tensor: 256 threads go over it in vectors of four
+// elements, or one by one if the tensor is not aligned.
 #pragma once
 
 #include "cuda_ext/kernels/cuda_utils.cuh"
@@ -34,7 +32,7 @@ __device__ __forceinline__ void with_element_type(ElementType type, const Run& r
   }
 }
 
-/// Calls body(Width<N>, element) for every N elements of the chunk, N = 4 as far as that goes, then N = 1.
+/// Calls body(Width<N>, element) for every N elements of the chunk: with N = 4 as far as possible, then with N = 1.
 template <class Body>
 __device__ __forceinline__ void for_each_element(const ChunkEntry& chunk, bool aligned, const Body& body) {
   const int thread = static_cast<int>(threadIdx.x), vectors = aligned ? chunk.size / kOptimWidth : 0;
@@ -42,7 +40,7 @@ __device__ __forceinline__ void for_each_element(const ChunkEntry& chunk, bool a
   for (int i = vectors * kOptimWidth + thread; i < chunk.size; i += kOptimThreads) body(Width<1>(), chunk.begin + i);
 }
 
-/// The sums over the chunks of a tensor of K numbers each, the same bits in every thread. One barrier.
+/// The sums of K numbers each over the chunks of a tensor, the same bits in every thread. One barrier.
 template <int K>
 __device__ __forceinline__ void sum_chunks(const double* sums, int64_t chunks, double (&total)[K],
                                            SharedPointer<double> scratch) {
@@ -55,8 +53,8 @@ __device__ __forceinline__ void sum_chunks(const double* sums, int64_t chunks, d
   block_sum<kOptimWarps>(total, scratch);
 }
 
-/// Sums of squares of a list of tensors: every block adds up its chunk, the last block of a tensor that tensor's
-/// chunks, and the last tensor's the tensors; that one calls finish(sum) in all its threads.
+/// Sums of squares of a list of tensors. Every block adds up its chunk. The last block of a tensor adds up the tensor's
+/// chunks, and the last tensor's block adds up the tensors and calls finish(sum) in all its threads.
 template <class Finish>
 __global__ void __launch_bounds__(kOptimThreads) norm_kernel(TensorTable table, NormWorkspace work, Finish finish) {
   BERT_SHARED(double, scratch, 2 * kOptimWarps);

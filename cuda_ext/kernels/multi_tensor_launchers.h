@@ -1,5 +1,5 @@
-// What multi_tensor_norm.cu, multi_tensor_optim.cu and lr_schedule.cu offer to the rest: launches over tables in device
-// memory. They check nothing (launcher.h). Sums are fp64, in an order that the table alone decides.
+// Launchers of multi_tensor_norm.cu, multi_tensor_optim.cu and lr_schedule.cu: launches over tables in device memory.
+// They check nothing (launcher.h). Sums are fp64, in an order that the table alone decides.
 #pragma once
 
 #include "cuda_ext/kernels/launcher.h"
@@ -36,11 +36,11 @@ void multi_tensor_unscale(const TensorTable& table, const float* inv_scale, floa
 
 /// A scalar that the device reads.
 struct ScalarInput {
-  const void* data = nullptr;  // null: the default that stands where it is used
+  const void* data = nullptr;  // null: the default, stated at each use
   bool is_double = false;      // else fp32
 };
 
-/// What a step reads and what it says.
+/// Inputs and outputs of a step.
 struct StepPointers {
   ScalarInput lr;         // null: the group's
   ScalarInput inv_scale;  // null: 1

@@ -1,11 +1,9 @@
 // The l2 norm of a list of tensors, of each and of all, and unscaling with the search for inf and NaN. One launch each;
-// a block is a chunk of 16,384 elements. The norm's blocks hand on their sums through tickets (comes_last), one per
-// tensor and one for all, so that no second launch adds them up.
+// a block is a chunk of 16,384 elements. The blocks of the norm hand on their sums through tickets (comes_last), one
+// per tensor and one for all, so that no second launch adds them up.
 //
-// Bytes per fp32 element: norm 4, unscaling 8.
+// Bytes per fp32 element: norm 4, unscaling 8. Compiled for sm_90 and emulated; not measured on a GPU.
 //
-// Versions
-// 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures).
 //   norm_kernel 256 0.62
@@ -50,7 +48,7 @@ __global__ void __launch_bounds__(kOptimThreads)
       store_floats(data, x);
     });
   });
-  if (!finite) *found_inf = 1.0F;  // whoever writes it writes the same
+  if (!finite) *found_inf = 1.0F;  // all writers write the same value
 }
 
 }  // namespace

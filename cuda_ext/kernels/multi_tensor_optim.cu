@@ -13,10 +13,9 @@
 // write m v; apply 18: read p m v, write p and copy), AdamW 30 (read g p m v, write p m v and copy); the norm 4 more in
 // both, a moving average 8 (read and written).
 //
-// Versions
-// 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
-// 2. Each kernel goes through the chunks against the direction of the one before, so that it begins with what the cache
-//    still has (in 1. the norm and the moments both began at the front). Compiled and emulated only.
+// Each kernel goes through the chunks against the direction of the kernel before, so that it begins with data that is
+// still in the cache. Compiled for sm_90 and emulated; not measured on a GPU.
+//
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures).
 //   lamb_moments_kernel 256 0.50
@@ -36,7 +35,7 @@ __device__ __forceinline__ double value_of(const ScalarInput& scalar, double oth
   return scalar.is_double ? *static_cast<const double*>(scalar.data) : *static_cast<const float*>(scalar.data);
 }
 
-/// What follows from the norm of the gradients.
+/// The numbers that depend on the norm of the gradients.
 struct BeginStep {
   int64_t groups;
   const UpdateOptions* options;

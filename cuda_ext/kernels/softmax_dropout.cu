@@ -3,20 +3,16 @@
 //   dscores = scale P (t - sum(P t)).
 // Neither P nor the mask is kept between forward and backward: both are computed again.
 //
-// Columns a multiple of 8 up to 1024: a group of 8, 16 or 32 lanes per row, so that short rows leave no lane idle; a
-// lane holds its columns in registers, 8 at a time, and the row is read once. No barrier. What is padding is written as
-// 0 and not read. Other sizes: a warp per row, one column of a lane at a time, and the row is read twice.
-// gridDim.y goes over sequences and heads, so that only blocks divide, not rows.
+// Columns a multiple of 8 up to 1024: a group of 8, 16 or 32 lanes per row, so that short rows leave no lane idle. A
+// lane holds its columns in registers, 8 at a time, and the row is read once. There is no barrier. Padding is written
+// as 0 and not read. Other sizes: a warp per row, one column of a lane at a time, and the row is read twice. gridDim.y
+// goes over sequences and heads, so that only blocks divide, not rows.
 //
 // Bytes per score with 2-byte activations: forward 4 (read, write), backward 6 (read scores and dy, write dscores).
-// With dropout the random numbers cost about 11 instructions per score, of some 50.
+// With dropout the random numbers cost about 11 instructions per score, of some 50. In SASS (cuobjdump, sm_90)
+// forward's rows of four vectors have all four loads before the first use; ptxas moves backward's later loads to their
+// use. Compiled for sm_90 and emulated; not measured on a GPU.
 //
-// Versions
-// 1. As above. Not measured on a GPU; compiled for sm_90, run under the emulator.
-// 2. A vector is held as it came, in words: SASS (cuobjdump, sm_90) of forward's rows of four vectors has all four loads
-//    before the first use, where each waited for the one ahead. (ptxas still moves backward's loads of the second vector
-//    and on to where they are used.) Compiled and emulated only.
-// 3. One instruction for a product of Philox's (math.h), which had two. Compiled and emulated only.
 // Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
 // figures).
 //   masked_softmax_group_forward_kernel 128 0.25
@@ -56,7 +52,7 @@ __device__ __forceinline__ float group_max(float value) {
 struct Row {
   bool exists;
   int64_t index;        // among all rows
-  int64_t count;        // its first columns that are no padding; none in a row of padding
+  int64_t count;        // number of its first columns that are not padding; 0 in a row of padding
   int64_t token;        // the row's key of dropout
   DropoutMask dropout;  // of its head
 };
@@ -244,7 +240,7 @@ Grid blocks(const MaskedSoftmaxInput<T>& a, int lanes) {
           .y = static_cast<unsigned>(matrices < kMaxMatrices ? matrices : kMaxMatrices)};
 }
 
-/// Calls run(lanes of a row, vectors of a lane) where the fast path fits: returns whether it did.
+/// Calls run(lanes of a row, vectors of a lane) if the fast path fits; returns true if it does.
 template <class Run>
 bool with_group(bool aligned, int64_t columns, const Run& run) {
   if (!aligned || columns % kVectorWidth != 0 || columns > 4 * kWarpSize * kVectorWidth) return false;

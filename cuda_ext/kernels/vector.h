@@ -1,4 +1,4 @@
-// N elements of a row in registers, and their way to and from float.
+// N elements of a row in registers, with conversions to and from float.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@ namespace bert {
 
 inline constexpr size_t kVectorBytes = 16;  // the widest access of one thread
 
-/// N elements as the words in which memory has them; an element is taken out where it is used. (Held as elements of 16
-/// bits, a vector read under a condition, or one loop turn ahead, is taken apart behind its load: the thread waits for
-/// memory there, not where it needs the values.)
+/// N elements as the words that memory has. An element is unpacked at its use. (A vector of 16-bit elements that is
+/// read under a condition, or one loop turn ahead, would be unpacked right behind its load, and the thread would wait
+/// for memory there.)
 template <class T, int N>
 struct alignas(N * sizeof(T) < kVectorBytes ? N * sizeof(T) : kVectorBytes) Vector {
   using Word =

@@ -9,7 +9,7 @@
 
 namespace bert::ops {
 
-/// For lists of the traits that it was made for.
+/// Serves lists with the traits of the tensors that it was made for.
 class MultiTensor::Backend {
  public:
   virtual ~Backend() = default;
@@ -19,7 +19,7 @@ class MultiTensor::Backend {
                         const at::Tensor& found_inf) = 0;
 };
 
-/// For groups of the traits that it was made for.
+/// Serves groups with the traits of the tensors that it was made for.
 class OptimizerStep::Backend {
  public:
   virtual ~Backend() = default;
@@ -34,7 +34,7 @@ struct CudaMultiTensor {
                                                   const std::vector<OptimizerTensors>& groups) = nullptr;
   void (*learning_rate)(const LrSchedule& schedule, const at::Tensor& applied_steps, const at::Tensor& rate) = nullptr;
 };
-CudaMultiTensor& cuda_multi_tensor();  // cuda_ext/multi_tensor/cuda.cc registers itself here when the program starts
+CudaMultiTensor& cuda_multi_tensor();  // filled by cuda_ext/multi_tensor/cuda.cc when the program starts
 
 /// Gets the implementation that a step has chosen for its groups, once for each list of tensors, and returns the one
 /// that runs. Null in training. `bert benchmark` sets it to compare kernels with plain expressions.
@@ -42,12 +42,12 @@ using StepDecorator = std::unique_ptr<OptimizerStep::Backend> (*)(UpdateRule rul
                                                                   std::unique_ptr<OptimizerStep::Backend> chosen);
 StepDecorator& step_decorator();
 
-/// Of a tensor of fp32, fp16 or bf16.
+/// The element type of a tensor of fp32, fp16 or bf16.
 ElementType element_type(const at::Tensor& tensor);
 
-/// Whether all tensors are dense and contiguous on a device of this type.
+/// True if all tensors are dense and contiguous on a device of this type.
 bool dense(const std::vector<at::Tensor>& tensors, at::DeviceType device);
-/// dense(), and fp32, but for the copies.
+/// True if all tensors are dense() and, except the copies, fp32.
 bool dense_fp32(const std::vector<OptimizerTensors>& groups, at::DeviceType device);
 
 /// The gradients of all groups, in their order.

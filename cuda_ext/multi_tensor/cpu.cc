@@ -16,12 +16,12 @@ namespace {
 
 /// 128 KiB of fp32: the four arrays of a chunk fit in a second-level cache.
 constexpr int64_t kChunkElements = 32768;
-/// Lamb updates a batch of tensors while the next one's moments are computed: what the second visit reads (12 bytes per
-/// element of two batches) should still be in the last-level cache.
+/// Lamb updates a batch of tensors while the moments of the next batch are computed. The data of the second visit (12
+/// bytes per element of two batches) should still be in the last-level cache.
 constexpr int64_t kBatchElements = 1048576;
 
-/// Calls task(i) for all i below count on all threads, which meet once, at the end. Each takes the next i when it is
-/// free, so task(i) may wait for an earlier one.
+/// Calls task(i) for all i below count on all threads, which meet once, at the end. A free thread takes the next i, so
+/// task(i) may wait for an earlier one.
 template <class Task>
 void for_each_task(size_t count, const Task& task) {
   std::atomic<size_t> next = 0;
@@ -157,7 +157,8 @@ class CpuStep : public OptimizerStep::Backend {
   }
 
  private:
-  /// One visit of a chunk by Lamb: first for the moments and the norms of its tensor, then to update.
+  /// One visit of a chunk by Lamb: the first visit computes the moments and the norms of its tensor, the second one
+  /// updates.
   struct Visit {
     size_t chunk;
     bool update;

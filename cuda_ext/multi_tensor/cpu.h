@@ -1,5 +1,5 @@
-// The CPU side of multi_tensor.h: lists cut into chunks that threads take one after another, sums added in the
-// order of the chunks.
+// multi_tensor.h on the CPU: lists cut into chunks that threads take one after another; sums are added in the order of
+// the chunks.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace bert::ops::cpu {
 
-/// The implementations for dense() lists of fp32, fp16 and bf16 and for dense_fp32() groups, and for others of their
-/// traits.
+/// The implementations for dense() lists of fp32, fp16 and bf16 and for dense_fp32() groups. They serve other tensors
+/// with the same traits too.
 [[nodiscard]] std::unique_ptr<MultiTensor::Backend> make_list(
     const std::vector<at::Tensor>& tensors, const OptimKernels& kernels = optim_kernels(cpu_capability()));
 [[nodiscard]] std::unique_ptr<OptimizerStep::Backend> make_step(

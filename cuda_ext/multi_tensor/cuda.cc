@@ -1,6 +1,6 @@
-// The CUDA side of multi_tensor.h: keeps the tables of multi_tensor_launchers.h in device memory and launches. A step
-// over the tensors and options of the one before copies nothing to the device and allocates nothing, so that a graph
-// can capture it; what changed is copied again (Note [Tensors that move]).
+// multi_tensor.h on CUDA: keeps the tables of multi_tensor_launchers.h in device memory and launches. A step with the
+// tensors and options of the step before copies nothing to the device and allocates nothing, so a graph can capture it.
+// Changed data are copied again (Note [Tensors that move]).
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -38,8 +38,8 @@ T* pointer(const Tensor& bytes) {
   return static_cast<T*>(bytes.mutable_data_ptr());
 }
 
-/// Plain structs and their copy in device memory. A copy to the device waits for nothing: it runs in the order of the
-/// stream, and torch gives its pinned block to others only after it.
+/// Plain structs and their copy in device memory. A copy to the device waits for nothing: it runs in stream order, and
+/// torch reuses its pinned block only after it.
 template <class T>
 class Mirror {
  public:
@@ -49,7 +49,7 @@ class Mirror {
     upload(values_);
   }
 
-  /// `values`: as many as before.
+  /// The number of values must be as before.
   void assign(std::vector<T> values) {
     if (values == values_) return;
     upload(values);
@@ -79,7 +79,7 @@ class Table {
  public:
   explicit Table(const std::vector<Tensor>& tensors) : Table(tensors, split(tensors)) {}
 
-  /// For the tensors where they are now.
+  /// Uses the current addresses of the tensors.
   void place(const std::vector<Tensor>& tensors) { entries_.assign(entries_of(tensors, entries_.values())); }
 
   [[nodiscard]] const std::vector<ListEntry>& entries() const { return entries_.values(); }
@@ -88,9 +88,9 @@ class Table {
   kernels::NormWorkspace workspace;
 
  private:
-  /// How a list is cut.
+  /// The entries and chunks of a list.
   struct Split {
-    std::vector<ListEntry> entries;  // without places
+    std::vector<ListEntry> entries;  // without addresses
     std::vector<ChunkEntry> chunks;
   };
 

@@ -15,13 +15,13 @@
 namespace bert::ops {
 namespace {
 
-/// clip_coefficient() of a tensor.
+/// clip_coefficient() on tensors.
 at::Tensor clip(const UpdateOptions& options, const at::Tensor& norm) {
   if (options.max_grad_norm <= 0.0) return at::ones_like(norm);
   return clip_ratio(options, norm).clamp_max(1.0);
 }
 
-/// The lists by ATen's operators, in any dtype, layout and place.
+/// Lists by ATen's operators, for any dtype, layout and device.
 class AtenList : public MultiTensor::Backend {
  public:
   at::Tensor norm(const std::vector<at::Tensor>& tensors) override { return norms(tensors).norm(); }
@@ -125,7 +125,7 @@ class AtenStep : public OptimizerStep::Backend {
   UpdateRule rule_;
 };
 
-/// Calls visit(tensor) for every tensor of every group, undefined copies and averages too.
+/// Calls visit(tensor) for every tensor of every group, including undefined copies and averages.
 template <class Visit>
 void for_each_tensor(const std::vector<OptimizerTensors>& groups, const Visit& visit) {
   for (const OptimizerTensors& group : groups) {
@@ -152,7 +152,7 @@ bool full_precision(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
 }
 
-/// Backends read scalars where they lie: what they could not read is refused here.
+/// Backends read scalars in place, so scalars that they cannot read are refused here.
 void check_scalar(const char* where, const char* name, const at::Tensor& scalar,
                   std::initializer_list<at::ScalarType> dtypes, at::Device device) {
   const auto expected = [&] {
@@ -179,7 +179,7 @@ void check_scalars(const StepTensors& scalars, at::Device device) {
   check("skipped", scalars.skipped, {at::kFloat});
 }
 
-/// The first parameter, whose device is that of all.
+/// The first parameter. All tensors must be on its device.
 const at::Tensor& first_param(const std::vector<OptimizerTensors>& groups) {
   for (const OptimizerTensors& group : groups) {
     if (!group.params.empty()) return group.params.front();
@@ -187,7 +187,7 @@ const at::Tensor& first_param(const std::vector<OptimizerTensors>& groups) {
   C10_THROW_ERROR(ValueError, "OptimizerStep::run: the groups have no tensors");
 }
 
-/// Backends read tensors where they lie: one of another dtype would be taken for one of theirs.
+/// Backends read tensors in place, so a tensor of another dtype would be misread.
 void check_dtypes(const OptimizerTensors& group, size_t i) {
   const at::Tensor &param = group.params[i], &copy = group.copies[i];
   TORCH_CHECK_VALUE(full_precision(param), "OptimizerStep::run: got a param of ", param.scalar_type(),

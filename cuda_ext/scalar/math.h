@@ -1,9 +1,9 @@
 // Scalar arithmetic of the kernels, for device and host. Activations are stored as float, c10::Half or c10::BFloat16
-// and computed in float. The device's arithmetic instructions stand here only (launch.h has those for memory and
-// threads; tests/scripts/layering.cmake looks), each behind a name that has a host twin.
+// and computed in float. The device's arithmetic instructions stand in this file only, each behind a name that has a
+// host twin. launch.h has those for memory and threads. tests/scripts/layering.cmake checks this.
 //
-// Errors of the device's instructions are those that NVIDIA's PTX ISA states for them. What is made of them is written
-// once for both builds, so that the emulator's tests hold the formulas against their definitions in double.
+// The errors stated for instructions of the device are those of NVIDIA's PTX ISA. The formulas on top are written once
+// for both builds, so the emulator's tests compare them with their definitions in double.
 #pragma once
 
 #include <c10/util/BFloat16.h>
@@ -76,8 +76,8 @@ BERT_HOST_DEVICE uint32_t pack_pair(float low, float high) {
 #endif
 }
 
-/// a b in two words. On the device one instruction by name: of the product of words that were xored, the compiler makes
-/// one of 64 bits, with an addition of zeros behind it.
+/// a b in two words. On the device this is one named instruction. Without the name, the compiler makes a product of 64
+/// bits and an addition of zeros of words that were xored.
 BERT_HOST_DEVICE void wide_product(uint32_t a, uint32_t b, uint32_t& low, uint32_t& high) {
 #ifdef __CUDA_ARCH__
   asm("{\n\t.reg .u64 product;\n\tmul.wide.u32 product, %2, %3;\n\tmov.b64 {%0, %1}, product;\n\t}"
@@ -105,7 +105,7 @@ BERT_HOST_DEVICE float fast_exp2(float x) {
 #endif
 }
 
-/// a b, rounded: never part of a fused operation, so that equal factors give equal products everywhere.
+/// a b, rounded. It is never part of a fused operation, so equal factors give equal products everywhere.
 BERT_HOST_DEVICE float rounded_product(float a, float b) {
 #ifdef __CUDA_ARCH__
   return __fmul_rn(a, b);
@@ -137,7 +137,7 @@ BERT_HOST_DEVICE float reciprocal_sqrt(float x) {
 #endif
 }
 
-/// sin(pi x). On the device sin() needs a stack for the angles that sinpi() takes without.
+/// sin(pi x). On the device sin() needs a stack for the angles; sinpi() does not.
 BERT_HOST_DEVICE double sine_of_pi(double x) {
 #ifdef __CUDA_ARCH__
   return sinpi(x);
@@ -146,8 +146,8 @@ BERT_HOST_DEVICE double sine_of_pi(double x) {
 #endif
 }
 
-/// GELU, the tanh form: x (1 + tanh u) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3), written as x sigmoid(2 u): no
-/// cancellation for negative x, and one exponential. Source: Hendrycks and Gimpel 2016.
+/// GELU, the tanh form: x (1 + tanh u) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3), computed as x sigmoid(2 u). This
+/// has no cancellation for negative x, and one exponential. Source: Hendrycks and Gimpel 2016.
 struct GeluTanh {
   static constexpr float kSlope = 1.5957691216057308F, kCube = 0.044715F;  // 2 sqrt(2 / pi)
 
@@ -155,7 +155,7 @@ struct GeluTanh {
     return x * (-kLog2E * kSlope - kLog2E * kSlope * kCube * (x * x));
   }
   BERT_HOST_DEVICE static float value(float x) { return x * fast_reciprocal(1.0F + fast_exp2(exponent(x))); }
-  /// s + x s (1 - s) (2 u)' with s = sigmoid(2 u) and 1 - s = s e^(-2u), which loses nothing where s is near 1.
+  /// s + x s (1 - s) (2 u)' with s = sigmoid(2 u). 1 - s is computed as s e^(-2u), which is exact where s is near 1.
   BERT_HOST_DEVICE static float derivative(float x) {
     const float e = fast_exp2(fminf(exponent(x), 120.0F));  // finite
     const float s = fast_reciprocal(1.0F + e), slope = kSlope + 3.0F * kSlope * kCube * (x * x);
@@ -163,21 +163,21 @@ struct GeluTanh {
   }
 };
 
-/// GELU, exact: x Phi(x), Phi the normal distribution. With the tail q = Phi(-|x|) it is max(x, 0) - |x| q, which loses
-/// nothing for negative x, and q = e^(-x^2 / 2) t (a1 + a2 t + ... + a5 t^4) / 2 with t = 1 / (1 + p |x| / sqrt 2).
-/// Its exponential is also the density that the derivative needs.
-/// Source: Abramowitz and Stegun 1964, 7.1.26, for erf, with an error of at most 1.5e-7: so 0.75e-7 for q;
-/// in fp32, with the instructions' errors, 3.4e-7 for x Phi(x) and 4.1e-7 for its derivative (computed once with random
-/// errors of that size, 400,001 values from -12 to 12; the table of tolerances has 1e-5). The relative error of x
-/// Phi(x) grows to the left, to 2.5e-3 at -5.5, where 1/2 + erf / 2 has none of its bits.
+/// GELU, exact: x Phi(x), where Phi is the normal distribution. With the tail q = Phi(-|x|) it is max(x, 0) - |x| q,
+/// which is accurate for negative x, and q = e^(-x^2 / 2) t (a1 + a2 t + ... + a5 t^4) / 2 with t = 1 / (1 + p |x| /
+/// sqrt 2). The derivative needs the same exponential as its density.
+/// Source: Abramowitz and Stegun 1964, 7.1.26, for erf, with an error of at most 1.5e-7: so 0.75e-7 for q. In fp32,
+/// with the errors of the instructions, it is 3.4e-7 for x Phi(x) and 4.1e-7 for its derivative (computed with random
+/// errors of that size at 400,001 values from -12 to 12; the tests allow 1e-5). The relative error of x Phi(x) grows to
+/// the left, to 2.5e-3 at -5.5, where 1/2 + erf / 2 has no correct bit.
 struct GeluErf {
-  static constexpr float kP = 0.3275911F * 0.70710678118654752F;  // for |x| in the place of |x| / sqrt 2
+  static constexpr float kP = 0.3275911F * 0.70710678118654752F;  // for |x| instead of |x| / sqrt 2
   static constexpr float kA1 = 0.5F * 0.254829592F, kA2 = 0.5F * -0.284496736F, kA3 = 0.5F * 1.421413741F,
                          kA4 = 0.5F * -1.453152027F, kA5 = 0.5F * 1.061405429F;
   static constexpr float kDensity = 0.39894228040143268F;  // 1 / sqrt(2 pi)
-  static constexpr float kFar = 64.0F;                     // where the tail is 0 in fp32
+  static constexpr float kFar = 64.0F;                     // from here on the tail is 0 in fp32
 
-  /// size: |x|, up to kFar, so that infinity times a tail of 0 is 0; NaN is in `exponential`. The tail is
+  /// size is |x|, at most kFar, so that infinity times a tail of 0 is 0. A NaN of x is in `exponential`. The tail is
   /// polynomial * exponential.
   struct Tail {
     float size, polynomial, exponential;

@@ -1,5 +1,5 @@
-// Lists of tensors as plain data: what the optimizer's loops on the CPU and its kernels on CUDA walk through. The
-// tensors are cut into chunks; a chunk is a task of a thread or a block, and sums go over chunks in their order.
+// Lists of tensors as plain data, for the optimizer's loops on the CPU and its kernels on CUDA. The tensors are cut
+// into chunks. A chunk is the task of a thread or a block, and sums go over chunks in their order.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,7 @@ struct ChunkEntry {
   int32_t size = 0, tensor = 0;
 };
 
-/// Appends the chunks of a tensor, at least one, though it be empty; returns how many.
+/// Appends the chunks of a tensor and returns their number. An empty tensor has one chunk.
 inline int64_t append_chunks(int64_t tensor, int64_t numel, int64_t chunk_elements, std::vector<ChunkEntry>& chunks) {
   const int64_t count = std::max<int64_t>((numel + chunk_elements - 1) / chunk_elements, 1);
   for (int64_t begin = 0, i = 0; i < count; ++i, begin += chunk_elements) {
@@ -56,7 +56,7 @@ enum class UpdateRule : int8_t { kLamb, kAdamw };
 
 /// The options of one parameter group: see OptimizerConfig in optim/config.h.
 struct UpdateOptions {
-  double lr = 0.0;  // where the step gives no other
+  double lr = 0.0;  // used if the step gives no other rate
   double beta1 = 0.0, beta2 = 0.0;
   double beta3 = 0.0;  // weight of the new gradient in exp_avg: 1 - beta1 with gradient averaging, else 1
   double eps = 0.0, weight_decay = 0.0;
@@ -64,7 +64,7 @@ struct UpdateOptions {
   double clip_eps = 0.0;                                // added to the norm that is clipped
   double min_trust_ratio = 0.0, max_trust_ratio = 0.0;  // LAMB: bounds of the ratio; max 0: none
   double lr_scale = 1.0;                                // the rate is multiplied by it
-  double ema_decay = 0.0;  // of the moving averages, where there are any; they begin as the mean of all parameters
+  double ema_decay = 0.0;  // of the moving averages, if there are any; they begin as the mean of all parameters
   bool bias_correction = true;
   bool decoupled = true;         // decay added to the update (true) or to the gradient before the moments (false)
   bool trust_ratio = true;       // LAMB; false: the ratio is 1
@@ -81,14 +81,14 @@ BERT_HOST_DEVICE Number clip_ratio(const UpdateOptions& options, const Number& n
   return options.max_grad_norm / (norm + options.clip_eps);
 }
 
-/// The factor that gradients of norm `norm` are multiplied by: 1 up to max_grad_norm.
+/// The factor that clips gradients of norm `norm`: 1 up to max_grad_norm.
 BERT_HOST_DEVICE double clip_coefficient(const UpdateOptions& options, double norm) {
   if (options.max_grad_norm <= 0.0) return 1.0;
   const double ratio = clip_ratio(options, norm);
   return ratio < 1.0 ? ratio : 1.0;
 }
 
-/// What the gradients of one tensor are multiplied by; squares: the sum of theirs before unscaling.
+/// The factor of the gradients of one tensor. squares: the sum of their squares before unscaling.
 BERT_HOST_DEVICE float tensor_multiplier(const UpdateOptions& options, float multiplier, double squares) {
   if (!options.clip_per_tensor) return multiplier;
   return static_cast<float>(multiplier * clip_coefficient(options, sqrt(squares) * multiplier));
@@ -105,7 +105,7 @@ BERT_HOST_DEVICE double ema_share(double ema_decay, int64_t step) {
   return mean > share ? mean : share;
 }
 
-/// The numbers of a step for the loops. norm: of the unscaled gradients; step: 1 in the first one.
+/// The numbers of a step for the loops. norm: of the unscaled gradients; step: 1 in the first step.
 BERT_HOST_DEVICE OptimScalars optim_scalars(const UpdateOptions& options, double lr, double inv_scale, double norm,
                                             int64_t step) {
   OptimScalars s{};
@@ -125,8 +125,8 @@ BERT_HOST_DEVICE OptimScalars optim_scalars(const UpdateOptions& options, double
   return s;
 }
 
-/// lr times LAMB's trust ratio, from the squares of the norms of a parameter and of its update. The ratio is 1 where
-/// one of them is 0, bounds or not.
+/// lr times LAMB's trust ratio, from the squares of the norms of a parameter and of its update. If one norm is 0, the
+/// ratio is 1, whatever the bounds.
 BERT_HOST_DEVICE float lamb_rate(double lr, const UpdateOptions& options, double param_squares, double update_squares) {
   if (!options.trust_ratio || param_squares == 0.0 || update_squares == 0.0) return static_cast<float>(lr);
   double ratio = sqrt(param_squares) / sqrt(update_squares);

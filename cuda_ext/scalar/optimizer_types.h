@@ -1,5 +1,5 @@
-// Plain data that the optimizer's loops on the CPU and its kernels on CUDA share. No include: the loops are compiled once an
-// instruction set.
+// Plain data for the optimizer's loops on the CPU and its kernels on CUDA. This file has no includes, because the loops
+// are compiled once for each instruction set.
 #pragma once
 
 namespace bert {
@@ -10,7 +10,7 @@ enum class CopyType : signed char { kNone, kHalf, kBFloat16 };
 /// The numbers of one step. Formulas: cuda_ext/multi_tensor.h.
 struct OptimScalars {
   double lr;
-  float multiplier, inv_correction1, inv_correction2;  // reciprocals: divisions would bound the kernels, not memory
+  float multiplier, inv_correction1, inv_correction2;  // reciprocals, because divisions would slow the kernels down
   float one_minus_beta1, one_minus_beta2, beta3, weight_decay;
   float eps, eps_inside;  // outside and inside the square root; one of them is 0
   float ema_share;        // of the new parameter in its moving average

@@ -10,12 +10,12 @@
 namespace bert {
 
 // Note [Dropout keys]
-// Whether an element is dropped is a pure function of what it is, not of where it is computed: of (seed, the number of
-// its sample since the run began, its position in the sample, the site in the model, its column). So a mask is the same
-// on CPU and CUDA, padded or packed, on any number of ranks, with any micro-batch size and after any resume, and
-// backward can compute it again instead of keeping it (Note [Kept masks] says where it does not). The loader writes one
-// 64-bit key per token, sample << 16 | position; a site is numbered by dropout_site(). Counter: {key low, key high,
-// site, column / 4}, Philox key: {seed low, seed high}; column % 4 picks the word of the result.
+// A mask bit is a pure function of (seed, number of the sample since the run began, position in the sample, site in the
+// model, column). It does not depend on where the element is computed. So a mask is the same on CPU and CUDA, packed or
+// padded, on any number of ranks, with any micro-batch size and after any resume. Backward can compute it again instead
+// of keeping it (Note [Kept masks] tells when it is kept). The loader writes one 64-bit key per token, sample << 16 |
+// position; dropout_site() numbers the sites. Counter: {key low, key high, site, column / 4}, Philox key: {seed low,
+// seed high}; column % 4 selects the word of the result.
 
 struct Philox4 {
   uint32_t word[4];
@@ -48,8 +48,8 @@ BERT_HOST_DEVICE Philox4 dropout_words(uint64_t seed, uint64_t token_key, uint32
 /// An element is kept when its word is at least this. p in [0, 1).
 BERT_HOST_DEVICE uint32_t dropout_threshold(double p) { return static_cast<uint32_t>(p * 4294967296.0); }
 
-/// Numbers of the sites: 0 is the embedding's; each layer has 1024, of which the first two are its two dense outputs
-/// and those from kAttentionSite on are its heads' attention probabilities (column = position of the key token).
+/// Numbers of the sites. 0 is the embedding's. Each layer has 1024: the first two are its two dense outputs, and those
+/// from kAttentionSite on are its heads' attention probabilities (column = position of the key token).
 inline constexpr uint32_t kEmbeddingSite = 0, kSitesPerLayer = 1024, kAttentionOutputSite = 0, kOutputSite = 1,
                           kAttentionSite = 16,
                           kHeadSite = 1,  // dropout before a classifier

@@ -5,8 +5,8 @@ namespace bert {
 
 enum class CpuCapability { kPlain, kAvx2, kAvx512 };
 
-/// The widest set that the CPU and the operating system support; AVX2 includes FMA, AVX-512 means F, BW, DQ and VL.
-/// BERT_CPU_CAPABILITY=plain|avx2 in the environment lowers it. Decided once per process.
+/// The widest set that both the CPU and the operating system support. AVX2 includes FMA; AVX-512 means F, BW, DQ and
+/// VL. BERT_CPU_CAPABILITY=plain|avx2 in the environment lowers it. It is determined once per process.
 [[nodiscard]] CpuCapability cpu_capability();
 
 }  // namespace bert

@@ -8,7 +8,7 @@
 namespace bert::simd {
 namespace {
 
-/// The table of that name, or null where this machine lacks the instructions.
+/// The table of that name, or null if this machine lacks the instructions.
 const Kernels* table(std::string_view name) {
 #if defined(__x86_64__)
   if (name == "avx512_bf16" && cpu_capability() >= CpuCapability::kAvx512 && __builtin_cpu_supports("avx512bf16"))

@@ -1,7 +1,7 @@
-// The hot loops of the CPU, one table of functions per instruction set. cuda_ext/simd/vectors.inc is compiled once for each; the
-// best that this machine has is chosen at run time. Plain data only: neither ATen nor the standard library's templates
-// may be used in there, because the linker would merge their code into all builds, and older machines would run newer
-// instructions.
+// The hot loops of the CPU, one table of functions per instruction set. cuda_ext/simd/vectors.inc is compiled once for
+// each set, and the best set of the machine is chosen at run time. The loops use plain data only, neither ATen nor
+// templates of the standard library: the linker would merge template code of all builds, and older machines would run
+// newer instructions.
 #ifndef BERT_SIMD_KERNELS_H
 #define BERT_SIMD_KERNELS_H
 
@@ -17,15 +17,15 @@ struct Mask {
   uint32_t site, threshold;
   const int64_t* keys;  // [T]
   float scale;
-  // [T, kept_bytes(columns)], one bit a column, or null: written forward, read backward where `drawn`. Of dropout and
-  // LayerNorm.
+  // [T, kept_bytes(columns)], one bit a column, or null: written by forward, read by backward if `drawn`. For dropout
+  // and LayerNorm.
   uint8_t* kept = nullptr;
   bool drawn = false;
 };
 constexpr int64_t kept_bytes(int64_t columns) { return (columns + 31) / 32 * 4; }
 
-// `stream` below: results are written past the caches, because they would not fit them (cuda_ext/cpu/kernels.cc decides). Their
-// rows are aligned to kStreamAlign bytes then.
+// A true `stream` below: results are written past the caches, because they are larger (cuda_ext/cpu/tensors.h decides).
+// Their rows are then aligned to kStreamAlign bytes.
 inline constexpr int64_t kStreamAlign = 64;
 
 /// x, y, grad, dx [T, columns] of the type; bias, dbias [columns].
@@ -41,8 +41,8 @@ struct BiasGelu {
 
 enum class NormInput { kPlain, kResidual, kEmbedding };
 
-/// What is normalised: x; or mask * (x + bias) + residual; or the sum of one row of each table (then the mask is the
-/// output's).
+/// The normalised input: x; or mask * (x + bias) + residual; or the sum of one row of each table (the mask is then that
+/// of the output).
 struct LayerNorm {
   NormInput input;
   Type type;
@@ -55,26 +55,26 @@ struct LayerNorm {
   float eps;
   Mask mask;
   void* y;
-  float *mean, *rstd;  // written forward, read backward
+  float *mean, *rstd;  // written by forward, read by backward
   const void* grad;
   void *dx, *dresidual;  // of the type; an embedding's dresidual is fp32: the gradient of the sum
   float* partial;        // dgamma | dbeta | dbias, set to sums over the rows; dbias with kResidual only
-  int64_t summed_rows;   // an embedding's third table's, whose gradient stands in the place of dbias; or 0 for none
+  int64_t summed_rows;   // rows of an embedding's third table, whose gradient replaces dbias; 0: none
   float* scratch;        // norm_scratch(columns), one for each thread
-  bool stream;           // y, dx, and dresidual but for an embedding's
+  bool stream;           // y, dx, and dresidual except an embedding's
 };
 constexpr int64_t scratch_columns(int64_t columns) { return (columns + 31) / 32 * 32 + 32; }
 inline constexpr int64_t kNormGroup = 4;  // rows at a time
 constexpr int64_t norm_scratch(int64_t columns) { return 2 * kNormGroup * scratch_columns(columns); }
 
-/// The rows of `gradient` summed into those of a table whose ids they have, in the order of the tokens, in fp32,
-/// rounded once. Every row of the table is written; it is 0 where no token has its id.
+/// Sums the rows of `gradient` into the rows of a table by id, in the order of the tokens, in fp32, rounded once. Every
+/// row of the table is written; it is 0 if no token has its id.
 struct EmbeddingScatter {
   Type type;
-  int64_t columns, first_column, last_column;  // of a row; those from first_column to before last_column are summed
+  int64_t columns, first_column, last_column;  // of a row; [first_column, last_column) are summed
   const float* gradient;                       // [T, columns]
   const int64_t* tokens;                       // [T], sorted by id, those of one id in their order
-  const int64_t* starts;                       // [rows + 1], where each row's tokens start in there
+  const int64_t* starts;                       // [rows + 1], start of each row's tokens in `tokens`
   void* table;                                 // [rows, columns] of the type
   float* scratch;                              // last_column - first_column, one for each thread
   bool stream;                                 // the table
@@ -101,7 +101,7 @@ struct Dropout {
 };
 
 /// scores, grad, out [B, heads, queries, columns] of the type; a row is one (sequence, head, query). Sequence b has the
-/// queries and columns from 0 to cu_seqlens[b + 1] - cu_seqlens[b]; the rest is padding, which is not read.
+/// queries and columns from 0 to cu_seqlens[b + 1] - cu_seqlens[b]. The rest is padding and is not read.
 struct MaskedSoftmax {
   Type type;
   int64_t heads, queries, columns;
@@ -115,12 +115,12 @@ struct MaskedSoftmax {
   bool stream;
 };
 
-/// One head of one sequence. Rows of qkv and dqkv are 3 * hidden apart, those of out and grad hidden.
+/// One head of one sequence. Rows of qkv and dqkv are 3 * hidden elements apart, rows of out and grad hidden elements.
 struct Attention {
   Type type;
   int64_t length, head_size, hidden;
   const void* qkv;   // the sequence's first row, this head's query columns
-  void* out;         // forward written, backward read
+  void* out;         // written by forward, read by backward
   float* logsumexp;  // [length]
   const void* grad;
   void* dqkv;
@@ -129,15 +129,15 @@ struct Attention {
   float* scratch;  // attention_scratch()
 };
 inline constexpr int64_t kQueryBlock =
-    48;  // rows of scores at a time: a multiple of the product's 6 rows, and they stay in cache
+    48;  // rows of scores at a time, which stay in cache: a multiple of the product's 6 rows
 /// Floats of scratch memory for sequences of up to `length`.
 constexpr int64_t attention_scratch(int64_t length, int64_t head_size) {
   const int64_t keys = (length + 31) / 32 * 32, width = (head_size + 31) / 32 * 32;
   return 6 * keys * width + kQueryBlock * (3 * keys + 4 * width) + 2 * scratch_columns(keys) + 64;
 }
 
-/// The table's functions, X(name, parameters), over rows [begin, end): of tokens, of a table for embedding_scatter. For
-/// each there is a template `name` by element type in cuda_ext/simd/<operator>.inc.
+/// The functions of the table, X(name, parameters). They run over rows [begin, end): of tokens, or of a table in
+/// embedding_scatter. cuda_ext/simd/<operator>.inc has a template `name` by element type for each.
 #define BERT_SIMD_KERNELS(X)                                                   \
   X(bias_gelu, (const BiasGelu&, int64_t begin, int64_t end))                  \
   X(bias_gelu_backward, (const BiasGelu&, int64_t begin, int64_t end))         \
@@ -162,12 +162,12 @@ struct Kernels {
 const Kernels& plain_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
-const Kernels& avx512_bf16_kernels();  // its conversions of bf16 besides
+const Kernels& avx512_bf16_kernels();  // with its conversions of bf16
 
-/// The best for this machine, or what the tests chose.
+/// The best table for this machine, or the one that a test chose.
 const Kernels& kernels();
 
-/// Chooses "plain", "avx2", "avx512" or "avx512_bf16" by name; false where this machine lacks it. For tests and
+/// Chooses "plain", "avx2", "avx512" or "avx512_bf16" by name. Returns false if this machine lacks it. For tests and
 /// measurements.
 bool choose_kernels(const char* name);
 
@@ -175,11 +175,11 @@ bool choose_kernels(const char* name);
 
 #endif  // BERT_SIMD_KERNELS_H
 
-// The loops of each operator. vectors.inc includes this header a second time, for them.
+// The loops of each operator. vectors.inc includes this header a second time to get them.
 #ifdef BERT_SIMD_LOOPS
-// First the dropout, whose masks the others use.
+// Dropout comes first: the others use its masks.
 #include "cuda_ext/simd/dropout.inc"
-//
+// The others, in the order of the alphabet.
 #include "cuda_ext/simd/attention.inc"
 #include "cuda_ext/simd/bias_gelu.inc"
 #include "cuda_ext/simd/cross_entropy.inc"

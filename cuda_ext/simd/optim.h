@@ -1,5 +1,5 @@
-// The optimizer's vector kernels for the CPU, one table per instruction set. Plain data only: cuda_ext/simd/optim.inc
-// includes it.
+// The optimizer's vector kernels for the CPU, one table per instruction set. This header has plain data only, because
+// cuda_ext/simd/optim.inc includes it.
 #pragma once
 
 #include "cuda_ext/scalar/optimizer_types.h"
@@ -7,7 +7,7 @@
 
 namespace bert {
 
-/// A run of elements of one parameter, fp32, its moving average (or nullptr), and the low-precision parameter that
+/// A run of elements of one fp32 parameter, with its moving average (or nullptr) and the low-precision parameter that
 /// receives the rounded result (or nullptr).
 struct OptimChunk {
   float* param;
@@ -27,7 +27,7 @@ struct LambNorms {
 
 struct OptimKernels {
   double (*sum_of_squares)(const void* x, ElementType type, long long n);
-  // In place, rounded to the type; false when an element was inf or NaN.
+  // In place, rounded to the type. Returns false if an element was inf or NaN.
   bool (*scale)(void* x, ElementType type, long long n, float factor);
   LambNorms (*lamb_moments)(const OptimChunk& chunk, const OptimScalars& scalars);
   void (*lamb_apply)(const OptimChunk& chunk, const OptimScalars& scalars,
