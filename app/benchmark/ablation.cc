@@ -14,7 +14,7 @@
 namespace bert {
 namespace {
 
-/// One stage: what is off. All of it off is the plain program: fp32, ATen's own operators, the vocabulary's logits of
+/// One stage, as the list of what is off. The plain program has everything off: fp32, ATen's operators, logits for
 /// every token, padding computed like tokens.
 struct Stage {
   const char* name;
@@ -60,7 +60,7 @@ std::vector<Stage> stages() {
   return list;
 }
 
-/// A training step that can be a stage's.
+/// A training step that can run as any stage.
 class StagedStep : public TrainingStep {
  public:
   StagedStep(const PretrainConfig& config, c10::Device device)
@@ -138,7 +138,7 @@ nlohmann::ordered_json run_ablation(const AblationOptions& options) {
   StagedStep step(config, select_device(config.device, 0));
   const std::vector<Stage> list = stages();
   std::vector<Samples> samples(list.size());
-  std::vector<at::Generator> generators;  // one for each stage: the same batches where the sizes are the same
+  std::vector<at::Generator> generators;  // one for each stage: stages of one batch size get the same batches
   for (size_t i = 0; i < list.size(); ++i) generators.push_back(at::make_generator<at::CPUGeneratorImpl>(0));
   for (int64_t round = 0; round < options.step.warmup + options.step.steps; ++round) {
     for (size_t i = 0; i < list.size(); ++i) {

@@ -1,5 +1,5 @@
-// What each optimisation brings: a training step with all of them off, then one after another switched on and kept.
-// The form is figure 1 of NVIDIA's first report on BERT.
+// The gain of each optimisation: a training step with all of them off, then one after another switched on and kept. The
+// form is that of figure 1 of NVIDIA's first report on BERT.
 #pragma once
 
 #include <functional>
@@ -10,14 +10,14 @@
 namespace bert {
 
 struct AblationOptions {
-  StepBenchmarkOptions step;  // config.precision: what the first stage switches to
-  int64_t larger_batch = 32;  // of the last stage
+  StepBenchmarkOptions step;  // config.precision: the precision of the second stage and all later ones
+  int64_t larger_batch = 32;  // batch of the last stage
 };
 
 /// A row for every stage: name, batch, ms_median (of a step), sequences_per_second, speedup (cumulative, by sequences
 /// per second), gain (of this stage alone), loss (mean over the steps). The stages take turns step by step, so that
-/// what else the machine does meets all of them. Throws UsageError for a precision whose weights are not fp32: the
-/// stages share one model.
+/// other load of the machine affects all of them. Throws UsageError for a precision whose weights are not fp32, because
+/// the stages share one model.
 nlohmann::ordered_json run_ablation(const AblationOptions& options);
 
 }  // namespace bert

@@ -14,7 +14,7 @@
 namespace bert {
 namespace {
 
-/// Milliseconds of `work` on this rank, from when all are ready until its result is there.
+/// Milliseconds of `work` on this rank, from the moment when all ranks are ready until its result is there.
 template <class Work>
 double time_of(const ProcessGroupPtr& group, c10::Device device, const Work& work) {
   synchronize(device);

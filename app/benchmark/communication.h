@@ -15,10 +15,10 @@ struct CommunicationBenchmarkOptions {
   int64_t local_rank = 0;
 };
 
-/// Every rank calls it. bytes (of all gradients), one_ms and ms_median (of one c10d all_reduce of so many
-/// bytes and of DataParallel's reduction, in turns), their gb_per_second, bandwidth_fraction (of the former that the
-/// latter reaches); of training steps step_ms, exposed_ms (what a step waits for the reduction after its backward, a
-/// rank's wait for slower ones included) and exposed_share (of the step that it is a part of: 0 to 1). All are medians.
+/// Every rank calls it. Medians of: bytes (of all gradients), one_ms and ms_median (of one c10d all_reduce of this size
+/// and of DataParallel's reduction, in turns), their gb_per_second, bandwidth_fraction (of the all_reduce's, reached by
+/// DataParallel's); of training steps step_ms, exposed_ms (time of a step that it waits for the reduction after its
+/// backward, including the wait for slower ranks) and exposed_share (exposed_ms as a share of the step, 0 to 1).
 nlohmann::ordered_json benchmark_communication(const CommunicationBenchmarkOptions& options,
                                                const ProcessGroupPtr& group);
 

@@ -11,12 +11,12 @@
 namespace bert {
 
 struct DataBenchmarkOptions {
-  DataLoaderConfig loader;  // which repeats
+  DataLoaderConfig loader;  // must repeat
   int64_t steps = 1000, warmup = 10;
 };
 
-/// Takes `warmup` batches, then `steps` as fast as they are made: sequences_per_second, tokens_per_second,
-/// megabytes_per_second (of the examples as they lie in the shards), ms_median and other percentiles of a batch.
+/// Takes `warmup` batches, then `steps` batches at full speed: sequences_per_second, tokens_per_second,
+/// megabytes_per_second (of the examples as stored in the shards), ms_median and other percentiles of a batch.
 nlohmann::ordered_json benchmark_data(const std::shared_ptr<const PretrainingShards>& shards,
                                       const DataBenchmarkOptions& options);
 

@@ -26,7 +26,7 @@ constexpr double kEps = 1e-12;
 
 double count(int64_t n) { return static_cast<double>(n); }
 
-/// So many elements through memory, in the shape's dtype.
+/// n elements through memory, in the shape's dtype.
 KernelCost elements(const KernelShape& s, int64_t n) {
   return {.bytes = count(n) * count(static_cast<int64_t>(c10::elementSize(s.dtype)))};
 }
@@ -35,7 +35,7 @@ KernelCost hidden_passes(const KernelShape& s, int64_t passes) { return elements
 KernelCost intermediate_passes(const KernelShape& s, int64_t passes) {
   return elements(s, passes * s.tokens * s.intermediate);
 }
-/// So many multiplications with an addition each.
+/// n multiplications with an addition each.
 KernelCost products(double n) { return {.flops = 2.0 * n}; }
 
 Tensor random(const KernelShape& s, at::IntArrayRef shape) {
@@ -141,7 +141,7 @@ KernelCase dropout(const KernelShape& s) {
 }
 
 KernelCase cross_entropy(const KernelShape& s) {
-  const int64_t rows = std::max<int64_t>(1, s.tokens * 15 / 100);  // the share that is masked
+  const int64_t rows = std::max<int64_t>(1, s.tokens * 15 / 100);  // the share of masked tokens
   const KernelCase::Op op = [](const Tensors& in) { return ops::cross_entropy(in[0], in[1], in[0].size(1)); };
   return {.name = "cross_entropy",
           .inputs =
@@ -151,13 +151,13 @@ KernelCase cross_entropy(const KernelShape& s) {
           .bert = op,
           .aten = as_plain(OpGroup::kCrossEntropy, op),
           .forward = elements(s, rows * s.vocabulary),       // logits
-          .backward = elements(s, 2 * rows * s.vocabulary),  // logits; their gradient in their place
+          .backward = elements(s, 2 * rows * s.vocabulary),  // logits; their gradient, written over them
           .consumes_first = true};
 }
 
-// ---- attention: two products forward, five backward, beside the fastest of LibTorch's own kernels ----
+// ---- attention: two products forward, five backward; the rival is the fastest of LibTorch's kernels ----
 
-/// Of packed [B * S, 3H], [3, B, A, S, D].
+/// Packed [B * S, 3H] as [3, B, A, S, D].
 Tensor heads_of(const Tensor& qkv, int64_t length, int64_t heads) {
   return qkv.view({-1, length, 3, heads, qkv.size(1) / (3 * heads)}).permute({2, 0, 3, 1, 4});
 }
@@ -166,7 +166,7 @@ Tensor sequence_ends(const KernelShape& s, const std::vector<int32_t>& ends) {
   return at::tensor(ends, at::kInt).to(s.device);
 }
 
-/// For a scope, scaled_dot_product_attention has one kind of kernels.
+/// Within its scope, scaled_dot_product_attention has one kind of kernels.
 class AttentionKernels {
  public:
   explicit AttentionKernels(at::SDPBackend backend) { use(backend, false); }
@@ -184,7 +184,7 @@ class AttentionKernels {
   }
 };
 
-/// `op`, which calls scaled_dot_product_attention, by each kind of kernels that the device may have and that drops with
+/// `op`, which calls scaled_dot_product_attention, with each kind of kernels of the device that can drop with
 /// probability p.
 std::vector<KernelCase::Rival> attention_rivals(const KernelCase::Op& op, double p, const KernelShape& s) {
   std::vector<std::pair<const char*, at::SDPBackend>> kinds = {{"flash", at::SDPBackend::flash_attention},
@@ -224,7 +224,7 @@ KernelCase attention(const std::string& name, double p, const KernelShape& s) {
           .backward = products(5 * product)};
 }
 
-/// The scores' share of attention where no fused kernel serves.
+/// The softmax of attention on devices without a fused kernel.
 KernelCase masked_softmax_dropout(const KernelShape& s) {
   const int64_t sequences = std::max<int64_t>(1, s.tokens / s.length);
   std::vector<int32_t> ends;
@@ -244,7 +244,7 @@ KernelCase masked_softmax_dropout(const KernelShape& s) {
           .backward = elements(s, 3 * scores)};  // dy, scores; dscores
 }
 
-/// Lengths as Wikipedia has them when cut at 512 tokens, half of that on average; ATen's sequences are padded.
+/// Lengths of Wikipedia's texts cut at 512 tokens, half of that on average. ATen's sequences are padded.
 KernelCase attention_unequal_lengths(const KernelShape& s) {
   constexpr std::array<int64_t, 8> kLengths = {188, 448, 283, 226, 158, 512, 96, 121};
   constexpr int64_t kLongest = 512, kSum = 2032;
@@ -323,7 +323,7 @@ KernelCase qkv_linear(const KernelShape& s) {
 
 // ---- optimizer ----
 
-/// Two layers' parameters.
+/// The shapes of the parameters of two layers.
 std::vector<std::vector<int64_t>> parameter_shapes(const KernelShape& s) {
   const int64_t h = s.hidden, i = s.intermediate;
   std::vector<std::vector<int64_t>> shapes;
@@ -349,7 +349,7 @@ Tensors gradients(const KernelShape& s, at::ScalarType dtype) {
 }
 
 /// All parameters (fp32), all gradients (fp32), all of exp_avg, of exp_avg_sq, and in a low precision the copies, which
-/// are the weights then.
+/// are the weights.
 Tensors optimizer_inputs(const KernelShape& s) {
   const Tensors params = gradients(s, at::kFloat), grads = gradients(s, at::kFloat);
   Tensors all = params;
@@ -374,8 +374,8 @@ std::vector<ops::OptimizerTensors> unflatten(const Tensors& in, bool copies) {
            .ema = Tensors(static_cast<size_t>(n))}};
 }
 
-/// An update with the norm of the gradients, which clipping needs and which reads them once more (4 bytes). Returns
-/// that norm.
+/// An update with the norm of the gradients, which clipping needs. The norm reads the gradients once more (4 bytes).
+/// Returns the norm.
 KernelCase update(const std::string& name, UpdateRule rule, const KernelShape& s, double bytes) {
   constexpr double kNormBytes = 4;
   struct State {
@@ -414,8 +414,8 @@ KernelCase update(const std::string& name, UpdateRule rule, const KernelShape& s
           .update_bytes = bytes_per_parameter(s, bytes).bytes};
 }
 
-// Bytes of a parameter (cuda_ext/kernels/multi_tensor_optim.cu): the moments read g, p, m, v and write m, v (24); then p, m, v
-// are read once more, for the update again, and p and its copy written (16 + 2).
+// Bytes of a parameter (cuda_ext/kernels/multi_tensor_optim.cu): the moments read g, p, m, v and write m, v (24). Then
+// p, m, v are read once more for the update, and p and its copy are written (16 + 2).
 KernelCase lamb(const KernelShape& s) {
   return update("lamb", UpdateRule::kLamb, s, 24 + 16 + (low_precision(s) ? 2 : 0));
 }
@@ -425,7 +425,8 @@ KernelCase adamw(const KernelShape& s) {
   return update("adamw", UpdateRule::kAdamw, s, 16 + 12 + (low_precision(s) ? 2 : 0));
 }
 
-/// An operation of MultiTensor over gradients of the dtype, which moves each `times`, and the same by ATen.
+/// An operation of MultiTensor over gradients of the dtype, beside the same by ATen. The operation moves each gradient
+/// `times`.
 KernelCase over_list(const std::string& name, const std::function<Tensor(ops::MultiTensor&, const Tensors&)>& operation,
                      KernelCase::Op aten, const KernelShape& s, double times) {
   const auto op = [=, multi = std::make_shared<ops::MultiTensor>()](const Tensors& in) {
@@ -471,7 +472,7 @@ KernelRun::KernelRun(const KernelCase& test, KernelCase::Op op, const Tensors& i
   prepare();
   forward();
   if (!has_backward()) return;
-  const auto options = result_.options().requires_grad(false);  // of one sign: sums of it do not cancel
+  const auto options = result_.options().requires_grad(false);  // positive, so that its sums do not cancel
   upstream_ = at::arange(result_.numel(), options.dtype(at::kFloat)).sin_().abs_().to(options).view(result_.sizes());
 }
 
@@ -481,7 +482,7 @@ void KernelRun::prepare() {
 }
 
 Tensors KernelRun::backward() {
-  round_.clear();  // an operator that overwrites its input in backward does so when nobody else holds it
+  round_.clear();  // an operator may overwrite its input in backward only if nothing else holds it
   return torch::autograd::grad({result_}, leaves_, {upstream_}, /*retain_graph=*/std::nullopt, /*create_graph=*/false,
                                /*allow_unused=*/true);
 }

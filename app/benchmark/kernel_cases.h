@@ -1,4 +1,4 @@
-// The operators beside the ATen expressions that they replace, as cases to be timed: by `bert benchmark kernels` and by
+// The operators and the ATen expressions that they replace, as timed cases for `bert benchmark kernels` and
 // tests/bench/bench.cc.
 #pragma once
 
@@ -12,7 +12,8 @@
 
 namespace bert {
 
-/// What the cases are timed on. T tokens in sequences of `length`, H hidden, A heads, I intermediate, V vocabulary.
+/// Sizes, dtype and device of the cases. T tokens in sequences of `length`, H hidden, A heads, I intermediate, V
+/// vocabulary.
 struct KernelShape {
   int64_t tokens = 4096;
   int64_t hidden = 768;
@@ -25,8 +26,8 @@ struct KernelShape {
   at::Device device = at::kCPU;
 };
 
-/// What a pass cannot do without: bytes through memory, every tensor read or written once; or floating-point operations
-/// where arithmetic decides. The other is 0.
+/// The least cost of a pass: bytes through memory, every tensor read or written once; or floating-point operations if
+/// arithmetic decides. The other number is 0.
 struct KernelCost {
   double bytes = 0.0, flops = 0.0;
 };
@@ -36,18 +37,18 @@ struct KernelCase {
   using Op = std::function<at::Tensor(const Tensors&)>;
 
   std::string name;
-  std::function<Tensors()> inputs;  // floating-point ones are what the backward is with respect to
+  std::function<Tensors()> inputs;  // backward gives the gradients of the floating-point ones
   Op bert, aten;                    // one result from the inputs
   struct Rival {
     std::string name;
     Op op;
   };
-  std::vector<Rival> rivals = {};  // the same as aten, by each of ATen's kernels; one that does not serve throws
+  std::vector<Rival> rivals = {};  // aten by each of ATen's kernels; one that does not take the shape throws
   KernelCost forward;
   std::optional<KernelCost> backward;  // none: an update in place, one pass
-  Op norm = {};                        // an optimizer's: that of its gradients, with which its forward begins
-  double update_bytes = 0.0;           // and its forward.bytes without those of the norm
-  bool consumes_first = false;         // backward may overwrite the first input: each round has its own
+  Op norm = {};                        // an optimizer's norm of gradients, the first part of its forward
+  double update_bytes = 0.0;           // an optimizer's forward.bytes without those of the norm
+  bool consumes_first = false;         // backward may overwrite the first input, so each round has its own
 };
 
 /// One implementation of a case, pass by pass.
@@ -57,11 +58,12 @@ class KernelRun {
   KernelRun(const KernelCase& test, KernelCase::Op op, const KernelCase::Tensors& inputs);
   [[nodiscard]] bool has_backward() const { return !leaves_.empty(); }
 
-  /// What is not timed: a round's own copy of an input that backward overwrites.
+  /// The untimed part of a round: its own copy of an input that backward overwrites.
   void prepare();
   void forward() { result_ = op_(round_); }
   [[nodiscard]] const at::Tensor& result() const { return result_; }
-  /// Of the forward before it, once, for upstream gradients from 0 to 1. Returns those of the floating-point inputs.
+  /// The backward of the last forward, which may run once, for upstream gradients from 0 to 1. Returns the gradients of
+  /// the floating-point inputs.
   KernelCase::Tensors backward();
 
  private:

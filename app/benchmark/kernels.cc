@@ -22,7 +22,7 @@ namespace {
 using at::Tensor;
 using Json = nlohmann::ordered_json;
 
-/// A point in time: of the device's queue, or of the steady clock on the CPU.
+/// A point in time: in the queue of the device, or of the steady clock on the CPU.
 class Moment {
  public:
   explicit Moment(at::Device device) {
@@ -45,8 +45,8 @@ class Moment {
   std::optional<c10::Event> event_;
 };
 
-/// Work that keeps a device busy while the host records and launches what is timed; otherwise events would also measure
-/// the launches. It takes the caches' contents with it. Nothing on the CPU, which runs what it is told at once.
+/// Work that keeps a device busy while the host records and launches the timed work; otherwise events would also
+/// measure the launches. It also clears the caches. On the CPU, which runs everything at once, it does nothing.
 class Runway {
  public:
   explicit Runway(at::Device device) {
@@ -82,7 +82,7 @@ Times time(KernelRun& run, const Runway& runway, at::Device device) {
   return times;
 }
 
-/// A copy that moves `bytes`, half read and half written, of random numbers: constant ones draw less power.
+/// A copy that moves `bytes` of random numbers, half read and half written. Constant numbers would draw less power.
 class Copy {
  public:
   Copy(double bytes, at::Device device)
@@ -99,7 +99,7 @@ class Copy {
   Tensor from_, to_;
 };
 
-/// A square product, by the faster backend as the model's own: what a GEMM can reach here.
+/// A square product by the faster backend, as the model's products are: the rate that a GEMM can reach here.
 class Product {
  public:
   explicit Product(const KernelShape& shape)
@@ -118,7 +118,7 @@ class Product {
   Tensor a_;
 };
 
-/// The fastest of a case's rivals, forward and backward together; its aten where there are none.
+/// The fastest of a case's rivals, forward and backward together; `aten` if there are none.
 KernelCase::Rival fastest(const KernelCase& test, const KernelCase::Tensors& inputs, const Runway& runway,
                           at::Device device) {
   constexpr int kRounds = 5;  // the first warms up
@@ -133,13 +133,13 @@ KernelCase::Rival fastest(const KernelCase& test, const KernelCase::Tensors& inp
         best_ms = times.forward_ms + times.backward_ms;
         best = rival;
       }
-    } catch (const c10::Error&) {  // these kernels do not take these shapes, or are not there
+    } catch (const c10::Error&) {  // these kernels are absent or do not take these shapes
     }
   }
   return best;
 }
 
-/// What the rounds of one pass gave.
+/// The times of the rounds of one pass.
 struct Samples {
   std::vector<double> bert_ms, aten_ms, copy_ms, norm_ms;
 };
@@ -157,7 +157,7 @@ Json row(const KernelCase& test, const std::string& rival, const char* pass, con
     result["gb_per_second"] = 1e-9 * cost.bytes / seconds;
     const double copy_fraction = Quantiles(samples.copy_ms).at(0.5) / ours.at(0.5);
     result["copy_fraction"] = copy_fraction;
-    if (test.norm) {  // what is left without its time and its bytes
+    if (test.norm) {  // the update without the time and the bytes of the norm
       const double norm_ms = Quantiles(samples.norm_ms).at(0.5);
       result["norm_ms_median"] = norm_ms;
       result["update_bytes"] = test.update_bytes;
@@ -196,7 +196,7 @@ void run_case(const KernelCase& test, const KernelBenchmarkOptions& options, con
   constexpr int kWarmup = 2;
   for (int round = -kWarmup; round < KernelBenchmarkOptions::kMaxRounds; ++round) {
     if (round >= KernelBenchmarkOptions::kMinRounds && spent_ms > 1e3 * options.seconds) break;
-    // Both follow a copy, which leaves its own data in the caches, and each is first in turns.
+    // Both follow a copy, which fills the caches with its own data. They take turns at going first.
     const bool ours_first = round % 2 == 0;
     const Times first_times = time(ours_first ? ours : theirs, runway, shape.device);
     const double copied = forward_copy.run(runway);

@@ -1,5 +1,5 @@
-// Times the operators of kernel_cases.h: bytes and FLOPs against a copy and a product measured in the same run, and the
-// plain ATen expression in turns with them.
+// Times the operators of kernel_cases.h. Bytes and FLOPs are compared with a copy and a product of the same run, and
+// the plain ATen expression is timed in turns with the operator.
 #pragma once
 
 #include <exception>
@@ -13,7 +13,7 @@ namespace bert {
 
 struct KernelBenchmarkOptions {
   KernelShape shape;
-  std::string filter;    // names that contain it; empty: all
+  std::string filter;    // runs the cases whose names contain it; empty: all
   double seconds = 0.5;  // of timed rounds for each case, at least kMinRounds
   static constexpr int kMinRounds = 5, kMaxRounds = 100;
 };
@@ -27,8 +27,8 @@ struct KernelTable {
   std::exception_ptr failure;  // of the first case that failed
 };
 
-/// `done` sees each row as soon as it is there. A round runs both implementations and the copy or the product, so that
-/// what else the machine does meets all of them. Throws UsageError when no name contains the filter.
+/// `done` gets each row as soon as it is complete. A round runs both implementations and the copy or the product, so
+/// that other load of the machine affects all of them. Throws UsageError if no name contains the filter.
 KernelTable benchmark_kernels(const KernelBenchmarkOptions& options,
                               const std::function<void(const nlohmann::ordered_json&)>& done);
 

@@ -30,7 +30,7 @@ Tensor normalise(const Tensor& x, const Tensor& gamma, const Tensor& beta, doubl
   return at::layer_norm(x, {x.size(-1)}, gamma, beta, eps);
 }
 
-/// Which columns of padded sequences are tokens, [B, S].
+/// True for columns of padded sequences that are tokens, [B, S].
 Tensor real_columns(const Tensor& cu_seqlens, int64_t columns) {
   return at::arange(columns, cu_seqlens.options()) < cu_seqlens.diff().unsqueeze(1);
 }
@@ -89,7 +89,7 @@ std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu
                                              const OptionalTensor& keys) {
   const int64_t tokens = qkv.size(0), hidden = qkv.size(1) / 3, sequences = cu_seqlens.size(0) - 1;
   if (tokens == 0) return {qkv.narrow(1, 0, hidden), {}, {}};
-  Tensor padded = qkv, slot;  // slot: in [B * S], of every token
+  Tensor padded = qkv, slot;  // slot of every token in [B * S]
   if (tokens != sequences * max_seqlen) {
     slot = real_columns(cu_seqlens, max_seqlen).flatten().nonzero().squeeze(1);
     padded = at::zeros({sequences * max_seqlen, 3 * hidden}, qkv.options()).index_copy(0, slot, qkv);
@@ -182,8 +182,8 @@ void step(UpdateRule rule, const std::vector<ops::OptimizerTensors>& groups, con
 namespace {
 
 // Note [Plain operators]
-// Production code does not know of the plain expressions. They are kernels for a dispatch key that comes before autocast
-// and autograd and that LibTorch uses for its own tests alone. A scope includes the key on its thread, so that calls of
+// Production code does not know the plain expressions. They are kernels for a dispatch key that comes before autocast
+// and autograd, and that LibTorch uses in its own tests only. A scope includes the key on its thread, so that calls of
 // the operators come here first.
 constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
@@ -209,7 +209,7 @@ struct PlainKernel<op, expression, group> {
   }
 };
 
-/// The expression where the scope names the optimizer, else the implementation that was chosen.
+/// Runs the expression if the scope names the optimizer, else the chosen implementation.
 class SwitchedStep : public ops::OptimizerStep::Backend {
  public:
   SwitchedStep(UpdateRule rule, std::unique_ptr<Backend> chosen) : rule_(rule), chosen_(std::move(chosen)) {}

@@ -1,6 +1,7 @@
-// The operators of ops.h as a program without them would write them: plain expressions of ATen, differentiated and cast
-// by ATen itself. The benchmarks time the operators against these expressions. Kernels are not checked against them, but
-// against the compositions of cuda_ext/dispatch, whose dropout draws the same masks as the kernels do.
+// The operators of ops.h as plain expressions of ATen, which differentiates and casts them itself: a program without
+// the operators would be written like this. The benchmarks time the operators against these expressions. Kernels are
+// not tested against them, but against the compositions of cuda_ext/dispatch, whose dropout draws the same masks as the
+// kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,9 +18,9 @@ namespace bert {
 /// Operators that a PlainOperators scope replaces together.
 enum class OpGroup : uint8_t { kLinear, kLayerNorm, kGelu, kSoftmax, kAttention, kCrossEntropy, kDropout, kOptimizer };
 
-/// Within its scope, and on its thread, the operators of the groups are the expressions below. Scopes nest; the inner
-/// one counts. A backward that was recorded within a scope is ATen's, wherever it runs. The optimizer's step is replaced
-/// where its list of tensors was first seen after the first scope of the process began.
+/// Within its scope and on its thread, the expressions below replace the operators of the groups. Scopes nest; the
+/// inner one counts. A backward recorded within a scope is ATen's, wherever it runs. The optimizer's step is replaced
+/// too, if its list of tensors was first seen after the first scope of the process began.
 class PlainOperators {
  public:
   explicit PlainOperators(const std::vector<OpGroup>& groups);
@@ -37,16 +38,16 @@ namespace plain {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// Parameters and results as those of the same name in bert::composite; what only a backward needs is returned undefined.
-// Dropout is at::dropout: site, seed and keys are not used.
+// Parameters and results are those of the same name in bert::composite. Results that only a backward needs are
+// undefined. Dropout is at::dropout: site, seed and keys are not used.
 
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias);
 
-/// Three products, side by side.
+/// Three products, joined by columns.
 Tensor qkv_linear(const Tensor& x, const Tensor& query_weight, const Tensor& key_weight, const Tensor& value_weight,
                   const Tensor& query_bias, const Tensor& key_bias, const Tensor& value_bias);
 
-/// linear, with columns of 0 behind it.
+/// linear(), with columns of 0 added.
 Tensor padded_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t columns);
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias, bool tanh);
@@ -64,12 +65,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_layer_norm_dropout(
     const Tensor& position, const Tensor& type, const Tensor& gamma, const Tensor& beta, double eps, double p,
     int64_t seed, int64_t site, const OptionalTensor& keys);
 
-/// Scale, mask, softmax, dropout; rows of padding hold anything.
+/// Scale, mask, softmax, dropout. Rows of padding hold any value.
 std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
                                                   double p, int64_t seed, int64_t site, const OptionalTensor& keys);
 
-/// Product, masked_softmax_dropout (by this file's expression where the scope names its group), product, over padded
-/// sequences.
+/// Product, masked_softmax_dropout (the expression above if the scope names its group), product, over padded sequences.
 std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu_seqlens, int64_t max_seqlen,
                                              int64_t num_heads, double p, int64_t seed, int64_t site,
                                              const OptionalTensor& keys);
@@ -78,7 +78,7 @@ std::tuple<Tensor, Tensor> dropout(const Tensor& x, double p, int64_t seed, int6
 
 std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes);
 
-// What multi_tensor.h does, a tensor after the other. Whether a step is skipped is read by the host, as
+// The functions of multi_tensor.h, one tensor after another. The host reads the flag that skips a step, as
 // torch.amp.GradScaler does.
 Tensor norm(const std::vector<Tensor>& tensors);
 void unscale_(const std::vector<Tensor>& tensors, const Tensor& inv_scale, const Tensor& found_inf);

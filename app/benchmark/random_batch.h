@@ -1,4 +1,4 @@
-// Made-up pre-training batches for benchmarks and tests.
+// Random pre-training batches for benchmarks and tests.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -11,17 +11,17 @@
 namespace bert {
 
 struct RandomBatchOptions {
-  std::vector<int64_t> lengths;  // of the sequences, each at least 1
-  int64_t vocab_size = 0;        // above kFirstToken
-  int64_t first_sample = 0;      // number of the first sequence in the dropout keys
-  bool padded = false;  // every sequence is filled with [PAD] to the longest, and [PAD] is computed like a token
-  static constexpr int64_t kFirstToken = 5;  // those before are special in BERT's vocabularies
+  std::vector<int64_t> lengths;              // of the sequences, each at least 1
+  int64_t vocab_size = 0;                    // above kFirstToken
+  int64_t first_sample = 0;                  // number of the first sequence in the dropout keys
+  bool padded = false;                       // [PAD] fills every sequence to the longest, and is computed like a token
+  static constexpr int64_t kFirstToken = 5;  // smaller ids are special tokens in BERT's vocabularies
 };
 
-/// Random tokens; 15 % of each sequence masked (at least one token), as the published recipes have it. On the CPU.
+/// Random tokens on the CPU; 15 % of each sequence are masked (at least one token), as in the published recipes.
 PackedBatch random_batch(const RandomBatchOptions& options, at::Generator generator);
 
-/// The next `count` of `lengths`, which are used in turn: from `first` on.
+/// `count` of `lengths`, used in turn, from index `first` on.
 std::vector<int64_t> lengths_in_turn(const std::vector<int64_t>& lengths, int64_t first, int64_t count);
 
 }  // namespace bert

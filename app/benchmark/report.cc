@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// What must be equal for two times to be comparable.
+/// The fields that must be equal for two times to be comparable.
 constexpr std::array kIdentity = {"benchmark", "machine",      "device", "threads",     "precision",
                                   "model",     "optimizer",    "batch",  "length",      "lengths",
                                   "tokens",    "larger_batch", "data",   "global_batch"};
@@ -101,7 +101,7 @@ Json read_report(const std::string& path) {
   for (std::string line; std::getline(file, line); whole += line + "\n") {
     if (line.find_first_not_of(" \t\r") != std::string::npos) last = line;
   }
-  // What --json printed ends with the report on one line; what somebody formatted is the report as a whole.
+  // The output of --json ends with the report on one line. A formatted file is a report as a whole.
   Json report = parse_bounded_json(last.starts_with('{') ? last : whole, path);
   if (!report.is_object() || !report.contains("benchmark"))
     throw DataError(path + ": neither it nor its last line is a report of `bert benchmark --json`");

@@ -17,7 +17,7 @@
 namespace bert {
 namespace {
 
-/// What is timed, on a batch that is on the device.
+/// The timed work, on a batch on the device.
 using Step = std::function<void(const PackedBatch&)>;
 
 Step training(const PretrainConfig& config, c10::Device device) {
@@ -25,7 +25,7 @@ Step training(const PretrainConfig& config, c10::Device device) {
   return [step](const PackedBatch& batch) { step->run({&batch, 1}); };
 }
 
-/// The encoder and pooler that a program of inference has: free to choose kernels whose results do not repeat.
+/// The encoder and pooler of an inference program, which may choose kernels whose results do not repeat.
 Step inference(const PretrainConfig& config, c10::Device device) {
   const Precision precision = parse_precision(config.precision);
   set_matmul_precision(precision);

@@ -1,8 +1,7 @@
-// The operators beside the ATen expressions that they replace, forward and backward, on the CPU, under
-// google-benchmark:
+// The operators and the ATen expressions that they replace, forward and backward, on the CPU, under google-benchmark:
 //   OMP_NUM_THREADS=2 build/tests/bert_bench --benchmark_repetitions=5 --benchmark_report_aggregates_only
-// The cases are those of `bert benchmark kernels`. Names are operator/implementation/dtype/T; the ratio of two medians of
-// one run is what counts. `copy` is the fraction of a copy's bytes per second, `gemm` that of a product's FLOP/s, both
+// The cases are those of `bert benchmark kernels`. Names are operator/implementation/dtype/T. Compare the ratio of two
+// medians of one run. `copy` is the fraction of a copy's bytes per second, `gemm` that of a product's FLOP/s, both
 // measured in the same run.
 #include "tests/bench/bench.h"
 
@@ -86,7 +85,7 @@ int main(int argc, char** argv) {
     for (const int64_t tokens : {128, 4096}) {
       const bert::KernelShape shape{.tokens = tokens, .dtype = type};
       for (const bert::KernelCase& test : bert::kernel_cases(shape)) {
-        if (!test.backward) continue;  // the optimizer's: optim_bench.cc, on a whole model
+        if (!test.backward) continue;  // optim_bench.cc times the optimizers, on a whole model
         for (const bool ours : {true, false}) {
           const std::string name =
               test.name + (ours ? "/bert/" : "/aten/") + c10::toString(type) + "/" + std::to_string(tokens);

@@ -1,4 +1,4 @@
-// What the files of bert_bench share.
+// Shared by the files of bert_bench.
 #pragma once
 
 namespace bert {

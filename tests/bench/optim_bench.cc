@@ -1,11 +1,11 @@
 // The optimizer's loops beside ATen's operators, over the 110 million parameters of BERT-base, fp32:
 //   OMP_NUM_THREADS=2 build/tests/bert_bench --benchmark_filter=optim --benchmark_repetitions=5
 //   --benchmark_report_aggregates_only
-// `copy` is the fraction of a memory copy's bandwidth that these bytes per parameter reach: lamb 44 and adamw 32, the
-// norm included, 8 more with a moving average; norm 4, unscale 8; ATen's steps 28, without a norm and clipping.
-// */optimizer is make_optimizer()'s, as the trainer calls it; adamw/class is torch::optim::AdamW. A copy's own writes
-// read their lines first, so steps in place reach more than 1: adamw/bound streams the same arrays in the same order
-// with next to no arithmetic; its time over adamw/optimizer's is the share of what memory allows
+// `copy` is the fraction of a memory copy's bandwidth that these bytes per parameter reach: lamb 44 and adamw 32 with
+// the norm, 8 more with a moving average; norm 4, unscale 8; ATen's steps 28, without norm and clipping. */optimizer is
+// the step of make_optimizer(), as the trainer calls it; adamw/class is torch::optim::AdamW. A copy reads the lines
+// that it writes first, so steps in place can exceed 1. adamw/bound streams the same arrays in the same order with next
+// to no arithmetic. Its time over that of adamw/optimizer is the share of the memory's limit
 // (--benchmark_filter='optim/adamw/(bound|optimizer)/').
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -95,7 +95,7 @@ std::function<void()> optimizer_step(const OptimizerConfig& config, const Parame
   return [optimizer, lr = at::scalar_tensor(kLr)] { optimizer->apply({.lr = lr, .inv_scale = {}, .found_inf = {}}); };
 }
 
-/// As one writes it down with ATen, in place where that is possible.
+/// The step in plain ATen, in place where possible.
 void aten_step(UpdateRule rule, const Parameters& p) {
   for (size_t i = 0; i < p.params.size(); ++i) {
     const Tensor &param = p.params[i], &grad = p.grads[i], &m = p.exp_avg[i], &v = p.exp_avg_sq[i];
@@ -111,7 +111,8 @@ void aten_step(UpdateRule rule, const Parameters& p) {
   }
 }
 
-/// body(tensor, begin, end) for every chunk of the tensors, which threads take one after another as the step's do.
+/// Calls body(tensor, begin, end) for every chunk of the tensors. Threads take chunks one after another, as the step's
+/// do.
 template <class Body>
 void for_each_chunk(const std::vector<Tensor>& tensors, const Body& body) {
   constexpr int64_t kElements = 32768;
@@ -128,8 +129,8 @@ void for_each_chunk(const std::vector<Tensor>& tensors, const Body& body) {
   });
 }
 
-/// What AdamW's step with its norm must move, and next to no arithmetic: the gradients are read, then read again beside
-/// parameters and moments, which are read and written in place.
+/// The memory traffic of AdamW's step with its norm, and next to no arithmetic: the gradients are read, then read again
+/// with parameters and moments, which are read and written in place.
 void stream(const Parameters& p) {
   typedef float Floats __attribute__((vector_size(16), aligned(4), may_alias));
   for_each_chunk(p.grads, [&](size_t i, int64_t begin, int64_t end) {

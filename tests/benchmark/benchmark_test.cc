@@ -1,4 +1,4 @@
-// bert benchmark: that both sides of every case compute the same, and what the verbs print and refuse.
+// bert benchmark: both sides of every case compute the same; the output and the refusals of the verbs.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
@@ -63,7 +63,7 @@ struct Output {
   }
 };
 
-/// `launcher`: what stands before the program.
+/// `launcher`: text before the program on the command line.
 Output run_benchmark(const std::string& arguments, const std::string& launcher = "") {
   FILE* pipe = popen((launcher + " " + BERT_EXECUTABLE + " benchmark " + arguments + " 2>&1").c_str(), "r");
   REQUIRE(pipe != nullptr);
@@ -90,7 +90,7 @@ TEST_CASE("Both sides of every kernel case compute the same", "[unit][benchmark]
   at::manual_seed(1);
   for (const KernelCase& test : kernel_cases(shape)) {
     CAPTURE(test.name);
-    if (test.name == "attention_unequal_lengths") continue;  // its sides have inputs of their own, packed and padded
+    if (test.name == "attention_unequal_lengths") continue;  // its two sides have different inputs, packed and padded
     const Tensors inputs = test.inputs();
     if (!test.backward) {  // in place
       const Tensors ours = copies(inputs), theirs = copies(inputs);
@@ -451,7 +451,8 @@ TEST_CASE("Steps with large products have the same losses where oneDNN stops at 
     CAPTURE(want[i].dump(), got[i].dump());
     CHECK(got[i]["loss"].get<double>() == Approx(want[i]["loss"].get<double>()).epsilon(1e-3));
   }
-  const Output bf16 = run_benchmark("step --precision bf16" + shape, limit);  // by oneDNN's wish, on any processor
+  const Output bf16 =
+      run_benchmark("step --precision bf16" + shape, limit);  // oneDNN is limited, so this holds on any processor
   CAPTURE(bf16.text);
   CHECK(bf16.status == kOk);
 }
@@ -470,7 +471,7 @@ TEST_CASE("bert benchmark communication reports from two ranks, and refuses one"
                           "bandwidth_fraction", "exposed_share"}) {
     CHECK(report[key].get<double>() > 0.0);
   }
-  // What a step waits is a part of it, however long a reduction alone takes.
+  // The wait of a step is a part of the step, however long a reduction alone takes.
   CHECK(report["exposed_ms"].get<double>() < report["step_ms"].get<double>());
   CHECK(report["exposed_share"].get<double>() < 1.0);
   const Output one = run_benchmark(arguments);

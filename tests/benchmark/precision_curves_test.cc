@@ -1,5 +1,5 @@
-// The same loss whatever the precision: the curves in the README, the files that they are written to, and, among the
-// slow tests, the training itself.
+// The loss does not depend on the precision: the curves in the documentation, their files, and, among the slow tests,
+// the training itself.
 #include "app/benchmark/precision_curves.h"
 
 #include <cmath>
@@ -31,8 +31,8 @@ int64_t count_of(const std::string& text, const std::string& part) {
   return count;
 }
 
-/// `guessing`: the loss of who predicts masked tokens by their frequency and tosses a coin for the next sentence. What
-/// stays there has learned no more than the frequencies, and agrees whatever the precision.
+/// `guessing`: the loss of a guess that predicts masked tokens by their frequency and the next sentence by a coin. A
+/// run at this loss has learned only the frequencies, and then all precisions agree.
 void check_final_losses(const std::vector<PrecisionCurve>& curves, double guessing) {
   REQUIRE(curves.size() == kPrecisions.size());
   for (size_t i = 0; i < curves.size(); ++i) {
@@ -64,7 +64,7 @@ TEST_CASE("Curves in several precisions are of the same batches, and are written
   CHECK(curves[0].loss.size() == 30);
   CHECK(curves[0].loss != curves[1].loss);
   for (size_t i = 0; i < 30; ++i) {
-    CHECK(curves[1].loss[i] == bert::testing::Approx(curves[0].loss[i]).epsilon(0.02));  // 30 steps of bf16 apart
+    CHECK(curves[1].loss[i] == bert::testing::Approx(curves[0].loss[i]).epsilon(0.02));  // after 30 steps of bf16
   }
   const std::string csv = curves_to_csv(curves);
   CHECK(csv.starts_with("step,fp32,bf16\n1,"));

@@ -1,6 +1,6 @@
-// Attention on CUDA, without a GPU: which of LibTorch's kernels is chosen, and that each is called as LibTorch's own
-// code calls it. Stand-ins take the place of LibTorch's kernels, which have no CPU version: they refuse what those
-// refuse, want what those want, and compute in double, one sequence and one head at a time.
+// Attention on CUDA, without a GPU: the choice of LibTorch's kernels, and the arguments that each gets. Stand-ins
+// replace LibTorch's kernels, which have no CPU version. They refuse the same arguments, require the same shapes, and
+// compute in double, one sequence and one head at a time.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -23,13 +23,13 @@ using cuda::AttentionPlatform;
 using OptionalTensor = std::optional<Tensor>;
 using OptionalInt = std::optional<int64_t>;
 
-constexpr int64_t kSeed = 7, kOffset = 9;  // what the stand-ins say the state of the generator was
+constexpr int64_t kSeed = 7, kOffset = 9;  // the stand-ins' state of the generator
 int cudnn_calls = 0, flash_calls = 0, efficient_calls = 0;
 constexpr AttentionPlatform kAmpere{.compute_capability = 80, .cudnn_version = 91900},
     kHopper{.compute_capability = 90, .cudnn_version = 91900},
     kDeterministic{.compute_capability = 90, .cudnn_version = 91900, .deterministic = true};
 
-/// What LibTorch's kernels demand of query, key and value [T, A, D].
+/// Checks the requirements of LibTorch's kernels on query, key and value [T, A, D].
 void check_heads(const Tensor& x, int64_t alignment) {
   TORCH_CHECK(x.dim() == 3 && x.stride(2) == 1 && x.size(2) % alignment == 0 && x.stride(0) % alignment == 0 &&
                   x.stride(1) % alignment == 0 && x.storage_offset() % alignment == 0,
@@ -166,7 +166,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_backward(
   return {chunk.select(2, 0), chunk.select(2, 1), chunk.select(2, 2), Tensor()};
 }
 
-/// What cuDNN demands of [B, A, S, D], and the same as [T, A, D].
+/// Checks the requirements of cuDNN on [B, A, S, D], and returns the tensor as [T, A, D].
 Tensor by_token(const Tensor& x) {
   TORCH_CHECK(x.dim() == 4 && x.stride(3) == 1 && x.size(3) % 8 == 0 && x.size(3) <= 128 && x.size(2) > 1,
               "query, key or value of sizes ", x.sizes(), " and strides ", x.strides());
@@ -302,7 +302,7 @@ TEST_CASE("Attention on CUDA is cuDNN's where all lengths are equal and LibTorch
   CHECK(cuda::attention_platform(at::kCPU).compute_capability == 0);
 }
 
-/// Forward and backward against the reference; leaves the number of calls of each kernel.
+/// Checks forward and backward against the reference. The counters of calls of each kernel are kept.
 void check_attention(at::ScalarType type, int64_t head_size, double p, const Tensor& cu, int64_t longest,
                      const AttentionPlatform& platform, const AttentionPlatform& platform_of_backward) {
   constexpr int64_t kHeads = 3;
@@ -336,7 +336,7 @@ TEST_CASE("Attention on CUDA gives LibTorch's kernels what they take, and puts t
     for (const int64_t head_size : {1, 26, 64, 200}) {
       for (const double p : {0.0, 0.5}) {
         INFO(type << " head size " << head_size << " p " << p);
-        // A longest sequence that is longer than all tokens is still a bound.
+        // A max_seqlen beyond the number of tokens is still a bound.
         check_attention(type, head_size, p, unequal, head_size == 26 ? 121 : 13, kHopper, kHopper);
         const bool flash = type != at::kFloat && head_size <= 192;
         CHECK(cudnn_calls == 0);

@@ -1,5 +1,5 @@
-// The CPU's vector loops on buffers of exactly the stated sizes, at tails of every kind: what reads or writes past an
-// end is seen where this runs under AddressSanitizer. The values are tested beside LibTorch (ops_test.cc).
+// The CPU's vector loops on buffers of exactly the stated sizes, at tails of every kind. Under AddressSanitizer a read
+// or write past an end fails. ops_test.cc tests the values with LibTorch.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace bert::simd {
 namespace {
 
-/// Memory at a multiple of kStreamAlign, which results that are written past the caches want.
+/// Memory at a multiple of kStreamAlign, as results that are written past the caches require.
 template <class T>
 struct StreamAligned {
   using value_type = T;
@@ -180,7 +180,7 @@ struct Case {
     for (const bool second : {false, true}) {
       EmbeddingScatter part = arguments;
       part.table = parts.data();
-      part.stream = false;  // which takes whole rows
+      part.stream = false;  // streaming takes whole rows
       (second ? part.first_column : part.last_column) = columns / 2;
       Floats narrow(static_cast<size_t>(part.last_column - part.first_column));
       part.scratch = narrow.data();

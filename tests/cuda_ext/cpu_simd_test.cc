@@ -1,5 +1,5 @@
-// The CPU's vector functions where rounding and range matter: GELU of every number of two bytes, on every instruction
-// set; and large results, which are written past the caches.
+// The CPU's vector functions at the limits of rounding and range: GELU of every number of two bytes on every
+// instruction set, and large results, which are written past the caches.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -45,9 +45,9 @@ Gelu gelu(double x, bool tanh) {
   return {x * gate, gate + bell, gate + std::abs(bell)};
 }
 
-/// Every pattern of 16 bits in `type`: within half a unit in the last place and 5 % of that; for the slope also 3e-5 of
-/// its terms, which cancel. What is below 2^-118 may be 0. Above 1e18 the square of x overflows in the tanh form's
-/// slope.
+/// Every pattern of 16 bits in `type`: within half a unit in the last place and 5 % of that. The slope may also differ
+/// by 3e-5 of its terms, which cancel. Values below 2^-118 may be 0. Above 1e18 the square of x overflows in the slope
+/// of the tanh form.
 void check_gelu(at::ScalarType type, bool tanh) {
   const double unit = type == at::kHalf ? 0x1p-10 : 0x1p-7, smallest = type == at::kHalf ? 0x1.1p-25 : 0x1p-118;
   const Tensor x = at::arange(-32768, 32768, at::kInt).to(at::kShort).view(type).view({256, 256});

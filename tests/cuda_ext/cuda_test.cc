@@ -1,5 +1,4 @@
-// What runs on a CUDA device against its twin on the CPU: every operator, a training step, the optimizers, a run that
-// is resumed.
+// CUDA against the CPU: every operator, a training step, the optimizers, a resumed run.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
@@ -41,7 +40,8 @@ Tolerance tolerance(at::ScalarType type) {
                               : testing::kBFloat16;
 }
 
-/// Empty when every |got - want| <= scale * (absolute * max(1, largest |want|) + relative * |want|); else the worst.
+/// Empty if every |got - want| <= scale * (absolute * max(1, largest |want|) + relative * |want|); else describes the
+/// worst.
 std::string mismatch(const Tensor& got_on_device, const Tensor& want, at::ScalarType type, double scale) {
   const Tensor got = got_on_device.to(at::kCPU);
   if (got.sizes() != want.sizes()) return c10::str("sizes ", got.sizes(), " want ", want.sizes());
@@ -67,7 +67,7 @@ ops::Dropout drop(double p, const Tensor& keys, int64_t site = 1040) {
   return {.p = p, .seed = 11, .site = site, .keys = keys};
 }
 
-/// An operator and its inputs: activations in the dtype under test, parameters in it or in fp32, integers as they are.
+/// An operator and its inputs: activations in the tested dtype, parameters in it or in fp32, integers unchanged.
 struct Case {
   std::string name;
   std::function<Tensor(const Tensors& activations, const Tensors& parameters, const Tensors& integers)> op;
@@ -192,7 +192,7 @@ void check_case(const Case& test, const std::string& shape, c10::Device device) 
     for (const auto parameters : {type, at::kFloat}) {
       if (parameters != type && test.parameters.empty()) continue;
       if (type == at::kFloat && parameters != type) continue;
-      // Products in fp16 are for the device: on the CPU their sums round after every block.
+      // Products in fp16 run on the device only: on the CPU their sums round after every block.
       if (type == at::kHalf && test.name.find("linear") != std::string::npos) continue;
       INFO(test.name << " " << type << " parameters " << parameters << " " << shape);
       const Result got = evaluate(test, type, parameters, device), want = evaluate(test, type, parameters, c10::kCPU);
@@ -299,7 +299,7 @@ TEST_CASE("Attention's backward on CUDA drops what its forward dropped", "[cuda]
     Lengths lengths;
     double p;
   };
-  // Equal lengths and a multiple of 1/16 are what cuDNN takes, where it is chosen.
+  // cuDNN, if it is chosen, takes equal lengths and a multiple of 1/16.
   for (const Batch& c : {Batch{Lengths({130, 1, 65, 128}), 0.3}, Batch{Lengths({64, 64, 64}), 0.25}}) {
     for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
       INFO(type << ", dropout " << c.p);
@@ -311,7 +311,7 @@ TEST_CASE("Attention's backward on CUDA drops what its forward dropped", "[cuda]
       };
       const Tensor out = run(c.p);
       CHECK_FALSE(at::allclose(out, run(0.0)));
-      // The output is linear in the values while the mask stands: sum(grad * out) = sum(dvalue * value).
+      // For a fixed mask the output is linear in the values: sum(grad * out) = sum(dvalue * value).
       const Tensor grad = randn({c.lengths.tokens, kHidden}, 2).to(type).to(device);
       const Tensor dqkv = torch::autograd::grad({out}, {qkv}, {grad}).front();
       const auto part = [&](const Tensor& x) { return x.detach().narrow(1, 2 * kHidden, kHidden).to(at::kDouble); };
@@ -463,10 +463,10 @@ PretrainConfig step_config(const std::string& precision) {
                   .num_attention_heads = 2,
                   .intermediate_size = 128,
                   .max_position_embeddings = 64};
-  config.model.attention_probs_dropout_prob = 0.0;  // its masks on CUDA are LibTorch's own
+  config.model.attention_probs_dropout_prob = 0.0;  // on CUDA its masks are those of LibTorch
   config.optimizer.type = "adamw";
   config.optimizer.lr = 1e-3;
-  config.amp.init_scale = 1024;  // no gradient is near fp16's largest number, where rounding decides
+  config.amp.init_scale = 1024;  // keeps gradients away from fp16's largest number, where rounding decides
   return config;
 }
 

@@ -1,4 +1,4 @@
-// The optimizer's vector kernels: every instruction set gives the same bits, and those of plain ATen within fp32.
+// The optimizer's vector kernels: every instruction set gives the same bits, and they equal plain ATen within fp32.
 #include "cuda_ext/multi_tensor.h"
 
 #include <ATen/ATen.h>
@@ -75,7 +75,7 @@ void run(UpdateRule rule, const OptimizerTensors& tensors, const UpdateOptions& 
   ops::OptimizerStep(rule).run({tensors}, {options}, scalars());
 }
 
-/// With the loops of one instruction set.
+/// Runs the step with the loops of one instruction set.
 void run(UpdateRule rule, const OptimizerTensors& tensors, CpuCapability capability) {
   ops::cpu::make_step(rule, {tensors}, optim_kernels(capability))->run({tensors}, {options_of(rule)}, scalars());
 }
@@ -102,7 +102,7 @@ void check_same(const OptimizerTensors& a, const OptimizerTensors& b) {
   CHECK(same(a.ema, b.ema));
 }
 
-/// The fp64 tensors take the ATen path, in fp64.
+/// The tensors in fp64, which take the ATen path.
 OptimizerTensors in_double(const OptimizerTensors& tensors) {
   OptimizerTensors result = tensors;
   for (auto* list : {&result.params, &result.grads, &result.exp_avg, &result.exp_avg_sq, &result.ema}) {
@@ -214,7 +214,7 @@ TEST_CASE("Lists: the loops equal ATen in fp64, empty tensors and mixed dtypes i
     loops.unscale_(tensors, at::scalar_tensor(0.5F), found_inf);
     reference.unscale_(doubles, at::scalar_tensor(0.5F), found_inf);
     for (size_t i = 0; i < tensors.size(); ++i) {
-      CHECK(tensors[i].equal(doubles[i].to(tensors[i].scalar_type())));  // half of fp16's smallest is rounded
+      CHECK(tensors[i].equal(doubles[i].to(tensors[i].scalar_type())));  // half of fp16's smallest number is rounded
     }
     CHECK(found_inf.item<float>() == 0.0F);
   }
@@ -311,7 +311,7 @@ TEST_CASE("The plain step that benchmarks time does what every option says", "[u
       run(rule, ours, options);
       plain_run(rule, plain, options, scalars());
       check_close(plain, ours);
-      CHECK_FALSE(same(plain.params, usual.params));  // it matters
+      CHECK_FALSE(same(plain.params, usual.params));  // the option has an effect
     };
     check("lr_scale", [](UpdateOptions& o) { o.lr_scale = 0.5; });
     check("eps_inside_sqrt", [](UpdateOptions& o) { o.eps_inside_sqrt = true, o.eps = 1e-3; });
@@ -390,7 +390,7 @@ TEST_CASE("Lists and steps refuse what does not belong together", "[unit][optim]
   ops::OptimizerStep step(UpdateRule::kLamb);
   CHECK_THROWS_WITH(step.run({random_tensors()}, {}, scalars()), testing::Contains("options for 0 groups, expected 1"));
 
-  ops::MultiTensor multi;  // what was refused is not taken for what came before
+  ops::MultiTensor multi;  // a refused list is not mistaken for the one before
   CHECK(multi.norm({at::ones({4})}).item<double>() == 2.0);
   CHECK_THROWS_WITH(multi.norm({at::ones({4}), at::ones({2}, at::kLong)}), testing::Contains("got Long"));
   CHECK(multi.norm({at::ones({4})}).item<double>() == 2.0);

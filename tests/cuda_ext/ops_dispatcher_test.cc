@@ -1,5 +1,5 @@
-// Every operator of the schema as the dispatcher calls it for Python and TorchScript, backward operators included: with
-// each argument spoilt in every way, below autograd, autocast, inference mode and none of them.
+// Every operator of the schema as the dispatcher calls it for Python and TorchScript, backward operators included:
+// every argument is spoilt in every way, below autograd, autocast, inference mode and none of them.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -36,7 +36,7 @@ Stack call(const std::string& name, Stack arguments) {
   return arguments;
 }
 
-/// A call that is right of each operator. Each backward gets what its forward returned.
+/// A valid call of each operator. Each backward gets the results of its forward.
 std::map<std::string, Stack> valid_calls(at::ScalarType type, int64_t hidden, double p = 0.1) {
   const auto floats = [&](at::IntArrayRef sizes) { return randn(sizes, 1).to(type); };
   const Tensor x = floats({kTokens, hidden}), vector = floats({hidden}), weight = floats({hidden, hidden}),
@@ -83,7 +83,7 @@ std::map<std::string, Stack> valid_calls(at::ScalarType type, int64_t hidden, do
   return calls;
 }
 
-/// What cannot be wrong: any value, and rows of any width.
+/// Arguments that cannot be wrong: any value, any shape, or rows of any width.
 const std::set<std::string> kAnyValue = {"tanh", "seed", "scale", "needed"};
 const std::set<std::string> kAnyShape = {"dropout x", "dropout_backward grad"};
 const std::set<std::string> kAnyWidth = {"masked_softmax_dropout scores", "cross_entropy logits",
@@ -115,7 +115,8 @@ std::vector<Tensor> bad_ids(const std::string& name) {
   return {};
 }
 
-/// Calls with the argument in place of its own, and wants an error that begins with the operator's name and says this.
+/// Calls with the value in place of the argument. The error must begin with the name of the operator and contain
+/// `said`.
 template <class Said>
 void check_refused(const std::string& name, Stack arguments, size_t index, IValue value, const Said& said) {
   arguments[index] = std::move(value);
@@ -179,7 +180,7 @@ TEST_CASE("Every operator of the schema checks its arguments, whoever calls it",
   }
   struct Caller {
     std::string name;
-    bool requires_grad, strides;  // a conversion by autocast makes strides good
+    bool requires_grad, strides;  // strides: wrong strides are seen; a conversion by autocast repairs them
     std::function<void(const std::function<void()>&)> run;
   };
   const std::vector<Caller> callers = {{"plain", false, true, [](const auto& body) { body(); }},
@@ -228,7 +229,7 @@ TEST_CASE("Every operator of the schema takes what is right, in every dtype, wit
         INFO(name << " " << type << " " << p);
         CHECK_NOTHROW(call(name, arguments));
         const auto& schema = find(name).schema().arguments();
-        for (size_t i = 0; i < schema.size(); ++i) {  // what may be left out, is
+        for (size_t i = 0; i < schema.size(); ++i) {  // leave optional arguments out
           if (schema[i].name() == "bias" && schema[i].type()->kind() == c10::TypeKind::OptionalType)
             arguments[i] = IValue();
           if (schema[i].name() == "keys" && p == 0.0 && name != "dropout_mask") arguments[i] = IValue();

@@ -1,4 +1,4 @@
-// The CPU's kernels at the edges: sizes that no vector divides, no rows at all, and NaN; against the compositions.
+// The CPU's kernels at the edges, against the compositions: sizes that no vector divides, no rows, and NaN.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ Tensors list(const Tensor& tensor) { return {tensor}; }
 template <class... Results>
 Tensors list(const std::tuple<Results...>& results) {
   Tensors all = std::apply([](const auto&... tensors) { return Tensors{tensors...}; }, results);
-  if (all.back().scalar_type() == at::kByte) all.pop_back();  // a kept mask, which the compositions have none of
+  if (all.back().scalar_type() == at::kByte) all.pop_back();  // a kept mask, which the compositions lack
   return all;
 }
 
@@ -72,7 +72,7 @@ Tensor statistic(int64_t tokens, uint64_t seed) { return randn({tokens}, seed).a
 /// Two sequences.
 Tensor ends(int64_t tokens) { return at::tensor({int64_t{0}, tokens / 3, tokens}, at::kLong).to(at::kInt); }
 
-/// Tensors of fp32 become what is tested, except for statistics and sums, which stay fp32.
+/// The cases. Tensors of fp32 are converted to the tested dtype, except statistics and sums, which stay fp32.
 std::vector<Case> cases() {
   return {
       BERT_CASE("bias_gelu", (randn({t, h}, 1), randn({h}, 2)), of::bias_gelu(in[0], in[1], true)),
@@ -120,7 +120,7 @@ std::vector<Case> cases() {
 #undef BERT_CASE
 #undef BERT_UNPACK
 
-/// Activations and parameters in `type`; integers and what is marked by fp64 as they are.
+/// Activations and parameters in `type`; integers, and tensors marked by fp64, unchanged.
 Tensors converted(const Tensors& inputs, at::ScalarType type) {
   Tensors result;
   for (const Tensor& input : inputs) result.push_back(input.scalar_type() == at::kFloat ? input.to(type) : input);
@@ -140,7 +140,7 @@ TEST_CASE("The CPU's kernels equal the compositions at sizes that no vector divi
             INFO("result " << i);
             CHECK(got[i].scalar_type() == want[i].scalar_type());
             const double size = std::max(1.0, want[i].numel() ? want[i].abs().max().item<double>() : 0.0);
-            // In the inputs' dtype, because the compositions round on the way; sums of up to 257.
+            // Compared in the inputs' dtype, because the compositions round on the way; sums have up to 257 terms.
             CHECK(mismatch(got[i].to(type), want[i].to(type), 4.0 * size) == "");
           }
         }
@@ -158,7 +158,7 @@ TEST_CASE("A NaN goes through every kernel of the CPU", "[unit]") {
         if (clean[which].scalar_type() != type) continue;
         Tensors inputs = clean;
         inputs[which] = clean[which].clone();
-        // In the part of a row that fills no vector.
+        // NaN in the part of a row that fills no vector.
         inputs[which].view(-1)[std::min(kHidden, clean[which].numel()) - 1] = NAN;
         const Tensors got = test.kernel(inputs), want = test.composite(inputs);
         bool found = false;
@@ -167,7 +167,7 @@ TEST_CASE("A NaN goes through every kernel of the CPU", "[unit]") {
           CHECK(at::equal(got[i].isnan(), want[i].isnan()));
           found = found || got[i].isnan().any().item<bool>();
         }
-        if (test.name.rfind("embedding", 0) != 0) CHECK(found);  // there, of a row that a token may not have
+        if (test.name.rfind("embedding", 0) != 0) CHECK(found);  // an embedding's NaN may be in a row without a token
       }
     }
   }

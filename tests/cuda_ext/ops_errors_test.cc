@@ -1,5 +1,4 @@
-// Every public operator with every argument spoilt in every way, in mixed dtypes, under autocast, without rows or
-// columns, and with NaN.
+// Every public operator: each argument is spoilt in every way; mixed dtypes, autocast, no rows or columns, and NaN.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -138,7 +137,7 @@ TEST_CASE("Every operator names the argument that is undefined, of another rank,
       const Argument& argument = op.arguments[i];
       for (const Fault& fault : faults) {
         if (fault.name == "undefined" && argument.optional) continue;
-        if (fault.name == "rank" && op.name == "dropout" && i == 0) continue;  // it takes any
+        if (fault.name == "rank" && op.name == "dropout" && i == 0) continue;  // it takes any rank
         INFO(op.name << " " << argument.name << " " << fault.name);
         Tensors inputs = tensors_of(op);
         inputs[i] = fault.spoil(argument.tensor);
@@ -219,7 +218,7 @@ TEST_CASE("Under autocast every operator has the stated dtypes, and values near 
         INFO(op.name << " " << low << " of " << activations);
         Tensors inputs = tensors_of(op);
         inputs[0] = inputs[0].to(activations);
-        const Op cast = [&](const Tensors& in) {  // its backward runs behind it
+        const Op cast = [&](const Tensors& in) {  // its backward runs outside of autocast
           const AutocastGuard autocast(c10::kCPU, precision);
           return op.call(in);
         };

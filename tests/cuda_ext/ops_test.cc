@@ -157,7 +157,7 @@ TEST_CASE("dropout equals its definition", "[unit]") {
           compare(op, plain, {randn({tokens, width}, 1)}, type);
         }
       }
-      compare(op, plain, {randn({3, 4, 5}, 1)}, type);  // a row is all that belongs to a token
+      compare(op, plain, {randn({3, 4, 5}, 1)}, type);  // a row is all elements of a token
     }
     gradcheck(op, {randn({3, 5}, 1)});
   }
@@ -218,7 +218,7 @@ TEST_CASE("Attention takes memory for its tokens, not for their square", "[unit]
   CHECK(record->peak > 0);
   const int64_t scores = kTokens * kTokens * 4;  // of one head
   CHECK(record->peak < scores / 4);
-  CHECK(4 * simd::attention_scratch(kTokens, kHeadSize) < scores / 4);  // of a thread, which keeps it
+  CHECK(4 * simd::attention_scratch(kTokens, kHeadSize) < scores / 4);  // the memory that a thread keeps
 }
 
 TEST_CASE("linear and qkv_linear equal x W^T + b", "[unit]") {

@@ -1,4 +1,4 @@
-// A product with padded columns: the narrow product's values and gradients, and a loss that does not see the padding.
+// A product with padded columns: values and gradients of the narrow product, and a loss that ignores the padding.
 #include "cuda_ext/padded_linear.h"
 
 #include <ATen/ATen.h>

@@ -1,5 +1,5 @@
-// What the operators do in backward with outputs that nobody differentiates: they neither ask for zeros in their place
-// nor compute anything of them. And with gradients that somebody does.
+// Backward of operators whose other outputs have no gradient: it neither asks for zeros nor computes anything for them.
+// Also: gradients that exist.
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -72,7 +72,7 @@ struct Blocked : torch::autograd::Function<Blocked> {
   static variable_list backward(AutogradContext* /*ctx*/, const variable_list& /*grads*/) { return {Tensor()}; }
 };
 
-/// Two outputs, of which LibTorch makes zeros for the second: what the count must see.
+/// Two outputs; LibTorch makes zeros for the second, which the count must see.
 struct Wasteful : torch::autograd::Function<Wasteful> {
   static variable_list forward(AutogradContext* ctx, const Tensor& x) {
     const Tensor second = x.clone();
@@ -90,7 +90,7 @@ TEST_CASE("Backward makes no zeros for statistics and masks", "[unit]") {
   CHECK(in_backward({"", {3}, [](const Tensor& x) { return Wasteful::apply(x).front(); }}) == 1);
   for (const Case& test : cases()) {
     INFO(test.name);
-    // The one of the layer norms: memory of the kernel's own, in which its threads add up.
+    // The layer norms allocate one: memory in which the threads of the kernel add up.
     CHECK(in_backward(test) == (test.name.find("layer_norm") != std::string::npos ? 1 : 0));
   }
 }

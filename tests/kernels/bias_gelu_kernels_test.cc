@@ -111,8 +111,8 @@ TEMPLATE_TEST_CASE("GELU kernels equal their scalar twin", "[unit][cuda_emulator
 
 TEST_CASE("GELU is as near to its definition as math.h states, and hides neither infinity nor NaN",
           "[unit][cuda_emulator]") {
-  // What math.h states of the device, which the host's exact exponential and division must not exceed; the product with
-  // x rounds relative to the result.
+  // The errors that math.h states for the device bound the host's results too, whose exponential and division are
+  // exact. The product with x rounds relative to the result.
   const auto check = [](const char* name, double x, float got, double want) {
     if (std::abs(static_cast<double>(got) - want) <= 5e-7 + 5e-7 * std::abs(want)) return;
     FAIL(name << " at " << x << ": got " << got << ", want " << want);
@@ -128,7 +128,7 @@ TEST_CASE("GELU is as near to its definition as math.h states, and hides neither
     check("tanh'", x, GeluTanh::derivative(rounded),
           sigmoid + x * sigmoid * (1.0 - sigmoid) * 2.0 * slope * (1.0 + 3.0 * 0.044715 * x * x));
   }
-  // The tail of erf's form keeps its size, as math.h says.
+  // The tail of the exact form has the size that math.h states.
   const double tail = -5.5 * 0.5 * std::erfc(5.5 / std::sqrt(2.0));
   CHECK(GeluErf::value(-5.5F) == testing::Approx(tail).epsilon(3e-3));
   for (float (*function)(float) : {GeluErf::value, GeluErf::derivative, GeluTanh::value, GeluTanh::derivative}) {

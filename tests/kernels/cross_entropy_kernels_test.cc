@@ -14,16 +14,16 @@ namespace {
 struct CrossEntropyCase {
   int64_t rows, columns, num_classes;
   size_t shift = 0;         // elements by which the logits are moved off their alignment
-  bool every_order = true;  // else one
+  bool every_order = true;  // false: one order
 };
 
-constexpr float kGrad = 96.0F;  // what autograd hands to the loss: a loss scale
+constexpr float kGrad = 96.0F;  // gradient of the loss: a loss scale
 
 struct Outcome {
   std::vector<double> loss, logsumexp, dlogits;
 };
 
-/// By the definition.
+/// The loss and the gradient by their definitions.
 template <class T>
 Outcome twin(const CrossEntropyCase& c, const std::vector<T>& logits, const std::vector<int64_t>& labels) {
   const auto rows = static_cast<size_t>(c.rows), columns = static_cast<size_t>(c.columns);
@@ -58,7 +58,7 @@ Run<T> run(const CrossEntropyCase& c, const std::vector<T>& logit_values, const 
   run_in_every_order(
       c.every_order,
       [&] {
-        // A vector fits behind the columns before the first aligned one, at most 7, or there is none.
+        // A row has vectors only if one fits behind the columns before the first aligned one, at most 7.
         const auto check_vectors = [&](int64_t vectors, int64_t row) {
           if (c.rows == 0 || row < 8) CHECK(vectors == 0);
           if (c.rows > 0 && row >= 15) CHECK(vectors > 0);
@@ -106,7 +106,7 @@ void check_cross_entropy(const CrossEntropyCase& c) {
   auto logits = random_values<T>(static_cast<size_t>(c.rows * c.columns) + c.shift, 21);
   for (int64_t r = 0; r < c.rows; ++r) {
     for (int64_t i = c.num_classes; i < c.columns; ++i) {
-      logits[c.shift + static_cast<size_t>(r * c.columns + i)] = from_float<T>(INFINITY);  // of the padding: unseen
+      logits[c.shift + static_cast<size_t>(r * c.columns + i)] = from_float<T>(INFINITY);  // padding, which is not read
     }
   }
   const std::vector<int64_t> labels = labels_of(c);
@@ -142,8 +142,8 @@ void check_cross_entropy(const CrossEntropyCase& c) {
 
 TEMPLATE_TEST_CASE("Cross entropy kernels equal their scalar twin", "[unit][cuda_emulator]", float, c10::Half,
                    c10::BFloat16) {
-  // Odd sizes begin every row at another alignment; 4,096 columns fill one round of vectors, 16,384 all that are in
-  // flight.
+  // Odd sizes begin every row at another alignment. 4,096 columns fill one round of vectors, 16,384 fill all that are
+  // in flight.
   for (const int64_t columns : {1, 2, 7, 9, 15, 16, 31, 257}) {
     check_cross_entropy<TestType>({.rows = 5, .columns = columns, .num_classes = columns});
   }
@@ -192,7 +192,7 @@ TEST_CASE("Cross entropy kernels hide neither NaN nor a label outside of the cla
 }
 
 TEST_CASE("Cross entropy kernels take logits of any size", "[unit][cuda_emulator]") {
-  // Far apart, so that a sum without the largest taken off would overflow or vanish; -infinity is a class of
+  // Logits far apart: without subtracting the largest, the sum would overflow or vanish. -infinity is a class of
   // probability 0.
   const CrossEntropyCase c{.rows = 2, .columns = 4, .num_classes = 4};
   const std::vector<float> logits = {1000.0F, 999.0F, -1000.0F, -INFINITY, 5.0F, 5.0F, -INFINITY, -INFINITY};
@@ -207,7 +207,7 @@ TEST_CASE("Cross entropy kernels take logits of any size", "[unit][cuda_emulator
 
 TEMPLATE_TEST_CASE("Cross entropy kernels take threads whose logits are all -infinity", "[unit][cuda_emulator]", float,
                    c10::Half, c10::BFloat16) {
-  // Most threads see nothing but -infinity; the sums that they hand on are 0.
+  // Most threads have -infinity only; the sums that they hand on are 0.
   const CrossEntropyCase c{.rows = 1, .columns = 4800, .num_classes = 4800, .every_order = false};
   std::vector<TestType> logits(4800, from_float<TestType>(-INFINITY));
   logits[4000] = from_float<TestType>(2.0F);

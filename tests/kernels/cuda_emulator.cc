@@ -29,7 +29,7 @@ constexpr unsigned kMaxThreads = 1024, kMaxGridX = 0x7FFFFFFF, kMaxGridY = 65535
 constexpr size_t kMaxSharedBytes = 48 * 1024;
 constexpr size_t kStackBytes = 256 * 1024;
 
-/// Memory below which lies a page that nobody may touch: an overflow stops the program instead of spoiling a neighbour.
+/// A stack with an inaccessible page below it: an overflow stops the program instead of damaging a neighbour.
 class Stack {
  public:
   Stack() : guard_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
@@ -50,8 +50,9 @@ class Stack {
 
 enum class State { kReady, kAtBarrier, kAtShuffle, kDone };
 
-/// Where a thread goes on. swapcontext alone would do, but it calls the kernel for the signal mask in every switch, and
-/// under AddressSanitizer clears what is known of the whole stack: 20 to 70 % of a test's time, and 25 to 50 %.
+/// The place where a thread continues. swapcontext alone would work, but it calls the kernel for the signal mask in
+/// every switch, and under AddressSanitizer it clears the state of the whole stack: 20 to 70 % of a test's time, and 25
+/// to 50 %.
 struct Context {
   void* place[5];  // __builtin_setjmp's
   const void* bottom = nullptr;
@@ -63,10 +64,10 @@ struct Fiber {
   Fiber() { context.bottom = stack.bottom(), context.bytes = kStackBytes; }
   Stack stack;
   Context context;
-  bool started = false;  // and waits at its end for the next block, or in the middle of this one
+  bool started = false;  // it waits at its end for the next block, or in the middle of this one
   State state = State::kDone;
   std::source_location where;
-  // its part in a shuffle
+  // The part of the thread in a shuffle.
   void* value = nullptr;
   size_t bytes = 0;
   Exchange kind = Exchange::kLane;
@@ -74,7 +75,7 @@ struct Fiber {
   uint32_t mask = 0;
 };
 
-/// Who touched one byte of shared memory, and after how many barriers.
+/// The last threads that touched one byte of shared memory, and the number of barriers before.
 struct Shadow {
   static constexpr int kNobody = -1, kSeveral = -2;
   int writer = kNobody, reader = kNobody;
@@ -214,12 +215,12 @@ void Device::run_block(unsigned block) {
   threadIdx = {static_cast<unsigned>(current_), 0};
   switch_to(main_, current().context);
   if (error_ != nullptr) {
-    for (unsigned i = 0; i < block; ++i) fibers_[i]->started = false;  // what stopped halfway begins anew
+    for (unsigned i = 0; i < block; ++i) fibers_[i]->started = false;  // a fiber that stopped halfway begins again
     std::rethrow_exception(error_);
   }
 }
 
-/// A function of its own: none may both set a place and jump.
+/// A separate function, because no function may both set a place and jump.
 [[noreturn]] __attribute__((noinline, no_sanitize_address)) void go_on(Context& context) {
   __builtin_longjmp(context.place, 1);
 }
@@ -255,7 +256,7 @@ void Device::start(Fiber& fiber) {
 void Device::entry() {
   Device& self = device();
 #ifdef __SANITIZE_ADDRESS__
-  // The first fiber of all is entered from the launching thread, whose stack must be known to switch back.
+  // The launching thread enters the first fiber; its stack must be known for the switch back.
   const void* bottom = nullptr;
   size_t bytes = 0;
   __sanitizer_finish_switch_fiber(nullptr, &bottom, &bytes);
@@ -283,7 +284,7 @@ void Device::thread_main() {
   switch_to(context, main_);
 }
 
-/// On to the next thread that can run; returns when this one's turn has come again.
+/// Switches to the next thread that can run. Returns at the next turn of this thread.
 void Device::reschedule() {
   const size_t block = order_.size();
   size_t turn = static_cast<size_t>(place_in_order_[static_cast<size_t>(current_)]);

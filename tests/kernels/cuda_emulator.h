@@ -1,6 +1,6 @@
-// Runs the kernels of cuda_ext without a GPU, and stops at the first thing that a GPU would leave undefined (see
-// EmulatorError). Not found: errors of the memory model and of streams, races between blocks or through global memory
-// that no order of threads and blocks shows, differences of fast-math, and anything about speed.
+// Runs the kernels of cuda_ext without a GPU, and stops at the first behaviour that a GPU leaves undefined (see
+// EmulatorError). It does not find errors of the memory model and of streams, races between blocks or through global
+// memory that no order of threads and blocks shows, differences of fast-math, or slowness.
 #pragma once
 
 #ifdef __SANITIZE_ADDRESS__
@@ -17,10 +17,11 @@
 
 namespace bert::emulator {
 
-/// A launch beyond the device's limits; a barrier or a shuffle that not all threads reach, or at different places, or
-/// with different masks; two threads that touch one shared word between two barriers, one of them writing; a read of
-/// shared memory that nobody wrote; a ticket taken without a barrier before; an access outside of a shared array; a
-/// vector that is misaligned or outside of every buffer. The message names file, line, block and thread.
+/// Thrown for: a launch beyond the limits of the device; a barrier or a shuffle that not all threads reach, or at
+/// different places, or with different masks; two threads that touch one shared word between two barriers, one of them
+/// writing; a read of shared memory that was not written; a ticket taken without a barrier before; an access outside of
+/// a shared array; a vector that is misaligned or outside of every buffer. The message names file, line, block and
+/// thread.
 struct EmulatorError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -30,30 +31,30 @@ enum class Threads { kAscending, kDescending, kShuffled1, kShuffled2, kShuffled3
 enum class Blocks { kForwards, kBackwards };
 void set_order(Threads threads, Blocks blocks);
 
-/// Calls body in every order of the threads and in both of the blocks, 6 times; ascending and forwards again
-/// afterwards.
+/// Calls body 6 times: in every order of the threads, and in both orders of the blocks. Afterwards the order is
+/// ascending and forwards.
 void for_each_order(const std::function<void()>& body);
 
-/// Context switches so far: shows that kernels really ran as threads.
+/// Number of context switches so far. It shows that kernels really ran as threads.
 int64_t switches();
 
-/// Launches so far that the device would have taken.
+/// Number of launches so far that the device would have taken.
 int64_t launches();
 
-/// Accesses of 16 bytes or more so far, which the fast kernels alone make: shows that they ran.
+/// Number of accesses of 16 bytes or more so far, which only the fast kernels make. It shows that they ran.
 int64_t vectors();
 
-// What DeviceBuffer tells the emulator.
+// Called by DeviceBuffer.
 void add_buffer(const void* begin, size_t bytes);
 void remove_buffer(const void* begin);
 
 enum class Guard {
-  kBytes,     // intact() tells whether the bytes around it were written to
+  kBytes,     // intact() is false if the bytes around it were written to
   kSanitizer  // and under AddressSanitizer an access stops the program
 };
 
-/// Memory as a device allocator gives it: aligned to 256 bytes, filled with NaN bytes, and NaN bytes on both sides, so
-/// that what is read outside spoils the result.
+/// Memory as a device allocator gives it: aligned to 256 bytes and filled with NaN bytes. NaN bytes on both sides spoil
+/// the result of a read outside.
 template <class T>
 class DeviceBuffer {
   static constexpr size_t kAlignment = 256;
@@ -91,7 +92,7 @@ class DeviceBuffer {
   [[nodiscard]] std::vector<T> values() const { return {data_, data_ + size_}; }
   void fill_with_nan() const { std::memset(static_cast<void*>(data_), 0xFF, size_ * sizeof(T)); }
 
-  /// Nothing was written outside. The sanitizer's guard ends here.
+  /// True if nothing was written outside. The guard of the sanitizer ends here.
   [[nodiscard]] bool intact() const {
     unpoison();
     for (size_t i = 0; i < total_; i = i + 1 == front() ? back() : i + 1) {

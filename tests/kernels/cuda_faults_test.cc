@@ -1,5 +1,5 @@
-// Planted faults: what the emulator is for. Each of them is in a kernel of the usual shape, must be caught, and by the
-// mechanism that the table names; without a fault the same kernel passes.
+// Planted faults that the emulator must catch. Each is in a kernel of the usual shape, and must be caught by the
+// mechanism that the table names. Without a fault the same kernel passes.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -45,7 +45,7 @@ enum class Fault {
 };
 
 constexpr int kThreads = 64, kWarps = kThreads / kWarpSize, kWidth = 4;
-constexpr int kRows = 3, kColumns = 100;  // a block too many, and a tail of threads without columns
+constexpr int kRows = 3, kColumns = 100;  // one block too many, and a tail of threads without columns
 
 /// y[row] = x[row] reversed, divided by its sum; total[row] = its sum. One block per row, staged in shared memory.
 template <Fault kFault>
@@ -142,7 +142,8 @@ __global__ void normalise_kernel(const float* x, float* y, float* total, int row
   }
 }
 
-/// What the emulator, the memory around the results, the results themselves or another order say; "" is a pass.
+/// The complaint of the emulator, of the memory around the results, of the results themselves or of another order; ""
+/// is a pass.
 template <Fault kFault>
 std::string outcome() {
   std::vector<float> values(kRows * kColumns), want_total(kRows), want(values.size());
@@ -260,7 +261,7 @@ __global__ void sum_with_ticket_kernel(const float* x, float* block_sums, unsign
   if constexpr (kFault != TicketFault::kNotReset) *ticket = 0;
 }
 
-/// What the emulator or the sum says; "" when two launches in every order give the sum.
+/// The complaint of the emulator or about the sum; "" if two launches in every order give the sum.
 template <TicketFault kFault>
 std::string ticket_outcome() {
   constexpr int kBlocks = 3;
@@ -305,7 +306,7 @@ TEST_CASE("Shuffles give what CUDA's programming guide says", "[unit][cuda_emula
     const auto i = static_cast<size_t>(lane);
     CHECK(out[i] == 7);
     CHECK(out[32 + i] == (lane ^ 5));
-    CHECK(out[64 + i] == (lane < 2 ? lane + 30 : lane));  // past the end: one's own
+    CHECK(out[64 + i] == (lane < 2 ? lane + 30 : lane));  // past the end a lane gets its own value
   }
 }
 

@@ -1,5 +1,5 @@
-// What nvcc says of each kernel (target cuda_compile) against what the kernel files state: no spills, and the
-// occupancy. And what it made of vectors, where there is a disassembler.
+// The resources of each kernel as nvcc prints them (target cuda_compile) against the statements of the kernel files: no
+// spills, and the occupancy. With a disassembler, also the instructions made of vectors.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -49,16 +49,16 @@ std::vector<Resources> parse_resources(const std::string& text) {
 double occupancy(int threads, int registers, int shared_bytes) {
   const int warps = threads / 32, registers_per_warp = (registers * 32 + 255) / 256 * 256;
   const int warps_by_registers = 65536 / 4 / registers_per_warp * 4;       // four partitions
-  const int block_shared_bytes = (shared_bytes + 1024 + 127) / 128 * 128;  // 1 KiB is the system's
+  const int block_shared_bytes = (shared_bytes + 1024 + 127) / 128 * 128;  // 1 KiB is for the system
   const int blocks = std::min({64 / warps, 32, warps_by_registers / warps, 228 * 1024 / block_shared_bytes});
   return blocks * warps / 64.0;
 }
 
 struct Statement {
-  std::string kernel, part;  // part: of the symbols of the instances that are meant; empty: of all
+  std::string kernel, part;  // part of the symbols of the stated instances; empty: all
   int threads = 0;
   double occupancy = 0.0;
-  double least = 1.0;  // of those that are there
+  double least = 1.0;  // of the instances found
   int kernels = 0;
 };
 
@@ -79,7 +79,7 @@ std::vector<Statement> statements() {
   return all;
 }
 
-/// How often each kernel of a disassembly has each kind of store to global memory: STG.E.128, or STG.E for 4 bytes.
+/// Number of stores to global memory of each kind in each kernel of a disassembly: STG.E.128, or STG.E for 4 bytes.
 std::map<std::string, std::map<std::string, int>> count_stores(std::istream& sass) {
   static const std::regex kFunction("Function : (\\w+)"), kStore("\\bSTG?\\.E[.\\w]*");
   std::map<std::string, std::map<std::string, int>> stores;
@@ -165,7 +165,7 @@ TEST_CASE("Kernels do not spill and reach the occupancy that their files state",
                        << " bytes of shared memory");
     CHECK(kernel.spilled_bytes == 0);
     CHECK(kernel.stack_bytes == 0);
-    int found = 0;  // none: the file that holds the kernel has no line for it
+    int found = 0;  // 0: the file of the kernel has no line for it
     for (Statement& statement : stated) {
       if (statement.kernel != kernel.kernel || kernel.symbol.find(statement.part) == std::string::npos) continue;
       INFO(statement.threads << " threads");
@@ -180,7 +180,7 @@ TEST_CASE("Kernels do not spill and reach the occupancy that their files state",
   for (const Statement& statement : stated) {
     INFO(statement.kernel << "[" << statement.part << "] is stated; was it renamed?");
     REQUIRE(statement.kernels > 0);
-    CHECK(statement.least < statement.occupancy + 0.1);  // the statement is not idle
+    CHECK(statement.least < statement.occupancy + 0.1);  // the statement is close to the actual share
   }
 }
 

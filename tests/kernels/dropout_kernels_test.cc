@@ -12,7 +12,7 @@ struct DropoutCase {
   int64_t rows, columns;
   double p = 0.3;
   size_t shift = 0;         // elements by which x is moved off its alignment
-  bool every_order = true;  // else one
+  bool every_order = true;  // false: one order
 };
 
 template <class T>

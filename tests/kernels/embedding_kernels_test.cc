@@ -12,7 +12,7 @@
 namespace bert::kernels {
 namespace {
 
-/// How often an id of a table occurs.
+/// The distribution of the ids of a table.
 enum class Ids { kRandom, kOne, kDistinct, kRuns };
 
 struct EmbeddingCase {
@@ -21,17 +21,18 @@ struct EmbeddingCase {
   Ids words = Ids::kRandom;
   double p = 0.1;
   size_t shift = 0;         // elements by which the word table is moved off its alignment
-  bool every_order = true;  // else one
+  bool every_order = true;  // false: one order
 };
 
 constexpr double kEps = 1e-12;
-constexpr double kSums = 4.0;  // of tolerances: what is added up in fp32 is far larger than what remains
+constexpr double kSums = 4.0;  // factor of tolerances: the terms added up in fp32 are far larger than their sum
 
 std::vector<int64_t> random_ids(size_t count, int64_t high, unsigned seed, Ids kind = Ids::kRandom) {
   std::mt19937 random(seed);
   std::vector<int64_t> ids(count);
   for (size_t i = 0; i < count; ++i) {
-    // kRuns: the n-th id occurs 16 n times: runs of the sorted ids that end on a chunk's border, before and behind it.
+    // kRuns: the n-th id occurs 16 n times, so that runs of the sorted ids end on a chunk's border, before it and
+    // behind it.
     const auto run = static_cast<int64_t>(std::sqrt(1.0 + static_cast<double>(i) / 8.0));
     ids[i] = kind == Ids::kOne        ? high / 2
              : kind == Ids::kDistinct ? high - 1 - static_cast<int64_t>(i)
@@ -42,7 +43,7 @@ std::vector<int64_t> random_ids(size_t count, int64_t high, unsigned seed, Ids k
   return ids;
 }
 
-/// Everything of one case: the inputs, and what the kernels made of them.
+/// The inputs of one case and the results of the kernels.
 template <class T, class P>
 struct EmbeddingRun {
   explicit EmbeddingRun(const EmbeddingCase& test)
@@ -163,7 +164,7 @@ struct EmbeddingRun {
   std::vector<P> dgamma, dbeta;
 };
 
-/// A table's gradient by the CPU's loop: the rows of dsum, each added to that of its id.
+/// The gradient of a table by the CPU's loop: each row of dsum is added to the row of its id.
 template <class T>
 std::vector<T> cpu_scatter(const CpuTwin& twin, const std::vector<float>& dsum, const std::vector<int64_t>& ids,
                            size_t table_size, int64_t columns) {
@@ -191,7 +192,7 @@ std::vector<T> cpu_scatter(const CpuTwin& twin, const std::vector<float>& dsum, 
   return table;
 }
 
-/// What the kernels made of the case is what the CPU's loops make of it.
+/// Checks the results of the kernels against those of the CPU's loops.
 template <class T, class P>
 void check_cpu_twin(const CpuTwin& twin, const EmbeddingRun<T, P>& r, const std::vector<bool>& dropped) {
   const EmbeddingCase& c = r.c;
@@ -320,11 +321,11 @@ TEST_CASE("Embedding kernels add up every pattern of equal ids", "[unit][cuda_em
       check_embedding<float, float>({.rows = rows, .columns = columns, .words = Ids::kOne});
       check_embedding<float, float>({.rows = rows, .columns = columns, .word_rows = rows, .words = Ids::kDistinct});
     }
-    // Runs that cross no, one and many borders of chunks; more than a block asks for at a time.
+    // Runs that cross zero, one and many borders of chunks; more rows than a block loads at a time.
     check_embedding<float, float>({.rows = 460, .columns = columns, .words = Ids::kRuns, .every_order = false});
     check_embedding<float, float>({.rows = 460, .columns = columns, .words = Ids::kOne, .every_order = false});
     check_embedding<c10::BFloat16, float>({.rows = 64, .columns = columns, .words = Ids::kRuns});
-    // One type, and more than are summed with dgamma.
+    // One type, and more types than are summed with dgamma.
     for (const int64_t type_rows : {1, 3, 40}) {
       check_embedding<float, float>({.rows = 64, .columns = columns, .type_rows = type_rows});
       check_embedding<c10::Half, float>({.rows = 33, .columns = columns, .type_rows = type_rows, .words = Ids::kOne});
@@ -361,7 +362,7 @@ TEST_CASE("Embedding kernels make a row of NaN of an id outside of its table, an
       const auto is_outside = [&](size_t t) { return std::find(outside.begin(), outside.end(), t) != outside.end(); };
       for (size_t i = 0; i < r.y.size(); ++i) CHECK(std::isnan(r.y[i]) == is_outside(i / r.columns));
       for (const float value : r.dgamma) CHECK(std::isnan(value));
-      // What the other ids of such a token belong to gets its NaN; the rest is finite.
+      // The rows of the other ids of such a token get its NaN; all others are finite.
       const auto check_table = [&](const std::vector<float>& gradient, const std::vector<int64_t>& ids) {
         for (size_t i = 0; i < gradient.size(); ++i) {
           bool spoilt = false;

@@ -14,7 +14,7 @@ struct LayerNormCase {
   bool bias = true, residual = true;
   double p = 0.1;
   size_t shift = 0;         // elements by which x is moved off its alignment
-  bool every_order = true;  // else one
+  bool every_order = true;  // false: one order
 };
 
 constexpr double kEps = 1e-12;
@@ -91,9 +91,10 @@ void check_layer_norm(const LayerNormCase& c) {
                      .scale = static_cast<float>(scale)};
   }
   const bool fast = c.columns % 8 == 0 && c.shift == 0 && c.rows > 0;
-  // Up to 1024 columns forward reads what it normalises once, from there on for each statistic and for y.
+  // Up to 1024 columns forward reads its input once; beyond that, once for each statistic and once for y.
   const int64_t read = (c.columns <= 1024 ? 1 : 3) * (1 + (c.bias ? 1 : 0) + (c.residual ? 1 : 0));
-  const int64_t idle_warps = c.bias && c.columns <= 1024 ? (4 - c.rows % 4) % 4 : 0;  // which read the bias, no more
+  const int64_t idle_warps =
+      c.bias && c.columns <= 1024 ? (4 - c.rows % 4) % 4 : 0;  // they read the bias and nothing else
   run_in_every_order(
       c.every_order,
       [&] {
@@ -131,7 +132,8 @@ void check_layer_norm(const LayerNormCase& c) {
   check_close("rstd", got_rstd.values(), rstd);
   check_close("dx", got_dx.values(), dx);
   if (c.residual) check_close("dresidual", got_dresidual.values(), dresidual);
-  const double rounding = c.rows > 64 ? 4.0 : 1.0;  // of tolerances: what many rows add up is larger than what remains
+  const double rounding =
+      c.rows > 64 ? 4.0 : 1.0;  // factor of tolerances: the terms of many rows are larger than their sum
   check_close("dgamma", got_dgamma.values(), dgamma, rounding);
   check_close("dbeta", got_dbeta.values(), dbeta, rounding);
   if (c.bias) check_close("dbias", got_dbias.values(), dbias, rounding);
@@ -182,7 +184,8 @@ void check_layer_norm(const LayerNormCase& c) {
     check_close("y", got_y.values(), cpu_y);
     check_close("mean", got_mean.values(), cpu_mean);
     check_close("rstd", got_rstd.values(), cpu_rstd);
-    // dz is rstd times a difference of two that round apart: of one column, where that is 0, rstd is 1e6.
+    // dz is rstd times a difference of two numbers that round separately. With one column the difference is 0 and rstd
+    // is 1e6.
     const double cancelled = largest(rstd);
     check_close("dx", got_dx.values(), cpu_dx, cancelled);
     if (c.residual) check_close("dresidual", got_dresidual.values(), cpu_dresidual, cancelled);

@@ -1,4 +1,4 @@
-// The schedules' kernel, run by the emulator in every order: what the functor gives on the host.
+// The kernel of the schedules, run by the emulator in every order: its rates equal the functor's on the host.
 #include "cuda_ext/kernels/multi_tensor_launchers.h"
 #include "tests/support/kernel_testing.h"
 

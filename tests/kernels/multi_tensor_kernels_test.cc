@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
 
-/// Around the vectors, the block and the chunk; one of three chunks, and empty ones at both ends.
+/// Sizes around the vectors, the block and the chunk; one of three chunks, and empty tensors at both ends.
 const std::vector<size_t> kSizes{0, 1, 3, 4, 7, 255, 1000, 16384, 16385, 0, 40003, 0};
 
 template <class T>
@@ -364,7 +364,7 @@ UpdateOptions options_of(double weight_decay) {
           .ema_decay = 0.9};
 }
 
-/// The kernels' two steps (from 2 to 4) are those of the CPU's loops.
+/// Checks two steps of the kernels (from step 2 to 4) against the CPU's loops.
 template <class C>
 void check_cpu_twin(const CpuTwin& twin, const Optimizer<C>& optimizer, bool own_lr) {
   constexpr double kInvScale = 0.25;
@@ -422,7 +422,7 @@ void check_step(UpdateRule rule, const std::vector<size_t>& sizes, const std::ve
   const auto two_steps = [&] {
     optimizer.reset();
     optimizer.run();
-    optimizer.run(/*double_lr=*/true);  // what the first step leaves behind serves the second
+    optimizer.run(/*double_lr=*/true);  // the second step uses the memory of the first
     if (first.empty()) first = optimizer.state();
     CHECK(optimizer.state() == first);
   };

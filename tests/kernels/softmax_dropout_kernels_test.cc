@@ -15,7 +15,7 @@ struct MaskedSoftmaxCase {
   int64_t heads = 2, queries = 0, columns = 0;
   double p = 0.2;
   size_t shift = 0;         // elements by which the scores are moved off their alignment
-  bool every_order = true;  // else one
+  bool every_order = true;  // false: one order
 };
 
 constexpr double kScale = 0.7;
@@ -31,7 +31,7 @@ void check_masked_softmax(const MaskedSoftmaxCase& c) {
   for (int64_t t = 0; t < cu_values.back(); ++t) key_values.push_back((t / 3 + 7) << 16 | t % 3);
   auto score_values = random_values<T>(size + c.shift, 41), dy_values = random_values<T>(size, 42);
 
-  // The twin; what is padding holds NaN, which must not be seen.
+  // The twin. Padding holds NaN, which must not be read.
   std::vector<double> y(size), logsumexp(rows, -INFINITY), dscores(size);
   std::vector<bool> dropped(size), padding(size, true);
   for (size_t r = 0; r < rows; ++r) {
