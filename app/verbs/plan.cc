@@ -1,5 +1,3 @@
-#include "app/plan/plan.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>

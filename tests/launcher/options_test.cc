@@ -1,4 +1,6 @@
 // bertrun's command line, option by option of torchrun's contract (torch.distributed.run of PyTorch 2.11).
+#include "app/launcher/settings/options.h"
+
 #include <signal.h>
 
 #include <cstdlib>
@@ -6,7 +8,6 @@
 #include <map>
 #include <sstream>
 
-#include "app/launcher/settings/options.h"
 #include "app/net/socket.h"
 #include "app/system/errors.h"
 #include "app/system/processors.h"

@@ -1,8 +1,9 @@
 // The state machine of the rendezvous, transition by transition, without sockets or clocks.
+#include "app/launcher/job/rendezvous.h"
+
 #include <signal.h>
 
 #include "app/launcher/job/job_messages.h"
-#include "app/launcher/job/rendezvous.h"
 #include "app/system/exit_codes.h"
 #include "data/io/error.h"
 #include "tests/testing.h"

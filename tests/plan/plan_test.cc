@@ -1,5 +1,4 @@
 // `bert plan`: its arithmetic computed by hand, and its model of a step against published multi-node tables.
-#include "app/verbs/plan.h"
 
 #include <fmt/format.h>
 
