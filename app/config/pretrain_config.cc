@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "app/system/crypto.h"
 #include "app/system/errors.h"
-#include "app/system/sha256.h"
 
 namespace bert {
 namespace {

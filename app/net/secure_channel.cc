@@ -8,8 +8,7 @@
 #include <cstring>
 
 #include "app/net/big_endian.h"
-#include "app/system/random_bytes.h"
-#include "app/system/sha256.h"
+#include "app/system/crypto.h"
 
 namespace bert {
 namespace {

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "app/config/pretrain_config.h"
-#include "app/system/sha256.h"
+#include "app/system/crypto.h"
 #include "data/io/error.h"
 #include "tests/testing.h"
 

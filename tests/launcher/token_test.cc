@@ -9,8 +9,8 @@
 #include <string>
 
 #include "app/launcher/settings/job_token.h"
+#include "app/system/crypto.h"
 #include "app/system/errors.h"
-#include "app/system/random_bytes.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 // Last, because it includes Catch2.

@@ -1,7 +1,6 @@
 // The connection between agents: its handshake, its frames, and an attacker between the two.
 #include "app/launcher/settings/job_token.h"
-#include "app/system/random_bytes.h"
-#include "app/system/sha256.h"
+#include "app/system/crypto.h"
 #include "tests/support/wire_testing.h"
 // Last, because it includes Catch2.
 #include "tests/support/launcher_gate_testing.h"

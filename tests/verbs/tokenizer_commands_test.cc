@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "app/system/crypto.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
-#include "app/system/sha256.h"
 #include "app/verbs/verbs.h"
 #include "data/io/error.h"
 #include "data/io/files.h"

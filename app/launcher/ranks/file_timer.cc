@@ -14,8 +14,8 @@
 
 #include "app/parse/bounded_json.h"
 #include "app/system/console.h"
+#include "app/system/crypto.h"
 #include "app/system/environment.h"
-#include "app/system/random_bytes.h"
 #include "data/io/error.h"
 
 namespace bert {

@@ -16,7 +16,7 @@
 #include <set>
 
 #include "app/system/console.h"
-#include "app/system/random_bytes.h"
+#include "app/system/crypto.h"
 #include "data/io/error.h"
 
 namespace bert {

@@ -13,9 +13,8 @@
 #include <filesystem>
 
 #include "app/net/socket.h"
+#include "app/system/crypto.h"
 #include "app/system/errors.h"
-#include "app/system/random_bytes.h"
-#include "app/system/sha256.h"
 #include "data/io/error.h"
 
 namespace bert {

@@ -14,10 +14,10 @@
 #include "app/cli/command_line.h"
 #include "app/net/socket.h"
 #include "app/system/console.h"
+#include "app/system/crypto.h"
 #include "app/system/environment.h"
 #include "app/system/errors.h"
 #include "app/system/processors.h"
-#include "app/system/random_bytes.h"
 
 namespace bert {
 namespace {
