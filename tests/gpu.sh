@@ -8,7 +8,7 @@
 # is older than this build's, the runtime in the tree is used.
 #
 #   --build BUILD   pack the programs in BUILD instead of building in build-gpu/ (bert bertrun bert_tests bert_tests_cuda)
-#   --text FILE     English text for the training runs; default: README.md
+#   --text FILE     English text for the training runs; default: the pages of the source tree
 #   --output OUT    directory for gpu.json (the report) and gpu.log (the output of all parts); written even if a part fails
 #   --emulate       without a GPU: the same parts on the CPU with tiny sizes, and the kernels in the emulator
 #   --libtorch DIR  directory of the torch package or of LibTorch; default: the torch package of python3
@@ -49,7 +49,8 @@ missing_from() {
 }
 
 pack() {
-  local into=$1 build=$2 text=$3 peer=$4 program library missing
+  local into=$1 build=$2 text=("$3") peer=$4 program library missing
+  [ -n "$3" ] || text=("$root"/*.md "$root"/*/README.md)
   local programs=(bert bertrun libbert.so tests/bert_tests tests/bert_tests_cuda)
   # Only an empty directory or an earlier tree is replaced.
   [ -z "$(ls -A "$into" 2>/dev/null)" ] || { [ -e "$into/commit" ] && [ -d "$into/bin" ]; } ||
@@ -77,8 +78,8 @@ pack() {
 
   # Makes examples from the text, with the packed program.
   local bert="$into/bin/bert"
-  "$bert" vocab --input "$text" --size 2000 --output "$into/data/vocab.txt" 2>"$into/data/log"
-  "$bert" data create --split-sentences --input "$text" --vocab "$into/data/vocab.txt" --output "$into/data/train.shard" \
+  "$bert" vocab --input "${text[@]}" --size 2000 --output "$into/data/vocab.txt" 2>"$into/data/log"
+  "$bert" data create --split-sentences --input "${text[@]}" --vocab "$into/data/vocab.txt" --output "$into/data/train.shard" \
     --max-seq-length 128 --dupe-factor 20 --random-seed 1 2>>"$into/data/log" >&2
   rm "$into/data/log"
   # Attention dropout is off: on CUDA LibTorch draws its masks, which differ between precisions.
@@ -419,7 +420,7 @@ selftest() {
 # ---- command line ----
 [ $# -gt 0 ] || die 2 "say pack, run or selftest; see tests/gpu.sh --help"
 case $1 in -h | --help) sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p;}' "$script"; exit 0 ;; esac
-verb=$1 tree="" out="" emulate="" libtorch="" peer="" lengths="" build="" wanted="" filter="" text=$root/README.md minutes=8.7
+verb=$1 tree="" out="" emulate="" libtorch="" peer="" lengths="" build="" wanted="" filter="" text="" minutes=8.7
 shift
 while [ $# -gt 0 ]; do
   case $1 in
@@ -444,8 +445,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -n "$tree" ] || die 2 "$verb wants a directory; see tests/gpu.sh --help"
-for file in "$text" ${peer:+"$peer"} ${lengths:+"$lengths"}; do
-  [ "$verb" != run ] || [ "$file" != "$root/README.md" ] || continue
+for file in ${text:+"$text"} ${peer:+"$peer"} ${lengths:+"$lengths"}; do
   [ -r "$file" ] || die 66 "cannot read $file"
 done
 case $verb in

@@ -145,7 +145,7 @@ nlohmann::ordered_json run_ablation(const AblationOptions& options) {
       const int64_t count = list[i].larger_batch ? options.larger_batch : options.step.batch;
       const PackedBatch batch = random_batch({.lengths = lengths_in_turn(options.step.lengths, round * count, count),
                                               .vocab_size = config.model.vocab_size,
-                                              .first_sample = round * count,
+                                              .first_sequence = round * count,
                                               .padded = list[i].padded},
                                              generators[i]);
       const double ms = step.run(list[i], batch.to(step.device()));

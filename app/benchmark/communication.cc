@@ -59,7 +59,7 @@ nlohmann::ordered_json benchmark_communication(const CommunicationBenchmarkOptio
     const PackedBatch batch =
         random_batch({.lengths = std::vector<int64_t>(static_cast<size_t>(options.batch), options.length),
                       .vocab_size = options.config.model.vocab_size,
-                      .first_sample = (i * get_world_size(group) + get_rank(group)) * options.batch},
+                      .first_sequence = (i * get_world_size(group) + get_rank(group)) * options.batch},
                      generator)
             .to(device);
     const double step_ms = time_of(group, device, [&] { step.run({&batch, 1}); });

@@ -19,9 +19,9 @@ nlohmann::ordered_json benchmark_data(const std::shared_ptr<const PretrainingSha
     const PackedBatch batch = loader.next();
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     tokens += batch.num_tokens();
-    for (const int64_t sample : sequence_numbers(batch)) {
+    for (const int64_t sequence : sequence_numbers(batch)) {
       ++sequences;
-      bytes += shards->bytes_of_row(loader.example_of_sequence(sample));
+      bytes += shards->bytes_of_row(loader.example_of_sequence(sequence));
     }
   }
   const double total = std::accumulate(seconds.begin(), seconds.end(), 0.0);

@@ -23,14 +23,14 @@ PackedBatch random_batch(const RandomBatchOptions& options, at::Generator genera
     for (int64_t position = 0; position < places; ++position) {
       if (position >= length) padding.push_back(start + position);
       positions.push_back(position);
-      keys.push_back(dropout_key(options.first_sample + static_cast<int64_t>(row), position));
+      keys.push_back(dropout_key(options.first_sequence + static_cast<int64_t>(row), position));
     }
     cu_seqlens.push_back(static_cast<int32_t>(start + places));
   }
   const auto tokens = static_cast<int64_t>(positions.size());
   PackedBatch batch;
   batch.max_seqlen = longest;
-  batch.first_sequence = options.first_sample;
+  batch.first_sequence = options.first_sequence;
   batch.input_ids = at::randint(RandomBatchOptions::kFirstToken, options.vocab_size, {tokens}, generator, integers);
   if (!padding.empty()) batch.input_ids.index_fill_(0, at::tensor(padding, integers), 0);
   batch.token_type_ids = at::zeros({tokens}, integers);

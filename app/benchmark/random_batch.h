@@ -13,7 +13,7 @@ namespace bert {
 struct RandomBatchOptions {
   std::vector<int64_t> lengths;              // of the sequences, each at least 1
   int64_t vocab_size = 0;                    // above kFirstToken
-  int64_t first_sample = 0;                  // number of the first sequence in the dropout keys
+  int64_t first_sequence = 0;                // number of the first sequence in the dropout keys
   bool padded = false;                       // [PAD] fills every sequence to the longest, and is computed like a token
   static constexpr int64_t kFirstToken = 5;  // smaller ids are special tokens in BERT's vocabularies
 };

@@ -54,7 +54,7 @@ nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options) {
     const std::vector<int64_t> lengths = lengths_in_turn(options.lengths, i * options.batch, options.batch);
     const PackedBatch batch =
         random_batch(
-            {.lengths = lengths, .vocab_size = options.config.model.vocab_size, .first_sample = i * options.batch},
+            {.lengths = lengths, .vocab_size = options.config.model.vocab_size, .first_sequence = i * options.batch},
             generator)
             .to(device);
     synchronize(device);

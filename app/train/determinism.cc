@@ -56,9 +56,9 @@ void use_deterministic_algorithms(c10::Device device) {
   if (at::hasCUDA()) try_product(device);
 }
 
-void seed_for_micro_batch(at::Generator generator, int64_t seed, int64_t first_sample) {
+void seed_for_micro_batch(at::Generator generator, int64_t seed, int64_t first_sequence) {
   const Philox4 words =
-      dropout_words(static_cast<uint64_t>(seed), static_cast<uint64_t>(first_sample), kGeneratorSite, 0);
+      dropout_words(static_cast<uint64_t>(seed), static_cast<uint64_t>(first_sequence), kGeneratorSite, 0);
   const std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_current_seed(words.word[0] | static_cast<uint64_t>(words.word[1]) << 32);
 }

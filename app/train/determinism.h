@@ -17,6 +17,6 @@ void use_deterministic_algorithms(c10::Device device);
 
 /// Sets the state of a device's generator for one micro-batch, as a function of the run's seed and the number of the
 /// micro-batch's first sequence. See Note [Random numbers of attention dropout on CUDA] in cuda_ext/cuda/attention.cc.
-void seed_for_micro_batch(at::Generator generator, int64_t seed, int64_t first_sample);
+void seed_for_micro_batch(at::Generator generator, int64_t seed, int64_t first_sequence);
 
 }  // namespace bert

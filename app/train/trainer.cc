@@ -21,7 +21,7 @@
 #include "app/train/evaluation.h"
 #include "app/train/run_lock.h"
 #include "app/train/run_state.h"
-#include "app/train/sample_log.h"
+#include "app/train/sequence_log.h"
 #include "app/train/training_step.h"
 #include "data/io/files.h"
 #include "data/loader/dataloader.h"
@@ -63,7 +63,7 @@ class Trainer {
   RunState run_;
   AgreedFlag stop_flag_;
   std::optional<UnigramModel> unigram_;
-  std::optional<SampleLog> sample_log_;
+  std::optional<SequenceLog> sequence_log_;
 
   bool stopping_ = false, first_step_ = true;
   int64_t applied_ = 0, saved_ = -1;  // steps; saved_ is -1 without a checkpoint
@@ -96,10 +96,10 @@ std::vector<PackedBatch> Trainer::next_micro_batches() {
     const PackedBatch batch = run_.loader.next();
     run_.log.add(batch);
     tokens += batch.num_tokens();
-    if (sample_log_) sample_log_->add(batch, run_.loader);
+    if (sequence_log_) sequence_log_->add(batch, run_.loader);
     micro_batches.push_back(batch.to(run_.step.device()));
   }
-  if (sample_log_) sample_log_->end_step();
+  if (sequence_log_) sequence_log_->end_step();
   if (std::exchange(first_step_, false)) report_balance(tokens);
   return micro_batches;
 }
@@ -219,8 +219,8 @@ int Trainer::run(bool allow_config_change) {
     return kOk;
   }
   if (run_.config.data.log_sample_ids) {
-    sample_log_.emplace(run_.config.run_directory, environment_.rank, environment_.world_size,
-                        run_.loader.state().consumed_sequences / run_.config.global_batch_size);
+    sequence_log_.emplace(run_.config.run_directory, environment_.rank, environment_.world_size,
+                          run_.loader.state().consumed_sequences / run_.config.global_batch_size);
   }
   return train();
 }

@@ -45,7 +45,7 @@ using composite::OptionalTensor;
 //
 // Note [Random numbers of attention dropout on CUDA]
 // These kernels drop by LibTorch's generator of the device, not by keys. Before every forward its state is set from the
-// number of the micro-batch's first sample (app/train/training_step.cc), so a resumed run drops the same elements.
+// number of the micro-batch's first sequence (app/train/training_step.cc), so a resumed run drops the same elements.
 // Masks depend on the backend. The host sets the state, so a CUDA graph of a step would replay the masks of one
 // micro-batch unless the seed is set again before each replay.
 constexpr int64_t kCudnnMaxHeadSize = 128, kFlashMaxHeadSize = 192;

@@ -10,10 +10,10 @@
 namespace bert {
 
 // Note [Dropout keys]
-// A mask bit is a pure function of (seed, number of the sample since the run began, position in the sample, site in the
-// model, column). It does not depend on where the element is computed. So a mask is the same on CPU and CUDA, packed or
-// padded, on any number of ranks, with any micro-batch size and after any resume. Backward can compute it again instead
-// of keeping it (Note [Kept masks] tells when it is kept). The loader writes one 64-bit key per token, sample << 16 |
+// A mask bit is a pure function of (seed, number of the sequence since the run began, position in the sequence, site in
+// the model, column). It does not depend on where the element is computed. So a mask is the same on CPU and CUDA,
+// packed or padded, on any number of ranks, with any micro-batch size and after any resume. Backward can compute it again instead
+// of keeping it (Note [Kept masks] tells when it is kept). The loader writes one 64-bit key per token, sequence << 16 |
 // position; dropout_site() numbers the sites. Counter: {key low, key high, site, column / 4}, Philox key: {seed low,
 // seed high}; column % 4 selects the word of the result.
 

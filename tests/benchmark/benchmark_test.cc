@@ -235,7 +235,7 @@ TEST_CASE("The stages of the ablation have one loss", "[unit][benchmark]") {
 }
 
 TEST_CASE("A padded random batch holds the same sequences and [PAD]", "[unit][benchmark]") {
-  RandomBatchOptions options{.lengths = {3, 7}, .vocab_size = 64, .first_sample = 5};
+  RandomBatchOptions options{.lengths = {3, 7}, .vocab_size = 64, .first_sequence = 5};
   const PackedBatch packed = random_batch(options, at::make_generator<at::CPUGeneratorImpl>(3));
   options.padded = true;
   const PackedBatch padded = random_batch(options, at::make_generator<at::CPUGeneratorImpl>(3));

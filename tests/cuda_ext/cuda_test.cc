@@ -470,13 +470,13 @@ PretrainConfig step_config(const std::string& precision) {
   return config;
 }
 
-PackedBatch batch_of(const std::vector<int32_t>& sizes, int64_t first_sample) {
+PackedBatch batch_of(const std::vector<int32_t>& sizes, int64_t first_sequence) {
   const Lengths lengths(sizes);
-  const auto seed = static_cast<uint64_t>(first_sample);
+  const auto seed = static_cast<uint64_t>(first_sequence);
   std::vector<Tensor> positions, keys;
   for (size_t i = 0; i < sizes.size(); ++i) {
     positions.push_back(at::arange(sizes[i], at::kLong));
-    keys.push_back(positions.back() + ((first_sample + static_cast<int64_t>(i)) << 16));
+    keys.push_back(positions.back() + ((first_sequence + static_cast<int64_t>(i)) << 16));
   }
   PackedBatch batch;
   batch.input_ids = integers(101, lengths.tokens, seed);
@@ -485,7 +485,7 @@ PackedBatch batch_of(const std::vector<int32_t>& sizes, int64_t first_sample) {
   batch.dropout_keys = at::cat(keys);
   batch.cu_seqlens = lengths.cu_seqlens;
   batch.max_seqlen = lengths.longest;
-  batch.first_sequence = first_sample;
+  batch.first_sequence = first_sequence;
   batch.masked_positions = at::arange(1, lengths.tokens, 5, at::kLong);
   batch.masked_ids = batch.input_ids.index_select(0, batch.masked_positions);
   batch.next_sentence_labels = integers(2, static_cast<int64_t>(sizes.size()), seed + 2);

@@ -291,7 +291,7 @@ TEST_CASE("qkv_linear copies nothing when the weights are neighbours", "[unit]")
   CHECK(joined.value_weight.grad().is_alias_of(dquery));
 }
 
-TEST_CASE("A sample's results do not depend on what it is packed with", "[unit]") {
+TEST_CASE("A sequence's results do not depend on what it is packed with", "[unit]") {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     const int64_t heads = 2, hidden = 128;
     const Tensor qkv = randn({60, 3 * hidden}, 1).to(type), keys = keys_of(60);

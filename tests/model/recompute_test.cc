@@ -35,7 +35,7 @@ PretrainConfig tiny(const std::string& precision, bool checkpointing) {
 }
 
 PackedBatch batch_of(const std::vector<int64_t>& lengths, int64_t first_sequence) {
-  return random_batch({.lengths = lengths, .vocab_size = 64, .first_sample = first_sequence},
+  return random_batch({.lengths = lengths, .vocab_size = 64, .first_sequence = first_sequence},
                       at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(first_sequence)));
 }
 

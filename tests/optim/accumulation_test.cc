@@ -52,7 +52,7 @@ std::vector<PackedBatch> split(const PackedBatch& whole, int64_t parts) {
 PackedBatch batch_of(bool equal, int64_t step) {
   std::vector<int64_t> lengths(kSequences, 20);
   if (!equal) lengths = {7, 48, 12, 31, 5, 20, 40, 26};
-  return random_batch({.lengths = lengths, .vocab_size = 64, .first_sample = kSequences * step},
+  return random_batch({.lengths = lengths, .vocab_size = 64, .first_sequence = kSequences * step},
                       at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(step + 1)));
 }
 

@@ -42,16 +42,16 @@ TEST_CASE("Deterministic algorithms are asked for on CUDA alone, without filling
   context.setDeterministicAlgorithms(false, false);
 }
 
-TEST_CASE("A micro-batch's random numbers depend on the seed and on its first sample, and on nothing before",
+TEST_CASE("A micro-batch's random numbers depend on the seed and on its first sequence, and on nothing before",
           "[unit]") {
   at::Generator generator = at::detail::createCPUGenerator(1);
   std::set<uint64_t> seeds;
   for (const int64_t seed : {0, 1, -1}) {
-    for (const int64_t sample : {int64_t{0}, int64_t{1}, int64_t{8}, int64_t{1} << 40}) {
-      seed_for_micro_batch(generator, seed, sample);
+    for (const int64_t sequence : {int64_t{0}, int64_t{1}, int64_t{8}, int64_t{1} << 40}) {
+      seed_for_micro_batch(generator, seed, sequence);
       seeds.insert(generator.current_seed());
       const at::Tensor first = at::rand({8}, generator);
-      seed_for_micro_batch(generator, seed, sample);
+      seed_for_micro_batch(generator, seed, sequence);
       CHECK(at::equal(at::rand({8}, generator), first));
     }
   }

@@ -1,4 +1,4 @@
-// Any number of ranks trains like one process: the same samples, weights and skipped steps.
+// Any number of ranks trains like one process: the same sequences, weights and skipped steps.
 #include <torch/types.h>
 
 #include <algorithm>

@@ -42,7 +42,7 @@ PretrainConfig tiny(const std::string& precision, const std::string& optimizer,
 std::vector<PackedBatch> micro_batches(int64_t step, c10::Device device) {
   std::vector<PackedBatch> result;
   for (int64_t micro = 0; micro < 2; ++micro) {
-    result.push_back(random_batch({.lengths = {12, 30, 7}, .vocab_size = 64, .first_sample = 6 * step + 3 * micro},
+    result.push_back(random_batch({.lengths = {12, 30, 7}, .vocab_size = 64, .first_sequence = 6 * step + 3 * micro},
                                   at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(step)))
                          .to(device));
   }

@@ -1,4 +1,4 @@
-#include "app/train/sample_log.h"
+#include "app/train/sequence_log.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@ std::string path_of(const std::string& run_directory, int64_t rank) {
 
 }  // namespace
 
-SampleLog::SampleLog(const std::string& run_directory, int64_t rank, int64_t world_size, int64_t steps)
+SequenceLog::SequenceLog(const std::string& run_directory, int64_t rank, int64_t world_size, int64_t steps)
     : file_(path_of(run_directory, rank), steps), steps_(steps) {
   if (rank != 0) return;
   for (int64_t gone = world_size; std::filesystem::exists(path_of(run_directory, gone)); ++gone) {
@@ -21,16 +21,16 @@ SampleLog::SampleLog(const std::string& run_directory, int64_t rank, int64_t wor
   }
 }
 
-void SampleLog::add(const PackedBatch& batch, const PretrainingDataLoader& loader) {
-  for (const int64_t sample : sequence_numbers(batch)) {
-    samples_.push_back(sample);
-    examples_.push_back(loader.example_of_sequence(sample));
+void SequenceLog::add(const PackedBatch& batch, const PretrainingDataLoader& loader) {
+  for (const int64_t sequence : sequence_numbers(batch)) {
+    sequences_.push_back(sequence);
+    examples_.push_back(loader.example_of_sequence(sequence));
   }
 }
 
-void SampleLog::end_step() {
-  file_.write({{"step", ++steps_}, {"samples", samples_}, {"examples", examples_}});
-  samples_.clear();
+void SequenceLog::end_step() {
+  file_.write({{"step", ++steps_}, {"samples", sequences_}, {"examples", examples_}});
+  sequences_.clear();
   examples_.clear();
 }
 

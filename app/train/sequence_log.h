@@ -15,11 +15,11 @@ namespace bert {
 /// skipped one. "samples" are the numbers of the rank's sequences in the run, "examples" the numbers of the examples
 /// that they hold. Over all files the samples of step n are (n - 1) global_batch_size .. n global_batch_size - 1, for
 /// any number of ranks.
-class SampleLog {
+class SequenceLog {
  public:
   /// Continues after `steps` tried steps and drops later lines, which a killed run has left. Rank 0 drops them also
   /// from the files of ranks that no longer exist. Throws IoError.
-  SampleLog(const std::string& run_directory, int64_t rank, int64_t world_size, int64_t steps);
+  SequenceLog(const std::string& run_directory, int64_t rank, int64_t world_size, int64_t steps);
 
   /// Adds a micro-batch of the step; `batch` is on the CPU.
   void add(const PackedBatch& batch, const PretrainingDataLoader& loader);
@@ -29,7 +29,7 @@ class SampleLog {
  private:
   MetricsFile file_;
   int64_t steps_;
-  std::vector<int64_t> samples_, examples_;
+  std::vector<int64_t> sequences_, examples_;
 };
 
 }  // namespace bert
