@@ -51,7 +51,7 @@ missing_from() {
 pack() {
   local into=$1 build=$2 text=("$3") peer=$4 program library missing
   [ -n "$3" ] || text=("$root"/*.md "$root"/*/README.md)
-  local programs=(bert bertrun libbert.so tests/bert_tests tests/bert_tests_cuda)
+  local programs=(bert bertrun libbert.so libbert_sentencepiece.so tests/bert_tests tests/bert_tests_cuda)
   # Only an empty directory or an earlier tree is replaced.
   [ -z "$(ls -A "$into" 2>/dev/null)" ] || { [ -e "$into/commit" ] && [ -d "$into/bin" ]; } ||
     die 77 "$into holds other things than a packed tree; name a new directory"

@@ -35,6 +35,7 @@ target_link_libraries(bert_torch INTERFACE $<INSTALL_INTERFACE:bert::libtorch>)
 set_target_properties(bert_torch PROPERTIES EXPORT_NAME bert)
 install(TARGETS bert bertrun RUNTIME DESTINATION bin)
 install(TARGETS bert_torch EXPORT bertTargets LIBRARY DESTINATION lib)
+install(TARGETS bert_sentencepiece LIBRARY DESTINATION lib)
 
 install(EXPORT bertTargets NAMESPACE bert:: DESTINATION lib/cmake/bert)
 configure_package_config_file(app/setup/bertConfig.cmake.in ${CMAKE_BINARY_DIR}/bertConfig.cmake INSTALL_DESTINATION lib/cmake/bert

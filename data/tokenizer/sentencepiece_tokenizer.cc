@@ -1,6 +1,5 @@
 // SentencePieceTokenizer: the sentencepiece library behind our interface, with its limits guarded.
 #include <fmt/format.h>
-#include <sentencepiece_processor.h>
 
 #include <algorithm>
 #include <limits>
@@ -8,6 +7,7 @@
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/text/unicode.h"
+#include "data/tokenizer/sentencepiece_library.h"
 #include "data/tokenizer/sentencepiece_rules.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -59,35 +59,33 @@ struct CleanText {
   }
 };
 
+std::unique_ptr<SentencePieceModel> load_model(const std::string& serialized, const std::string& name) {
+  check_normalization_rules(serialized, name);  // before the library follows the rules when it tests the model
+  std::string error = "it has no pieces";
+  auto model = sentencepiece_library().load(serialized, [&](std::string_view reason) { error = reason; });
+  if (model == nullptr || model->size() <= 0 || model->size() > kMaxPieces) {
+    throw DataError(
+        fmt::format("{}: not a SentencePiece model ({}). Give the .model file that spm_train wrote.", name, error));
+  }
+  return model;
+}
+
+/// The model's pieces, then each of [PAD] [CLS] [SEP] [MASK] that the model has neither under this name nor under its
+/// own. Every model has unk.
+Vocabulary vocabulary_of(const SentencePieceModel& model, const std::string& name) {
+  std::vector<std::string> tokens;
+  tokens.reserve(static_cast<size_t>(model.size()));
+  for (int id = 0; id < model.size(); ++id) tokens.emplace_back(model.piece(id));
+  Vocabulary::SpecialTokens special;
+  special.unk = model.piece(model.unk_id());
+  if (model.pad_id() >= 0) special.pad = model.piece(model.pad_id());
+  for (const std::string& token : {special.pad, special.cls, special.sep, special.mask}) {
+    if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
+  }
+  return Vocabulary(std::move(tokens), special, name);
+}
+
 }  // namespace
-
-struct SentencePieceTokenizer::Processor {
-  sentencepiece::SentencePieceProcessor model;
-
-  Processor(const std::string& serialized, const std::string& name) {
-    check_normalization_rules(serialized, name);  // before the library follows the rules when it tests the model
-    const auto status = model.LoadFromSerializedProto(serialized);
-    if (!status.ok() || model.GetPieceSize() <= 0 || model.GetPieceSize() > kMaxPieces) {
-      throw DataError(fmt::format("{}: not a SentencePiece model ({}). Give the .model file that spm_train wrote.",
-                                  name, status.ok() ? "it has no pieces" : status.ToString()));
-    }
-  }
-
-  /// The model's pieces, then each of [PAD] [CLS] [SEP] [MASK] that the model has neither under this name nor under its
-  /// own. Every model has unk.
-  [[nodiscard]] Vocabulary vocabulary(const std::string& name) const {
-    std::vector<std::string> tokens;
-    tokens.reserve(static_cast<size_t>(model.GetPieceSize()));
-    for (int id = 0; id < model.GetPieceSize(); ++id) tokens.push_back(model.IdToPiece(id));
-    Vocabulary::SpecialTokens special;
-    special.unk = model.IdToPiece(model.unk_id());
-    if (model.pad_id() >= 0) special.pad = model.IdToPiece(model.pad_id());
-    for (const std::string& token : {special.pad, special.cls, special.sep, special.mask}) {
-      if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
-    }
-    return Vocabulary(std::move(tokens), special, name);
-  }
-};
 
 std::unique_ptr<SentencePieceTokenizer> SentencePieceTokenizer::load(const std::string& path) {
   return std::make_unique<SentencePieceTokenizer>(read_file(path, kMaxModelBytes), path);
@@ -96,11 +94,11 @@ std::unique_ptr<SentencePieceTokenizer> SentencePieceTokenizer::load(const std::
 SentencePieceTokenizer::SentencePieceTokenizer(std::string model, const std::string& name)
     : SentencePieceTokenizer(std::move(model), nullptr, name) {}
 
-SentencePieceTokenizer::SentencePieceTokenizer(std::string model, std::unique_ptr<Processor> processor,
+SentencePieceTokenizer::SentencePieceTokenizer(std::string model, std::unique_ptr<SentencePieceModel> pieces,
                                                const std::string& name)
-    : Tokenizer((processor = std::make_unique<Processor>(model, name))->vocabulary(name)),
+    : Tokenizer(vocabulary_of(*(pieces = load_model(model, name)), name)),
       model_(std::move(model)),
-      processor_(std::move(processor)) {}
+      pieces_(std::move(pieces)) {}
 
 SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 
@@ -117,11 +115,10 @@ Encoding SentencePieceTokenizer::encode_with_offsets(std::string_view text) cons
   for (size_t offset = 0; offset < clean.text.size();) {
     const std::string_view rest = std::string_view(clean.text).substr(offset);
     const std::string_view part = rest.substr(0, part_length(rest));
-    const auto pieces = processor_->model.EncodeAsImmutableProto({part.data(), part.size()});
-    for (const auto& piece : pieces.pieces()) {
-      encoding.ids.push_back(static_cast<int32_t>(piece.id()));
-      encoding.spans.push_back(clean.place(offset + piece.begin(), offset + piece.end()));
-    }
+    pieces_->encode(part, [&](const SentencePiece& piece) {
+      encoding.ids.push_back(piece.id);
+      encoding.spans.push_back(clean.place(offset + piece.begin, offset + piece.end));
+    });
     offset += part.size();
   }
   return encoding;
@@ -131,9 +128,11 @@ std::string SentencePieceTokenizer::decode(const std::vector<int32_t>& ids) cons
   std::vector<int> own;
   for (const int32_t id : ids) {
     static_cast<void>(vocabulary().token(id));  // throws if there is no such id
-    if (!vocabulary().is_special(id) && id < processor_->model.GetPieceSize()) own.push_back(id);
+    if (!vocabulary().is_special(id) && id < pieces_->size()) own.push_back(id);
   }
-  return processor_->model.DecodeIds(own);
+  std::string text;
+  pieces_->decode(own, [&](std::string_view decoded) { text = decoded; });
+  return text;
 }
 
 bool SentencePieceTokenizer::is_continuation(int64_t id) const {

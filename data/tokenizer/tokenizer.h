@@ -98,6 +98,8 @@ class WordPieceTokenizer : public Tokenizer {
   DoubleArray first_, continuation_;  // tokens that begin a word; tokens that continue a word, without ##
 };
 
+class SentencePieceModel;  // data/tokenizer/sentencepiece_library.h
+
 /// A SentencePiece model (unigram or BPE). Special tokens that the model lacks get the ids after its own.
 class SentencePieceTokenizer : public Tokenizer {
  public:
@@ -118,11 +120,10 @@ class SentencePieceTokenizer : public Tokenizer {
   [[nodiscard]] const std::string& model() const { return model_; }
 
  private:
-  struct Processor;
-  SentencePieceTokenizer(std::string model, std::unique_ptr<Processor> processor, const std::string& name);
+  SentencePieceTokenizer(std::string model, std::unique_ptr<SentencePieceModel> pieces, const std::string& name);
 
   std::string model_;
-  std::unique_ptr<Processor> processor_;
+  std::unique_ptr<SentencePieceModel> pieces_;
 };
 
 /// Makes a SentencePiece tokenizer for *.model and *.spm, to which `config` does not apply, and WordPiece for other

@@ -1,8 +1,6 @@
 #include "data/tokenizer/wordpiece_trainer.h"
 
 #include <fmt/format.h>
-#include <sentencepiece_processor.h>
-#include <sentencepiece_trainer.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +12,7 @@
 #include "data/io/error.h"
 #include "data/text/unicode.h"
 #include "data/tokenizer/basic_tokenizer.h"
+#include "data/tokenizer/sentencepiece_library.h"
 
 namespace bert {
 namespace {
@@ -80,20 +79,6 @@ class StandIns {
   std::vector<std::pair<std::string_view, std::string>> pairs_;
 };
 
-/// Words in the tsv format of sentencepiece: word, tab, count.
-class WordLines : public sentencepiece::SentenceIterator {
- public:
-  explicit WordLines(std::vector<std::string> lines) : lines_(std::move(lines)) {}
-  [[nodiscard]] bool done() const override { return at_ == lines_.size(); }
-  void Next() override { ++at_; }
-  [[nodiscard]] const std::string& value() const override { return lines_[at_]; }
-  [[nodiscard]] sentencepiece::util::Status status() const override { return {}; }
-
- private:
-  std::vector<std::string> lines_;
-  size_t at_ = 0;
-};
-
 }  // namespace
 
 WordPieceTrainer::WordPieceTrainer(const WordPieceTrainerConfig& config) : config_(config) {}
@@ -158,33 +143,33 @@ std::vector<std::string> WordPieceTrainer::learn_pieces(const std::vector<std::s
   }
   if (words.empty()) return {};
   sort_by_count(words);
-  std::vector<std::string> lines;
+  std::vector<std::string> lines;  // in the tsv format of sentencepiece: word, tab, count
   lines.reserve(words.size());
   for (const auto& [word, count] : words) lines.push_back(fmt::format("{}\t{}", word, count));
 
   // sentencepiece's vocabulary includes each character, and U+2581 with each character, which are counted already. So
   // as many more tokens are asked for.
   const auto characters_twice = 2 * static_cast<int64_t>(characters.size());
-  WordLines iterator(std::move(lines));
-  std::string serialized;
-  const auto trained = sentencepiece::SentencePieceTrainer::Train(
-      {{"model_type", "bpe"},
-       {"vocab_size", std::to_string(config_.vocab_size + characters_twice + kSentencePieceMeta + 1)},
-       {"hard_vocab_limit", "false"},
-       {"character_coverage", "1.0"},
-       {"normalization_rule_name", "identity"},
-       {"input_format", "tsv"},
-       {"split_by_unicode_script", "false"},
-       {"split_by_number", "false"},
-       {"minloglevel", "2"}},
-      &iterator, &serialized);
-  if (!trained.ok()) throw DataError(fmt::format("sentencepiece cannot learn from this text: {}", trained.ToString()));
-  sentencepiece::SentencePieceProcessor model;
-  const auto loaded = model.LoadFromSerializedProto(serialized);
-  if (!loaded.ok()) throw DataError(fmt::format("sentencepiece cannot read its own model: {}", loaded.ToString()));
+  std::string serialized, error;
+  const auto into = [](std::string& text) { return [&text](std::string_view given) { text = given; }; };
+  const SentencePieceLibrary& library = sentencepiece_library();
+  const bool trained =
+      library.train({{"model_type", "bpe"},
+                     {"vocab_size", std::to_string(config_.vocab_size + characters_twice + kSentencePieceMeta + 1)},
+                     {"hard_vocab_limit", "false"},
+                     {"character_coverage", "1.0"},
+                     {"normalization_rule_name", "identity"},
+                     {"input_format", "tsv"},
+                     {"split_by_unicode_script", "false"},
+                     {"split_by_number", "false"},
+                     {"minloglevel", "2"}},
+                    lines, into(serialized), into(error));
+  if (!trained) throw DataError(fmt::format("sentencepiece cannot learn from this text: {}", error));
+  const auto model = library.load(serialized, into(error));
+  if (model == nullptr) throw DataError(fmt::format("sentencepiece cannot read its own model: {}", error));
   std::vector<std::string> pieces;
-  for (int id = static_cast<int>(kSentencePieceMeta); id < model.GetPieceSize(); ++id) {
-    const std::string_view piece = model.IdToPiece(id);
+  for (int id = static_cast<int>(kSentencePieceMeta); id < model->size(); ++id) {
+    const std::string_view piece = model->piece(id);
     pieces.push_back(piece.starts_with(kWordBegin) ? std::string(piece.substr(kWordBegin.size()))
                                                    : "##" + std::string(piece));
     stand_ins.take_back(pieces.back());

@@ -20,6 +20,7 @@ cmake --build "$here/program/build"
 "$here/program/build/program"
 
 "$source/../scripts/runpath.sh" "$here"/moved/bin/* "$here/moved/lib/libbert.so" || fail "of what is installed"
+"$source/exports.sh" "$here/moved/lib" || fail "of the libraries"
 
 # The package contains no path of this machine except LibTorch's.
 root=$(cd "$source/../.." && pwd)
