@@ -29,6 +29,10 @@ root=$(cd "$source/../.." && pwd)
 "$here/moved/bin/bert" version | grep -q LibTorch || fail "the installed bert does not find libbert.so"
 "$here/moved/bin/bertrun" --help >"$here/log" || fail "the installed bertrun does not run"
 
+printf 'one two three two one\n' >"$here/text"
+"$here/moved/bin/bert" vocab --input "$here/text" --size 30 --allow-fewer --output "$here/vocab.txt" 2>"$here/log" ||
+  { cat "$here/log"; fail "the installed bert does not find libbert_sentencepiece.so"; }
+
 # Another version of LibTorch than the build's is refused, and the message has both versions.
 mkdir -p "$here/other/include/torch/headeronly" "$here/other/lib"
 touch "$here/other/include/torch/script.h"
