@@ -1,17 +1,12 @@
-// BertModel, packing, and the initial weights.
+// BertModel and packing.
 #include "model/bert.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <cmath>
-#include <numbers>
 #include <string>
-#include <string_view>
 
 #include "cuda_ext/field_checks.h"
 
@@ -136,78 +131,6 @@ PackedInput BertModelImpl::pack(const torch::Tensor& input_ids, const torch::Ten
   PackedInput input = bert::pack(config, input_ids, token_type_ids, attention_mask, sequences_seen);
   if (is_training()) sequences_seen += input.batch_size;
   return input;
-}
-
-namespace {
-
-/// Draws on the CPU in fp32 for every parameter, so that device and dtype do not change the values.
-class Initializer {
- public:
-  Initializer(const BertConfig& config, uint64_t seed)
-      : std_(config.initializer_range),
-        nvidia_(config.init == "nvidia"),
-        generator_(at::make_generator<at::CPUGeneratorImpl>(seed)) {}
-
-  void linear(const std::string& name, LinearImpl& module) {
-    if (nvidia_ && is_linear_activation(name)) {
-      const double bound = 1.0 / std::sqrt(static_cast<double>(module.weight.size(1)));
-      uniform(module.weight, bound);
-      uniform(module.bias, bound);
-    } else {
-      normal(module.weight);
-      module.bias.zero_();
-    }
-  }
-
-  void normal(torch::Tensor& parameter) {
-    torch::Tensor value = at::empty(parameter.sizes(), torch::kFloat);
-    if (nvidia_) {
-      value.normal_(0.0, std_, generator_);
-    } else {
-      // x = sqrt(2) erfinv(u) is normal for u uniform in (-1, 1). It is within two standard deviations if |u| <
-      // erf(sqrt(2)).
-      const double bound = std::erf(std::numbers::sqrt2);
-      value.uniform_(-bound, bound, generator_).erfinv_().mul_(std_ * std::numbers::sqrt2).clamp_(-2 * std_, 2 * std_);
-    }
-    parameter.copy_(value);
-  }
-
- private:
-  // Note [NVIDIA's initialisation]
-  // The reference draws from N(0, 0.02) for nn.Linear and nn.Embedding only. Its three dense layers with a fused
-  // activation are of the class LinearActivation, which this rule skips. So they keep PyTorch's default, uniform in
-  // +-1/sqrt(fan_in) for weight and bias.
-  static bool is_linear_activation(std::string_view name) {
-    return name.ends_with("intermediate.dense") || name.ends_with("pooler.dense") || name.ends_with("transform.dense");
-  }
-
-  void uniform(torch::Tensor& parameter, double bound) {
-    parameter.copy_(at::empty(parameter.sizes(), torch::kFloat).uniform_(-bound, bound, generator_));
-  }
-
-  double std_;
-  bool nvidia_;
-  at::Generator generator_;
-};
-
-}  // namespace
-
-void init_weights(torch::nn::Module& module, const BertConfig& config, uint64_t seed) {
-  check(config);
-  const torch::NoGradGuard no_grad;
-  Initializer initializer(config, seed);
-  for (const auto& item : module.named_modules()) {
-    if (auto* linear = item.value()->as<Linear>()) {
-      initializer.linear(item.key(), *linear);
-    } else if (auto* embedding = item.value()->as<Embedding>()) {
-      initializer.normal(embedding->weight);
-    } else if (auto* layer_norm = item.value()->as<LayerNorm>()) {
-      layer_norm->weight.fill_(1.0);
-      layer_norm->bias.zero_();
-    } else if (auto* head = item.value()->as<BertLMPredictionHead>()) {
-      head->bias.zero_();
-    }
-  }
 }
 
 }  // namespace bert

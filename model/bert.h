@@ -3,8 +3,8 @@
 // B batch, S sequence, T real tokens, M masked tokens, H hidden, A heads, D head size, L layers, I intermediate size, V
 // vocabulary.
 //
-// Parameters have no values before init_weights or load_state_dict, so that a model that is loaded draws no random
-// numbers.
+// A new module has the initial values that init_weights() describes, drawn from LibTorch's default generator of the CPU
+// (torch::manual_seed). NoInitWeights saves this work where weights are loaded next.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -59,17 +59,19 @@ struct PackedContext {
 
 // ---- leaves ----
 
-/// y = x weight^T + bias. weight [N, K], bias [N].
+/// y = x weight^T + bias. weight [N, K], bias [N]. `fused_activation` marks a layer whose activation is part of the
+/// layer in NVIDIA's reference; it has other initial values there: Note [NVIDIA's initialisation].
 struct LinearImpl : torch::nn::Module {
-  LinearImpl(int64_t in_features, int64_t out_features);
+  LinearImpl(const BertConfig& config, int64_t in_features, int64_t out_features, bool has_fused_activation = false);
   torch::Tensor forward(const torch::Tensor& x);
   torch::Tensor weight, bias;
+  const bool fused_activation;
 };
 TORCH_MODULE(Linear);
 
 /// A table of `num_embeddings` rows. The operator that fuses the three tables reads it. weight [N, H].
 struct EmbeddingImpl : torch::nn::Module {
-  EmbeddingImpl(int64_t num_embeddings, int64_t embedding_dim);
+  EmbeddingImpl(const BertConfig& config, int64_t num_embeddings);
   torch::Tensor weight;
 };
 TORCH_MODULE(Embedding);
@@ -321,7 +323,24 @@ struct BertForMultipleChoiceImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertForMultipleChoice);
 
-/// Initialises every parameter as config.init says. "bert": weights from a normal distribution cut at two standard
+// ---- initial weights ----
+
+/// While one exists, the modules that its thread constructs draw no weights: Linear and Embedding then have whatever is
+/// in the memory. For code that fills all weights next, with load_state_dict() or init_weights(). May be nested.
+class NoInitWeights {
+ public:
+  NoInitWeights();
+  ~NoInitWeights();
+  NoInitWeights(const NoInitWeights&) = delete;
+  NoInitWeights& operator=(const NoInitWeights&) = delete;
+  /// True if none exists in this thread.
+  static bool none();
+
+ private:
+  bool outermost_;
+};
+
+/// Initialises every parameter anew, as config.init says. "bert": weights from a normal distribution cut at two standard
 /// deviations (initializer_range), biases 0, LayerNorm 1 and 0. "nvidia": Note [NVIDIA's initialisation]. The values
 /// depend on `seed` and the structure of the module only. Source: Google's modeling.py, create_initializer.
 void init_weights(torch::nn::Module& module, const BertConfig& config, uint64_t seed);

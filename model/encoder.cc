@@ -1,12 +1,15 @@
 // Embeddings, encoder and pooler on packed tokens.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/ops/zeros.h>
 
 #include <vector>
 
 #include "cuda_ext/scalar/philox.h"
 #include "model/bert.h"
+#include "model/initialization.h"
 #include "model/recompute.h"
 
 namespace bert {
@@ -30,29 +33,32 @@ ops::Dropout PackedContext::dropout(double p, uint32_t site) const {
   return {.p = p, .seed = dropout_seed, .site = site, .keys = dropout_keys};
 }
 
-LinearImpl::LinearImpl(int64_t in_features, int64_t out_features)
+LinearImpl::LinearImpl(const BertConfig& config, int64_t in_features, int64_t out_features, bool has_fused_activation)
     : weight(register_parameter("weight", at::empty({out_features, in_features}))),
-      bias(register_parameter("bias", at::empty({out_features}))) {}
+      bias(register_parameter("bias", at::zeros({out_features}))),
+      fused_activation(has_fused_activation) {
+  fill_new(*this, config);
+}
 
 torch::Tensor LinearImpl::forward(const torch::Tensor& x) { return ops::linear(x, weight, bias); }
 
-EmbeddingImpl::EmbeddingImpl(int64_t num_embeddings, int64_t embedding_dim)
-    : weight(register_parameter("weight", at::empty({num_embeddings, embedding_dim}))) {}
+EmbeddingImpl::EmbeddingImpl(const BertConfig& config, int64_t num_embeddings)
+    : weight(register_parameter("weight", at::empty({num_embeddings, config.hidden_size}))) {
+  fill_new(*this, config);
+}
 
 LayerNormImpl::LayerNormImpl(int64_t hidden_size, double epsilon)
     : eps(epsilon),
-      weight(register_parameter("weight", at::empty({hidden_size}))),
-      bias(register_parameter("bias", at::empty({hidden_size}))) {}
+      weight(register_parameter("weight", at::ones({hidden_size}))),
+      bias(register_parameter("bias", at::zeros({hidden_size}))) {}
 
 torch::Tensor LayerNormImpl::forward(const torch::Tensor& x) { return ops::layer_norm(x, weight, bias, eps); }
 
 BertEmbeddingsImpl::BertEmbeddingsImpl(const BertConfig& config)
     : hidden_dropout_prob(config.hidden_dropout_prob),
-      word_embeddings(register_module("word_embeddings", Embedding(config.vocab_size, config.hidden_size))),
-      position_embeddings(
-          register_module("position_embeddings", Embedding(config.max_position_embeddings, config.hidden_size))),
-      token_type_embeddings(
-          register_module("token_type_embeddings", Embedding(config.type_vocab_size, config.hidden_size))),
+      word_embeddings(register_module("word_embeddings", Embedding(config, config.vocab_size))),
+      position_embeddings(register_module("position_embeddings", Embedding(config, config.max_position_embeddings))),
+      token_type_embeddings(register_module("token_type_embeddings", Embedding(config, config.type_vocab_size))),
       LayerNorm(register_module("LayerNorm", bert::LayerNorm(config.hidden_size, config.layer_norm_eps))) {}
 
 torch::Tensor BertEmbeddingsImpl::forward(const PackedBatch& batch, const PackedContext& context) {
@@ -66,9 +72,9 @@ BertSelfAttentionImpl::BertSelfAttentionImpl(const BertConfig& config, uint32_t 
     : num_attention_heads(config.num_attention_heads),
       attention_probs_dropout_prob(config.attention_probs_dropout_prob),
       layer_index(layer),
-      query(register_module("query", Linear(config.hidden_size, config.hidden_size))),
-      key(register_module("key", Linear(config.hidden_size, config.hidden_size))),
-      value(register_module("value", Linear(config.hidden_size, config.hidden_size))) {
+      query(register_module("query", Linear(config, config.hidden_size, config.hidden_size))),
+      key(register_module("key", Linear(config, config.hidden_size, config.hidden_size))),
+      value(register_module("value", Linear(config, config.hidden_size, config.hidden_size))) {
   share_storage();
 }
 
@@ -106,7 +112,7 @@ torch::Tensor BertSelfAttentionImpl::forward(const torch::Tensor& hidden_states,
 BertOutputImpl::BertOutputImpl(const BertConfig& config, int64_t in_features, uint32_t dropout_site)
     : hidden_dropout_prob(config.hidden_dropout_prob),
       site(dropout_site),
-      dense(register_module("dense", Linear(in_features, config.hidden_size))),
+      dense(register_module("dense", Linear(config, in_features, config.hidden_size))),
       LayerNorm(register_module("LayerNorm", bert::LayerNorm(config.hidden_size, config.layer_norm_eps))) {}
 
 torch::Tensor BertOutputImpl::forward(const torch::Tensor& hidden_states, const torch::Tensor& input,
@@ -127,7 +133,8 @@ torch::Tensor BertAttentionImpl::forward(const torch::Tensor& hidden_states, con
 
 BertIntermediateImpl::BertIntermediateImpl(const BertConfig& config)
     : hidden_act(gelu_form(config)),
-      dense(register_module("dense", Linear(config.hidden_size, config.intermediate_size))) {}
+      dense(register_module(
+          "dense", Linear(config, config.hidden_size, config.intermediate_size, /*has_fused_activation=*/true))) {}
 
 torch::Tensor BertIntermediateImpl::forward(const torch::Tensor& hidden_states) {
   return ops::bias_gelu(ops::linear(hidden_states, dense->weight, {}), dense->bias, hidden_act);
@@ -162,7 +169,8 @@ torch::Tensor BertEncoderImpl::forward(torch::Tensor hidden_states, const Packed
 }
 
 BertPoolerImpl::BertPoolerImpl(const BertConfig& config)
-    : dense(register_module("dense", Linear(config.hidden_size, config.hidden_size))) {}
+    : dense(register_module("dense",
+                            Linear(config, config.hidden_size, config.hidden_size, /*has_fused_activation=*/true))) {}
 
 torch::Tensor BertPoolerImpl::forward(const torch::Tensor& hidden_states, const PackedContext& context) {
   const int64_t batch_size = context.cu_seqlens.numel() - 1;

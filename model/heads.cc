@@ -1,5 +1,4 @@
 // The heads of pre-training and fine-tuning, and the models that carry them.
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include "cuda_ext/padded_linear.h"
@@ -31,7 +30,8 @@ torch::Tensor head_dropout(const torch::Tensor& x, const PackedBatch& batch, con
 
 BertPredictionHeadTransformImpl::BertPredictionHeadTransformImpl(const BertConfig& config)
     : hidden_act(gelu_form(config)),
-      dense(register_module("dense", Linear(config.hidden_size, config.hidden_size))),
+      dense(register_module("dense",
+                            Linear(config, config.hidden_size, config.hidden_size, /*has_fused_activation=*/true))),
       LayerNorm(register_module("LayerNorm", bert::LayerNorm(config.hidden_size, config.layer_norm_eps))) {}
 
 torch::Tensor BertPredictionHeadTransformImpl::forward(const torch::Tensor& hidden_states) {
@@ -41,7 +41,7 @@ torch::Tensor BertPredictionHeadTransformImpl::forward(const torch::Tensor& hidd
 
 BertLMPredictionHeadImpl::BertLMPredictionHeadImpl(const BertConfig& config)
     : transform(register_module("transform", BertPredictionHeadTransform(config))),
-      bias(register_parameter("bias", at::empty({config.vocab_size}))) {}
+      bias(register_parameter("bias", at::zeros({config.vocab_size}))) {}
 
 torch::Tensor BertLMPredictionHeadImpl::forward(const torch::Tensor& hidden_states,
                                                 const torch::Tensor& word_embeddings) {
@@ -53,7 +53,7 @@ torch::Tensor BertLMPredictionHeadImpl::forward(const torch::Tensor& hidden_stat
 
 BertPreTrainingHeadsImpl::BertPreTrainingHeadsImpl(const BertConfig& config)
     : predictions(register_module("predictions", BertLMPredictionHead(config))),
-      seq_relationship(register_module("seq_relationship", Linear(config.hidden_size, 2))) {}
+      seq_relationship(register_module("seq_relationship", Linear(config, config.hidden_size, 2))) {}
 
 BertForPreTrainingImpl::BertForPreTrainingImpl(const BertConfig& config)
     : bert(register_module("bert", BertModel(config))), cls(register_module("cls", BertPreTrainingHeads(config))) {}
@@ -90,7 +90,7 @@ PretrainingLoss pretraining_loss(const PretrainingOutput& output, const PackedBa
 
 BertForQuestionAnsweringImpl::BertForQuestionAnsweringImpl(const BertConfig& config)
     : bert(register_module("bert", BertModel(config, /*add_pooling_layer=*/false))),
-      qa_outputs(register_module("qa_outputs", Linear(config.hidden_size, 2))) {}
+      qa_outputs(register_module("qa_outputs", Linear(config, config.hidden_size, 2))) {}
 
 QuestionAnsweringOutput BertForQuestionAnsweringImpl::forward(const PackedBatch& batch) {
   const torch::Tensor logits = qa_outputs->forward(bert->forward(batch, dropout_seed).last_hidden_state);
@@ -107,7 +107,7 @@ QuestionAnsweringOutput BertForQuestionAnsweringImpl::forward(const torch::Tenso
 
 BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertConfig& config, int64_t num_labels)
     : bert(register_module("bert", BertModel(config))),
-      classifier(register_module("classifier", Linear(config.hidden_size, num_labels))) {}
+      classifier(register_module("classifier", Linear(config, config.hidden_size, num_labels))) {}
 
 torch::Tensor BertForSequenceClassificationImpl::forward(const PackedBatch& batch) {
   const torch::Tensor pooled = bert->forward(batch, dropout_seed).pooler_output;
@@ -123,7 +123,7 @@ torch::Tensor BertForSequenceClassificationImpl::forward(const torch::Tensor& in
 
 BertForTokenClassificationImpl::BertForTokenClassificationImpl(const BertConfig& config, int64_t num_labels)
     : bert(register_module("bert", BertModel(config, /*add_pooling_layer=*/false))),
-      classifier(register_module("classifier", Linear(config.hidden_size, num_labels))) {}
+      classifier(register_module("classifier", Linear(config, config.hidden_size, num_labels))) {}
 
 torch::Tensor BertForTokenClassificationImpl::forward(const PackedBatch& batch) {
   const torch::Tensor hidden_states = bert->forward(batch, dropout_seed).last_hidden_state;
@@ -140,7 +140,7 @@ torch::Tensor BertForTokenClassificationImpl::forward(const torch::Tensor& input
 
 BertForMultipleChoiceImpl::BertForMultipleChoiceImpl(const BertConfig& config)
     : bert(register_module("bert", BertModel(config))),
-      classifier(register_module("classifier", Linear(config.hidden_size, 1))) {}
+      classifier(register_module("classifier", Linear(config, config.hidden_size, 1))) {}
 
 torch::Tensor BertForMultipleChoiceImpl::forward(const PackedBatch& batch, int64_t num_choices) {
   TORCH_CHECK(num_choices > 0 && batch.num_sequences() % num_choices == 0,

@@ -34,6 +34,7 @@ nlohmann::ordered_json benchmark_communication(const CommunicationBenchmarkOptio
   std::vector<double> one, bucketed, steps, exposed, shares;
   {
     std::vector<NamedParameter> parameters;
+    const NoInitWeights no_init;  // only the shapes are used
     for (const auto& item : BertForPreTraining(options.config.model)->named_parameters()) {
       parameters.push_back({item.key(), torch::zeros(item.value().sizes(), device).requires_grad_()});
     }

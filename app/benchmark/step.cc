@@ -29,6 +29,7 @@ Step training(const PretrainConfig& config, c10::Device device) {
 Step inference(const PretrainConfig& config, c10::Device device) {
   const Precision precision = parse_precision(config.precision);
   set_matmul_precision(precision);
+  const NoInitWeights no_init;
   BertModel model(config.model);
   init_weights(*model, config.model, static_cast<uint64_t>(config.seed));
   model->to(device, weights_dtype(precision));

@@ -60,6 +60,7 @@ void Predictor::load_checkpoint_directory(const std::string& path, WeightsKind w
   } else {
     tokenizer_ = make_wordpiece(std::move(checkpoint.state.vocabulary), config.data.tokenizer, directory);
   }
+  const NoInitWeights no_init;
   model_ = BertForPreTraining(config_);
   load_state_dict(*model_, checkpoint.model);
   model_->eval();

@@ -24,6 +24,7 @@ std::vector<int> owners_of(const PretrainConfig& config, const std::vector<Named
 
 BertForPreTraining make_model(const PretrainConfig& config, c10::Device device, c10::ScalarType weights) {
   use_deterministic_algorithms(device);
+  const NoInitWeights no_init;
   BertForPreTraining model(config.model);
   init_weights(*model, config.model, static_cast<uint64_t>(config.seed));
   model->dropout_seed = config.seed;

@@ -90,6 +90,7 @@ int export_command(int argc, char** argv) {
       checkpoint_path, say_in("bert export"), [&](double share) { percentage.update("verifying", share); });
   const Checkpoint checkpoint = load_model(verified, weights);
   const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, verified.directory + "/state.json");
+  const NoInitWeights no_init;
   BertForPreTraining model(config.model);
   load_state_dict(*model, checkpoint.model);
   model->eval();

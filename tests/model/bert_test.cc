@@ -249,6 +249,7 @@ TEST_CASE("Base has 110,106,428 parameters, large 336,226,108", "[unit][model]")
     for (const torch::Tensor& parameter : module.parameters()) total += parameter.numel();
     return total;
   };
+  const NoInitWeights no_init;
   CHECK(count(*BertForPreTraining(BertConfig{})) == 110106428);
   const BertConfig large{
       .hidden_size = 1024, .num_hidden_layers = 24, .num_attention_heads = 16, .intermediate_size = 4096};
