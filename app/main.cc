@@ -20,10 +20,11 @@ namespace {
 int run_in_torch_library(int argc, char** argv) {
   // LibTorch takes a while to load. A signal that arrives during the load must also end the run with 75.
   if (std::string_view(argv[0]) == "pretrain") StopSignals::hold();
-  std::string error;
-  const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, error));
+  LoadProblem problem;
+  const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, problem));
   if (command == nullptr) {
-    std::fprintf(stderr, "bert %s: cannot load LibTorch: %s; run `bert doctor`\n", argv[0], error.c_str());
+    std::fprintf(stderr, "bert %s: cannot load LibTorch: %s; %s\n", argv[0], problem.reason.c_str(),
+                 problem.remedy.c_str());
     return kInternal;
   }
   return command(argc, argv);

@@ -28,11 +28,12 @@ std::filesystem::path torch_library() {
 
 }  // namespace
 
-void* torch_library_symbol(const char* name, std::string& error) {
+void* torch_library_symbol(const char* name, LoadProblem& problem) {
   shorten_spinning();
-  void* const library = dlopen(torch_library().c_str(), RTLD_NOW | RTLD_GLOBAL);
+  const std::filesystem::path path = torch_library();
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   void* const symbol = library != nullptr ? dlsym(library, name) : nullptr;
-  if (symbol == nullptr) error = dlerror();
+  if (symbol == nullptr) problem = explain_load_failure(path, dlerror());
   return symbol;
 }
 

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
+
+#include "app/system/library_search.h"
 
 namespace bert {
 
-/// Loads libbert.so (once) and looks up a symbol. On failure returns nullptr and sets `error`.
-void* torch_library_symbol(const char* name, std::string& error);
+/// Loads libbert.so (once) and looks up a symbol. On failure returns nullptr and sets `problem`.
+void* torch_library_symbol(const char* name, LoadProblem& problem);
 
 /// Throws IoError if the current directory has been removed. MKL, which LibTorch loads, would end the process and blame
 /// one of its own files.

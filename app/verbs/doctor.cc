@@ -105,13 +105,11 @@ void check_driver(Report& report) {
   }
 }
 
-constexpr const char* kInstallAgain = "run app/setup.sh again; it installs LibTorch and rebuilds";
-
 void check_libtorch(Report& report) {
-  std::string error;
-  const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, error));
+  LoadProblem problem;
+  const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, problem));
   if (command == nullptr) {
-    report.bad("LibTorch", error, kInstallAgain);
+    report.bad("LibTorch", problem.reason, problem.remedy);
     return;
   }
   std::fflush(stdout);

@@ -31,14 +31,15 @@ namespace {
   dup2(kept_listener, 3);
   dup2(kept_errors, 4);
   close_range(5, ~0U, 0);
-  std::string error;
-  const auto serve = reinterpret_cast<BertServeStore>(torch_library_symbol(kBertServeStoreSymbol, error));
+  LoadProblem problem;
+  const auto serve = reinterpret_cast<BertServeStore>(torch_library_symbol(kBertServeStoreSymbol, problem));
   std::array<char, 512> message{};
+  std::string error;
   if (serve != nullptr) {
     serve(3, endpoint.host.c_str(), static_cast<int>(endpoint.port), message.data(), message.size());
     error = message.data();
   } else {
-    error = "cannot load LibTorch: " + error + "; run `bert doctor`";
+    error = "cannot load LibTorch: " + problem.reason + "; " + problem.remedy;
   }
   [[maybe_unused]] const ssize_t written = write(4, error.data(), error.size());
   _exit(1);
