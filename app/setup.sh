@@ -7,6 +7,7 @@
 #   --jargon       also fetch the Jargon File, the quick start's text
 #   --nvcc         also fetch nvcc (102 MB) if there is none, to check the kernels; continue if the download fails
 #   --build DIR    build in DIR instead of in build/
+#   --prefix DIR   then install into DIR, with LibTorch, for every user of the machine: DIR/bin/bert, DIR/lib/libbert.so
 #   -DNAME=VALUE   a setting for CMake
 #   TARGET...      build these targets instead of bert and bertrun
 #
@@ -31,7 +32,7 @@ say() { echo "setup: $*" >&2; }
 die() { say "${*:2}"; exit "$1"; }
 
 root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
-cuda=auto user= jargon= want_nvcc= build=$root/build settings=() targets=()
+cuda=auto user= jargon= want_nvcc= prefix= build=$root/build settings=() targets=()
 while [ $# -gt 0 ]; do
   case $1 in
     --cpu) cuda=OFF ;;
@@ -40,6 +41,7 @@ while [ $# -gt 0 ]; do
     --jargon) jargon=1 ;;
     --nvcc) want_nvcc=1 ;;
     --build) [ $# -gt 1 ] || die $usage "--build wants a directory"; build=$(realpath -m -- "$2"); shift ;;
+    --prefix) [ $# -gt 1 ] || die $usage "--prefix wants a directory"; prefix=$(realpath -m -- "$2"); shift ;;
     -DCMAKE_PREFIX_PATH=*) CMAKE_PREFIX_PATH=${1#*=}; export CMAKE_PREFIX_PATH=${CMAKE_PREFIX_PATH//;/:} ;;
     -D*) settings+=("$1") ;;
     -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p;}' "$0"; exit 0 ;;
@@ -48,6 +50,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+[ -z "$prefix" ] || [ ${#targets[@]} -eq 0 ] || targets+=(all)  # an installation needs both programs
 case ${XDG_CACHE_HOME:-/} in
   /*) ;;
   *) say "XDG_CACHE_HOME is ignored: $XDG_CACHE_HOME is no absolute path; using ~/.cache"; unset XDG_CACHE_HOME ;;
@@ -75,6 +78,12 @@ if [ $cuda = auto ]; then
   fi
 fi
 mkdir -p "$cache" "$build" 2>/dev/null || die $io "cannot write to $cache and $build; set XDG_CACHE_HOME, or --build, to a directory that you can write to"
+
+if [ -n "$prefix" ]; then
+  there=$prefix  # the part of it that is there
+  until [ -e "$there" ]; do there=$(dirname "$there"); done
+  [ -d "$there" ] && [ -w "$there" ] || die $io "cannot write to $there; name a directory that you can write to with --prefix, or run this as its owner"
+fi
 
 free_mb() { df -Pm "$1" | awk 'NR == 2 {print $4}'; }
 need_disk() {  # need_disk DIRECTORY MB WHAT-FOR
@@ -356,3 +365,15 @@ if [[ "$work" != *"no work to do"* ]]; then
   changed=1
 fi
 if [ -n "$changed" ]; then say "done: $build"; else say "nothing to do: $build is up to date"; fi
+
+# ---- installation ----
+if [ -n "$prefix" ]; then
+  # LibTorch takes space only on another file system than the cache's, or if it is somebody else's.
+  need_disk "$there" $([ $cuda = ON ] && echo 4000 || echo 1000) "the installation"
+  cmake --install "$build" --prefix "$prefix" >"$build/install.log" 2>&1 ||
+    die $io "the installation failed: $(tail -n 1 "$build/install.log") (all in $build/install.log)"
+  say "installed: $prefix/bin/bert and $prefix/bin/bertrun"
+  place=$prefix
+  while [[ "$(stat -c %A "$place")" == *[xt] ]] && [ "$place" != / ]; do place=$(dirname "$place"); done
+  [ "$place" = / ] || say "other users may not enter $place, so only you can run it"
+fi

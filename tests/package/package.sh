@@ -22,9 +22,11 @@ cmake --build "$here/program/build"
 "$source/../scripts/runpath.sh" "$here"/moved/bin/* "$here/moved/lib/libbert.so" || fail "of what is installed"
 "$source/exports.sh" "$here/moved/lib" || fail "of the libraries"
 
-# The package contains no path of this machine except LibTorch's.
+# The package contains no path of this machine, neither of the source tree nor of the build's LibTorch.
 root=$(cd "$source/../.." && pwd)
-! grep -rl -e "$here/first" -e "$root" "$here/moved/include" "$here/moved/lib/cmake" || fail "these files name the source tree"
+torch=$(dirname "$(ldd "$build/libbert.so" | awk '/libtorch_cpu.so/ {print $3}')")
+! grep -rl -e "$here/first" -e "$root" -e "$torch" "$here/moved/include" "$here/moved/lib/cmake" || fail "these files name the machine"
+! readelf -d "$here"/moved/{bin/*,lib/*.so} | grep -F "$torch" || fail "the installed programs look into the build's LibTorch"
 # The programs find the library at its new place.
 "$here/moved/bin/bert" version | grep -q LibTorch || fail "the installed bert does not find libbert.so"
 "$here/moved/bin/bertrun" --help >"$here/log" || fail "the installed bertrun does not run"

@@ -38,6 +38,8 @@ refused 65 "only 0 of the text's 30000 bytes belong to words of at most 200 lett
 refused 65 "only 0 of the text's 20000 bytes belong to words" "$quickstart" "$work/digits"
 refused 2 "unknown option --nonsense" "$quickstart" --nonsense
 refused 2 "unknown option --nonsense" "$root/app/setup.sh" --nonsense
+refused 2 "--prefix wants a directory" "$root/app/setup.sh" --prefix
+refused 74 "cannot write to $work/prose.txt; name a directory" "$root/app/setup.sh" --prefix "$work/prose.txt/bert"
 refused 66 "HOME is not set" env -u HOME "$root/app/setup.sh"
 refused 66 "XDG_CACHE_HOME is ignored: some/cache is no absolute path; using ~/.cache" env -u HOME XDG_CACHE_HOME=some/cache "$root/app/setup.sh"
 ! env -u HOME XDG_CACHE_HOME=/some/cache "$root/app/setup.sh" 2>&1 | grep XDG || { echo "an absolute XDG_CACHE_HOME is ignored"; failed=1; }

@@ -1,0 +1,16 @@
+# Runs first in `cmake --install`: makes PREFIX and its directories, with mode 0755 whatever the umask. Directories that are there keep theirs.
+set(prefix "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
+set(everybody OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+
+function(make_directory path)
+  if(NOT IS_DIRECTORY "${path}")
+    get_filename_component(parent "${path}" DIRECTORY)
+    make_directory("${parent}")
+    file(MAKE_DIRECTORY "${path}")
+    file(CHMOD "${path}" PERMISSIONS ${everybody})
+  endif()
+endfunction()
+
+foreach(directory bin include/bert lib/cmake/bert lib/bert/torch/include)
+  make_directory("${prefix}/${directory}")
+endforeach()
