@@ -1,5 +1,8 @@
+#include <atomic>
+#include <initializer_list>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "data/io/error.h"
@@ -87,6 +90,35 @@ TEST_CASE("Rules of a SentencePiece model that lead outside of themselves are re
   refused(unended);
   // After a group, which protobuf skips as an unknown field.
   CHECK_THROWS_AS(SentencePieceTokenizer("\x33\x34" + sentencepiece_model(far_key), "bad.model"), DataError);
+}
+
+// Part of tests/run.sh --tsan, which sees unsynchronised writes of our code.
+TEST_CASE("Threads share a tokenizer", "[unit]") {
+  const SentencePieceTokenizer pieces(testing::sentencepiece_model(), "whole.model");
+  const WordPieceTokenizer words(
+      Vocabulary({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat", "."}),
+      {.match_special_tokens = true});
+  const std::string text = "The cats sat. [MASK] caf\u00E9 \xFF";
+  for (const Tokenizer* tokenizer : std::initializer_list<const Tokenizer*>{&pieces, &words}) {
+    const Encoding want = tokenizer->encode_with_offsets(text);
+    const std::string decoded = tokenizer->decode(want.ids);
+    std::atomic<int> wrong = 0;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        for (int round = 0; round < 200; ++round) {
+          const Encoding got = tokenizer->encode_with_offsets(text);
+          if (got.ids != want.ids || got.spans != want.spans || tokenizer->encode(text) != want.ids ||
+              tokenizer->decode(got.ids) != decoded) {
+            ++wrong;
+          }
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(want.ids.size() > 4);
+    CHECK(wrong == 0);
+  }
 }
 
 }  // namespace bert
