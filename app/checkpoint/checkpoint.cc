@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "app/checkpoint/files.h"
 #include "data/io/error.h"
 
 namespace bert {
@@ -147,13 +148,12 @@ Checkpoint open_checkpoint(const std::string& directory) {
   return checkpoint;
 }
 
-Checkpoint load_model(const std::string& directory, WeightsKind weights) {
-  return load_model(VerifiedCheckpoint{directory, verify_checkpoint(directory)}, weights);
-}
-
-Checkpoint load_model(const VerifiedCheckpoint& verified, WeightsKind weights) {
-  const auto& [directory, manifest] = verified;
+Checkpoint load_model(const std::string& path, WeightsKind weights,
+                      const std::function<void(const std::string& message)>& note,
+                      const std::function<void(double share)>& progress) {
+  const auto [directory, manifest] = find_valid_checkpoint(path, note, progress);
   Checkpoint checkpoint = without_tensors(directory, manifest);
+  checkpoint.directory = directory;
   checkpoint.model = read_safetensors(directory + "/" + kModelFile);
   if (weights == WeightsKind::kAveraged && manifest.contains(kOptimizerFile)) {
     checkpoint.averaged = use_averages(directory + "/" + kOptimizerFile, checkpoint.model);

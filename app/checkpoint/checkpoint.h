@@ -5,9 +5,8 @@
 #include <functional>
 #include <string>
 
-#include "app/checkpoint/files.h"
 #include "app/checkpoint/state.h"
-#include "model/state_dict.h"
+#include "cuda_ext/state_dict.h"
 
 namespace bert {
 
@@ -16,6 +15,7 @@ struct Checkpoint {
   StateDict optimizer;
   CheckpointState state;
   std::string tokenizer_model;  // bytes of a SentencePiece model; "" for WordPiece: `state` has the vocabulary
+  std::string directory = {};   // load_model() only: the checkpoint that was read
   bool averaged = false;        // load_model() only: `model` holds the moving averages
 };
 
@@ -35,11 +35,14 @@ Checkpoint open_checkpoint(const std::string& directory);
 /// evaluated, or the weights themselves.
 enum class WeightsKind { kAveraged, kRaw };
 
-/// Verifies every byte of a checkpoint, then reads its weights and state into new CPU tensors, without the state of the
-/// optimizer. Throws DataError, InputMissing, IoError.
-Checkpoint load_model(const std::string& directory, WeightsKind weights = WeightsKind::kAveraged);
-/// The same for a checkpoint that find_valid_checkpoint() has verified.
-Checkpoint load_model(const VerifiedCheckpoint& verified, WeightsKind weights = WeightsKind::kAveraged);
+/// Verifies every byte of the checkpoint that `path` stands for, then reads its weights and state into new CPU tensors,
+/// without the state of the optimizer. `path` is a checkpoint or a run directory. Of a run it is the latest checkpoint;
+/// if that is absent or damaged, the newest valid one, and `note` gets a line that says so. `progress`, which may be
+/// empty, is called with the share of the bytes that are verified. Throws DataError, InputMissing, IoError.
+Checkpoint load_model(
+    const std::string& path, WeightsKind weights = WeightsKind::kAveraged,
+    const std::function<void(const std::string& message)>& note = [](const std::string&) {},
+    const std::function<void(double share)>& progress = {});
 
 /// Reads all tensors of a safetensors file into new CPU tensors, in the order of their bytes. Throws DataError,
 /// InputMissing, IoError.

@@ -2,31 +2,23 @@
 
 #include <torch/types.h>
 
-#include <filesystem>
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <string_view>
+#include <utility>
 
-#include "app/checkpoint/torch_archive.h"
-#include "app/config/pretrain_config.h"
-#include "app/inference/tokenizer_settings.h"
-#include "app/parse/bounded_json.h"
-#include "app/system/errors.h"
 #include "app/system/torch_errors.h"
-#include "data/io/error.h"
-#include "data/io/files.h"
-#include "model/torchscript.h"
+#include "model/bert.h"
+#include "model/state_dict.h"
 
 namespace bert {
 namespace {
 
 constexpr std::string_view kMask = "[MASK]";
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, which stands for a space in SentencePiece
+constexpr int64_t kMaskedRows = 256;  // whose logits are in memory at once: 31 MB for 30,522 tokens in fp32
 
-std::unique_ptr<Tokenizer> make_wordpiece(std::vector<std::string> tokens, TokenizerConfig config,
-                                          const std::string& name) {
-  config.match_special_tokens = true;  // [MASK] in the text is the token
-  return std::make_unique<WordPieceTokenizer>(Vocabulary(std::move(tokens), name), config);
-}
+using Ids = std::vector<int32_t>;
 
 /// The beginning of `text` as a JSON string, so that a message has no control characters.
 std::string shown(const std::string& text) {
@@ -36,145 +28,212 @@ std::string shown(const std::string& text) {
   return beginning.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::ignore);
 }
 
-}  // namespace
-
-Predictor::Predictor(const std::string& path, WeightsKind weights,
-                     const std::function<void(const std::string& message)>& note) {
-  if (std::filesystem::is_directory(path)) {
-    load_checkpoint_directory(path, weights, note);
-  } else {
-    load_export(path);
-  }
-}
-
-void Predictor::load_checkpoint_directory(const std::string& path, WeightsKind weights,
-                                          const std::function<void(const std::string& message)>& note) {
-  const VerifiedCheckpoint verified = find_valid_checkpoint(path, note);
-  const std::string& directory = verified.directory;
-  Checkpoint checkpoint = load_model(verified, weights);
-  const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, directory + "/state.json");
-  config_ = config.model;
-  sentencepiece_ = !checkpoint.tokenizer_model.empty();
-  if (sentencepiece_) {
-    tokenizer_ = std::make_unique<SentencePieceTokenizer>(std::move(checkpoint.tokenizer_model), directory);
-  } else {
-    tokenizer_ = make_wordpiece(std::move(checkpoint.state.vocabulary), config.data.tokenizer, directory);
-  }
-  const NoInitWeights no_init;
-  model_ = BertForPreTraining(config_);
-  load_state_dict(*model_, checkpoint.model);
-  model_->eval();
-}
-
-void Predictor::load_export(const std::string& file) {
-  export_file_ = file;
-  std::istringstream bytes(read_file(file));
-  if (!bytes.view().starts_with("PK")) {  // the first bytes of a zip archive
-    throw DataError(file +
-                    ": is no TorchScript file. Name one that `bert export` wrote, or a checkpoint or run directory; "
-                    "safetensors have no vocabulary");
-  }
-  ExtraFiles extra = {{"config.json", ""}, {"vocab.txt", ""}, {kTokenizerFile, ""}};
-  verify_torch_archive(bytes.view(), file);  // LibTorch does not check the checksums
-  with_data_errors(file + ": LibTorch cannot read it as TorchScript",
-                   [&] { script_ = load_torchscript(bytes, extra); });
-  if (extra["config.json"].empty() || extra["vocab.txt"].empty()) {
-    throw DataError(file + ": has no config.json and vocab.txt inside; `bert export` writes such files");
-  }
-  const std::string config_name = file + ": config.json";
-  const nlohmann::json config = parse_bounded_json(extra["config.json"], config_name);
-  if (!config.is_object()) throw DataError(config_name + ": want an object, got " + config.type_name());
-  sentencepiece_ = !extra[kTokenizerFile].empty();
-  if (sentencepiece_) {
-    tokenizer_ = std::make_unique<SentencePieceTokenizer>(extra[kTokenizerFile], file);
-  } else {
-    std::vector<std::string> tokens;
-    std::istringstream lines(extra["vocab.txt"]);
-    for (std::string line; std::getline(lines, line);) tokens.push_back(line);
-    tokenizer_ = make_wordpiece(std::move(tokens), read_tokenizer_settings(config, config_name), file);
-  }
-  constexpr const char* kLongest = "max_position_embeddings";
-  if (config.contains(kLongest)) config_.max_position_embeddings = integer_member(config, kLongest, config_name);
-}
-
-torch::Tensor Predictor::encode(const std::string& text) const {
-  const Vocabulary& vocabulary = tokenizer_->vocabulary();
-  std::vector<int32_t> ids = {vocabulary.cls_id()};
+/// The ids [CLS] text [SEP]. A SentencePiece model does not recognise [MASK] in a text, so the text is split there.
+Ids encode(const Tokenizer& tokenizer, const std::string& text) {
+  const Vocabulary& vocabulary = tokenizer.vocabulary();
+  Ids ids = {vocabulary.cls_id()};
   for (size_t begin = 0;;) {
-    // A SentencePiece model does not recognise [MASK] in the text, so the text is split there.
-    const size_t mask = sentencepiece_ ? text.find(kMask, begin) : std::string::npos;
-    tokenizer_->encode(std::string_view(text).substr(begin, mask - begin), ids);
+    const size_t mask = text.find(kMask, begin);
+    tokenizer.encode(std::string_view(text).substr(begin, mask - begin), ids);
     if (mask == std::string::npos) break;
     ids.push_back(vocabulary.mask_id());
     begin = mask + kMask.size();
   }
   ids.push_back(vocabulary.sep_id());
-  if (static_cast<int64_t>(ids.size()) > config_.max_position_embeddings) {
-    throw DataError("text of " + std::to_string(ids.size()) + " tokens: the model takes at most " +
-                    std::to_string(config_.max_position_embeddings) + "; shorten it: " + shown(text));
+  return ids;
+}
+
+/// Sequences end to end, each of segment A. `mask_id` is the token of the masked positions.
+PackedBatch packed(const std::vector<Ids>& sequences, int32_t mask_id, torch::Device device) {
+  std::vector<int64_t> ids, positions, masked;
+  Ids ends = {0};
+  size_t longest = 0;
+  for (const Ids& sequence : sequences) {
+    for (size_t i = 0; i < sequence.size(); ++i) {
+      if (sequence[i] == mask_id) masked.push_back(static_cast<int64_t>(ids.size()));
+      ids.push_back(sequence[i]);
+      positions.push_back(static_cast<int64_t>(i));
+    }
+    ends.push_back(static_cast<int32_t>(ids.size()));
+    longest = std::max(longest, sequence.size());
   }
-  return torch::tensor(std::vector<int64_t>(ids.begin(), ids.end())).unsqueeze(0);
+  PackedBatch batch;
+  batch.input_ids = torch::tensor(ids);
+  batch.token_type_ids = torch::zeros_like(batch.input_ids);
+  batch.position_ids = torch::tensor(positions);
+  batch.cu_seqlens = torch::tensor(ends, torch::kInt);
+  batch.max_seqlen = static_cast<int64_t>(longest);
+  batch.masked_positions = torch::tensor(masked, torch::kLong);
+  return batch.to(device);
 }
 
-torch::Tensor Predictor::mlm_logits(const torch::Tensor& input_ids) {
-  const torch::Tensor types = torch::zeros_like(input_ids), mask = torch::ones_like(input_ids);
-  if (!script_) return model_->forward(input_ids, types, mask).mlm_logits;
-  torch::Tensor logits;
-  with_data_errors(export_file_ + ": cannot be run", [&] {
-    const auto output = script_->forward({input_ids, types, mask});
-    TORCH_CHECK(output.isTuple() && output.toTupleRef().elements().size() == 2,
-                "fill-mask needs an export of the pre-training model: (mlm_logits, nsp_logits)");
-    logits = output.toTupleRef().elements()[0].toTensor();
-    const int64_t tokens = tokenizer_->vocabulary().size();
-    TORCH_CHECK(logits.dim() == 3 && logits.size(1) == input_ids.size(1) && logits.size(2) >= tokens,
-                "mlm_logits must be [1, ", input_ids.size(1), ", ", tokens, " or more], got ", logits.sizes());
+void check(const Pretrained& pretrained, const PredictorOptions& options) {
+  TORCH_CHECK(pretrained.tokenizer != nullptr, "Predictor: ", pretrained.name, " has no tokenizer.");
+  TORCH_CHECK(options.batch_size > 0, "Predictor: batch_size must be 1 or more, got ", options.batch_size, ".");
+  TORCH_CHECK(options.dtype == torch::kFloat || options.dtype == torch::kBFloat16 || options.dtype == torch::kHalf,
+              "Predictor: dtype must be fp32, bf16 or fp16, got ", options.dtype, ".");
+}
+
+/// In evaluation mode, where forward changes nothing.
+std::shared_ptr<BertForPreTrainingImpl> model_of(const Pretrained& pretrained, const PredictorOptions& options) {
+  check(pretrained, options);
+  const NoInitWeights no_init;
+  std::shared_ptr<BertForPreTrainingImpl> model;
+  with_data_errors(pretrained.name + ": the weights are not those of a BertForPreTraining of this configuration", [&] {
+    model = std::make_shared<BertForPreTrainingImpl>(pretrained.config);
+    load_state_dict(*model, pretrained.weights);
   });
-  return logits;
+  model->to(options.device, options.dtype);
+  model->eval();
+  return model;
 }
 
-std::string Predictor::word(int64_t token) const {
-  const std::string& text = tokenizer_->vocabulary().token(token);
-  return sentencepiece_ && text.starts_with(kSpaceMark) ? text.substr(kSpaceMark.size()) : text;
-}
+}  // namespace
 
-MaskFilling Predictor::fill_mask(const std::string& text, int64_t top_k) {
-  const torch::NoGradGuard no_grad;
-  const torch::Tensor input_ids = encode(text);
-  const int64_t mask_id = tokenizer_->vocabulary().mask_id();
-  const torch::Tensor masked = input_ids[0].eq(mask_id).nonzero().flatten();
-  if (masked.numel() == 0) throw DataError("no [MASK] in the text: " + shown(text));
-  // The vocabulary may be smaller than the table of the model; the other rows are padding.
-  const torch::Tensor logits =
-      mlm_logits(input_ids)[0].index_select(0, masked).slice(-1, 0, tokenizer_->vocabulary().size());
-  const torch::Tensor probabilities = logits.to(torch::kFloat32).softmax(-1);
-  const auto [scores, tokens] = probabilities.topk(std::min(top_k, probabilities.size(-1)), -1);
-  MaskFilling result{.text = text, .masks = {}};
-  size_t place = 0;
-  for (int64_t mask = 0; mask < masked.numel(); ++mask, ++place) {
-    place = text.find(kMask, place);
-    std::vector<Filler>& fillers = result.masks.emplace_back();
-    for (int64_t i = 0; i < scores.size(-1); ++i) {
-      const auto token = tokens[mask][i].item<int64_t>();
-      std::string filler = word(token);
-      std::string sequence = text;
-      sequence.replace(place, kMask.size(), filler);
-      fillers.push_back({scores[mask][i].item<double>(), token, std::move(filler), std::move(sequence)});
+struct Predictor::Impl {
+  const PredictorOptions options;
+  const std::shared_ptr<const Tokenizer> tokenizer;
+  const bool sentencepiece;
+  const std::shared_ptr<BertForPreTrainingImpl> model;
+
+  Impl(const Pretrained& pretrained, const PredictorOptions& given)
+      : options(given),
+        tokenizer(pretrained.tokenizer),
+        sentencepiece(dynamic_cast<const SentencePieceTokenizer*>(tokenizer.get()) != nullptr),
+        model(model_of(pretrained, options)) {}
+
+  /// The ids of each text. Throws TextError.
+  [[nodiscard]] std::vector<Ids> encode_all(const std::vector<std::string>& texts, bool want_masks) const {
+    const int64_t longest = model->bert->config.max_position_embeddings;
+    std::vector<Ids> all;
+    for (const std::string& text : texts) {
+      if (want_masks && text.find(kMask) == std::string::npos) {
+        throw TextError(all.size(), "no [MASK] in the text: " + shown(text));
+      }
+      Ids ids = encode(*tokenizer, text);
+      if (static_cast<int64_t>(ids.size()) > longest) {
+        throw TextError(all.size(), "text of " + std::to_string(ids.size()) + " tokens: the model takes at most " +
+                                        std::to_string(longest) + "; shorten it: " + shown(text));
+      }
+      all.push_back(std::move(ids));
+    }
+    return all;
+  }
+
+  /// Calls answer(sequences, batch, hidden states) for batch_size sequences at a time.
+  template <class Answer>
+  void for_each_batch(const std::vector<Ids>& sequences, const Answer& answer) const {
+    const torch::NoGradGuard no_grad;
+    const auto size = static_cast<size_t>(options.batch_size);
+    for (size_t begin = 0; begin < sequences.size(); begin += size) {
+      const auto first = sequences.begin() + static_cast<std::ptrdiff_t>(begin);
+      const std::vector<Ids> part(first, first + static_cast<std::ptrdiff_t>(std::min(size, sequences.size() - begin)));
+      const PackedBatch batch = packed(part, tokenizer->vocabulary().mask_id(), options.device);
+      answer(part, batch, model->bert->forward(batch));
     }
   }
+
+  /// The text of a token without the mark of SentencePiece for the space before it.
+  [[nodiscard]] std::string word(int64_t token) const {
+    const std::string& text = tokenizer->vocabulary().token(token);
+    return sentencepiece && text.starts_with(kSpaceMark) ? text.substr(kSpaceMark.size()) : text;
+  }
+
+  /// Appends the `top_k` best tokens of each masked position, best first, without their sequences.
+  void fill(const PackedBatch& batch, const torch::Tensor& hidden_states, int64_t top_k,
+            std::vector<std::vector<Filler>>& fillers) const {
+    for (const torch::Tensor& rows : batch.masked_positions.split(kMaskedRows)) {
+      // The vocabulary may be smaller than the table of the model; the other rows are padding.
+      const torch::Tensor logits =
+          model->cls->predictions
+              ->forward(hidden_states.index_select(0, rows), model->bert->embeddings->word_embeddings->weight)
+              .narrow(-1, 0, tokenizer->vocabulary().size());
+      const torch::Tensor probabilities = logits.to(torch::kFloat).softmax(-1);
+      const auto [best, ids] = probabilities.topk(std::min(top_k, probabilities.size(-1)), -1);
+      const torch::Tensor scores = best.to(torch::kCPU), tokens = ids.to(torch::kCPU);
+      const auto score = scores.accessor<float, 2>();
+      const auto token = tokens.accessor<int64_t, 2>();
+      for (int64_t row = 0; row < scores.size(0); ++row) {
+        std::vector<Filler>& list = fillers.emplace_back();
+        for (int64_t i = 0; i < scores.size(1); ++i) {
+          list.push_back({score[row][i], token[row][i], word(token[row][i]), /*sequence=*/{}});
+        }
+      }
+    }
+  }
+};
+
+namespace {
+
+/// Puts the fillers into the text: the next `fillers` are those of the masks of `text`, in their order.
+MaskFilling filling_of(const std::string& text, std::vector<std::vector<Filler>>::iterator& fillers) {
+  MaskFilling result{.text = text, .masks = {}};
+  for (size_t place = text.find(kMask); place != std::string::npos; place = text.find(kMask, place + kMask.size())) {
+    for (Filler& filler : *fillers) {
+      filler.sequence = text;
+      filler.sequence.replace(place, kMask.size(), filler.token_str);
+    }
+    result.masks.push_back(std::move(*fillers++));
+  }
   return result;
 }
 
-Predictor::Features Predictor::features(const std::string& text) {
-  if (script_) throw UsageError("features need a checkpoint: an exported pre-training model returns logits only");
-  const torch::NoGradGuard no_grad;
-  const torch::Tensor input_ids = encode(text);
-  const BertModelOutput output =
-      model_->bert->forward(input_ids, torch::zeros_like(input_ids), torch::ones_like(input_ids));
-  Features result{
-      .tokens = {}, .last_hidden_state = output.last_hidden_state[0], .pooler_output = output.pooler_output[0]};
-  for (int64_t i = 0; i < input_ids.size(1); ++i)
-    result.tokens.push_back(tokenizer_->vocabulary().token(input_ids[0][i].item<int64_t>()));
-  return result;
+}  // namespace
+
+Predictor::Predictor(const std::filesystem::path& path, const PredictorOptions& options)
+    : Predictor(load_pretrained(path), options) {}
+
+Predictor::Predictor(const Pretrained& pretrained, const PredictorOptions& options)
+    : impl_(std::make_unique<const Impl>(pretrained, options)) {}
+
+Predictor::~Predictor() = default;
+Predictor::Predictor(Predictor&&) noexcept = default;
+Predictor& Predictor::operator=(Predictor&&) noexcept = default;
+
+const BertConfig& Predictor::config() const { return impl_->model->bert->config; }
+
+const Tokenizer& Predictor::tokenizer() const { return *impl_->tokenizer; }
+
+std::vector<MaskFilling> Predictor::fill_mask(const std::vector<std::string>& texts, int64_t top_k) const {
+  TORCH_CHECK(top_k > 0, "fill_mask: top_k must be 1 or more, got ", top_k, ".");
+  std::vector<std::vector<Filler>> fillers;
+  impl_->for_each_batch(impl_->encode_all(texts, /*want_masks=*/true),
+                        [&](const std::vector<Ids>&, const PackedBatch& batch, const BertModelOutput& output) {
+                          impl_->fill(batch, output.last_hidden_state, top_k, fillers);
+                        });
+  std::vector<MaskFilling> fillings;
+  auto next = fillers.begin();
+  for (const std::string& text : texts) fillings.push_back(filling_of(text, next));
+  return fillings;
+}
+
+std::vector<Features> Predictor::features(const std::vector<std::string>& texts) const {
+  std::vector<Features> all;
+  impl_->for_each_batch(
+      impl_->encode_all(texts, /*want_masks=*/false),
+      [&](const std::vector<Ids>& sequences, const PackedBatch&, const BertModelOutput& output) {
+        int64_t row = 0;
+        for (size_t i = 0; i < sequences.size(); ++i) {
+          const auto length = static_cast<int64_t>(sequences[i].size());
+          Features& features = all.emplace_back();
+          for (const int32_t id : sequences[i]) features.tokens.push_back(tokenizer().vocabulary().token(id));
+          // Copies: a text that is kept does not keep its batch.
+          features.last_hidden_state =
+              output.last_hidden_state.narrow(0, row, length).to(torch::kFloat, /*non_blocking=*/false, /*copy=*/true);
+          features.pooler_output =
+              output.pooler_output[static_cast<int64_t>(i)].to(torch::kFloat, /*non_blocking=*/false, /*copy=*/true);
+          row += length;
+        }
+      });
+  return all;
+}
+
+MaskFilling Predictor::fill_mask(const std::string& text, int64_t top_k) const {
+  return std::move(fill_mask(std::vector<std::string>{text}, top_k).front());
+}
+
+Features Predictor::features(const std::string& text) const {
+  return std::move(features(std::vector<std::string>{text}).front());
 }
 
 }  // namespace bert

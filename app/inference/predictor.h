@@ -1,20 +1,30 @@
-// A trained BERT with its tokenizer, from a checkpoint or from a TorchScript export.
+// A trained BERT that is asked for answers. Names as in Hugging Face's pipelines fill-mask and feature-extraction.
 #pragma once
 
-#include <torch/csrc/jit/api/module.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
+#include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "app/checkpoint/checkpoint.h"
-#include "data/tokenizer/tokenizer.h"
-#include "model/bert.h"
+#include "app/inference/pretrained.h"
+#include "data/io/error.h"
 
 namespace bert {
 
+struct PredictorOptions {
+  c10::Device device = c10::kCPU;
+  c10::ScalarType dtype = c10::kFloat;  // of weights and computation: kFloat, kBFloat16 or kHalf
+  int64_t batch_size = 32;              // texts that are computed together, 1 or more
+};
+
+/// A word for a [MASK].
 struct Filler {
   double score = 0;  // probability
   int64_t token = 0;
@@ -27,44 +37,55 @@ struct MaskFilling {
   std::vector<std::vector<Filler>> masks;  // for each [MASK] of the text, best first
 };
 
+/// Hidden states of one text, [CLS] and [SEP] included: fp32, on the predictor's device.
+struct Features {
+  std::vector<std::string> tokens;
+  at::Tensor last_hidden_state;  // [S, H]
+  at::Tensor pooler_output;      // [H]
+};
+
+/// A text that has no answer: it is too long, or has no [MASK]. `index` is its place among the texts of the call.
+struct TextError : DataError {
+  TextError(size_t text, const std::string& message) : DataError(message), index(text) {}
+  size_t index;
+};
+
+/// A model and its tokenizer. A predictor does not change after construction: any number of threads may call it at once.
+/// Texts of any lengths are packed without padding. The answer for a text depends on the other texts of a call by
+/// rounding only: with fp32, scores by less than 1e-4 of their value, hidden states by less than 1e-4. (Measured on random
+/// BERT-bases: 1e-5 and 1e-5.)
+/// The functions of a list throw TextError for the first text without an answer before they compute any; the functions
+/// of one text throw it with index 0. Wrong settings and arguments throw c10::Error.
 class Predictor {
  public:
-  /// `path` is a checkpoint directory, a run directory, or a TorchScript file from `bert export`. `weights` does not
-  /// apply to a TorchScript file, which has one kind of weights. `note` gets the messages of find_valid_checkpoint().
-  /// Throws InputMissing, DataError, IoError.
-  explicit Predictor(
-      const std::string& path, WeightsKind weights = WeightsKind::kAveraged,
-      const std::function<void(const std::string& message)>& note = [](const std::string&) {});
+  /// load_pretrained(path): a checkpoint directory, a run directory or an export, whose moving averages are taken if it
+  /// has them. Throws InputMissing, DataError, IoError.
+  explicit Predictor(const std::filesystem::path& path, const PredictorOptions& options = {});
+  /// Copies the weights. Throws DataError if they are not those of a BertForPreTraining of the configuration.
+  explicit Predictor(const Pretrained& pretrained, const PredictorOptions& options = {});
+  ~Predictor();
+  Predictor(Predictor&&) noexcept;
+  Predictor& operator=(Predictor&&) noexcept;
 
-  /// The `top_k` best tokens for every [MASK]. Throws DataError if the text has no [MASK] or is too long.
-  MaskFilling fill_mask(const std::string& text, int64_t top_k);
+  /// The `top_k` best tokens for every [MASK], or all tokens if there are fewer.
+  [[nodiscard]] MaskFilling fill_mask(const std::string& text, int64_t top_k = 5) const;
+  [[nodiscard]] std::vector<MaskFilling> fill_mask(const std::vector<std::string>& texts, int64_t top_k = 5) const;
+  [[nodiscard]] std::vector<MaskFilling> fill_mask(std::initializer_list<std::string> texts, int64_t top_k = 5) const {
+    return fill_mask(std::vector<std::string>(texts), top_k);
+  }
 
-  struct Features {
-    std::vector<std::string> tokens;
-    torch::Tensor last_hidden_state;  // [S, H]
-    torch::Tensor pooler_output;      // [H]
-  };
-  /// Hidden states of one text, [CLS] and [SEP] included. Throws UsageError for an export, which returns logits only.
-  Features features(const std::string& text);
+  [[nodiscard]] Features features(const std::string& text) const;
+  [[nodiscard]] std::vector<Features> features(const std::vector<std::string>& texts) const;
+  [[nodiscard]] std::vector<Features> features(std::initializer_list<std::string> texts) const {
+    return features(std::vector<std::string>(texts));
+  }
 
-  [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
+  [[nodiscard]] const BertConfig& config() const;
+  [[nodiscard]] const Tokenizer& tokenizer() const;
 
  private:
-  void load_checkpoint_directory(const std::string& path, WeightsKind weights,
-                                 const std::function<void(const std::string& message)>& note);
-  void load_export(const std::string& file);
-  /// Ids of [CLS] text [SEP], int64 [1, S].
-  [[nodiscard]] torch::Tensor encode(const std::string& text) const;
-  torch::Tensor mlm_logits(const torch::Tensor& input_ids);
-  /// The text of a token without the mark of SentencePiece for the space before it.
-  [[nodiscard]] std::string word(int64_t token) const;
-
-  BertConfig config_;
-  std::unique_ptr<Tokenizer> tokenizer_;
-  bool sentencepiece_ = false;
-  BertForPreTraining model_{nullptr};
-  std::optional<torch::jit::Module> script_;
-  std::string export_file_;
+  struct Impl;
+  std::unique_ptr<const Impl> impl_;
 };
 
 }  // namespace bert

@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "app/checkpoint/checkpoint.h"
+#include "app/checkpoint/files.h"
 #include "app/checkpoint/fit.h"
 #include "app/system/error_report.h"
 #include "app/system/errors.h"
 #include "app/train/rank_agreement.h"
 #include "app/train/run_inputs.h"
 #include "data/io/error.h"
+#include "model/state_dict.h"
 
 namespace bert {
 namespace {

@@ -4,18 +4,18 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "app/checkpoint/checkpoint.h"
+#include "app/checkpoint/files.h"
 #include "app/cli/command_line.h"
 #include "app/cli/percentage.h"
 #include "app/config/pretrain_config.h"
-#include "app/inference/tokenizer_settings.h"
+#include "app/inference/export_config.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/output_paths.h"
-#include "app/verbs/raw_weights_option.h"
 #include "app/verbs/verbs.h"
+#include "app/verbs/weights_options.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/io/io_errors.h"
@@ -30,10 +30,9 @@ namespace {
 ExtraFiles files_inside(const Checkpoint& checkpoint, const PretrainConfig& config) {
   std::string vocabulary;
   for (const std::string& token : checkpoint.state.vocabulary) vocabulary += token + "\n";
-  nlohmann::ordered_json model = nlohmann::json::parse(to_json(config))["model"];
-  model["model_type"] = "bert";
-  write_tokenizer_settings(config.data.tokenizer, model);
-  ExtraFiles files = {{"config.json", model.dump(2) + "\n"}, {"vocab.txt", vocabulary}};
+  ExtraFiles files = {
+      {kExportConfigFile, write_export_config({.model = config.model, .tokenizer = config.data.tokenizer})},
+      {kExportVocabularyFile, vocabulary}};
   if (!checkpoint.tokenizer_model.empty()) files[kTokenizerFile] = checkpoint.tokenizer_model;
   return files;
 }
@@ -69,16 +68,15 @@ int export_command(int argc, char** argv) {
       "safetensors (Hugging Face's names).\nExample: bert export --checkpoint runs/phase2 --format torchscript "
       "--output bert.pt",
       "bert export");
-  std::string checkpoint_path, format = "torchscript", output, precision = "fp32";
+  std::string checkpoint_path, format = "torchscript", output;
   WeightsKind weights = WeightsKind::kAveraged;
   app.add_option("--checkpoint", checkpoint_path, "checkpoint or run directory")->required();
   app.add_option("--format", format, "format of the file")
       ->check(CLI::IsMember({"torchscript", "safetensors"}))
       ->capture_default_str();
   app.add_option("--output", output, "file to write")->required();
-  app.add_option("--precision", precision, "precision of the weights")
-      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
-      ->capture_default_str();
+  c10::ScalarType dtype = c10::kFloat;
+  add_precision(app, dtype, "precision of the weights");
   add_raw_weights(app, weights);
   if (!parse_command_line(app, argc, argv)) return kOk;
   check_outputs({{"--output", output}}, {});
@@ -86,15 +84,13 @@ int export_command(int argc, char** argv) {
   if (std::filesystem::is_regular_file(checkpoint_path, unseen))
     throw InputMissing(checkpoint_path + ": is a file; name the checkpoint or run directory to export");
   Percentage percentage;
-  const VerifiedCheckpoint verified = find_valid_checkpoint(
-      checkpoint_path, say_in("bert export"), [&](double share) { percentage.update("verifying", share); });
-  const Checkpoint checkpoint = load_model(verified, weights);
-  const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, verified.directory + "/state.json");
+  const Checkpoint checkpoint = load_model(checkpoint_path, weights, say_in("bert export"),
+                                           [&](double share) { percentage.update("verifying", share); });
+  const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, checkpoint.directory + "/" + kStateFile);
   const NoInitWeights no_init;
   BertForPreTraining model(config.model);
   load_state_dict(*model, checkpoint.model);
   model->eval();
-  const auto dtype = precision == "fp16" ? torch::kHalf : precision == "bf16" ? torch::kBFloat16 : torch::kFloat;
   int64_t needed = 0;
   for (const torch::Tensor& parameter : model->parameters())
     needed += parameter.numel() * static_cast<int64_t>(c10::elementSize(dtype));

@@ -1,6 +1,8 @@
 #include <torch/types.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -10,8 +12,9 @@
 #include "app/inference/predictor.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
-#include "app/verbs/raw_weights_option.h"
+#include "app/train/device.h"
 #include "app/verbs/verbs.h"
+#include "app/verbs/weights_options.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/text/text_input.h"
@@ -32,17 +35,17 @@ nlohmann::ordered_json to_json(const MaskFilling& filling) {
   return {{"text", filling.text}, {"fillers", filling.masks.size() == 1 ? masks[0] : masks}};
 }
 
-nlohmann::ordered_json to_json(const std::string& text, const Predictor::Features& features) {
+nlohmann::ordered_json to_json(const std::string& text, const Features& features) {
   const auto vector_of = [](const torch::Tensor& row) {
     const torch::Tensor values = row.contiguous();
     return std::vector<float>(values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel());
   };
+  const torch::Tensor last_hidden_state = features.last_hidden_state.to(torch::kCPU);
   nlohmann::ordered_json hidden = nlohmann::ordered_json::array();
-  for (int64_t i = 0; i < features.last_hidden_state.size(0); ++i)
-    hidden.push_back(vector_of(features.last_hidden_state[i]));
+  for (int64_t i = 0; i < last_hidden_state.size(0); ++i) hidden.push_back(vector_of(last_hidden_state[i]));
   return {{"text", text},
           {"tokens", features.tokens},
-          {"pooler_output", vector_of(features.pooler_output)},
+          {"pooler_output", vector_of(features.pooler_output.to(torch::kCPU))},
           {"last_hidden_state", hidden}};
 }
 
@@ -74,6 +77,28 @@ void drop_invalid_utf8(std::vector<Text>& texts) {
     std::fprintf(stderr, "bert predict: dropped %ld invalid UTF-8 sequences\n", static_cast<long>(invalid));
 }
 
+/// Prints the answer for each text on a line, a batch at a time. If a text has no answer, prints those of the texts
+/// before it, then throws DataError with its place.
+void print_answers(
+    const std::vector<Text>& texts, int64_t batch_size,
+    const std::function<std::vector<nlohmann::ordered_json>(const std::vector<std::string>& batch)>& answer) {
+  const auto print = [&](const std::vector<std::string>& batch) {
+    for (const nlohmann::ordered_json& line : answer(batch)) std::cout << line.dump() << "\n";
+  };
+  const auto size = static_cast<size_t>(batch_size);
+  for (size_t begin = 0; begin < texts.size(); begin += size) {
+    std::vector<std::string> batch;
+    for (size_t i = begin; i < std::min(begin + size, texts.size()); ++i) batch.push_back(texts[i].text);
+    try {
+      print(batch);
+    } catch (const TextError& error) {
+      batch.resize(error.index);
+      print(batch);
+      throw DataError(texts[begin + error.index].place + ": " + error.what());
+    }
+  }
+}
+
 }  // namespace
 
 int predict_command(int argc, char** argv) {
@@ -82,7 +107,8 @@ int predict_command(int argc, char** argv) {
       "output.\n"
       "Example: bert predict --checkpoint bert.pt --task fill-mask \"The quick brown [MASK] jumps.\"",
       "bert predict");
-  std::string checkpoint, task = "fill-mask", input;
+  std::string checkpoint, task = "fill-mask", device = "cpu", input;
+  PredictorOptions options;
   int64_t top_k = 5;
   WeightsKind weights = WeightsKind::kAveraged;
   std::vector<std::string> arguments;
@@ -91,6 +117,13 @@ int predict_command(int argc, char** argv) {
       ->check(CLI::IsMember({"fill-mask", "features"}))
       ->capture_default_str();
   app.add_option("--top-k", top_k, "words for each [MASK]")->check(number_in<int64_t>(1, 1000))->capture_default_str();
+  app.add_option("--device", device, "auto: cuda if there is a GPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  add_precision(app, options.dtype, "precision of the weights and of the computation");
+  app.add_option("--batch-size", options.batch_size, "texts that are computed together")
+      ->check(number_in<int64_t>(1, 1 << 20))
+      ->capture_default_str();
   add_raw_weights(app, weights);
   CLI::Option* file = app.add_option("--input", input, "file with one text a line; - is standard input");
   app.add_option("TEXT", arguments, "texts; [MASK] stands for a word to fill in")->excludes(file);
@@ -105,17 +138,18 @@ int predict_command(int argc, char** argv) {
     throw UsageError("--raw-weights: " + checkpoint +
                      " is an export, which has one kind of weights; export it with --raw-weights");
   }
-  Predictor predictor(checkpoint, weights, say_in("bert predict"));
-  for (const auto& [text, place] : texts) {
-    try {
-      std::cout << (task == "features" ? to_json(text, predictor.features(text))
-                                       : to_json(predictor.fill_mask(text, top_k)))
-                       .dump()
-                << "\n";
-    } catch (const DataError& error) {
-      throw DataError(place + ": " + error.what());
+  options.device = select_device(device, /*local_rank=*/0);
+  const Predictor predictor(load_pretrained(checkpoint, weights, say_in("bert predict")), options);
+  print_answers(texts, options.batch_size, [&](const std::vector<std::string>& batch) {
+    std::vector<nlohmann::ordered_json> answers;
+    if (task == "features") {
+      const std::vector<Features> features = predictor.features(batch);
+      for (size_t i = 0; i < batch.size(); ++i) answers.push_back(to_json(batch[i], features[i]));
+    } else {
+      for (const MaskFilling& filling : predictor.fill_mask(batch, top_k)) answers.push_back(to_json(filling));
     }
-  }
+    return answers;
+  });
   return kOk;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "app/checkpoint/checkpoint.h"
+#include "app/checkpoint/files.h"
 #include "app/system/exit_codes.h"
 #include "app/train/trainer.h"
 #include "app/train/training_step.h"
@@ -21,6 +22,7 @@
 #include "cuda_ext/ops.h"
 #include "cuda_ext/padded_linear.h"
 #include "data/io/files.h"
+#include "model/state_dict.h"
 #include "tests/support/device_under_test.h"
 #include "tests/support/tiny_pretraining.h"
 #include "tests/testing.h"

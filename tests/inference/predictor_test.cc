@@ -1,70 +1,25 @@
-// A checkpoint and its TorchScript export fill in the same masked words.
+// Answers of a trained model in a program.
 #include "app/inference/predictor.h"
 
+#include <torch/csrc/jit/serialization/import.h>
 #include <torch/types.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <random>
+#include <thread>
 
-#include "app/config/pretrain_config.h"
-#include "app/system/errors.h"
+#include "app/inference/pretrained.h"
 #include "app/system/exit_codes.h"
-#include "app/verbs/verbs.h"
 #include "data/io/error.h"
-#include "data/io/files.h"
-#include "model/torchscript.h"
+#include "model/state_dict.h"
 #include "tests/support/command_testing.h"
-#include "tests/support/load_checkpoint.h"
-#include "tests/support/torch_archive.h"
+#include "tests/support/random_checkpoint.h"
 #include "tests/testing.h"
 
 using namespace bert;
-using bert::testing::Contains;
-using bert::testing::load_checkpoint;
+using bert::testing::run_export;
 using bert::testing::TemporaryDirectory;
-
-namespace {
-
-/// Writes a checkpoint of a random model with a vocabulary of a few words. Returns its path.
-std::string write_random_checkpoint(const TemporaryDirectory& directory, bool with_averages = false,
-                                    int64_t vocab_size = 10) {
-  PretrainConfig config;
-  config.run_directory = directory.path("run");
-  config.data.train = {directory.path("train.shard")};
-  config.data.vocab_file = directory.path("vocab.txt");
-  config.model = {.vocab_size = vocab_size,
-                  .hidden_size = 16,
-                  .num_hidden_layers = 2,
-                  .num_attention_heads = 2,
-                  .intermediate_size = 32,
-                  .max_position_embeddings = 12};
-  BertForPreTraining model(config.model);
-  init_weights(*model, config.model, 3);
-  Checkpoint checkpoint{.model = state_dict(*model), .optimizer = StateDict(), .state = {}, .tokenizer_model = {}};
-  if (with_averages) {
-    for (const auto& item : checkpoint.model) checkpoint.optimizer.insert("ema." + item.key(), item.value() * 1.5);
-  }
-  checkpoint.state.step = 1;
-  checkpoint.state.config = to_json(config);
-  checkpoint.state.vocabulary = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", "."};
-  const std::string path = directory.path("checkpoint");
-  write_checkpoint(path, checkpoint);
-  return path;
-}
-
-int run_export(const std::string& checkpoint, const std::string& output, const std::string& format = "torchscript",
-               bool raw_weights = false) {
-  std::vector<std::string> arguments = {"export", "--checkpoint", checkpoint, "--output", output, "--format", format};
-  if (raw_weights) arguments.emplace_back("--raw-weights");
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  return export_command(static_cast<int>(argv.size()), argv.data());
-}
-
-}  // namespace
+using bert::testing::texts_of_mixed_lengths;
+using bert::testing::write_random_checkpoint;
 
 TEST_CASE("A checkpoint and its export fill in the same words", "[unit][predict]") {
   const TemporaryDirectory directory;
@@ -85,6 +40,171 @@ TEST_CASE("A checkpoint and its export fill in the same words", "[unit][predict]
   }
   const Filler& second = a.masks[1][0];
   CHECK(second.sequence == "the [MASK] sat. " + second.token_str + "s");
+}
+
+TEST_CASE("Scores and features are those that LibTorch computes from the export", "[unit][predict]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory), file = directory.path("bert.pt");
+  REQUIRE(run_export(checkpoint, file) == 0);
+  torch::jit::Module script = torch::jit::load(file);
+  // [CLS] the [MASK] sat . [MASK] [UNK] [SEP], by hand
+  const torch::Tensor ids = torch::tensor({{2, 5, 4, 7, 9, 4, 1, 3}}, torch::kLong);
+  const auto tuple = script.forward({ids, torch::zeros_like(ids), torch::ones_like(ids)}).toTuple();
+  const torch::Tensor logits = tuple->elements()[0].toTensor()[0], scores = logits.softmax(-1);
+  for (const std::string& path : {checkpoint, file}) {
+    const Predictor predictor(path);
+    const MaskFilling filling = predictor.fill_mask("the [MASK] sat. [MASK]s", 10);
+    REQUIRE(filling.masks.size() == 2);
+    for (size_t mask = 0; mask < 2; ++mask) {
+      REQUIRE(filling.masks[mask].size() == 10);
+      for (const Filler& filler : filling.masks[mask]) {
+        CHECK(filler.score ==
+              bert::testing::Approx(scores[mask == 0 ? 2 : 5][filler.token].item<double>()).epsilon(1e-5));
+      }
+    }
+    // The next-sentence head of the export reads the pooled vector that the features show.
+    const Features features = predictor.features("the [MASK] sat. [MASK]s");
+    const StateDict weights = load_pretrained(path).weights;
+    const torch::Tensor nsp = torch::linear(features.pooler_output, weights["cls.seq_relationship.weight"],
+                                            weights["cls.seq_relationship.bias"]);
+    CHECK(torch::allclose(nsp, tuple->elements()[1].toTensor()[0], 1e-5, 1e-6));
+  }
+}
+
+namespace {
+
+void check_same(const MaskFilling& got, const MaskFilling& want) {
+  CHECK(got.text == want.text);
+  REQUIRE(got.masks.size() == want.masks.size());
+  for (size_t mask = 0; mask < got.masks.size(); ++mask) {
+    REQUIRE(got.masks[mask].size() == want.masks[mask].size());
+    for (size_t i = 0; i < got.masks[mask].size(); ++i) {
+      const Filler &a = got.masks[mask][i], &b = want.masks[mask][i];
+      CHECK(a.token == b.token);
+      CHECK(a.token_str == b.token_str);
+      CHECK(a.sequence == b.sequence);
+      CHECK(a.score == bert::testing::Approx(b.score).epsilon(1e-5));
+    }
+  }
+}
+
+void check_same(const Features& got, const Features& want) {
+  CHECK(got.tokens == want.tokens);
+  CHECK(got.last_hidden_state.size(0) == static_cast<int64_t>(got.tokens.size()));
+  CHECK(torch::allclose(got.last_hidden_state, want.last_hidden_state, 0, 1e-5));
+  CHECK(torch::allclose(got.pooler_output, want.pooler_output, 0, 1e-5));
+}
+
+}  // namespace
+
+TEST_CASE("The answer for a text does not depend on its batch", "[unit][predict]") {
+  const TemporaryDirectory directory;
+  const Pretrained pretrained = load_pretrained(write_random_checkpoint(directory));
+  const Predictor alone(pretrained);
+  std::vector<std::string> texts = texts_of_mixed_lengths();
+  for (const int64_t batch_size : {1, 3, 32}) {
+    CAPTURE(batch_size);
+    const Predictor predictor(pretrained, {.batch_size = batch_size});
+    const std::vector<MaskFilling> fillings = predictor.fill_mask(texts, 4);
+    const std::vector<Features> features = predictor.features(texts);
+    REQUIRE(fillings.size() == texts.size());
+    REQUIRE(features.size() == texts.size());
+    for (size_t i = 0; i < texts.size(); ++i) {
+      CAPTURE(texts[i]);
+      check_same(fillings[i], alone.fill_mask(texts[i], 4));
+      check_same(features[i], alone.features(texts[i]));
+    }
+  }
+  CHECK(alone.fill_mask(std::vector<std::string>{}).empty());
+  CHECK(alone.features(std::vector<std::string>{}).empty());
+  CHECK(alone.fill_mask({"[MASK] sat", "the [MASK]"}).size() == 2);  // a list, not the two ends of a range
+  CHECK(alone.features({"the"}).size() == 1);
+}
+
+TEST_CASE("A predictor answers several threads at once as it answers one", "[unit][predict]") {
+  const TemporaryDirectory directory;
+  const Predictor predictor(write_random_checkpoint(directory), {.batch_size = 5});
+  const std::vector<std::string> texts = texts_of_mixed_lengths();
+  const std::vector<MaskFilling> fillings = predictor.fill_mask(texts, 3);
+  const std::vector<Features> features = predictor.features(texts);
+  constexpr size_t kThreads = 4;
+  std::vector<std::vector<MaskFilling>> all_fillings(kThreads);
+  std::vector<std::vector<Features>> all_features(kThreads);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < 10; ++round) {
+        all_fillings[i] = predictor.fill_mask(texts, 3);
+        all_features[i] = predictor.features(texts);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = 0; i < kThreads; ++i) {
+    for (size_t text = 0; text < texts.size(); ++text) {
+      check_same(all_fillings[i].at(text), fillings[text]);
+      check_same(all_features[i].at(text), features[text]);
+    }
+  }
+}
+
+TEST_CASE("Low precision changes scores by its rounding", "[unit][predict]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory), file = directory.path("bert.pt");
+  const std::string text = "the [MASK] sat.";
+  const auto scores_of = [&](const Predictor& predictor) {
+    std::vector<double> scores(10);
+    const MaskFilling filling = predictor.fill_mask(text, 10);
+    for (const Filler& filler : filling.masks.at(0)) scores[static_cast<size_t>(filler.token)] = filler.score;
+    return scores;
+  };
+  const std::vector<double> want = scores_of(Predictor(checkpoint));
+  const auto check_near = [&](const Predictor& predictor, double epsilon) {
+    const std::vector<double> got = scores_of(predictor);
+    CHECK(got != want);
+    for (size_t i = 0; i < want.size(); ++i) CHECK(got[i] == bert::testing::Approx(want[i]).epsilon(epsilon));
+    CHECK(predictor.features(text).last_hidden_state.dtype() == torch::kFloat);
+  };
+  check_near(Predictor(checkpoint, {.dtype = torch::kBFloat16}), 0.03);
+  check_near(Predictor(checkpoint, {.dtype = torch::kHalf}), 0.004);
+  REQUIRE(bert::testing::run_command(export_command,
+                                     {"export", "--checkpoint", checkpoint, "--output", file, "--precision", "bf16"})
+              .code == kOk);
+  check_near(Predictor(file), 0.03);
+}
+
+TEST_CASE("A model of this process answers without a file", "[unit][predict]") {
+  const TemporaryDirectory directory;
+  Pretrained pretrained = load_pretrained(write_random_checkpoint(directory));
+  BertForPreTraining model(pretrained.config);
+  init_weights(*model, pretrained.config, 3);
+  const MaskFilling want = Predictor(pretrained).fill_mask("the [MASK]");
+  pretrained.weights = state_dict(*model);
+  check_same(Predictor(pretrained).fill_mask("the [MASK]"), want);  // the checkpoint has the same seed
+  pretrained.weights.erase("cls.predictions.bias");
+  CHECK_THROWS_AS(Predictor(pretrained), DataError);
+  CHECK_THROWS_AS(Predictor(Pretrained{}), c10::Error);  // no tokenizer
+}
+
+TEST_CASE("A text without an answer is named by its place in the list", "[unit][predict]") {
+  const TemporaryDirectory directory;
+  const Predictor predictor(write_random_checkpoint(directory));
+  const auto index_of_failure = [](const auto& ask) -> size_t {
+    try {
+      static_cast<void>(ask());
+    } catch (const TextError& error) {
+      return error.index;
+    }
+    return 99;
+  };
+  CHECK(index_of_failure([&] { return predictor.fill_mask({"[MASK]", "the cat", "sat"}); }) == 1);
+  CHECK(index_of_failure([&] { return predictor.fill_mask("the cat"); }) == 0);
+  CHECK(index_of_failure([&] {
+          return predictor.features({"", "the", "the the the the the the the the the the the"});
+        }) == 2);
+  CHECK_THROWS_AS(predictor.fill_mask("[MASK]", 0), c10::Error);
+  CHECK_THROWS_AS(Predictor(directory.path("checkpoint"), {.batch_size = 0}), c10::Error);
+  CHECK_THROWS_AS(Predictor(directory.path("checkpoint"), {.dtype = torch::kDouble}), c10::Error);
 }
 
 TEST_CASE("The error of a prediction names the fault of a text or a file", "[unit][predict]") {
@@ -111,229 +231,11 @@ TEST_CASE("Rows of the model that no token has are never filled in", "[unit][pre
   }
 }
 
-TEST_CASE("predict and export refuse a path that is no checkpoint, and name what they take", "[unit][predict]") {
-  const TemporaryDirectory directory;
-  const std::string checkpoint = write_random_checkpoint(directory), file = directory.path("bert.safetensors");
-  REQUIRE(run_export(checkpoint, file, "safetensors") == 0);
-  for (const std::string& path : {file, checkpoint + "/model.safetensors"}) {
-    CHECK_THROWS_WITH(Predictor(path),
-                      Contains(path + ": is no TorchScript file. Name one that `bert export` wrote, or a "
-                                      "checkpoint or run directory"));
-  }
-  std::ofstream(directory.path("torn.pt")) << "PK\x03\x04";
-  CHECK_THROWS_WITH(Predictor(directory.path("torn.pt")),
-                    Contains("torn.pt: byte 4: is no TorchScript file, or a damaged one"));
-  CHECK_THROWS_WITH(run_export(file, directory.path("out.pt")),
-                    Contains(file + ": is a file; name the checkpoint or run directory to export"));
-}
-
-TEST_CASE("predict and export take a run's newest valid checkpoint, and name it", "[unit][predict]") {
-  const TemporaryDirectory directory;
-  const std::string checkpoint = write_random_checkpoint(directory), run = directory.path("run"),
-                    first = run + "/checkpoints/step-00000001", output = directory.path("out");
-  std::filesystem::create_directories(run + "/checkpoints");
-  std::filesystem::rename(checkpoint, first);
-  std::filesystem::create_directory_symlink("checkpoints/step-00000009", run + "/latest");
-  const std::string note = run + "/latest: points to nothing; using " + first + "\n";
-  auto result = bert::testing::run_command(predict_command, {"predict", "--checkpoint", run, "the [MASK] sat."});
-  CHECK(result.code == kOk);
-  CHECK(result.err == "bert predict: " + note);
-  for (const char* format : {"safetensors", "torchscript"}) {
-    result = bert::testing::run_command(export_command,
-                                        {"export", "--checkpoint", run, "--format", format, "--output", output});
-    CHECK(result.code == kOk);
-    const std::string traced = std::string(format) == "torchscript" ? "tracing and comparing: done\n" : "";
-    CHECK(result.err == "verifying: done\nbert export: " + note + traced + "writing: done\nwrote " + output + "\n");
-  }
-  std::filesystem::resize_file(first + "/model.safetensors", 10);
-  result = bert::testing::run_command(predict_command, {"predict", "--checkpoint", run, "the [MASK] sat."});
-  CHECK(result.code == kBadData);
-  CHECK_THAT(result.err, Contains(run + ": has no valid checkpoint: "));
-}
-
 TEST_CASE("Features have a vector per token and a pooled one", "[unit][predict]") {
   const TemporaryDirectory directory;
   Predictor predictor(write_random_checkpoint(directory));
-  const Predictor::Features features = predictor.features("The cats.");
+  const Features features = predictor.features("The cats.");
   CHECK(features.tokens == std::vector<std::string>{"[CLS]", "the", "cat", "##s", ".", "[SEP]"});
   CHECK(features.last_hidden_state.sizes() == torch::IntArrayRef({6, 16}));
   CHECK(features.pooler_output.sizes() == torch::IntArrayRef({16}));
-}
-
-TEST_CASE("An export as safetensors has the checkpoint's tensors", "[unit][predict]") {
-  const TemporaryDirectory directory;
-  const std::string checkpoint = write_random_checkpoint(directory), file = directory.path("model.safetensors");
-  REQUIRE(run_export(checkpoint, file, "safetensors") == 0);
-  const StateDict exported = read_safetensors(file), model = load_checkpoint(checkpoint).model;
-  REQUIRE(exported.size() == model.size());
-  for (const auto& item : model) CHECK(torch::equal(exported[item.key()], item.value()));
-}
-
-TEST_CASE("The moving average is exported and predicts, or the weights with --raw-weights", "[unit][predict]") {
-  const TemporaryDirectory directory;
-  const std::string checkpoint = write_random_checkpoint(directory, true);
-  const StateDict model = load_checkpoint(checkpoint).model;
-  for (const bool raw : {false, true}) {
-    CAPTURE(raw);
-    const std::string file = directory.path(raw ? "raw.safetensors" : "averaged.safetensors");
-    REQUIRE(run_export(checkpoint, file, "safetensors", raw) == 0);
-    const StateDict exported = read_safetensors(file);
-    REQUIRE(exported.size() == model.size());
-    for (const auto& item : model) CHECK(torch::equal(exported[item.key()], item.value() * (raw ? 1.0 : 1.5)));
-
-    const std::string script = directory.path(raw ? "raw.pt" : "averaged.pt");
-    REQUIRE(run_export(checkpoint, script, "torchscript", raw) == 0);
-    Predictor from_checkpoint(checkpoint, raw ? WeightsKind::kRaw : WeightsKind::kAveraged), from_export(script);
-    const std::string text = "the [MASK] sat.";
-    CHECK(from_checkpoint.fill_mask(text, 1).masks[0][0].score ==
-          bert::testing::Approx(from_export.fill_mask(text, 1).masks[0][0].score).epsilon(1e-5));
-  }
-  CHECK(Predictor(checkpoint).fill_mask("the [MASK] sat.", 1).masks[0][0].score !=
-        Predictor(checkpoint, WeightsKind::kRaw).fill_mask("the [MASK] sat.", 1).masks[0][0].score);
-  CHECK_FALSE(load_model(write_random_checkpoint(directory)).averaged);
-}
-
-TEST_CASE("bert predict does not alter texts", "[unit][predict]") {
-  const TemporaryDirectory directory;
-  const std::string checkpoint = write_random_checkpoint(directory);
-  const auto run = [&](std::vector<std::string> more, const std::string& input = "") {
-    more.insert(more.begin(), {"predict", "--checkpoint", checkpoint});
-    return bert::testing::run_command(predict_command, more, input);
-  };
-  const auto line_of = [](const std::string& text) { return nlohmann::json::parse(text.substr(0, text.find('\n'))); };
-
-  bert::testing::CommandResult result = run({"[MASK]"});
-  CHECK(result.code == kOk);
-  CHECK(line_of(result.out)["text"] == "[MASK]");
-  CHECK(line_of(result.out)["fillers"].size() == 5);
-  result = run({"[MASK] is, in fact, [MASK]"});
-  CHECK(result.code == kOk);
-  CHECK(line_of(result.out)["text"] == "[MASK] is, in fact, [MASK]");
-  CHECK(line_of(result.out)["fillers"].size() == 2);
-
-  // Both tasks drop and count invalid UTF-8.
-  for (const std::string task : {"fill-mask", "features"}) {
-    result = run({"--task", task, "the \xFF[MASK] c\xE2\x82"});
-    CHECK(result.code == kOk);
-    CHECK(line_of(result.out)["text"] == "the [MASK] c");
-    CHECK(result.err == "bert predict: dropped 2 invalid UTF-8 sequences\n");
-  }
-
-  // Errors name the place and escape the bytes of the text.
-  result = run({"--input", "-"}, "the [MASK] sat.\n\nno \x1b[31mred\n");
-  CHECK(result.code == kBadData);
-  CHECK(line_of(result.out)["text"] == "the [MASK] sat.");
-  CHECK(result.err == "bert predict: standard input: line 3: no [MASK] in the text: \"no \\u001b[31mred\"\n");
-  const std::string file = directory.path("texts");
-  std::ofstream(file) << "the the the the the the the the the the [MASK]\n";
-  result = run({"--input", file});
-  CHECK(result.code == kBadData);
-  CHECK_THAT(result.err, bert::testing::Contains(file + ": line 1: text of 13 tokens"));
-
-  result = run({"--input", file, "the [MASK]"});
-  CHECK(result.code == kUsage);
-  CHECK_THAT(result.err, bert::testing::Contains("--input") && bert::testing::Contains("TEXT"));
-  CHECK(run({}).code == kUsage);
-  CHECK(run({"--input", "-"}).code == kBadData);
-  result =
-      bert::testing::run_command_from("/", predict_command, {"predict", "--checkpoint", checkpoint, "--input", "-"});
-  CHECK(result.code == kIo);
-  CHECK_THAT(result.err, bert::testing::Contains("standard input: cannot read"));
-}
-
-TEST_CASE("An export has no other weights to predict with", "[unit][predict]") {
-  const TemporaryDirectory directory;
-  const std::string file = directory.path("bert.pt");
-  REQUIRE(run_export(write_random_checkpoint(directory), file) == 0);
-  std::vector<std::string> arguments = {"predict", "--checkpoint", file, "--raw-weights", "the [MASK] sat."};
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  CHECK_THROWS_AS(predict_command(static_cast<int>(argv.size()), argv.data()), UsageError);
-}
-
-TEST_CASE("An export's config.json is read with its types checked", "[unit][predict]") {
-  const TemporaryDirectory directory;
-  const std::string file = directory.path("bert.pt"), changed = directory.path("changed.pt");
-  REQUIRE(run_export(write_random_checkpoint(directory), file) == 0);
-  std::ifstream in(file, std::ios::binary);
-  ExtraFiles extra = {{"config.json", ""}, {"vocab.txt", ""}};
-  const torch::jit::Module script = load_torchscript(in, extra);
-  const auto predict_with = [&](const std::string& config) {
-    extra["config.json"] = config;
-    std::ofstream out(changed, std::ios::binary);
-    save_torchscript(script, extra, [&](const void* data, size_t bytes) {
-      out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
-      return bytes;
-    });
-    out.close();
-    return bert::testing::run_command(predict_command, {"predict", "--checkpoint", changed, "the [MASK] sat."});
-  };
-  CHECK(predict_with("{}").code == kOk);
-  CHECK(predict_with(R"({"do_lower_case": false, "max_position_embeddings": 12})").code == kOk);
-  for (const auto& [config, message] : std::vector<std::pair<std::string, std::string>>{
-           {R"({"max_position_embeddings": "12"})", "\"max_position_embeddings\": want a 64-bit integer, got string"},
-           {R"({"max_input_chars_per_word": 1e9})", "\"max_input_chars_per_word\": want a 64-bit integer, got number"},
-           {R"({"do_lower_case": 1})", "\"do_lower_case\": want boolean, got number"},
-           {R"({"vocab_size": 1, "vocab_size": 2})", "duplicate key \"vocab_size\""},
-           {std::string(100'000, '['), "nested deeper than 64 levels"},
-           {"[]", "want an object, got array"},
-           {"{", "this is not JSON"},
-           {"", "has no config.json and vocab.txt inside"}}) {
-    CAPTURE(config.substr(0, 60));
-    const auto result = predict_with(config);
-    CHECK(result.code == kBadData);
-    CHECK_THAT(result.err, Contains(changed + ": ") && Contains(message));
-  }
-}
-
-TEST_CASE("A damaged export is refused with 65, its name and one line", "[unit][predict]") {
-  const TemporaryDirectory directory;
-  const std::string file = directory.path("bert.pt"), damaged_file = directory.path("damaged.pt");
-  REQUIRE(run_export(write_random_checkpoint(directory), file) == 0);
-  const std::string whole = read_file(file);
-  const auto predict = [&](const std::string& bytes) {
-    std::ofstream(damaged_file, std::ios::binary) << bytes;
-    return bert::testing::run_command(predict_command, {"predict", "--checkpoint", damaged_file, "the [MASK] sat."});
-  };
-  REQUIRE(predict(whole).code == kOk);
-  std::mt19937 random(1);
-  const auto below = [&](size_t bound) { return std::uniform_int_distribution<size_t>(0, bound - 1)(random); };
-  constexpr int kFlips = 300, kCuts = 60;
-  for (int i = 0; i < kFlips + kCuts; ++i) {
-    std::string damaged = whole;
-    const size_t at = below(whole.size());
-    if (i < kFlips) {
-      damaged[at] = static_cast<char>(damaged[at] ^ 1 << below(8));
-    } else {
-      damaged.resize(at);
-    }
-    const auto result = predict(damaged);
-    INFO((i < kFlips ? "flipped at " : "cut at ") << at << ": " << result.err);
-    CHECK(result.code == kBadData);
-    CHECK_THAT(result.err, Contains("bert predict: " + damaged_file + ": ") && Contains("is no TorchScript file"));
-    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
-  }
-}
-
-TEST_CASE("A whole archive that is no export is refused with 65 and LibTorch's first line", "[unit][predict]") {
-  const TemporaryDirectory directory;
-  const std::string file = directory.path("bert.pt");
-  using bert::testing::archive_members;
-  using bert::testing::ArchiveMember;
-  using bert::testing::torch_archive;
-  const auto predict = [&](const std::string& bytes) {
-    std::ofstream(file, std::ios::binary) << bytes;
-    const auto result = bert::testing::run_command(predict_command, {"predict", "--checkpoint", file, "a [MASK]"});
-    INFO(result.err);
-    CHECK(result.code == kBadData);
-    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
-    CHECK_THAT(result.err, Contains(file + ": LibTorch cannot read it as TorchScript: "));
-  };
-  predict(torch_archive({}));
-  predict(torch_archive({{"bert/version", "3\n"}}));
-  predict(torch_archive(archive_members()));
-  std::vector<ArchiveMember> members = archive_members();  // code with a syntax error
-  members[2].content = "class Bert(Module):\n  def forward(self: 1 2 3\n";
-  members.push_back({"bert/constants.pkl", "\x80\x02)."});
-  predict(torch_archive(members));
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "app/checkpoint/checkpoint.h"
+#include "app/checkpoint/files.h"
 
 namespace bert::testing {
 

@@ -14,6 +14,7 @@
 #include "app/train/training_step.h"
 #include "data/io/files.h"
 #include "data/loader/dataloader.h"
+#include "model/state_dict.h"
 #include "tests/support/rank_processes.h"
 #include "tests/support/tiny_pretraining.h"
 #include "tests/testing.h"

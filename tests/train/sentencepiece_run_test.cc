@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "app/checkpoint/checkpoint.h"
+#include "app/checkpoint/files.h"
 #include "app/inference/predictor.h"
 #include "app/system/exit_codes.h"
 #include "app/train/trainer.h"

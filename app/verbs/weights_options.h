@@ -1,0 +1,31 @@
+// The options of the verbs that read the weights of a checkpoint.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "app/checkpoint/checkpoint.h"
+
+namespace bert {
+
+/// Adds --raw-weights, which sets `weights` to kRaw.
+inline void add_raw_weights(CLI::App& app, WeightsKind& weights) {
+  app.add_flag_callback(
+      "--raw-weights", [&weights] { weights = WeightsKind::kRaw; },
+      "use the weights themselves; the default for a run with optimizer.ema_decay is their moving average, which the "
+      "run evaluated");
+}
+
+/// Adds --precision with `help`, which sets `dtype`.
+inline void add_precision(CLI::App& app, c10::ScalarType& dtype, const std::string& help) {
+  const auto set = [&dtype](const std::string& name) {
+    dtype = name == "fp16" ? c10::kHalf : name == "bf16" ? c10::kBFloat16 : c10::kFloat;
+  };
+  app.add_option_function<std::string>("--precision", set, help)
+      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
+      ->default_str("fp32");
+}
+
+}  // namespace bert
