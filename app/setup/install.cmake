@@ -1,16 +1,19 @@
 # `cmake --install build --prefix P` installs the two programs, libbert.so, its public headers under include/bert/, the package that
-# find_package(bert CONFIG) reads, and LibTorch under lib/bert/. The installed tree can be moved, and everybody can use it.
+# find_package(bert CONFIG) reads, examples under share/bert/, and LibTorch under lib/bert/. The installed tree can be moved, and everybody can
+# use it.
 include(CMakePackageConfigHelpers)
 install(CODE "include(\"${CMAKE_SOURCE_DIR}/app/setup/install_directories.cmake\")")
 
 # The public headers. Our headers that they include are installed too, and nothing else.
 set(BERT_PUBLIC_HEADERS
+  app/inference.h
   data/loader/dataloader.h data/io/error.h data/examples/pretraining_data.h data/formats/shard.h data/tokenizer/tokenizer.h
   model/bert.h model/recompute.h model/state_dict.h model/torchscript.h
   optim/adam.h optim/amp.h optim/data_parallel.h optim/lamb.h optim/lr_schedule.h optim/optimizer.h
   optim/optimizer_state.h optim/sharded_optimizer.h)
 
 # In the tree a header is "optim/amp.h". An installed header is "bert/optim/amp.h", because another program may have a file optim/amp.h.
+# The folder app/ means nothing to such a program: "app/inference.h" is "bert/inference.h".
 install(CODE "
   set(root \"${CMAKE_SOURCE_DIR}\")
   set(staged \"${CMAKE_BINARY_DIR}/include/bert\")
@@ -18,17 +21,19 @@ install(CODE "
   file(REMOVE_RECURSE \${staged})
   while(left)
     list(POP_FRONT left header)
-    if(EXISTS \${staged}/\${header})
+    string(REGEX REPLACE \"^app/\" \"\" installed \${header})
+    if(EXISTS \${staged}/\${installed})
       continue()
     endif()
     file(STRINGS \${root}/\${header} lines REGEX \"^#include \\\"\")
     list(TRANSFORM lines REPLACE \"^#include \\\"([^\\\"]*)\\\".*\" \"\\\\1\")
     list(APPEND left \${lines})
     file(READ \${root}/\${header} text)
-    string(REGEX REPLACE \"#include \\\"([^\\\"]*)\\\"\" \"#include \\\"bert/\\\\1\\\"\" text \"\${text}\")
-    file(WRITE \${staged}/\${header} \"\${text}\")
+    string(REGEX REPLACE \"#include \\\"(app/)?([^\\\"]*)\\\"\" \"#include \\\"bert/\\\\2\\\"\" text \"\${text}\")
+    file(WRITE \${staged}/\${installed} \"\${text}\")
   endwhile()")
 install(DIRECTORY ${CMAKE_BINARY_DIR}/include/ DESTINATION include)
+install(FILES app/examples/CMakeLists.txt app/examples/answer.cc app/examples/train.cc DESTINATION share/bert/examples)
 
 target_include_directories(bert_torch INTERFACE $<INSTALL_INTERFACE:include>)
 target_compile_features(bert_torch INTERFACE cxx_std_20)
