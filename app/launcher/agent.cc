@@ -233,7 +233,6 @@ class Agent {
         abandon(number);
       }
     }
-    link_->child_ended();
     guard_.child_ended();
     reap();
   }

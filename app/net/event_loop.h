@@ -5,20 +5,29 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <unordered_map>
 #include <utility>
+
+#include "data/io/descriptor.h"
 
 namespace bert {
 
+/// Waits with epoll, so that descriptors without events cost nothing.
 class EventLoop {
  public:
   using Clock = std::chrono::steady_clock;
-  using Ready = std::function<void(short)>;  // gets the events that poll returned
+  using Ready = std::function<void(short)>;  // gets the events that occurred, as poll's revents
   using TimerId = std::pair<Clock::time_point, uint64_t>;
 
-  /// Calls `ready` when one of poll's `events` (or an error) occurs on the descriptor. A second call replaces the
-  /// first.
+  /// Throws IoError.
+  EventLoop();
+
+  /// Calls `ready` again and again while one of poll's `events`, or an error, holds for the descriptor. A second call
+  /// replaces the first. The descriptor must be unwatched before it is closed. Throws IoError for a descriptor that
+  /// cannot be waited for, such as a regular file.
   void watch(int descriptor, short events, Ready ready);
-  /// Changes the events that a watched descriptor waits for.
+  /// Changes the events that a watched descriptor waits for. POLLERR and POLLHUP are always reported.
   void set_events(int descriptor, short events);
   void unwatch(int descriptor);
 
@@ -31,13 +40,17 @@ class EventLoop {
 
  private:
   struct Watch {
-    uint64_t id;
-    short events;
-    Ready ready;
+    uint32_t number = 0;  // tells this watch from an earlier watch of a descriptor with the same value
+    short events = 0;
+    std::shared_ptr<const Ready> ready;
   };
-  std::map<int, Watch> watches_;
+  void tell_kernel(int descriptor, const Watch& watch, bool known) const;
+
+  const Descriptor epoll_;
+  std::unordered_map<int, Watch> watches_;
   std::map<TimerId, std::function<void()>> timers_;
-  uint64_t next_id_ = 0;
+  uint64_t next_timer_ = 0;
+  uint32_t next_watch_ = 0;
 };
 
 }  // namespace bert

@@ -1,15 +1,9 @@
 #include "app/net/gatekeeper.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-
-#include "app/system/console.h"
 
 namespace bert {
 namespace {
-
-constexpr double kReportInterval_seconds = 10;
 
 std::string address_of(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
 
@@ -19,14 +13,8 @@ Gatekeeper::Gatekeeper(EventLoop& loop, Descriptor listener, std::string token, 
     : loop_(loop),
       token_(std::move(token)),
       events_(std::move(events)),
-      acceptor_(loop, std::move(listener), [this](Descriptor socket) { start(std::move(socket)); }) {
-  report_timer_ = loop_.after(kReportInterval_seconds, [this] { report(false); });
-}
-
-Gatekeeper::~Gatekeeper() {
-  loop_.cancel(report_timer_);
-  report(true);
-}
+      turned_away_(loop, port_of(listener.get())),
+      acceptor_(loop, std::move(listener), [this](Descriptor socket) { start(std::move(socket)); }) {}
 
 void Gatekeeper::start(Descriptor socket) {
   if (pending_.size() >= kMostPending) make_room();
@@ -76,26 +64,6 @@ std::unique_ptr<SecureChannel> Gatekeeper::take(uint64_t connection) {
   std::unique_ptr<SecureChannel> channel = std::move(found->second.channel);
   forget(connection);
   return channel;
-}
-
-void Gatekeeper::count(const std::string& reason, const std::string& peer) {
-  ++turned_away_[reason];
-  last_address_ = peer;
-}
-
-void Gatekeeper::report(bool last) {
-  int64_t total = 0;
-  std::string reasons;
-  for (const auto& [reason, number] : turned_away_) {
-    total += number;
-    reasons += (reasons.empty() ? "" : ", ") + std::to_string(number) + " " + reason;
-  }
-  if (total > reported_) {
-    say(fmt::format("turned away {} connections to port {} so far ({}), the last from {}", total, acceptor_.port(),
-                    reasons, last_address_));
-    reported_ = total;
-  }
-  if (!last) report_timer_ = loop_.after(kReportInterval_seconds, [this] { report(false); });
 }
 
 }  // namespace bert

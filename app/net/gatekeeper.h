@@ -11,13 +11,13 @@
 #include "app/net/event_loop.h"
 #include "app/net/secure_channel.h"
 #include "app/net/socket.h"
+#include "app/net/turned_away.h"
 
 namespace bert {
 
 /// Accepts connections and runs their handshakes. At most kMostPending handshakes are open. One more closes the oldest
 /// connection of the address that has the most, so an address that floods the port displaces only itself. Of addresses
-/// with equally many, the connection that has waited longest is closed. Refused connections are counted by reason. A
-/// line about them is logged at most every ten seconds and at the end.
+/// with equally many, the connection that has waited longest is closed. Refused connections are counted and reported.
 class Gatekeeper {
  public:
   static constexpr size_t kMostPending = 256;
@@ -30,7 +30,6 @@ class Gatekeeper {
   };
 
   Gatekeeper(EventLoop& loop, Descriptor listener, std::string token, Events events);
-  ~Gatekeeper();
   Gatekeeper(const Gatekeeper&) = delete;
   Gatekeeper& operator=(const Gatekeeper&) = delete;
 
@@ -38,15 +37,14 @@ class Gatekeeper {
   /// Returns null if the connection no longer exists.
   std::unique_ptr<SecureChannel> take(uint64_t connection);
   /// Counts a client that was refused for another reason.
-  void count(const std::string& reason, const std::string& peer);
-  [[nodiscard]] const std::map<std::string, int64_t>& turned_away() const { return turned_away_; }
+  void count(const std::string& reason, const std::string& peer) { turned_away_.count(reason, peer); }
+  [[nodiscard]] const std::map<std::string, int64_t>& turned_away() const { return turned_away_.by_reason(); }
   [[nodiscard]] size_t pending() const { return pending_.size(); }
 
  private:
   void start(Descriptor socket);
   void make_room();
   void forget(uint64_t connection);
-  void report(bool last);
 
   EventLoop& loop_;
   const std::string token_;
@@ -58,10 +56,7 @@ class Gatekeeper {
   };
   std::map<uint64_t, Pending> pending_;  // ordered by arrival
   std::map<std::string, size_t> pending_of_address_;
-  std::map<std::string, int64_t> turned_away_;
-  int64_t reported_ = 0;
-  std::string last_address_;
-  EventLoop::TimerId report_timer_;
+  TurnedAway turned_away_;
   uint64_t next_ = 1;
   Acceptor acceptor_;  // last member: its callbacks use the others
 };

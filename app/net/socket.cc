@@ -267,10 +267,12 @@ void set_peer_timeout(int socket, double seconds) {
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-std::string owner_of_port(int64_t port) {
-  uint64_t inode = inode_of_listener("/proc/net/tcp", port);
-  if (inode == 0) inode = inode_of_listener("/proc/net/tcp6", port);
-  if (inode == 0) return "";
+std::string to_string(const SocketProcess& process) {
+  return process.pid == 0 ? "" : "pid " + std::to_string(process.pid) + " (" + process.name + ")";
+}
+
+SocketProcess process_of_socket(uint64_t inode) {
+  if (inode == 0) return {};
   const std::string wanted = "socket:[" + std::to_string(inode) + "]";
   std::error_code ignored;
   for (const auto& process : std::filesystem::directory_iterator("/proc", ignored)) {
@@ -280,13 +282,19 @@ std::string owner_of_port(int64_t port) {
     std::filesystem::directory_iterator file(process.path() / "fd", ignored);
     for (; file != std::filesystem::directory_iterator(); file.increment(ignored)) {
       if (std::filesystem::read_symlink(file->path(), ignored) != wanted) continue;
+      SocketProcess found{static_cast<pid_t>(std::stol(pid)), ""};
       std::ifstream comm(process.path() / "comm");
-      std::string name;
-      std::getline(comm, name);
-      return "pid " + pid + " (" + name + ")";
+      std::getline(comm, found.name);
+      return found;
     }
   }
-  return "";
+  return {};
+}
+
+std::string owner_of_port(int64_t port) {
+  uint64_t inode = inode_of_listener("/proc/net/tcp", port);
+  if (inode == 0) inode = inode_of_listener("/proc/net/tcp6", port);
+  return to_string(process_of_socket(inode));
 }
 
 }  // namespace bert

@@ -1,6 +1,8 @@
 // TCP endpoints and non-blocking sockets.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 
@@ -67,6 +69,18 @@ std::string local_address_towards(const Endpoint& endpoint);
 /// Closes a connection if the other side does not acknowledge data for `seconds`, or sends nothing and does not answer
 /// keep-alive probes.
 void set_peer_timeout(int socket, double seconds);
+
+/// A process of this machine; pid 0 if it is unknown.
+struct SocketProcess {
+  pid_t pid = 0;
+  std::string name;
+};
+
+/// "pid 12 (name)"; "" if the process is unknown.
+std::string to_string(const SocketProcess& process);
+
+/// The process that has a socket open, according to the descriptors in /proc that this user may see.
+SocketProcess process_of_socket(uint64_t inode);
 
 /// The process that listens on a local TCP port, as "pid 12 (name)"; "" if unknown.
 std::string owner_of_port(int64_t port);

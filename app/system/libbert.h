@@ -1,8 +1,6 @@
 // Functions of libbert.so for executables that start without LibTorch.
 #pragma once
 
-#include <cstddef>
-
 #include "app/system/library_search.h"
 
 namespace bert {
@@ -15,9 +13,3 @@ void* torch_library_symbol(const char* name, LoadProblem& problem);
 void check_current_directory();
 
 }  // namespace bert
-
-/// Serves a c10d::TCPStore on a listening socket until the process is killed. Returns only on failure, with the reason
-/// in `message`.
-extern "C" void bert_serve_store(int listener, const char* host, int port, char* message, size_t size);
-using BertServeStore = void (*)(int, const char*, int, char*, size_t);
-inline constexpr const char* kBertServeStoreSymbol = "bert_serve_store";

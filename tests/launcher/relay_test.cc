@@ -1,4 +1,4 @@
-// The way to the job's store: the relay, the ports, and the store that starts on demand.
+// The way to the job's store: the relay and the ports.
 #include <fmt/format.h>
 #include <sys/socket.h>
 
@@ -135,34 +135,10 @@ TEST_CASE("a port that is reserved goes to who asks for it, and to nobody else",
   CHECK_NOTHROW(listen_on({"127.0.0.1", port}));
 }
 
-TEST_CASE("a store that cannot be served is an error when somebody connects, and not before", "[unit]") {
-  // libbert.so is not beside this test.
-  EventLoop loop;
-  std::string why;
-  StoreServer store(loop, {"127.0.0.1", 0}, [&](const std::string& reason) { why = reason; });
-  const auto settle = [&](const std::function<bool()>& condition) {
-    return run_until(loop, [&] {
-      store.reap();
-      loop.after(0.01, [] {});
-      return condition();
-    });
-  };
-  for (const int64_t ranks : {2, 1}) {  // several ranks: the store starts at once; one rank: on demand
-    CAPTURE(ranks);
-    why.clear();
-    store.start_round(ranks);
-    for (int i = 0; i < 20; ++i) settle([] { return true; });
-    CHECK(why.empty());
-    const Client rank(store.endpoint().port);
-    REQUIRE(settle([&] { return !why.empty(); }));
-    CHECK(why.find("cannot load LibTorch") != std::string::npos);
-  }
-}
-
 TEST_CASE("a store listens on loopback alone, and on another port when its own is taken", "[unit]") {
   EventLoop loop;
-  StoreServer first(loop, {"127.0.0.1", 0}, [](const std::string&) {});
-  const StoreServer second(loop, first.endpoint(), [](const std::string&) {});
+  StoreServer first(loop, {"127.0.0.1", 0});
+  const StoreServer second(loop, first.endpoint());
   CHECK(second.endpoint().port != first.endpoint().port);
   const std::string table = read_file("/proc/net/tcp");
   std::string local = fmt::format("0100007F:{:04X}", first.endpoint().port);  // 127.0.0.1 in the host's byte order

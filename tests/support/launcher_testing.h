@@ -27,8 +27,7 @@ namespace bert::testing {
 
 /// A bertrun in a child process, so that the test keeps its signal mask and children. Its stdout and stderr go to
 /// files. `first` runs in that process first. `executable`: path of a bertrun to execute; else the child runs the
-/// launcher's code of this test. Ranks of `bert` need the executable, because bertrun looks for libbert.so (for the
-/// store) beside itself.
+/// launcher's code of this test.
 class Launcher {
  public:
   explicit Launcher(

@@ -7,7 +7,7 @@
 #include "app/launcher/job/job_messages.h"
 #include "app/launcher/settings/job_token.h"
 #include "app/launcher/store/store_relay.h"
-#include "app/net/acceptor.h"
+#include "app/net/local_acceptor.h"
 #include "app/net/secure_channel.h"
 #include "app/system/console.h"
 #include "app/system/exit_codes.h"
@@ -246,7 +246,7 @@ class JobClient : public JobLink {
   const std::string token_;
   std::unique_ptr<SecureChannel> channel_;
   StoreRelay relay_;
-  std::optional<Acceptor> acceptor_;  // of connections from ranks to the store
+  std::optional<LocalAcceptor> acceptor_;  // of connections from ranks to the store
   std::optional<EventLoop::TimerId> retry_timer_, join_timer_, note_timer_, tick_timer_, barrier_timer_, answer_timer_;
   double retry_seconds_ = kFirstRetry_seconds;
   size_t attempt_ = 0;

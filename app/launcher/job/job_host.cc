@@ -27,8 +27,7 @@ class JobHost : public JobLink {
       : loop_(loop),
         config_(config),
         on_order_(std::move(on_order)),
-        store_(loop, store_endpoint(config.rendezvous),
-               [this](const std::string& why) { rendezvous_.end(kInternal, why); }),
+        store_(loop, store_endpoint(config.rendezvous)),
         rendezvous_(
             config.rendezvous, {config.max_restarts, stop_seconds(config)}, EventLoop::Clock::now(),
             [this](NodeId id, const JobOrder& order) { send(id, order); },
@@ -72,7 +71,6 @@ class JobHost : public JobLink {
     rendezvous_.failed(kSelf, round, failure, EventLoop::Clock::now());
   }
   void interrupted(int signal) override { rendezvous_.interrupted(kSelf, signal); }
-  void child_ended() override { store_.reap(); }
   /// The host leaves last, so that all nodes learn of the end from the host.
   [[nodiscard]] bool finished() const override {
     const bool alone =

@@ -27,8 +27,6 @@ class JobLink {
   virtual void failed(int64_t round, const Failure& failure) = 0;
   /// A signal ends the job. A kEnd order for this node follows, even if the host is lost.
   virtual void interrupted(int signal) = 0;
-  /// To be called on SIGCHLD.
-  virtual void child_ended() {}
   /// True if other nodes need nothing more from this node.
   [[nodiscard]] virtual bool finished() const = 0;
 };

@@ -72,8 +72,6 @@ class Rendezvous {
   void interrupted(NodeId id, int signal);
   /// The node cannot be reached any more.
   void lost(NodeId id, const std::string& why, Time now);
-  /// Ends the job for a reason outside of the ranks.
-  void end(int exit_code, const std::string& reason, int signal = 0);
   /// Completes a round, or gives it up, if its time has come.
   void tick(Time now);
 
@@ -100,6 +98,7 @@ class Rendezvous {
     bool stopped = true;  // it has no ranks, or they have ended as ordered
     int64_t round = -1;   // the last round that it was told to start
   };
+  void end(int exit_code, const std::string& reason, int signal = 0);
   void complete(Time now);
   void restart(const std::string& reason, bool failed, Time now);
   void form_again(Time now);

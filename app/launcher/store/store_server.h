@@ -1,45 +1,76 @@
-// The job's store: LibTorch's c10d::TCPStore on a loopback socket, in a separate process.
+// The job's store: a server of c10d's TCPStore protocol on a loopback socket, in the launcher's own process.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
-#include <functional>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
+#include "app/launcher/store/key_value_store.h"
+#include "app/launcher/store/store_protocol.h"
 #include "app/net/event_loop.h"
+#include "app/net/local_acceptor.h"
 #include "app/net/socket.h"
 
 namespace bert {
 
-/// Listens on loopback from the start, so that ranks can connect at once and no other process takes the port. A process
-/// for the store is forked in each round, so that no key of an earlier attempt remains. Only this process loads
-/// LibTorch; bertrun never does. With one rank the process is forked only when the rank connects.
+/// Listens on loopback from the start, so that ranks can connect at once and no other process takes the port. Serves
+/// processes of its own user only. Each round has an empty store, so that no key of an earlier attempt remains.
+///
+/// A client's next request is read when its last answer has been sent, so a client that does not read costs no more
+/// than one answer, and values are shared, not copied. A request that would exceed the limit of memory, or that breaks
+/// the protocol, ends its connection with a line that names the rank. No other connection and no key is touched.
 class StoreServer {
  public:
-  /// `preferred`: a loopback endpoint whose port is used if it is free. `failed` is called with the reason if a rank
-  /// connects and the store cannot be served.
-  StoreServer(EventLoop& loop, const Endpoint& preferred, std::function<void(const std::string&)> failed);
-  ~StoreServer();
+  /// The limit of memory for keys, values, requests and answers. Gloo's full mesh is the largest known user: each rank
+  /// stores 8 bytes for each rank of a group, 8 KiB of 1,024 ranks. Requests up to kFreeRequest do not count against it,
+  /// so that a full store can still be read.
+  static constexpr size_t kMemory = 64 << 20, kMemoryOfRank = 64 << 10, kFreeRequest = 4 << 10;
+
+  /// `preferred`: a loopback endpoint whose port is used if it is free. Throws IoError.
+  StoreServer(EventLoop& loop, const Endpoint& preferred);
+  ~StoreServer() { stop(); }
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
   /// Starts an empty store for a round of `world_size` ranks.
   void start_round(int64_t world_size);
+  /// Closes all connections. New ones wait for the next round.
   void stop();
-  /// Checks if the serving process has ended. To be called on SIGCHLD.
-  void reap();
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
+  [[nodiscard]] size_t clients() const { return clients_.size(); }
+  [[nodiscard]] size_t memory() const { return memory_.used; }
+  [[nodiscard]] const TurnedAway& turned_away() const { return acceptor_.turned_away(); }
 
  private:
-  void serve();
+  using ClientId = KeyValueStore::ClientId;
+  struct Client {
+    Descriptor socket;
+    StoreRequestReader requests;
+    std::vector<KeyValueStore::Shared> answers;
+    size_t sent_answers = 0, sent_bytes = 0;  // whole answers that have been sent, and bytes of the next one
+    size_t counted = 0;                       // bytes in memory_.used
+    bool validated = false;
+  };
+  void connected(Descriptor socket);
+  void handle(ClientId id);
+  bool serve(ClientId id, Client& client);
+  bool receive(ClientId id, Client& client);
+  bool send_some(ClientId id);
+  void send_answers();
+  void count(Client& client);
+  void refuse(ClientId id, const std::string& why);
+  void drop(ClientId id);
 
   EventLoop& loop_;
-  std::function<void(const std::string&)> failed_;
-  Descriptor listener_, errors_;
+  StoreMemory memory_;  // before everything that is counted in it
+  KeyValueStore store_;
+  std::unordered_map<ClientId, Client> clients_;
+  std::vector<ClientId> answered_;  // clients with new answers
+  ClientId next_ = 1;
+  EventLoop::Clock::time_point next_note_;
+  LocalAcceptor acceptor_;
   Endpoint endpoint_;
-  pid_t server_ = 0;
-  std::string error_;
 };
 
 }  // namespace bert
