@@ -2,7 +2,7 @@
 //
 // Note [Launcher]
 //
-// One bertrun runs on each machine (a node). It is one thread that waits in poll (app/net/event_loop.h). No peer and no
+// One bertrun runs on each machine (a node). It is one thread that waits in epoll (app/net/event_loop.h). No peer and no
 // rank can block it. A node consists of an agent (agent.h), which starts, watches and stops the ranks of its machine,
 // and a link to the job (job/job_link.h). One node hosts the rendezvous. With the static rendezvous the host is
 // --node-rank 0. With c10d the host is the machine that --rdzv-endpoint names; of several agents there, the first to
@@ -10,13 +10,18 @@
 // part, which ranks they run, and what a failure means (job/rendezvous.h). The link of every other node is a JobClient.
 //
 //   ranks of other nodes --loopback--> JobClient ==one authenticated connection==> JobHost
-//   JobHost --loopback--> c10d::TCPStore <--loopback-- ranks of the host
+//   JobHost --loopback--> StoreServer <--loopback-- ranks of the host
 //
-// The store. PyTorch's programs and ours meet at a TCPStore. A TCPStore listens on every interface and authenticates
-// nobody. Therefore the launcher holds the store (TORCHELASTIC_USE_AGENT_STORE=True): on loopback, in a separate
-// process, the only one that loads LibTorch (store/store_server.h). Every other node opens a loopback port and relays
-// its connections to the host (store/store_relay.h). So each rank sees a plain store at MASTER_ADDR=127.0.0.1. A job of
-// one node opens no other socket.
+// The store. PyTorch's programs and ours meet at a c10d::TCPStore. LibTorch's server of it listens on every interface,
+// authenticates nobody and takes memory without limit. Therefore the launcher holds the store
+// (TORCHELASTIC_USE_AGENT_STORE=True): a server of the same protocol, on loopback, in its own event loop
+// (store/store_server.h). Every other node opens a loopback port and relays its connections to the host
+// (store/store_relay.h). So each rank sees a plain store at MASTER_ADDR=127.0.0.1. A job of one node opens no other
+// socket.
+//
+// Neighbours. Every user of a machine can reach its loopback ports. The store and the relays ask the kernel who owns
+// the other end of each connection, and reset those of other users (app/net/local_acceptor.h). bertrun does not load
+// LibTorch.
 //
 // The network. The host listens on the endpoint's address only. Each side proves by HMAC-SHA256 over nonces of both
 // sides that it knows the job's token. The host closes a connection that has not proved this within five seconds

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <utility>
 
 #include "data/io/error.h"
 
@@ -10,9 +11,9 @@ namespace bert {
 namespace {
 
 constexpr size_t kLengthBytes = 8;  // a value is kept with its length, as the protocol sends it
-// Sizes on a 64-bit machine with libstdc++, rounded up: node, key and pointer of a map; a shared string; a node and
-// a pointer in each of two maps for an awaited key.
-constexpr size_t kEntryBytes = 96, kSharedBytes = 96, kAwaitedBytes = 256;
+// Sizes on a 64-bit machine with libstdc++, rounded up: a map's node with a key and what stands beside it; a shared
+// string; a client's place in the list of an awaited key, and a pointer to that key.
+constexpr size_t kEntryBytes = 96, kSharedBytes = 96, kAwaitedBytes = 24;
 
 enum WaitAnswer : uint8_t { kStopWaiting = 0, kWaitCancelled = 1 };
 
@@ -216,63 +217,71 @@ bool KeyValueStore::all_exist(const StoreRequestReader& request) const {
 }
 
 void KeyValueStore::wait(ClientId client, const StoreRequestReader& request) {
-  size_t bytes = 0;
-  for (size_t i = 0; i < request.fields(); ++i) bytes += kAwaitedBytes + 2 * request.field(i).size();
   if (all_exist(request)) return answer_number<uint8_t>(client, kStopWaiting);
+  size_t bytes = 0;
+  for (size_t i = 0; i < request.fields(); ++i) {
+    bytes += kAwaitedBytes;
+    if (!awaited_.contains(std::string(request.field(i)))) bytes += kEntryBytes + request.field(i).size();
+  }
   require(bytes);
   forget(client);
-  auto& missing = missing_keys_[client];
+  Wait& wait = waits_[client];
   for (size_t i = 0; i < request.fields(); ++i) {
     const std::string key(request.field(i));
-    if (exists(key) || !missing.insert(key).second) continue;
-    waiters_[key].push_back(client);
-    memory_.used += kAwaitedBytes + 2 * key.size();
+    if (exists(key)) continue;
+    const auto [awaited, is_new] = awaited_.try_emplace(key);
+    std::vector<ClientId>& clients = awaited->second.clients;
+    if (!clients.empty() && clients.back() == client) continue;  // the request names the key twice
+    clients.push_back(client);
+    ++awaited->second.waits;
+    wait.keys.push_back(&*awaited);
+    memory_.used += kAwaitedBytes + (is_new ? kEntryBytes + key.size() : 0);
   }
+  wait.missing = wait.keys.size();
 }
 
 void KeyValueStore::forget(ClientId client) {
-  const auto wait = missing_keys_.find(client);
-  if (wait == missing_keys_.end()) return;
-  for (const std::string& key : wait->second) {
-    const auto clients = waiters_.find(key);
-    std::erase(clients->second, client);
-    if (clients->second.empty()) waiters_.erase(clients);
-    memory_.used -= kAwaitedBytes + 2 * key.size();
+  const auto wait = waits_.find(client);
+  if (wait == waits_.end()) return;
+  for (AwaitedKeys::value_type* awaited : wait->second.keys) {
+    memory_.used -= kAwaitedBytes;
+    if (--awaited->second.waits > 0) {
+      std::erase(awaited->second.clients, client);
+    } else {
+      memory_.used -= kEntryBytes + awaited->first.size();
+      awaited_.erase(awaited_.find(awaited->first));
+    }
   }
-  missing_keys_.erase(wait);
+  waits_.erase(wait);
 }
 
-/// A key that the client waits for has come. Returns true if it was the last one.
-bool KeyValueStore::arrived(ClientId client, const std::string& key) {
-  const auto wait = missing_keys_.find(client);
-  wait->second.erase(key);
-  memory_.used -= kAwaitedBytes + 2 * key.size();
-  if (!wait->second.empty()) return false;
-  missing_keys_.erase(wait);
+/// A key that the client misses has come. Returns true if it was the last one.
+bool KeyValueStore::arrived(ClientId client) {
+  if (--waits_.at(client).missing > 0) return false;
+  forget(client);
   answer_number<uint8_t>(client, kStopWaiting);
   return true;
 }
 
 void KeyValueStore::wake_all(const std::string& key) {
-  const auto node = waiters_.extract(key);
-  if (!node) return;
-  for (const ClientId client : node.mapped()) arrived(client, key);
+  const auto found = awaited_.find(key);
+  if (found == awaited_.end()) return;
+  for (const ClientId client : std::exchange(found->second.clients, {})) arrived(client);
 }
 
 /// One push is for one client: the first one that waits for nothing else.
 void KeyValueStore::wake_one(const std::string& key) {
-  const auto found = waiters_.find(key);
-  if (found == waiters_.end()) return;
-  auto& clients = found->second;
-  auto at = clients.begin();
-  while (at != clients.end() && !arrived(*at++, key)) {
+  for (auto found = awaited_.find(key); found != awaited_.end(); found = awaited_.find(key)) {
+    std::vector<ClientId>& clients = found->second.clients;
+    if (clients.empty()) return;
+    const ClientId client = clients.front();
+    clients.erase(clients.begin());
+    if (arrived(client)) return;
   }
-  clients.erase(clients.begin(), at);
-  if (clients.empty()) waiters_.erase(found);
 }
 
 void KeyValueStore::clear() {
-  while (!missing_keys_.empty()) forget(missing_keys_.begin()->first);
+  while (!waits_.empty()) forget(waits_.begin()->first);
   for (const auto& entry : values_) memory_.used -= kEntryBytes + entry.first.size();
   for (const auto& entry : queues_) memory_.used -= kEntryBytes + entry.first.size();
   values_.clear();

@@ -9,7 +9,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "app/launcher/store/store_protocol.h"
@@ -87,7 +86,7 @@ class KeyValueStore {
   void answer_number(ClientId client, Number number);
   [[nodiscard]] bool exists(const std::string& key) const;
   [[nodiscard]] bool all_exist(const StoreRequestReader& request) const;
-  bool arrived(ClientId client, const std::string& key);
+  bool arrived(ClientId client);
   void wake_all(const std::string& key);
   void wake_one(const std::string& key);
 
@@ -96,8 +95,18 @@ class KeyValueStore {
   const Shared missing_;  // the answer for a missing value
   std::unordered_map<std::string, Value> values_;
   std::unordered_map<std::string, std::deque<Value>> queues_;
-  std::unordered_map<std::string, std::vector<ClientId>> waiters_;              // by key, in the order of arrival
-  std::unordered_map<ClientId, std::unordered_set<std::string>> missing_keys_;  // by waiting client
+  // A key that clients wait for. 1,024 ranks may each wait for 1,024 keys, so a pair of them has to be small.
+  struct Awaited {
+    std::vector<ClientId> clients;  // that still miss the key, in the order of their coming
+    size_t waits = 0;               // that name the key
+  };
+  using AwaitedKeys = std::unordered_map<std::string, Awaited>;
+  struct Wait {
+    std::vector<AwaitedKeys::value_type*> keys;  // missing at the beginning
+    size_t missing = 0;
+  };
+  AwaitedKeys awaited_;
+  std::unordered_map<ClientId, Wait> waits_;
 };
 
 }  // namespace bert

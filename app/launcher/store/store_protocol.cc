@@ -28,29 +28,25 @@ uint64_t StoreRequestReader::length() const {
   return result;
 }
 
-/// Called between two requests: gives memory back.
-void StoreRequestReader::release() {
-  if (begin_ < buffer_.size()) return;
-  begin_ = 0;
-  buffer_.clear();
-  if (buffer_.capacity() > kKeptBytes) buffer_.shrink_to_fit();
-  if (fields_.capacity() * sizeof(Field) > kKeptBytes) fields_.shrink_to_fit();
-}
-
 bool StoreRequestReader::next() {
-  if (whole_) {
-    begin_ += at_;
-    at_ = 0;
-    fields_.clear();
-    started_ = whole_ = false;
-    release();
-  }
   if (!started_ && !read_query()) return false;
   while (left_ > 0) {
     if (!read_field()) return false;
     --left_;
   }
-  return whole_ = true;
+  return true;
+}
+
+void StoreRequestReader::done() {
+  begin_ += at_;
+  at_ = 0;
+  fields_.clear();
+  started_ = false;
+  if (begin_ < buffer_.size()) return;
+  begin_ = 0;
+  buffer_.clear();
+  if (buffer_.capacity() > kKeptBytes) buffer_.shrink_to_fit();
+  if (fields_.capacity() * sizeof(Field) > kKeptBytes) fields_.shrink_to_fit();
 }
 
 bool StoreRequestReader::read_query() {

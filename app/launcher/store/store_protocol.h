@@ -73,11 +73,13 @@ class StoreRequestReader {
  public:
   /// Adds received bytes.
   void append(std::string_view bytes);
-  /// Goes on to the next request. Returns false if bytes of it are missing. Throws DataError if the bytes break the
-  /// protocol or its limits.
+  /// Finds the next request. Returns false if bytes of it are missing. Throws DataError if the bytes break the protocol
+  /// or its limits.
   bool next();
+  /// Lets go of the request that next() has found.
+  void done();
 
-  /// The current request, until the next call of append() or next().
+  /// The request, until done().
   [[nodiscard]] StoreQuery query() const { return query_; }
   [[nodiscard]] size_t fields() const { return fields_.size(); }
   [[nodiscard]] std::string_view field(size_t i) const {
@@ -96,7 +98,6 @@ class StoreRequestReader {
   struct Field {
     size_t begin, size;  // relative to the request
   };
-  void release();
   bool read_query();
   bool read_field();
   [[nodiscard]] bool has(size_t bytes) const { return buffer_.size() - begin_ - at_ >= bytes; }
@@ -109,7 +110,7 @@ class StoreRequestReader {
   std::string_view element_;  // kinds of the fields of one element
   size_t left_ = 0;           // fields to be read
   std::vector<Field> fields_;
-  bool started_ = false, whole_ = false;
+  bool started_ = false;
 };
 
 }  // namespace bert

@@ -124,10 +124,12 @@ bool StoreServer::serve(ClientId id, Client& client) {
     const StoreRequestReader& request = client.requests;
     if (client.validated) {
       store_.execute(id, request);
+      client.requests.done();
       send_answers();
       if (!clients_.contains(id)) return false;
     } else if (request.query() == StoreQuery::kValidate && request.number<uint32_t>(0) == kStoreMagic) {
       client.validated = true;
+      client.requests.done();
     } else {
       throw DataError("its first request is not that of a c10d::TCPStore");
     }
