@@ -7,6 +7,7 @@
 #include <new>
 #include <system_error>
 
+#include "app/system/console.h"
 #include "app/system/error_report.h"
 #include "app/system/errors.h"
 #include "app/system/stop_signals.h"
@@ -94,7 +95,7 @@ int guarded(const std::string& name, const std::function<int()>& command) {
     std::string type, message;
     const int code = exit_code_of_current_exception(type, message);
     write_error_file(type, message, code);
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), message.c_str());
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), printable(message, "\t\n").c_str());
     return code;
   }
 }

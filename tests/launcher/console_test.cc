@@ -1,4 +1,6 @@
 // The streams, descriptors and signals that a bertrun inherits: closed, unread or shared streams, ignored signals.
+#include "app/system/console.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -8,6 +10,7 @@
 #include <map>
 #include <sstream>
 
+#include "app/launcher/settings/job_token.h"
 #include "app/net/socket.h"
 #include "app/system/exit_codes.h"
 // Last, because it includes Catch2.
@@ -102,4 +105,66 @@ TEST_CASE("under nohup a hangup is not the end", "[unit]") {
     CHECK(launcher.wait() == (nohup ? kOk : 128 + SIGHUP));
     std::filesystem::remove(go);
   }
+}
+
+TEST_CASE("text of others is shown and does not control the terminal", "[unit]") {
+  const std::vector<std::pair<std::string, std::string>> rows = {
+      {"plain\tASCII ~", "plain\tASCII ~"},
+      {"Gr\u00fc\u00dfe, \u65e5\u672c\u8a9e, \u05e9\u05dc\u05d5\u05dd, \U0001f600",
+       "Gr\u00fc\u00dfe, \u65e5\u672c\u8a9e, \u05e9\u05dc\u05d5\u05dd, \U0001f600"},
+      {"\x1b[2J\x1b]0;title\x07", R"(\x1b[2J\x1b]0;title\x07)"},
+      {"a\nbertrun: b\r\x7f", R"(a\x0abertrun: b\x0d\x7f)"},
+      {std::string("a\0b", 3), R"(a\x00b)"},
+      {"\u0085\u009b31m", R"(\x85\x9b31m)"},                          // C1 controls: next line, control sequence
+      {"\u202egpj.exe\u2066\u2028", R"(\u202egpj.exe\u2066\u2028)"},  // a change of direction, a line separator
+      {"\xff\xc3(\xe2\x82", R"(\xff\xc3(\xe2\x82)"},                  // no UTF-8
+      {"\xc0\x9b\xe0\x80\x9b\xed\xa0\x80\xf4\x90\x80\x80",            // too long forms, a surrogate, above U+10FFFF
+       R"(\xc0\x9b\xe0\x80\x9b\xed\xa0\x80\xf4\x90\x80\x80)"},
+      {"", ""},
+  };
+  for (const auto& [text, shown] : rows) CHECK(printable(text) == shown);
+  CHECK(printable("a\nb\tc", "\n") == R"(a
+b\x09c)");
+  CHECK(shortened("a\u00fcb", 9) == "a\u00fcb");
+  CHECK(shortened("a\u00fcb", 3) == "a\u00fc");
+  CHECK(shortened("a\u00fcb", 2) == "a");
+  CHECK(shortened("\U0001f600", 3).empty());
+}
+
+TEST_CASE("escape sequences of ranks and other machines do not reach bertrun's own lines", "[unit][distributed]") {
+  const TemporaryDirectory directory;
+  setenv(kTokenVariable, std::string(64, '5').c_str(), 1);
+  const std::string port = std::to_string(port_of(listen_on({"127.0.0.1", 0}).get()));
+  const auto agent = [&](int rank, std::vector<std::string> options, const std::string& script) {
+    options.insert(options.begin(), {"--nnodes", "2", "--node-rank", std::to_string(rank), "--master-port", port});
+    options.insert(options.end(), {"sh", "-c", script});
+    return options;
+  };
+  const std::string evil = "\x1b]0;evil\x07\xff";
+  Launcher host(agent(0, {}, "exec sleep 60"));
+  Launcher stranger(agent(1, {"--rdzv-id", "id" + evil}, "exit 0"));
+  CHECK(stranger.wait() == kPeerFailure);
+  // Its name, its message, phase and collective are the other machine's.
+  Launcher other(agent(1, {"--local-addr", "h\u00f6st" + evil},
+                       R"(printf '%s' '{"message": "bad \u001b[2J\nbertrun: forged", "phase": "p\u001b[1m",)"
+                       R"( "last_collective": "c\u0007"}' >$TORCHELASTIC_ERROR_FILE; exit 5)"));
+  CHECK(other.wait() == 5);
+  CHECK(host.wait() == 5);
+  for (const Launcher* each : {&host, &stranger, &other}) {
+    const std::string error = each->err();
+    CAPTURE(error);
+    CHECK(error.find_first_of("\x1b\x07\xff") == std::string::npos);
+    CHECK(error.find("\nbertrun: forged") == std::string::npos);
+  }
+  CHECK(host.err().find("h\u00f6st\\x1b]0;evil\\x07") != std::string::npos);
+  CHECK(host.err().find("bad \\x1b[2J") != std::string::npos);
+  CHECK(host.err().find("not id\\x1b]0;evil") != std::string::npos);
+  unsetenv(kTokenVariable);
+}
+
+TEST_CASE("an exception's message is printed without control characters, in its own lines", "[unit]") {
+  Launcher launcher({"--nnodes", "1:\x1b[2J\xff", "true"});
+  CHECK(launcher.wait() == kUsage);
+  CHECK(launcher.err().find("\\x1b[2J\\xff") != std::string::npos);
+  CHECK(launcher.err().find('\x1b') == std::string::npos);
 }
