@@ -8,9 +8,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "app/net/socket.h"
 #include "app/system/crypto.h"
@@ -41,23 +46,56 @@ std::string from_hexadecimal(std::string_view digits, const std::string& where) 
   return bytes;
 }
 
-/// Opens a file or directory that must belong to the user and be closed to all others. The checks are on the open
-/// descriptor, so the file cannot be swapped. `links`: O_NOFOLLOW refuses a symbolic link, 0 follows it.
-Descriptor open_private(const std::string& path, mode_t type, int links) {
-  Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | links));
-  if (!file && errno == ELOOP) throw RefusedError(path + " is a symbolic link, or leads in a circle of them");
-  if (!file && errno == EACCES) throw RefusedError(path + ": " + std::strerror(EACCES) + "; it must be your own");
-  if (!file) throw InputMissing(path + ": " + std::strerror(errno));
+struct Opened {
+  Descriptor file;
   struct stat state {};
-  if (fstat(file.get(), &state) != 0) throw IoError(path + ": " + std::strerror(errno));
-  if ((state.st_mode & S_IFMT) != type)
+};
+
+/// Opens a file or directory of the given type. Checks of `state` are checks of the open descriptor, so the file cannot
+/// be swapped. `links`: O_NOFOLLOW refuses a symbolic link, 0 follows it.
+Opened open_existing(const std::string& path, mode_t type, int links) {
+  Opened opened{Descriptor(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | links))};
+  const int error = errno;
+  if (!opened.file && error == ELOOP) throw RefusedError(path + " is a symbolic link, or leads in a circle of them");
+  if (!opened.file && error == EACCES)
+    throw RefusedError(path + ": " + std::strerror(EACCES) + "; you must be able to read it");
+  if (!opened.file) throw InputMissing(path + ": " + std::strerror(error));
+  if (fstat(opened.file.get(), &opened.state) != 0) throw IoError(path + ": " + std::strerror(errno));
+  if ((opened.state.st_mode & S_IFMT) != type)
     throw RefusedError(path + " is not a " + (type == S_IFDIR ? "directory" : "regular file"));
-  if (state.st_uid != geteuid() || (state.st_mode & 077) != 0) {
-    throw RefusedError(path +
-                       ": others can read or replace this file, so it cannot hold a job's token; chmod go= it, "
-                       "and let it be your own");
-  }
-  return file;
+  return opened;
+}
+
+/// True if the file belongs to the user and is closed to all others.
+bool is_private(const struct stat& state) { return state.st_uid == geteuid() && (state.st_mode & 077) == 0; }
+
+bool has_group(gid_t group) {
+  std::vector<gid_t> groups(static_cast<size_t>(std::max(getgroups(0, nullptr), 0)));
+  groups.resize(static_cast<size_t>(std::max(getgroups(static_cast<int>(groups.size()), groups.data()), 0)));
+  return group == getegid() || std::find(groups.begin(), groups.end(), group) != groups.end();
+}
+
+/// True for a file that root gives to a group of the user to read, and to nobody else, as Kubernetes mounts a secret in
+/// a pod with fsGroup.
+bool is_given_by_root(const struct stat& state) {
+  return state.st_uid == 0 && (state.st_mode & 037) == 0 && has_group(state.st_gid);
+}
+
+Descriptor open_private(const std::string& path, mode_t type) {
+  Opened opened = open_existing(path, type, O_NOFOLLOW);
+  if (is_private(opened.state)) return std::move(opened.file);
+  throw RefusedError(path +
+                     ": others can read or replace it, so it cannot hold a job's token; chmod go= it, and let it "
+                     "be your own");
+}
+
+/// Opens the file of BERTRUN_TOKEN_FILE. Links are allowed, because Kubernetes mounts secrets as links.
+Descriptor open_given(const std::string& path) {
+  Opened opened = open_existing(path, S_IFREG, 0);
+  if (is_private(opened.state) || is_given_by_root(opened.state)) return std::move(opened.file);
+  throw RefusedError(path +
+                     ": others can read or replace this file, so it cannot hold a job's token; chmod go= it, and "
+                     "let it be your own, or root's and readable only for a group of yours (mode 0440)");
 }
 
 std::string token_in(const Descriptor& file, const std::string& path) {
@@ -67,18 +105,59 @@ std::string token_in(const Descriptor& file, const std::string& path) {
   return from_hexadecimal({content.data(), static_cast<size_t>(got)}, path);
 }
 
+/// Note [A directory in /tmp]
+///
+/// A name in /tmp belongs to the user who makes it first, so a stranger can take each name that can be predicted. The
+/// directory of the tokens therefore has a random name, and agents know it by its owner, which a stranger cannot forge.
+/// Agents that start together may make several directories. All agents take the oldest: the one whose file `made` has
+/// the earliest time. A directory without that file does not count yet. After an agent has made a directory, it waits
+/// until the clock of the file system has moved on before it looks for the oldest. A directory that the agent does not
+/// see then will be younger.
+constexpr const char* kMade = "/made";
+constexpr std::chrono::milliseconds kTwoTicks(20);  // of the clock of file times, if the kernel has 100 in a second
+
+/// The oldest directory whose path begins with `prefix` and that belongs to this user alone; "" if there is none.
+std::string oldest_own_directory(const std::string& prefix) {
+  std::tuple<time_t, long, std::string> oldest;
+  std::error_code unreadable;
+  for (std::filesystem::directory_iterator each("/tmp", unreadable), end; each != end; each.increment(unreadable)) {
+    const std::string path = each->path();
+    struct stat directory {
+    }, made{};
+    if (!path.starts_with(prefix) || lstat(path.c_str(), &directory) != 0 || !S_ISDIR(directory.st_mode)) continue;
+    if (!is_private(directory) || lstat((path + kMade).c_str(), &made) != 0) continue;
+    const std::tuple found(made.st_mtim.tv_sec, made.st_mtim.tv_nsec, path);
+    if (std::get<2>(oldest).empty() || found < oldest) oldest = found;
+  }
+  return std::get<2>(oldest);
+}
+
+std::string directory_in_tmp() {
+  const std::string prefix = "/tmp/bertrun-" + std::to_string(geteuid()) + ".";
+  if (const std::string there = oldest_own_directory(prefix); !there.empty()) return there;
+  std::string name = prefix + "XXXXXX";
+  const bool whole = mkdtemp(name.data()) != nullptr &&
+                     Descriptor(open((name + kMade).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!whole) {
+    throw IoError(name + ": cannot be made: " + std::strerror(errno) +
+                  "; set XDG_RUNTIME_DIR to a directory of your own, or give the token in " + kTokenFileVariable);
+  }
+  std::this_thread::sleep_for(kTwoTicks);
+  return oldest_own_directory(prefix);
+}
+
+/// The directory for tokens of jobs on loopback. A stranger can neither read it nor keep the user from having it.
 std::string runtime_directory() {
   const char* given = std::getenv("XDG_RUNTIME_DIR");
-  std::error_code ignored;
-  const bool usable = given != nullptr && *given != '\0' && std::filesystem::is_directory(given, ignored);
-  std::string base = usable ? std::string(given) + "/bertrun" : "/tmp/bertrun-" + std::to_string(geteuid());
-  if (mkdir(base.c_str(), 0700) != 0 && errno != EEXIST) {
-    throw IoError(base + ": cannot be made: " + std::strerror(errno) +
-                  "; set XDG_RUNTIME_DIR to a directory of your "
-                  "own, or give the token in " +
-                  kTokenFileVariable);
-  }
-  open_private(base, S_IFDIR, O_NOFOLLOW);
+  struct stat state {};
+  // After su, the variable names the directory of another user.
+  const bool own = given != nullptr && stat(given, &state) == 0 && S_ISDIR(state.st_mode) &&
+                   state.st_uid == geteuid() && (state.st_mode & 022) == 0;
+  if (!own) return directory_in_tmp();
+  const std::string base = std::string(given) + "/bertrun";
+  if (mkdir(base.c_str(), 0700) != 0 && errno != EEXIST)
+    throw IoError(base + ": cannot be made: " + std::strerror(errno) + "; or give the token in " + kTokenFileVariable);
+  open_private(base, S_IFDIR);
   return base;
 }
 
@@ -123,7 +202,7 @@ Descriptor shared_file(const std::string& path) {
   for (;;) {
     if (Descriptor made = make_shared_file(path)) return made;
     try {
-      Descriptor file = open_private(path, S_IFREG, O_NOFOLLOW);
+      Descriptor file = open_private(path, S_IFREG);
       if (remove_if_unused(file, path)) continue;  // left by a job that was killed
       if (flock(file.get(), LOCK_SH) == 0 && is_at(file, path)) return file;
     } catch (const InputMissing&) {  // the last agent has just removed the file
@@ -152,8 +231,7 @@ JobToken::JobToken(const RendezvousConfig& config) {
   if (!given.empty()) {
     bytes_ = from_hexadecimal(given, kTokenVariable);
   } else if (!path.empty()) {
-    // Links are allowed here: Kubernetes mounts secrets as links.
-    bytes_ = token_in(open_private(path, S_IFREG, 0), path);
+    bytes_ = token_in(open_given(path), path);
   } else if (is_loopback(config.host)) {
     path_ = runtime_file(config);
     file_ = shared_file(path_);
