@@ -17,6 +17,7 @@ constexpr std::string_view kMagic = "bertrun1";
 constexpr size_t kNonce = 32, kMac = 32, kTag = 16, kHeader = 12;
 constexpr size_t kHostHello = kMagic.size() + kNonce, kAgentAnswer = kMagic.size() + kNonce + kMac;
 constexpr size_t kHostAnswer = 1 + kMac;
+constexpr const char* kNoBertrun = "it is no bertrun, or one of another version, that listens there";
 
 std::string tag_of(const std::string& key, uint64_t number, std::string_view frame) {
   std::string text;
@@ -55,6 +56,10 @@ SecureChannel::~SecureChannel() {
 
 std::string SecureChannel::mac(std::string_view label) const {
   return hmac_sha256(token_, std::string(label) + agent_nonce_ + host_nonce_);
+}
+
+std::string SecureChannel::refusal() const {
+  return hmac_sha256(std::string(kMagic), "wrong token" + agent_nonce_ + host_nonce_);
 }
 
 void SecureChannel::close(const std::string& why) {
@@ -134,8 +139,7 @@ void SecureChannel::advance_handshake() {
 }
 
 void SecureChannel::agent_answers() {
-  if (in_.compare(0, kMagic.size(), kMagic) != 0)
-    return close("it is no bertrun, or one of another version, that listens there");
+  if (in_.compare(0, kMagic.size(), kMagic) != 0) return close(kNoBertrun);
   host_nonce_ = in_.substr(kMagic.size());
   in_.clear();
   answered_ = true;
@@ -149,7 +153,7 @@ void SecureChannel::host_checks_agent() {
   const bool right = equal_secrets(std::string_view(in_).substr(kMagic.size() + kNonce), mac("agent"));
   in_.clear();
   if (!right) {
-    const std::string answer(kHostAnswer, '\0');
+    const std::string answer = std::string(1, '\0') + refusal();
     [[maybe_unused]] const ssize_t sent = ::send(socket_.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
     return close("wrong token");
   }
@@ -159,9 +163,11 @@ void SecureChannel::host_checks_agent() {
 }
 
 void SecureChannel::agent_checks_host() {
-  refused_ = in_[0] != '\1';
-  if (refused_) return close("the host does not accept this agent's token");
-  if (!equal_secrets(std::string_view(in_).substr(1), mac("host"))) return close("the host does not know the token");
+  const std::string_view proof = std::string_view(in_).substr(1);
+  refused_ = in_[0] == '\0' && equal_secrets(proof, refusal());
+  if (refused_) return close("the host has another token");
+  if (in_[0] != '\1') return close(kNoBertrun);
+  if (!equal_secrets(proof, mac("host"))) return close("the host does not know the token");
   in_.clear();
   become_ready();
 }

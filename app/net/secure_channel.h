@@ -16,7 +16,11 @@ namespace bert {
 ///
 ///   host -> agent   "bertrun1", 32 bytes of nonce Nh
 ///   agent -> host   "bertrun1", nonce Na, HMAC(token, "agent" Na Nh)
-///   host -> agent   1, HMAC(token, "host" Na Nh); or 0 and 32 arbitrary bytes if the agent's HMAC is wrong
+///   host -> agent   1, HMAC(token, "host" Na Nh); or 0, HMAC("bertrun1", "wrong token" Na Nh)
+///
+/// The refusal needs no secret. It only tells a bertrun that has read this agent's answer from a program of another
+/// kind, which says something by chance. So an agent that is refused may end at once. A stranger who plays bertrun on
+/// the host's port can end agents with it; as long as the stranger holds the port, no host can take it anyway.
 ///
 /// Each direction then has the key HMAC(token, "from agent" | "from host" Na Nh). A frame consists of length (4 bytes),
 /// type (1), zeros (3), stream (4), the payload, and the first 16 bytes of HMAC(key, number of the frame (8), all bytes
@@ -60,7 +64,7 @@ class SecureChannel {
   [[nodiscard]] bool flushed() const { return queued() == 0; }
   /// Number of bytes that wait to be sent.
   [[nodiscard]] size_t queued() const { return out_.size() - out_begin_; }
-  /// True if the other side has another token (role kAgent).
+  /// True if the other side is a bertrun with another token (role kAgent).
   [[nodiscard]] bool refused() const { return refused_; }
   [[nodiscard]] const std::string& peer() const { return peer_; }
   /// This machine's address on the connection; "" if it is closed.
@@ -79,6 +83,7 @@ class SecureChannel {
   void become_ready();
   bool take_frame();
   [[nodiscard]] std::string mac(std::string_view label) const;
+  [[nodiscard]] std::string refusal() const;
 
   EventLoop& loop_;
   Descriptor socket_;

@@ -73,6 +73,23 @@ TEST_CASE("an agent with another token is refused and told so", "[unit]") {
   CHECK(host.channels.empty());
 }
 
+TEST_CASE("a refusal counts if it answers this agent, and not if it is a byte by chance", "[unit]") {
+  // Each change of the host's 33 bytes: the first byte says no, the others prove that a bertrun says so.
+  for (const size_t changed : {size_t{0}, size_t{1}, size_t{32}}) {
+    CAPTURE(changed);
+    EventLoop loop;
+    Host host(loop);
+    Wire wire(loop, {"127.0.0.1", 0}, {"127.0.0.1", host.port});
+    wire.change_to_agent = [&](std::string& bytes) {
+      if (bytes.size() == 33) bytes[changed] = static_cast<char>(bytes[changed] ^ 2);
+    };
+    Agent agent(loop, wire.port(), std::string(32, 'u'));
+    REQUIRE(run_until(loop, [&] { return !agent.why.empty(); }));
+    CHECK_FALSE(agent.channel.refused());
+    CHECK(agent.why.find("no bertrun") != std::string::npos);
+  }
+}
+
 TEST_CASE("an agent does not talk to a host that does not know the token", "[unit]") {
   EventLoop loop;
   Host host(loop);

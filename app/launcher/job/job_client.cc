@@ -129,8 +129,12 @@ class JobClient : public JobLink {
     }
     if (joined_ && preempted_) return end(kPreempted, lost + "; a rank here was preempted");
     if (joined_) return end(kPeerFailure, lost + "; check that machine and the network to it");
+    if (channel_ && channel_->refused()) {
+      return end(kRefused, to_string(endpoint_) + ": " + why + "; give all machines the same --rdzv-id and " +
+                               kTokenFileVariable + " or " + kTokenVariable +
+                               "; if another job meets there, name another port");
+    }
     // Keep trying: another program may hold that port, and the host may still start.
-    refused_ = channel_ && channel_->refused();
     last_error_ = why;
     retry_timer_ = loop_.after(retry_seconds_, [this] { connect(); });
     retry_seconds_ = std::min(2 * retry_seconds_, kLongestRetry_seconds);
@@ -138,10 +142,6 @@ class JobClient : public JobLink {
 
   void give_up() {
     if (joined_) return;
-    if (refused_) {
-      return end(kRefused, to_string(endpoint_) + ": " + last_error_ + "; give all machines the same " +
-                               kTokenFileVariable + ", or the same " + kTokenVariable);
-    }
     end(kPeerFailure, "rendezvous " + config_.rendezvous.id + ": no host at " + to_string(endpoint_) + " within " +
                           std::to_string(static_cast<int64_t>(config_.rendezvous.join_timeout)) + " s (" + last_error_ +
                           "); check that bertrun runs there with the same --rdzv-id and endpoint, and that no firewall "
@@ -252,7 +252,7 @@ class JobClient : public JobLink {
   size_t attempt_ = 0;
   Clock::time_point heard_, pinged_;
   std::string last_error_ = "no answer";
-  bool joined_ = false, started_ = false, refused_ = false, stopped_ = false, ended_ = false;
+  bool joined_ = false, started_ = false, stopped_ = false, ended_ = false;
   bool preempted_ = false;    // a rank here has exited with 75, and the host has not answered yet
   bool saving_ = false;       // the exit codes of the ranks count
   bool alone_ = false;        // the node has ended without the host's order
