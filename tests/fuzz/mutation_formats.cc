@@ -248,7 +248,7 @@ Format job_messages(const std::string& directory) {
                        {"succeeded", encode(SucceededMessage{3})},
                        {"failed", encode(FailedMessage{3, failure})},
                        {"interrupted", encode(InterruptedMessage{15})},
-                       {"refused", encode(RefusedMessage{"no"})},
+                       {"refused", encode(RefusedMessage{78, "no"})},
                        {"order", encode(order)}};
   return format_of_files("job message", false, directory, files, [](const std::string& place) {
     for (const auto& [name, bytes] : files_in(place)) static_cast<void>(encode(decode(bytes)));

@@ -471,7 +471,8 @@ TEST_CASE("messages between agents survive the way there and back", "[unit]") {
   CHECK(std::get<SucceededMessage>(back(SucceededMessage{3})).round == 3);
   CHECK(std::get<FailedMessage>(back(FailedMessage{2, failure})).round == 2);
   CHECK(std::get<InterruptedMessage>(back(InterruptedMessage{15})).signal == 15);
-  CHECK(std::get<RefusedMessage>(back(RefusedMessage{"no"})).reason == "no");
+  CHECK(std::get<RefusedMessage>(back(RefusedMessage{78, "no"})).reason == "no");
+  CHECK(std::get<RefusedMessage>(back(RefusedMessage{78, "no"})).exit_code == 78);
   for (const char* bad : {"", "[]", "{}", R"({"type":"x"})", R"({"type":"join","id":"a"})",
                           R"({"type":"order","order":[]})", R"({"type":"interrupted","signal":"9"})",
                           R"({"type":"interrupted","signal":0})", R"({"type":"interrupted","signal":32})",

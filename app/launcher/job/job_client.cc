@@ -184,7 +184,8 @@ class JobClient : public JobLink {
 
   void obey(const JobMessage& message) {
     if (const auto* refused = std::get_if<RefusedMessage>(&message)) {
-      return end(kPeerFailure, "the host at " + to_string(endpoint_) + " does not admit this node: " + refused->reason);
+      return end(refused->exit_code,
+                 "the host at " + to_string(endpoint_) + " does not admit this node: " + refused->reason);
     }
     const auto* order = std::get_if<OrderMessage>(&message);
     if (order == nullptr) throw DataError("a message that only agents send");

@@ -20,6 +20,11 @@ constexpr NodeId kSelf = 0;  // the host's own node; other nodes have the number
 constexpr double kTick_seconds = 0.1;
 constexpr std::chrono::seconds kFirstNote(3), kNoteInterval(30);  // notes about missing nodes
 
+/// The value of --nnodes.
+std::string nnodes(int64_t least, int64_t most) {
+  return std::to_string(least) + (least == most ? "" : ":" + std::to_string(most));
+}
+
 /// The link of the node that hosts the rendezvous and the store.
 class JobHost : public JobLink {
  public:
@@ -152,14 +157,17 @@ class JobHost : public JobLink {
       const RendezvousConfig& own = config_.rendezvous;
       std::string refusal = peer.joined ? "it has joined already" : "";
       if (join->id != own.id) refusal = "--rdzv-id is " + own.id + " here, not " + join->id;
-      if (join->min_nodes != own.min_nodes || join->max_nodes != own.max_nodes)
-        refusal =
-            "--nnodes differs; the host has " + std::to_string(own.min_nodes) + ":" + std::to_string(own.max_nodes);
+      int code = kPeerFailure;
+      if (join->min_nodes != own.min_nodes || join->max_nodes != own.max_nodes) {
+        refusal = "--nnodes is " + nnodes(own.min_nodes, own.max_nodes) + " on the host and " +
+                  nnodes(join->min_nodes, join->max_nodes) + " on this node; give every bertrun of the job the same";
+        code = kBadConfiguration;
+      }
       if (refusal.empty()) refusal = rendezvous_.join(id, join->node, now);
       peer.joined = peer.joined || refusal.empty();
       if (refusal.empty()) return;
       gate_->count("not admitted: " + refusal, peer.channel->peer());
-      peer.channel->send(kControlFrame, 0, encode(RefusedMessage{refusal}));
+      peer.channel->send(kControlFrame, 0, encode(RefusedMessage{code, refusal}));
       return;
     }
     if (!peer.joined) throw DataError("a message before joining");

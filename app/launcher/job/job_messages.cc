@@ -135,7 +135,7 @@ struct Encoder {
     return {{"type", "interrupted"}, {"signal", message.signal}};
   }
   Json operator()(const RefusedMessage& message) const {
-    return {{"type", "refused"}, {"reason", shortened(message.reason)}};
+    return {{"type", "refused"}, {"exit_code", message.exit_code}, {"reason", shortened(message.reason)}};
   }
   Json operator()(const OrderMessage& message) const { return {{"type", "order"}, {"order", to_json(message.order)}}; }
 };
@@ -160,7 +160,7 @@ JobMessage decode(const std::string& encoded) {
   if (type == "succeeded") return SucceededMessage{number(object, "round")};
   if (type == "failed") return FailedMessage{number(object, "round"), failure_of(part("failure"))};
   if (type == "interrupted") return InterruptedMessage{signal_number(object, 1)};
-  if (type == "refused") return RefusedMessage{text(object, "reason")};
+  if (type == "refused") return RefusedMessage{exit_code(object), text(object, "reason")};
   if (type == "order") return OrderMessage{order_of(part("order"))};
   throw DataError(std::string(kWhere) + ": unknown type \"" + type.substr(0, 40) + "\"");
 }

@@ -30,8 +30,9 @@ struct FailedMessage {
 struct InterruptedMessage {
   int signal = 0;
 };
-/// The host's reason for not admitting an agent.
+/// The host's reason for not admitting an agent, and the agent's exit code.
 struct RefusedMessage {
+  int exit_code = 0;
   std::string reason;
 };
 struct OrderMessage {
