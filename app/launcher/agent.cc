@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "app/launcher/job/culprit.h"
 #include "app/launcher/job/job_link.h"
 #include "app/launcher/job/verdict.h"
 #include "app/launcher/ranks/failure.h"
@@ -32,9 +33,6 @@
 namespace bert {
 namespace {
 
-/// When a rank dies, other ranks fail too, because their connections break. The agent can see these failures before it
-/// sees the first death. It waits this long for the real cause.
-constexpr double kSettle_seconds = 0.05;
 // Repeats of an ending signal within this time count as the first. A batch shell and the scheduler may send the same
 // request twice.
 constexpr std::chrono::seconds kSameWish(2);
@@ -114,8 +112,6 @@ class Agent {
       return;
     }
     if (!order.reason.empty()) say(order.reason);
-    if (settle_timer_) loop_.cancel(*settle_timer_);
-    settle_timer_.reset();
     if (order.kind == JobOrder::kRestart) {
       if (order.failed) kill_suspended();
       stop(SIGTERM, order.failed ? config_.failure_grace_seconds : config_.shutdown_timeout_seconds);
@@ -140,6 +136,7 @@ class Agent {
     if (ended_) return;
     assignment_ = assignment;
     failures_.clear();
+    culprit_ = Culprit();
     traces_.clear();
     stopping_ = succeeded_ = false;
     int64_t rank = 0;
@@ -167,7 +164,7 @@ class Agent {
       failure.rank = assignment.first_rank + rank;
       failure.local_rank = rank;
       failure.host = config_.rendezvous.local_addr;
-      link_->failed(assignment.round, failure);
+      link_->failed({assignment.round, failure});
     }
   }
 
@@ -188,7 +185,7 @@ class Agent {
   /// Kills suspended ranks: SIGTERM does not reach them.
   void kill_suspended() {
     for (const RunningWorker& worker : workers_.suspended()) {
-      if (reported_round_ != assignment_.round) say(describe_suspended(worker) + "; killing it");
+      if (!culprit_.heard()) say(describe_suspended(worker) + "; killing it");
       workers_.kill_one(worker.pid);
     }
   }
@@ -256,12 +253,12 @@ class Agent {
     for (const Failure& failure : seen) {
       if (saving_) hear(failure);
       failures_.push_back(failure);
+      if (!stopping_) report(failure);
     }
+    if (!workers_.empty()) return;
     if (stopping_) {
-      if (workers_.empty()) workers_gone();
-    } else if (!failures_.empty()) {
-      settle();
-    } else if (workers_.empty()) {
+      workers_gone();
+    } else if (failures_.empty()) {
       succeeded_ = true;
       logs_.finish_attempt();
       link_->succeeded(assignment_.round);
@@ -275,28 +272,13 @@ class Agent {
     complete_error_file(failure);
   }
 
-  /// Reports the culprit. Reports at once if no later failure can be a likelier cause, else after kSettle_seconds. Of
-  /// equally likely failures the first is the culprit.
-  void settle() {
-    if (reported_round_ == assignment_.round) return;
-    const auto culprit = [this] {
-      return *std::min_element(failures_.begin(), failures_.end(),
-                               [](const Failure& a, const Failure& b) { return cause_of(a) < cause_of(b); });
-    };
-    const Failure likeliest = culprit();
-    const bool crashed = cause_of(likeliest) == Cause::kOwn && likeliest.signal != 0 && likeliest.signal != SIGABRT;
-    if (cause_of(likeliest) < Cause::kOwn || crashed) return report(likeliest);
-    if (!settle_timer_) settle_timer_ = loop_.after(kSettle_seconds, [this, culprit] { report(culprit()); });
-  }
-
-  void report(Failure culprit) {
-    if (settle_timer_) loop_.cancel(*settle_timer_);
-    settle_timer_.reset();
-    reported_round_ = assignment_.round;
-    for (const RunningWorker& worker : workers_.suspended())
-      culprit.note += (culprit.note.empty() ? "" : ", ") + describe_suspended(worker);
-    complete_error_file(culprit);
-    link_->failed(assignment_.round, culprit);
+  /// Tells the job of a failed rank. The error file of the likeliest culprit here is completed.
+  void report(Failure failure) {
+    const std::vector<RunningWorker> suspended = workers_.suspended();
+    for (const RunningWorker& worker : suspended)
+      failure.note += (failure.note.empty() ? "" : ", ") + describe_suspended(worker);
+    if (culprit_.hear(failure, EventLoop::Clock::now())) complete_error_file(failure);
+    link_->failed({assignment_.round, failure, workers_.size() - static_cast<int64_t>(suspended.size())});
   }
 
   const LaunchConfig& config_;
@@ -313,8 +295,8 @@ class Agent {
   Assignment assignment_{.round = -1};
   std::vector<RankTraces> traces_;  // index: local rank
   std::vector<Failure> failures_;
-  std::optional<EventLoop::TimerId> kill_timer_, settle_timer_;
-  int64_t reported_round_ = -1;
+  Culprit culprit_;  // among failures_
+  std::optional<EventLoop::TimerId> kill_timer_;
   std::optional<EventLoop::Clock::time_point> interrupted_;  // time of the first ending signal
   std::string out_of_time_;  // note about a rank that was killed because its time was up
   bool stopping_ = false, succeeded_ = false, ended_ = false, abandoned_ = false;

@@ -32,13 +32,13 @@
 //
 // The token (settings/job_token.h) has 256 bits. It comes from BERTRUN_TOKEN or from the file that BERTRUN_TOKEN_FILE
 // names. If the endpoint is a loopback address, it may also come from a file in the user's runtime directory, which the
-// first agent makes and the last agent removes. For any other endpoint it must be given: without a token the launcher
-// refuses with 77 and says how to make one. The token is in no command line, no log, and not in the environment of the
-// ranks.
+// first agent makes and the last agent removes. A stranger can neither read nor occupy that directory. For any other
+// endpoint it must be given: without a token the launcher refuses with 77 and says how to make one. The token is in no
+// command line, no log, and not in the environment of the ranks.
 //
-// Failures. The first rank that fails by itself decides (Cause in ranks/failure.h). Its exit code (128 + n for signal
-// n) is the exit code of bertrun on every node. One line names the rank on every node, and its error.json holds the
-// known facts. The other ranks get SIGTERM, and SIGKILL 0.7 s later or after TORCH_ELASTIC_SHUTDOWN_TIMEOUT. A
+// Failures. The first rank that fails by itself decides (Note [Culprit] in job/culprit.h). Its exit code (128 + n for
+// signal n) is the exit code of bertrun on every node. One line names the rank on every node, and its error.json holds
+// the known facts. The other ranks get SIGTERM, and SIGKILL 0.7 s later or after TORCH_ELASTIC_SHUTDOWN_TIMEOUT. A
 // suspended rank (SIGSTOP) is named and gets SIGKILL at once. With --max-restarts all nodes restart together.
 //
 // Saving. SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed to all ranks, which then have 30 s, as under torchrun. SIGUSR1

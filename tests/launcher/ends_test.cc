@@ -195,6 +195,9 @@ TEST_CASE("the culprit is who failed by itself, not who failed because of it", "
   CHECK(cause(1, "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:4242") ==
         Cause::kConsequence);
   CHECK(cause(128 + SIGABRT, "terminate: Connection reset by peer") == Cause::kConsequence);
+  CHECK(cause(1,
+              "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
+              "prematurely.") == Cause::kConsequence);
   // Of two failures that are seen together: first the likelier cause, then the earlier time in the error files, then a
   // signal.
   CHECK(likelier_cause(death(7, 128 + SIGKILL, 101), death(0, 1, 100)));

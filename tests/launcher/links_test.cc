@@ -65,7 +65,7 @@ TEST_CASE("a node that was done takes part in the round after a restart to its e
   Job job(1);
   job.other.link->succeeded(job.other.round);
   job.pass(0.1);
-  job.host.link->failed(job.host.round, death(3));
+  job.host.link->failed({job.host.round, death(3), 0});
   REQUIRE(job.until([&] { return job.host.is(JobOrder::kRestart) && job.other.is(JobOrder::kRestart); }));
   job.host.link->stopped(job.host.round, {});
   job.other.link->stopped(job.other.round, {});
@@ -83,7 +83,7 @@ TEST_CASE("a node that was done takes part in the round after a restart to its e
 
 TEST_CASE("a node with a signal ends at once, and a round that starts meanwhile does not wait for it", "[unit]") {
   Job job(1);
-  job.host.link->failed(job.host.round, death(3));
+  job.host.link->failed({job.host.round, death(3), 0});
   REQUIRE(job.until([&] { return job.host.is(JobOrder::kRestart) && job.other.is(JobOrder::kRestart); }));
   job.host.link->stopped(job.host.round, {});
   job.other.link->stopped(job.other.round, {});

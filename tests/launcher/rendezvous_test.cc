@@ -3,6 +3,8 @@
 
 #include <signal.h>
 
+#include <algorithm>
+
 #include "app/launcher/job/job_messages.h"
 #include "app/system/exit_codes.h"
 #include "data/io/error.h"
@@ -33,7 +35,12 @@ struct Fixture {
   [[nodiscard]] int64_t round(Rendezvous::NodeId id) const { return rounds.contains(id) ? rounds.at(id) : -1; }
   void stopped(Rendezvous::NodeId id, const SaveResult& saved = {}) { rendezvous.stopped(id, round(id), saved, now); }
   void succeeded(Rendezvous::NodeId id) { rendezvous.succeeded(id, round(id)); }
-  void failed(Rendezvous::NodeId id, const Failure& failure) { rendezvous.failed(id, round(id), failure, now); }
+  /// A failure, and the time until the rendezvous decides on it.
+  void failed(Rendezvous::NodeId id, const Failure& failure) {
+    rendezvous.failed(id, {round(id), failure, 1}, now);
+    now = std::max(now, rendezvous.decides_at().value_or(now));
+    rendezvous.tick(now);
+  }
   void pass(int64_t seconds) {
     now += std::chrono::seconds(seconds);
     rendezvous.tick(now);
@@ -281,7 +288,7 @@ TEST_CASE("what is told of another round is ignored", "[unit]") {
   REQUIRE(job.is(0, JobOrder::kStart));
   job.rendezvous.succeeded(0, 0);
   job.succeeded(1);
-  job.rendezvous.failed(0, 0, death(0, 3), job.now);
+  job.rendezvous.failed(0, {0, death(0, 3), 1}, job.now);
   job.rendezvous.stopped(0, 0, {}, job.now);
   CHECK(job.is(0, JobOrder::kStart));
   job.succeeded(0);
@@ -393,6 +400,126 @@ TEST_CASE("enough nodes start when the time to join is up, also before the last 
   CHECK(job.is(0, JobOrder::kStart));
 }
 
+TEST_CASE("the culprit is waited for as long as the failures so far demand", "[unit]") {
+  const auto of_peer = [](int64_t rank) { return death(rank, kPeerFailure); };
+  const auto killed = [](int64_t rank, int signal) {
+    Failure failure = death(rank, 128 + signal);
+    failure.signal = signal;
+    return failure;
+  };
+  const auto exits = [](int64_t rank) { return death(rank, 1); };
+  Failure unstarted = death(2, kInputMissing), told = death(0, 1);
+  unstarted.pid = 0;
+  told.message = "RuntimeError: Connection closed by peer [10.0.0.2]:5000";
+  struct Report {
+    int64_t at_ms;
+    Rendezvous::NodeId node;
+    Failure failure;
+    int64_t running;
+  };
+  struct Row {
+    const char* what;
+    std::vector<Report> reports;
+    int64_t end_ms;
+    int code;
+    int64_t rank;
+  };
+  // Two nodes with two ranks each; `running` ranks are left on the node of the report.
+  const std::vector<Row> rows = {
+      {"a crash or SIGKILL ends the job at once", {{0, 0, killed(0, SIGSEGV), 1}}, 0, 139, 0},
+      {"so does a rank that cannot be started", {{0, 1, unstarted, 1}}, 0, kInputMissing, 2},
+      {"so does a preempted rank", {{0, 1, death(2, kPreempted), 1}}, 0, kPreempted, 2},
+      {"an exit code waits a moment", {{0, 1, exits(2), 1}}, 50, 1, 2},
+      {"for SIGKILL on another node", {{0, 1, exits(2), 1}, {40, 0, killed(1, SIGKILL), 1}}, 40, 137, 1},
+      {"and the first of two exit codes stays", {{0, 1, exits(2), 1}, {40, 0, exits(1), 1}}, 50, 1, 2},
+      {"a reaction waits for its cause", {{0, 0, of_peer(0), 1}, {1500, 1, exits(3), 1}}, 1550, 1, 3},
+      {"that comes at the last moment", {{0, 0, of_peer(0), 1}, {1999, 1, exits(3), 1}}, 2049, 1, 3},
+      {"or is a crash", {{0, 0, of_peer(0), 1}, {700, 1, killed(2, SIGSEGV), 1}}, 700, 139, 2},
+      {"also a reaction that only its message tells", {{0, 0, told, 1}, {900, 1, exits(3), 1}}, 950, 1, 3},
+      {"more reactions do not prolong the wait", {{0, 0, of_peer(1), 1}, {1900, 1, of_peer(2), 1}}, 2000, 69, 1},
+      {"nor does anything wait when no rank is left", {{0, 0, of_peer(1), 0}, {300, 1, of_peer(2), 0}}, 300, 69, 1},
+      {"where the last one is the cause", {{0, 0, of_peer(1), 0}, {300, 1, exits(2), 0}}, 300, 1, 2},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.what);
+    Fixture job(nodes(2, 2));
+    CHECK(job.join(1).empty());
+    CHECK(job.join(0).empty());
+    const auto start = job.now;
+    const auto at = [&](int64_t ms) { return start + std::chrono::milliseconds(ms); };
+    size_t next = 0;
+    for (int64_t ms = 0; ms <= row.end_ms; ++ms) {
+      CHECK_FALSE(job.rendezvous.ended());
+      job.rendezvous.tick(at(ms));
+      for (; next < row.reports.size() && row.reports[next].at_ms == ms; ++next) {
+        const Report& report = row.reports[next];
+        job.rendezvous.failed(report.node, {job.round(report.node), report.failure, report.running}, at(ms));
+      }
+    }
+    for (const int id : {0, 1}) {
+      REQUIRE(job.is(id, JobOrder::kEnd));
+      CHECK(job.orders.at(id).exit_code == row.code);
+      CHECK(job.orders.at(id).reason.find("rank " + std::to_string(row.rank) + " ") == 0);
+    }
+    CHECK_FALSE(job.rendezvous.decides_at());
+  }
+}
+
+TEST_CASE("while a culprit is waited for, lost nodes, newcomers, signals and restarts have their places", "[unit]") {
+  const auto begin = [](Fixture& job, int code) {
+    CHECK(job.join(0).empty());
+    CHECK(job.join(1).empty());
+    job.pass(30);  // the last call of an elastic job
+    job.rendezvous.failed(0, {job.round(0), death(0, code), 1}, job.now);
+    CHECK(job.is(0, JobOrder::kStart));
+  };
+  {  // A lost node is a likelier cause than a reaction.
+    Fixture job(nodes(2, 2));
+    begin(job, kPeerFailure);
+    job.rendezvous.lost(1, "gone", job.now);
+    REQUIRE(job.is(0, JobOrder::kEnd));
+    CHECK(job.orders.at(0).reason.find("lost host8") == 0);
+  }
+  {  // It is no likelier than a rank that failed by itself.
+    Fixture job(nodes(2, 2));
+    begin(job, 3);
+    job.rendezvous.lost(1, "gone", job.now);
+    REQUIRE(job.is(0, JobOrder::kEnd));
+    CHECK(job.orders.at(0).exit_code == 3);
+  }
+  {  // A newcomer waits for the decision. The failure counts as a restart.
+    Fixture job(nodes(2, 3), 1);
+    begin(job, kPeerFailure);
+    CHECK(job.join(2).empty());
+    CHECK(job.is(0, JobOrder::kStart));
+    job.pass(2);
+    CHECK(job.is(0, JobOrder::kRestart));
+    for (const int id : {0, 1}) job.stopped(id);
+    REQUIRE(job.is(2, JobOrder::kStart));
+    CHECK(job.orders.at(2).assignment.restart_count == 1);
+    job.rendezvous.failed(2, {job.round(2), death(4, 3), 1}, job.now);  // the round before is forgotten
+    job.pass(1);
+    CHECK(job.orders.at(0).exit_code == 3);
+  }
+  {  // A signal ends the job.
+    Fixture job(nodes(2, 2));
+    begin(job, kPeerFailure);
+    job.rendezvous.interrupted(1, SIGTERM);
+    CHECK(job.orders.at(0).exit_code == 128 + SIGTERM);
+    job.pass(5);
+    CHECK(job.orders.at(0).exit_code == 128 + SIGTERM);
+  }
+  {  // The rest is done: no rank is left that could be the cause.
+    Fixture job(nodes(2, 2));
+    begin(job, kPeerFailure);
+    job.rendezvous.failed(0, {job.round(0), death(1, kPeerFailure), 0}, job.now);
+    job.succeeded(1);
+    job.pass(0);
+    REQUIRE(job.is(0, JobOrder::kEnd));
+    CHECK(job.orders.at(0).exit_code == kPeerFailure);
+  }
+}
+
 TEST_CASE("all nodes leave with one exit code, when the last of them has stopped", "[unit]") {
   // A signal came, and the ranks of one node have saved. The result does not depend on the order of reports.
   struct Row {
@@ -451,14 +578,14 @@ TEST_CASE("messages between agents survive the way there and back", "[unit]") {
   Failure failure = death(5, 139);
   failure.note = "rank 1 is stopped";
   failure.signal = SIGSEGV, failure.message = std::string(10'000, '\x01'), failure.phase = "save";
-  const auto failed = std::get<FailedMessage>(back(FailedMessage{0, failure})).failure;
+  const auto failed = std::get<FailedMessage>(back(FailedMessage{0, failure, 3})).failure;
   CHECK(failed.rank == 5);
   CHECK(failed.exit_code == 139);
   CHECK(failed.signal == SIGSEGV);
   CHECK(failed.phase == "save");
   CHECK(failed.note == "rank 1 is stopped");
   CHECK(failed.message.size() == 1024);
-  CHECK(encode(FailedMessage{0, failure}).size() < 64 << 10);
+  CHECK(encode(FailedMessage{0, failure, 3}).size() < 64 << 10);
   JobOrder order;
   order.kind = JobOrder::kRestart, order.reason = "\xff no UTF-8", order.failed = true;
   order.assignment = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -469,7 +596,8 @@ TEST_CASE("messages between agents survive the way there and back", "[unit]") {
   CHECK(std::get<StoppedMessage>(back(StoppedMessage{4, {}})).round == 4);
   CHECK(std::get<StoppedMessage>(back(StoppedMessage{4, {true, 74}})).saved == SaveResult{true, 74});
   CHECK(std::get<SucceededMessage>(back(SucceededMessage{3})).round == 3);
-  CHECK(std::get<FailedMessage>(back(FailedMessage{2, failure})).round == 2);
+  CHECK(std::get<FailedMessage>(back(FailedMessage{2, failure, 3})).round == 2);
+  CHECK(std::get<FailedMessage>(back(FailedMessage{2, failure, 3})).running == 3);
   CHECK(std::get<InterruptedMessage>(back(InterruptedMessage{15})).signal == 15);
   CHECK(std::get<RefusedMessage>(back(RefusedMessage{78, "no"})).reason == "no");
   CHECK(std::get<RefusedMessage>(back(RefusedMessage{78, "no"})).exit_code == 78);
@@ -481,7 +609,7 @@ TEST_CASE("messages between agents survive the way there and back", "[unit]") {
     CHECK_THROWS_AS(decode(bad), DataError);
   }
   failure.signal = 64;
-  CHECK_THROWS_AS(back(FailedMessage{0, failure}), DataError);
+  CHECK_THROWS_AS(back(FailedMessage{0, failure, 3}), DataError);
   order.signal = 33;  // it would be sent to the ranks
   CHECK_THROWS_AS(back(OrderMessage{order}), DataError);
 }

@@ -21,7 +21,7 @@ using Clock = EventLoop::Clock;
 
 constexpr double kFirstRetry_seconds = 0.1, kLongestRetry_seconds = 1;
 constexpr double kTick_seconds = 0.1;
-constexpr double kAnswer_seconds = 2;  // time for the host to order the end of the job after a failure here
+constexpr double kAnswer_seconds = 2;  // time for the host to order the end of the job after its decision is due
 constexpr double kFirstNote_seconds = 3, kNoteInterval_seconds = 30;  // notes about a host that does not answer
 
 /// The link of a node that is not the host.
@@ -68,15 +68,19 @@ class JobClient : public JobLink {
     barrier_timer_ =
         loop_.after(config_.exit_barrier_seconds, [this] { end(kOk, "the other nodes are not done yet; leaving"); });
   }
-  void failed(int64_t round, const Failure& failure) override {
-    tell(FailedMessage{round, failure});
-    preempted_ = preempted_ || failure.exit_code == kPreempted;
+  void failed(const FailureReport& report) override {
+    tell(report);
+    if (report.failure.exit_code == kPreempted) preempted_ = true;
+    if (!culprit_.hear(report.failure, Clock::now())) return;
+    if (answer_timer_) loop_.cancel(*answer_timer_);
     // The host's next order is known, so the wait is short. The lost host may be the cause of this failure.
-    const bool last = config_.max_restarts == 0 && failure.exit_code != kPreempted;
+    const bool last = config_.max_restarts == 0 && !preempted_;
     if (!last || ended_) return;
-    answer_timer_ = loop_.after(kAnswer_seconds, [this, failure] {
-      end(failure.exit_code, one_line(failure) + "; the host of the job at " + to_string(endpoint_) +
-                                 " does not answer either; check that machine and the network to it");
+    const std::chrono::duration<double> until_decision = culprit_.decision() - Clock::now();
+    answer_timer_ = loop_.after(until_decision.count() + kAnswer_seconds, [this] {
+      end(culprit_.likeliest().exit_code, one_line(culprit_.likeliest()) + "; the host of the job at " +
+                                              to_string(endpoint_) +
+                                              " does not answer either; check that machine and the network to it");
     });
   }
   void interrupted(int signal) override {
@@ -198,8 +202,11 @@ class JobClient : public JobLink {
     leaving_ = leaves;
     started_ = started_ || starts;
     preempted_ = false;
-    if (barrier_timer_) loop_.cancel(*barrier_timer_);  // the barrier belonged to the last round
-    barrier_timer_.reset();
+    culprit_ = Culprit();
+    for (auto* timer : {&barrier_timer_, &answer_timer_}) {  // they belonged to the last round
+      if (*timer) loop_.cancel(**timer);
+      timer->reset();
+    }
     ended_ = leaves || order->order.kind == JobOrder::kEnd;
     stopped_ = false;
     deliver(order->order);
@@ -253,6 +260,7 @@ class JobClient : public JobLink {
   size_t attempt_ = 0;
   Clock::time_point heard_, pinged_;
   std::string last_error_ = "no answer";
+  Culprit culprit_;  // among the failures of this node
   bool joined_ = false, started_ = false, stopped_ = false, ended_ = false;
   bool preempted_ = false;    // a rank here has exited with 75, and the host has not answered yet
   bool saving_ = false;       // the exit codes of the ranks count

@@ -49,7 +49,10 @@ class JobHost : public JobLink {
     const std::string refusal = rendezvous_.join(kSelf, this_node(config), EventLoop::Clock::now());
     if (!refusal.empty()) throw UsageError(refusal);
   }
-  ~JobHost() override { loop_.cancel(tick_timer_); }
+  ~JobHost() override {
+    loop_.cancel(tick_timer_);
+    loop_.cancel(decision_timer_);
+  }
 
   StoreAddress open_round(const Assignment& assignment) override {
     StoreAddress address{store_.endpoint().host, store_.endpoint().port};
@@ -72,9 +75,7 @@ class JobHost : public JobLink {
     if (rendezvous_.ended()) wait_for_others();
   }
   void succeeded(int64_t round) override { rendezvous_.succeeded(kSelf, round); }
-  void failed(int64_t round, const Failure& failure) override {
-    rendezvous_.failed(kSelf, round, failure, EventLoop::Clock::now());
-  }
+  void failed(const FailureReport& report) override { hear(kSelf, report); }
   void interrupted(int signal) override { rendezvous_.interrupted(kSelf, signal); }
   /// The host leaves last, so that all nodes learn of the end from the host.
   [[nodiscard]] bool finished() const override {
@@ -176,12 +177,30 @@ class JobHost : public JobLink {
     } else if (const auto* succeeded = std::get_if<SucceededMessage>(&message)) {
       rendezvous_.succeeded(id, succeeded->round);
     } else if (const auto* failed = std::get_if<FailedMessage>(&message)) {
-      rendezvous_.failed(id, failed->round, failed->failure, now);
+      hear(id, *failed);
     } else if (const auto* interrupted = std::get_if<InterruptedMessage>(&message)) {
       rendezvous_.interrupted(id, interrupted->signal);
     } else {
       throw DataError("a message that only the host sends");
     }
+  }
+
+  void hear(NodeId id, const FailureReport& report) {
+    rendezvous_.failed(id, report, EventLoop::Clock::now());
+    await_decision();
+  }
+
+  /// Keeps the time of the state machine's decision to the millisecond: tick() may come too late, and a host of one node
+  /// has none.
+  void await_decision() {
+    loop_.cancel(decision_timer_);
+    const auto time = rendezvous_.decides_at();
+    if (!time) return;
+    const std::chrono::duration<double> left = *time - EventLoop::Clock::now();
+    decision_timer_ = loop_.after(std::max(left.count(), 0.0), [this] {
+      rendezvous_.tick(EventLoop::Clock::now());
+      await_decision();
+    });
   }
 
   void hold(NodeId id, bool on) {
@@ -247,7 +266,7 @@ class JobHost : public JobLink {
   std::unique_ptr<Gatekeeper> gate_;
   std::map<NodeId, Peer> peers_;
   std::set<NodeId> lost_;
-  EventLoop::TimerId tick_timer_;
+  EventLoop::TimerId tick_timer_, decision_timer_;
   EventLoop::Clock::time_point next_note_ = EventLoop::Clock::now() + kFirstNote;
   bool waits_ = false, gave_up_ = false, left_ = false;
 };

@@ -24,7 +24,7 @@ class JobLink {
   /// job's end. The job's exit code follows with kLeave.
   virtual void stopped(int64_t round, const SaveResult& saved) = 0;
   virtual void succeeded(int64_t round) = 0;
-  virtual void failed(int64_t round, const Failure& failure) = 0;
+  virtual void failed(const FailureReport& report) = 0;
   /// A signal ends the job. A kEnd order for this node follows, even if the host is lost.
   virtual void interrupted(int signal) = 0;
   /// True if other nodes need nothing more from this node.

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/parse/bounded_json.h"
+#include "app/system/console.h"
 #include "data/io/error.h"
 
 namespace bert {
@@ -12,8 +13,6 @@ using Json = nlohmann::json;
 
 constexpr size_t kLongestText = 1024;  // bytes; a message fits a frame even if every byte is escaped
 constexpr const char* kWhere = "message of an agent";
-
-std::string shortened(const std::string& text) { return text.substr(0, kLongestText); }
 
 int64_t number(const Json& object, const char* key) { return integer_member(object, key, kWhere); }
 int exit_code(const Json& object, const char* key = "exit_code") {
@@ -32,10 +31,10 @@ int signal_number(const Json& object, int low) {
 std::string text(const Json& object, const char* key) { return string_member(object, key, kWhere); }
 
 Json to_json(const NodeInfo& node) {
-  return {{"host", shortened(node.host)},
+  return {{"host", shortened(node.host, kLongestText)},
           {"pid", node.pid},
           {"node_rank", node.node_rank},
-          {"role", shortened(node.role)},
+          {"role", shortened(node.role, kLongestText)},
           {"local_world_size", node.local_world_size}};
 }
 
@@ -52,14 +51,14 @@ Json to_json(const Failure& failure) {
   return {{"rank", failure.rank},
           {"local_rank", failure.local_rank},
           {"pid", failure.pid},
-          {"host", shortened(failure.host)},
+          {"host", shortened(failure.host, kLongestText)},
           {"exit_code", failure.exit_code},
           {"signal", failure.signal},
-          {"message", shortened(failure.message)},
-          {"phase", shortened(failure.phase)},
-          {"last_collective", shortened(failure.last_collective)},
-          {"error_file", shortened(failure.error_file)},
-          {"note", shortened(failure.note)}};
+          {"message", shortened(failure.message, kLongestText)},
+          {"phase", shortened(failure.phase, kLongestText)},
+          {"last_collective", shortened(failure.last_collective, kLongestText)},
+          {"error_file", shortened(failure.error_file, kLongestText)},
+          {"note", shortened(failure.note, kLongestText)}};
 }
 
 Failure failure_of(const Json& object) {
@@ -87,7 +86,7 @@ Json to_json(const JobOrder& order) {
           {"first_role_rank", place.first_role_rank},
           {"role_world_size", place.role_world_size},
           {"restart_count", place.restart_count},
-          {"reason", shortened(order.reason)},
+          {"reason", shortened(order.reason, kLongestText)},
           {"failed", order.failed},
           {"exit_code", order.exit_code},
           {"signal", order.signal}};
@@ -116,7 +115,7 @@ JobOrder order_of(const Json& object) {
 struct Encoder {
   Json operator()(const JoinMessage& message) const {
     return {{"type", "join"},
-            {"id", shortened(message.id)},
+            {"id", shortened(message.id, kLongestText)},
             {"min_nodes", message.min_nodes},
             {"max_nodes", message.max_nodes},
             {"node", to_json(message.node)}};
@@ -129,13 +128,16 @@ struct Encoder {
   }
   Json operator()(const SucceededMessage& message) const { return {{"type", "succeeded"}, {"round", message.round}}; }
   Json operator()(const FailedMessage& message) const {
-    return {{"type", "failed"}, {"round", message.round}, {"failure", to_json(message.failure)}};
+    return {{"type", "failed"},
+            {"round", message.round},
+            {"failure", to_json(message.failure)},
+            {"running", message.running}};
   }
   Json operator()(const InterruptedMessage& message) const {
     return {{"type", "interrupted"}, {"signal", message.signal}};
   }
   Json operator()(const RefusedMessage& message) const {
-    return {{"type", "refused"}, {"exit_code", message.exit_code}, {"reason", shortened(message.reason)}};
+    return {{"type", "refused"}, {"exit_code", message.exit_code}, {"reason", shortened(message.reason, kLongestText)}};
   }
   Json operator()(const OrderMessage& message) const { return {{"type", "order"}, {"order", to_json(message.order)}}; }
 };
@@ -158,7 +160,8 @@ JobMessage decode(const std::string& encoded) {
                           {boolean_member(object, "saved", kWhere), exit_code(object, "failed")}};
   }
   if (type == "succeeded") return SucceededMessage{number(object, "round")};
-  if (type == "failed") return FailedMessage{number(object, "round"), failure_of(part("failure"))};
+  if (type == "failed")
+    return FailedMessage{number(object, "round"), failure_of(part("failure")), number(object, "running")};
   if (type == "interrupted") return InterruptedMessage{signal_number(object, 1)};
   if (type == "refused") return RefusedMessage{exit_code(object), text(object, "reason")};
   if (type == "order") return OrderMessage{order_of(part("order"))};

@@ -23,10 +23,7 @@ struct StoppedMessage {
 struct SucceededMessage {
   int64_t round = 0;
 };
-struct FailedMessage {
-  int64_t round = 0;
-  Failure failure;
-};
+using FailedMessage = FailureReport;
 struct InterruptedMessage {
   int signal = 0;
 };

@@ -47,7 +47,7 @@ std::string Rendezvous::join(NodeId id, const NodeInfo& info, Time now) {
   if (state_ == State::kForming) {
     if (count == config_.min_nodes) last_call_ = later(now, config_.last_call_timeout);
     if (count == config_.max_nodes) complete(now);
-  } else if (state_ == State::kRunning && members() < config_.max_nodes) {
+  } else if (state_ == State::kRunning && !culprit_.heard() && members() < config_.max_nodes) {
     // Finished work is not repeated: if a node is done, the new node waits for a restart or the job's end.
     const bool begun = std::none_of(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.done; });
     if (begun) restart(name_of(nodes_[id]) + " joins; restarting all ranks", false, now);
@@ -60,6 +60,7 @@ void Rendezvous::tick(Time now) {
     end(kPeerFailure, fmt::format("ranks were not stopped within {:.0f} s for a restart on {}; check those machines",
                                   limits_.stop_seconds, unfinished_nodes()));
   }
+  decide(now);
   if (state_ != State::kForming) return;
   if (static_cast<int64_t>(nodes_.size()) >= least()) {
     if (now >= std::min(last_call_.value_or(join_deadline_), join_deadline_)) complete(now);
@@ -108,6 +109,7 @@ void Rendezvous::complete(Time now) {
   }
   state_ = State::kRunning;
   last_call_.reset();
+  culprit_ = Culprit();
   join_deadline_ = later(now, config_.join_timeout);
   std::map<std::string, int64_t> role_ranks;
   JobOrder start;
@@ -117,7 +119,7 @@ void Rendezvous::complete(Time now) {
   start.assignment.restart_count = restarts_;
   for (const auto& [id, node] : order) {
     node->member = true, node->done = false, node->stopped = false;
-    node->round = start.assignment.round;
+    node->round = start.assignment.round, node->running = node->info.local_world_size;
     start.assignment.first_role_rank = role_ranks[node->info.role];
     start.assignment.role_world_size = role_sizes[node->info.role];
     send_(id, start);
@@ -172,15 +174,35 @@ void Rendezvous::stopped(NodeId id, int64_t round, const SaveResult& saved, Time
 void Rendezvous::succeeded(NodeId id, int64_t round) {
   const auto found = nodes_.find(id);
   if (found == nodes_.end() || found->second.round != round || state_ != State::kRunning) return;
-  found->second.done = true;
+  found->second.done = true, found->second.running = 0;
   const bool all = std::all_of(nodes_.begin(), nodes_.end(),
                                [](const auto& entry) { return entry.second.done || !entry.second.member; });
   if (all) end(kOk, "");
 }
 
-void Rendezvous::failed(NodeId id, int64_t round, const Failure& failure, Time now) {
+void Rendezvous::failed(NodeId id, const FailureReport& report, Time now) {
   const auto found = nodes_.find(id);
-  if (found == nodes_.end() || found->second.round != round || state_ != State::kRunning) return;
+  if (found == nodes_.end() || found->second.round != report.round || state_ != State::kRunning) return;
+  found->second.running = report.running;
+  culprit_.hear(report.failure, now);
+  decide(now);
+}
+
+std::optional<Rendezvous::Time> Rendezvous::decides_at() const {
+  return state_ == State::kRunning && culprit_.heard() ? std::optional(culprit_.decision()) : std::nullopt;
+}
+
+/// Ends or restarts the round if a rank has failed and no likelier culprit is waited for.
+void Rendezvous::decide(Time now) {
+  if (!decides_at()) return;
+  const bool others = std::any_of(nodes_.begin(), nodes_.end(),
+                                  [](const auto& entry) { return entry.second.member && entry.second.running > 0; });
+  if (!others || now >= culprit_.decision()) conclude(now);
+}
+
+/// The likeliest failure so far ends or restarts the round.
+void Rendezvous::conclude(Time now) {
+  const Failure& failure = culprit_.likeliest();
   if (failure.exit_code == kPreempted || failure.pid == 0 || !restarts_left()) {
     end(failure.exit_code, one_line(failure));
     return;
@@ -209,10 +231,15 @@ void Rendezvous::lost(NodeId id, const std::string& why, Time now) {
       break;
     case State::kRunning:
       if (!needed) break;
-      if (!restarts_left()) return end(kPeerFailure, reason + "; check that machine and the network to it");
-      ++restarts_;
-      restart(reason + restarting(), true, now);
-      form_again(now);
+      if (culprit_.heard() && cause_of(culprit_.likeliest()) != Cause::kConsequence) {
+        conclude(now);
+      } else if (restarts_left()) {
+        ++restarts_;
+        restart(reason + restarting(), true, now);
+      } else {
+        end(kPeerFailure, reason + "; check that machine and the network to it");
+      }
+      if (state_ == State::kRestarting) form_again(now);
       break;
     case State::kRestarting:
       form_again(now);

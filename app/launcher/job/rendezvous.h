@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "app/launcher/job/culprit.h"
 #include "app/launcher/job/verdict.h"
 #include "app/launcher/ranks/failure.h"
 #include "app/launcher/settings/options.h"
@@ -23,6 +24,13 @@ struct NodeInfo {
   int64_t node_rank = -1;  // static rendezvous only
   std::string role = "default";
   int64_t local_world_size = 1;
+};
+
+/// A failed rank, as its node reports it.
+struct FailureReport {
+  int64_t round = 0;
+  Failure failure;
+  int64_t running = 0;  // ranks of the node that can still fail by themselves: neither ended nor suspended
 };
 
 /// An order of the job to a node.
@@ -42,7 +50,8 @@ inline constexpr const char* kNoRankRuns = " while nodes meet and no rank runs; 
 /// Rules: torchrun's, with these differences.
 /// - A failure restarts all nodes together, and TORCHELASTIC_RESTART_COUNT is the same on all.
 /// - A restart with the same nodes does not wait for --rdzv-conf last_call_timeout.
-/// - The first failure that cannot be restarted, a signal, or a lost node ends all nodes.
+/// - A lost node, or the culprit among the failed ranks (Note [Culprit]), restarts all nodes, or ends them if no
+///   restart is left. A signal ends them.
 /// - Exit code 75, and a rank that cannot be started, are never restarted.
 /// - When ranks have to save, their exit codes count (verdict.h).
 /// - A signal before any rank runs ends the job with 75.
@@ -68,12 +77,14 @@ class Rendezvous {
   /// than the node's last.
   void stopped(NodeId id, int64_t round, const SaveResult& saved, Time now);
   void succeeded(NodeId id, int64_t round);
-  void failed(NodeId id, int64_t round, const Failure& failure, Time now);
+  void failed(NodeId id, const FailureReport& report, Time now);
   void interrupted(NodeId id, int signal);
   /// The node cannot be reached any more.
   void lost(NodeId id, const std::string& why, Time now);
-  /// Completes a round, or gives it up, if its time has come.
+  /// Completes a round, gives it up, or decides who is its culprit, if the time has come.
   void tick(Time now);
+  /// After a failure: the time of the decision, when tick() is due.
+  [[nodiscard]] std::optional<Time> decides_at() const;
 
   /// Stops waiting for nodes that have not stopped. The job has ended, and all nodes may leave.
   void leave();
@@ -97,9 +108,12 @@ class Rendezvous {
     bool done = false;    // all its ranks have exited with 0
     bool stopped = true;  // it has no ranks, or they have ended as ordered
     int64_t round = -1;   // the last round that it was told to start
+    int64_t running = 0;  // its ranks that can still fail by themselves
   };
   void end(int exit_code, const std::string& reason, int signal = 0);
   void complete(Time now);
+  void decide(Time now);
+  void conclude(Time now);
   void restart(const std::string& reason, bool failed, Time now);
   void form_again(Time now);
   [[nodiscard]] bool all_stopped() const;
@@ -118,6 +132,7 @@ class Rendezvous {
   int64_t round_ = 0, restarts_ = 0;
   Time join_deadline_, stop_deadline_;
   std::optional<Time> last_call_;  // time at which a round with at least MIN nodes is complete
+  Culprit culprit_;                // of the running round
   Verdict verdict_;                // valid after the job's end
   bool preempted_ = false, left_ = false;
 };

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "app/parse/bounded_json.h"
+#include "app/system/console.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/rank_state.h"
@@ -62,7 +63,7 @@ int64_t now_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')).substr(0, kLongestMessage); }
+std::string first_line(const std::string& text) { return shortened(text.substr(0, text.find('\n')), kLongestMessage); }
 
 /// The time in the error file, seconds since 1970. ErrorHandler's extraInfo holds it as text.
 int64_t time_of(const Json& content, int64_t otherwise) {
@@ -114,9 +115,11 @@ Failure describe_exit(const LaunchConfig& config, const Assignment& assignment, 
 Cause cause_of(const Failure& failure) {
   if (failure.exit_code == kPreempted) return Cause::kPreempted;
   if (failure.signal == SIGKILL) return Cause::kKilled;
-  // Gloo and the kernel report a connection "closed by peer" or "reset by peer".
+  // Gloo and the kernel report a connection "closed by peer" or "reset by peer", and PyTorch's NCCL backend
+  // "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely."
+  const auto tells = [&](const char* text) { return failure.message.find(text) != std::string::npos; };
   const bool of_peer = failure.exit_code == kPeerFailure || failure.message.starts_with("PeerError:") ||
-                       failure.message.find(" by peer") != std::string::npos;
+                       tells(" by peer") || tells("ncclRemoteError");
   return of_peer ? Cause::kConsequence : Cause::kOwn;
 }
 

@@ -55,6 +55,7 @@ class WorkerGroup {
   /// Starts a rank. Throws InputMissing if its program cannot be run, IoError if an earlier step fails.
   void start(const WorkerSpec& spec, int64_t local_rank);
   [[nodiscard]] bool empty() const { return running_.empty(); }
+  [[nodiscard]] int64_t size() const { return static_cast<int64_t>(running_.size()); }
   /// Sends a signal to all processes of all ranks.
   void signal_all(int number);
   /// Ranks that SIGSTOP has suspended: only SIGKILL and SIGCONT reach them.
