@@ -149,7 +149,7 @@ struct CollectiveMonitor::State {
   struct Watched {
     std::function<bool()> done;
     Clock::time_point deadline;
-    std::function<void(const std::string&)> on_timeout;
+    std::function<void(const std::string&)> on_failure;
   };
   struct Question {
     std::string error;
@@ -299,8 +299,14 @@ struct CollectiveMonitor::State {
         while (!state->watched.empty()) {
           const Watched first = state->watched.front();
           lock.unlock();
-          const bool done = first.done();  // may block in the device's driver
-          if (!done && Clock::now() >= first.deadline) first.on_timeout(state->ask("timed out"));
+          bool done = false;
+          try {
+            done = first.done();  // may block in the device's driver
+            if (!done && Clock::now() >= first.deadline) first.on_failure(state->ask("timed out"));
+          } catch (const c10::DistError& error) {
+            done = true;
+            first.on_failure(state->ask(first_line(error.what())));
+          }
           lock.lock();
           if (!done && Clock::now() < first.deadline) break;
           state->watched.pop_front();
@@ -399,9 +405,9 @@ void CollectiveMonitor::begin_together(const std::string& what) {
 
 std::string CollectiveMonitor::explain(const std::string& error) { return state_->ask(error); }
 
-void CollectiveMonitor::watch(std::function<bool()> done, std::function<void(const std::string& message)> on_timeout) {
+void CollectiveMonitor::watch(std::function<bool()> done, std::function<void(const std::string& message)> on_failure) {
   const std::lock_guard lock(state_->mutex);
-  state_->watched.push_back({std::move(done), Clock::now() + state_->timeout, std::move(on_timeout)});
+  state_->watched.push_back({std::move(done), Clock::now() + state_->timeout, std::move(on_failure)});
   if (!state_->watcher.joinable()) state_->watcher = std::thread([state = state_] { State::look_after_works(state); });
 }
 

@@ -44,8 +44,9 @@ class CollectiveMonitor {
   [[nodiscard]] std::string explain(const std::string& error);
 
   /// Watches a work that the host does not wait for (NCCL). Until it is done, a thread that no store can block asks
-  /// `done` several times a second. After the timeout it calls `on_timeout` with the message of explain().
-  void watch(std::function<bool()> done, std::function<void(const std::string& message)> on_timeout);
+  /// `done` several times a second. After the timeout, or if `done` throws a c10::DistError, it calls `on_failure` with the
+  /// message of explain().
+  void watch(std::function<bool()> done, std::function<void(const std::string& message)> on_failure);
 
  private:
   struct State;

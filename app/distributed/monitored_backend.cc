@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <mutex>
 #include <utility>
 
 #include "app/system/error_report.h"
@@ -32,6 +33,11 @@ void end_process(const std::string& message) {
   std::_Exit(kPeerFailure);
 }
 
+/// True for a failure of the network or of another rank. Any other c10::Error is of this rank's own device.
+bool concerns_peers(const std::exception& error) {
+  return dynamic_cast<const c10::Error*>(&error) == nullptr || dynamic_cast<const c10::DistError*>(&error) != nullptr;
+}
+
 /// A work whose wait() turns a failure into a PeerError that names the missing ranks.
 class MonitoredWork : public Work {
  public:
@@ -44,6 +50,7 @@ class MonitoredWork : public Work {
     } catch (const PeerError&) {
       throw;
     } catch (const std::exception& error) {
+      if (!concerns_peers(error)) throw;
       throw PeerError(monitor_->explain(first_line(error.what())));
     }
   }
@@ -95,22 +102,66 @@ std::string root(int64_t rank) { return ", root " + std::to_string(rank); }
 /// queried.
 bool is_captured() { return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None; }
 
-/// A function that returns true if the work is done. Any thread may call it, also while another thread captures a
-/// graph. It sets the current device: a thread begins with device 0, and a query would create a context of every rank
-/// on that GPU.
-std::function<bool()> completion_of(WorkPtr work) {
-  return [work = std::move(work), device = c10::cuda::current_device()] {
-    const c10::cuda::CUDAGuard on(device);
-    const c10::cuda::CUDAStreamCaptureModeGuard allowed(cudaStreamCaptureModeRelaxed);
-    return work->isCompleted();
-  };
-}
+/// Lets any thread ask for works that were issued on `device`, also while another thread captures a graph. It sets the
+/// current device: a thread begins with device 0, and a query would create a context of every rank on that GPU.
+class AllowQuery {
+ public:
+  explicit AllowQuery(c10::DeviceIndex device) : on_(device) {}
+
+ private:
+  const c10::cuda::CUDAGuard on_;
+  const c10::cuda::CUDAStreamCaptureModeGuard relaxed_{cudaStreamCaptureModeRelaxed};
+};
+c10::DeviceIndex current_device() { return c10::cuda::current_device(); }
 #else
 bool is_captured() { return false; }
-std::function<bool()> completion_of(WorkPtr work) {
-  return [work = std::move(work)] { return work->isCompleted(); };
-}
+struct AllowQuery {
+  explicit AllowQuery(c10::DeviceIndex) {}
+};
+c10::DeviceIndex current_device() { return -1; }
 #endif
+
+/// True if the work is done. Throws its error: LibTorch counts a failed work of NCCL as completed.
+bool is_done(Work& work, c10::DeviceIndex device) {
+  const AllowQuery allowed(device);
+  const bool completed = work.isCompleted();
+  if (const std::exception_ptr error = work.exception()) std::rethrow_exception(error);
+  return completed;
+}
+
+/// Note [Deadline of an asynchronous call]
+/// NCCL forms its communicator in ncclCommInitRank, which has no timeout, and LibTorch's watchdog sees a collective only
+/// after that. So the monitor watches a call from before it is issued. Its deadline comes before LibTorch's own timeout.
+/// After an error of NCCL, LibTorch's watchdog waits for a minute (four times TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC), and
+/// then ends the process with SIGABRT. The monitor sees the error at its next look and ends the process with the names
+/// of the missing ranks.
+class WatchedCall {
+ public:
+  /// `device` is the current device of the calling thread; none for works on the CPU.
+  explicit WatchedCall(c10::DeviceIndex device) : device_(device) {}
+  /// True if nothing is left to wait for. Throws the error of the work.
+  bool done() {
+    WorkPtr work;
+    {
+      const std::lock_guard lock(mutex_);
+      if (returned_ && !work_) return true;
+      work = work_;
+    }
+    return work && is_done(*work, device_);
+  }
+  /// The call has returned: from now on `work` is watched, or nothing if it is nullptr.
+  void returned(WorkPtr work) {
+    const std::lock_guard lock(mutex_);
+    returned_ = true;
+    work_ = std::move(work);
+  }
+
+ private:
+  std::mutex mutex_;
+  bool returned_ = false;
+  WorkPtr work_;
+  const c10::DeviceIndex device_;
+};
 
 class MonitoredBackend : public c10d::Backend {
  public:
@@ -126,7 +177,19 @@ class MonitoredBackend : public c10d::Backend {
   void setSequenceNumberForGroup() override { backend_->setSequenceNumberForGroup(); }
   uint64_t getSequenceNumberForGroup() override { return backend_->getSequenceNumberForGroup(); }
   void abort() override { backend_->abort(); }
-  void shutdown() override { backend_->shutdown(); }
+  void shutdown() override {
+    if (options_.works_block) return backend_->shutdown();
+    call("end of the group", [&] {
+      backend_->shutdown();
+      return nullptr;
+    });
+  }
+  void eagerConnectSingleDevice(at::Device device) override {
+    call("forming of the communicator", [&] {
+      backend_->eagerConnectSingleDevice(device);
+      return nullptr;
+    });
+  }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
     return issue(describe("broadcast", tensors, root(opts.rootRank)),
@@ -151,14 +214,27 @@ class MonitoredBackend : public c10d::Backend {
   template <class Issue>
   WorkPtr issue(const std::string& what, const Issue& issue_it) {
     WorkPtr work;
+    call(what, [&] {
+      work = issue_it();
+      return options_.works_block || is_captured() ? nullptr : work;
+    });
+    return c10::make_intrusive<MonitoredWork>(std::move(work), monitor_);
+  }
+
+  /// Counts `make` as a collective and calls it. `make` returns the work that is still under way, or nullptr.
+  void call(const std::string& what, const std::function<WorkPtr()>& make) {
+    const auto watched = std::make_shared<WatchedCall>(options_.works_block ? -1 : current_device());
     try {
       options_.debug ? monitor_->begin_together(what) : monitor_->begin(what);
-      work = issue_it();
+      if (!options_.works_block) monitor_->watch([watched] { return watched->done(); }, end_process);
+      watched->returned(make());
     } catch (const c10::DistError& error) {  // other exceptions concern the arguments
+      watched->returned(nullptr);
       throw PeerError(monitor_->explain(first_line(error.what())));
+    } catch (...) {
+      watched->returned(nullptr);
+      throw;
     }
-    if (!options_.works_block && !is_captured()) monitor_->watch(completion_of(work), end_process);
-    return c10::make_intrusive<MonitoredWork>(std::move(work), monitor_);
   }
 
   c10::intrusive_ptr<Backend> backend_;

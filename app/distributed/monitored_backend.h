@@ -15,9 +15,10 @@ struct MonitoredBackendOptions {
 };
 
 /// Wraps `backend`; `monitor` counts its collectives, those that the program issues. A failure throws PeerError: Note
-/// [Who is missing]. If works do not block the host, a late work ends the process with exit code 69, after its message
-/// is printed and written to the error file (app/system/error_report.h), because the host may be stuck in a wait for
-/// the device. Works that a CUDA graph captures are not watched.
+/// [Who is missing]. If works do not block the host, a late or failed work ends the process with exit code 69, after its
+/// message is printed and written to the error file (app/system/error_report.h), because the host may be stuck in a wait
+/// for the device. So does a call that does not return in time: a collective that waits for its communicator to form,
+/// eagerConnectSingleDevice() or shutdown(). Works that a CUDA graph captures are not watched.
 c10::intrusive_ptr<c10d::Backend> make_monitored_backend(c10::intrusive_ptr<c10d::Backend> backend,
                                                          std::shared_ptr<CollectiveMonitor> monitor,
                                                          MonitoredBackendOptions options);

@@ -35,14 +35,15 @@ DataLoaderConfig loader_config(const PretrainConfig& config, const DistributedEn
 
 }  // namespace
 
-RunState::RunState(const PretrainConfig& given, const DistributedEnvironment& environment, c10::Device device)
+RunState::RunState(const PretrainConfig& given, const DistributedEnvironment& environment, c10::Device device,
+                   ProcessGroupPtr& joined)
     : config(given),
       tokenizer(load_tokenizer(config)),
-      group(expect_same_config(init_process_group({.backend = config.distributed.backend,
-                                                   .init_method = config.distributed.init_method,
-                                                   .timeout_seconds = config.distributed.timeout_seconds,
-                                                   .cuda = device.is_cuda(),
-                                                   .debug = config.distributed.debug}),
+      group(expect_same_config(joined = init_process_group({.backend = config.distributed.backend,
+                                                            .init_method = config.distributed.init_method,
+                                                            .timeout_seconds = config.distributed.timeout_seconds,
+                                                            .cuda = device.is_cuda(),
+                                                            .debug = config.distributed.debug}),
                                config)),
       step(config, device, group),
       log(config, step),

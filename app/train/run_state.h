@@ -22,8 +22,10 @@ namespace bert {
 class RunState {
  public:
   /// Reads the vocabulary, meets the other ranks, makes the model and opens the shards. Throws ConfigError if the ranks
-  /// differ in their configuration or data, PeerError, DataError, InputMissing, IoError.
-  RunState(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device);
+  /// differ in their configuration or data, PeerError, DataError, InputMissing, IoError. Sets `joined` to the group as
+  /// soon as the ranks have met, so that the group outlives an exception of this constructor.
+  RunState(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device,
+           ProcessGroupPtr& joined);
 
   /// Restores the newest valid checkpoint of the run directory. Without one, takes the weights of
   /// config.initial_checkpoint; without that the run stays as it is. Returns the step of the checkpoint, -1 if the run

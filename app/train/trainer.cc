@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "app/distributed/environment.h"
+#include "app/distributed/group_end.h"
 #include "app/distributed/process_group.h"
 #include "app/system/error_report.h"
 #include "app/system/errors.h"
@@ -31,7 +32,9 @@ namespace {
 
 class Trainer {
  public:
-  Trainer(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device);
+  /// Sets `joined` as soon as the ranks have met.
+  Trainer(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device,
+          ProcessGroupPtr& joined);
 
   int run(bool allow_config_change);
 
@@ -70,8 +73,9 @@ class Trainer {
   int64_t skipped_ = 0;               // skipped steps since the newest checkpoint
 };
 
-Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device)
-    : environment_(environment), run_(config, environment, device), stop_flag_(run_.group) {
+Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device,
+                 ProcessGroupPtr& joined)
+    : environment_(environment), run_(config, environment, device, joined), stop_flag_(run_.group) {
   if (run_.validation) unigram_.emplace(*run_.train);
 }
 
@@ -235,7 +239,13 @@ int pretrain(const PretrainConfig& config, bool allow_config_change) {
   std::optional<RunLock> lock;
   if (environment.rank == 0) lock.emplace(config.run_directory);
   const StopSignals signals;
-  return Trainer(config, environment, select_device(config.device, environment.local_rank)).run(allow_config_change);
+  const c10::Device device = select_device(config.device, environment.local_rank);
+  std::optional<Trainer> trainer;
+  ProcessGroupPtr group;
+  return with_orderly_end(group, [&] {
+    trainer.emplace(config, environment, device, group);
+    return trainer->run(allow_config_change);
+  });
 }
 
 }  // namespace bert

@@ -20,6 +20,7 @@
 #include "app/benchmark/step.h"
 #include "app/config/pretrain_config.h"
 #include "app/distributed/environment.h"
+#include "app/distributed/group_end.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/threads.h"
@@ -199,7 +200,7 @@ KernelBenchmarkOptions kernel_options(const BenchmarkOptions& options, c10::Devi
                                       const std::string& precision) {
   KernelBenchmarkOptions kernels{.shape = {}, .filter = options.filter, .seconds = options.seconds};
   KernelShape& shape = kernels.shape;
-  shape.device = device;
+  shape.cuda = device.is_cuda();
   shape.dtype = dtype_of(precision);
   constexpr int64_t kHead = 64;  // head size of every published BERT
   if (!options.config.empty()) {
@@ -291,16 +292,16 @@ Json run_precisions(const BenchmarkOptions& options) {
   return report;
 }
 
-/// Times the reduction of gradients on every rank; rank 0 reports.
-Json run_communication(const BenchmarkOptions& options) {
+/// Times the reduction of gradients on every rank; rank 0 reports. Sets `group`.
+Json time_communication(const BenchmarkOptions& options, ProcessGroupPtr& group) {
   PretrainConfig config = read_config(options);
   if (options.precision.empty()) config.precision = "fp32";
   const DistributedEnvironment environment = distributed_environment();
   const c10::Device device = select_device(config.device, environment.local_rank);
-  const ProcessGroupPtr group = init_process_group({.backend = config.distributed.backend,
-                                                    .init_method = config.distributed.init_method,
-                                                    .timeout_seconds = config.distributed.timeout_seconds,
-                                                    .cuda = device.is_cuda()});
+  group = init_process_group({.backend = config.distributed.backend,
+                              .init_method = config.distributed.init_method,
+                              .timeout_seconds = config.distributed.timeout_seconds,
+                              .cuda = device.is_cuda()});
   if (!group)
     throw UsageError(
         "benchmark communication needs several ranks: bertrun --nproc-per-node 2 bert benchmark communication");
@@ -318,6 +319,16 @@ Json run_communication(const BenchmarkOptions& options) {
                                         group));
   barrier(group);
   if (get_rank(group) == 0) print_figures(options, report);
+  return report;
+}
+
+Json run_communication(const BenchmarkOptions& options) {
+  ProcessGroupPtr group;
+  Json report;
+  with_orderly_end(group, [&] {
+    report = time_communication(options, group);
+    return kOk;
+  });
   return report;
 }
 
