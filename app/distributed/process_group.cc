@@ -1,15 +1,6 @@
 #include "app/distributed/process_group.h"
 
 #include <ATen/ATen.h>
-
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#ifdef USE_C10D_NCCL
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
-#endif
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,14 +16,20 @@
 #include <set>
 #include <sstream>
 #include <stdexcept>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
 #include "app/distributed/answer_within.h"
 #include "app/distributed/collective_monitor.h"
 #include "app/distributed/environment.h"
 #include "app/distributed/monitored_backend.h"
+#include "app/distributed/nccl_backend.h"
 #include "app/net/network_interfaces.h"
 #include "app/net/socket.h"
+#include "app/system/descriptor_limit.h"
 #include "app/system/environment.h"
 #include "app/system/error_report.h"
 #include "app/system/errors.h"
@@ -208,28 +205,54 @@ void check_numbers(c10d::Store& store, int rank, int size, const std::string& fi
   }
 }
 
+/// Raises the limit on descriptors for the connections with all other ranks. Throws ConfigError if the hard limit is too
+/// low.
+void make_room(const Member& member) {
+  constexpr uint64_t kOwnFiles = 100;  // data, logs, libraries, devices
+  const uint64_t needed = kOwnFiles + static_cast<uint64_t>(member.size), limit = raise_descriptor_limit();
+  if (limit >= needed) return;
+  throw ConfigError(describe_ranks({member.rank}) + " may open " + std::to_string(limit) + " files and needs " +
+                    std::to_string(needed) + " for its connections with each of " + std::to_string(member.size - 1) +
+                    " other ranks (Gloo): raise the hard limit (ulimit -Hn, LimitNOFILE, docker --ulimit nofile)");
+}
+
 using GlooDevices = std::vector<std::shared_ptr<gloo::transport::Device>>;
 
 /// The network devices of Gloo: the interfaces of GLOO_SOCKET_IFNAME, as in torch. Without the variable and with
 /// several machines, the address with which this machine meets the others. Otherwise the address of the machine's name,
 /// or, if that is a loopback address as on Debian (127.0.1.1), the interface of the default route. Throws ConfigError.
-GlooDevices gloo_devices(const Member& member) {
+GlooDevices gloo_devices(const Member& member, bool on_demand) {
   using Gloo = c10d::ProcessGroupGloo;
   GlooDevices devices;
   for (const std::string& name : chosen_interfaces(interface_addresses()))
-    devices.push_back(Gloo::createDeviceForInterface(name));
+    devices.push_back(Gloo::createDeviceForInterface(name, on_demand));
   if (!devices.empty()) return devices;
-  if (!member.several_machines) return {Gloo::createDefaultDevice()};
+  if (!member.several_machines) return {Gloo::createDefaultDevice(on_demand)};
   if (!member.address.empty()) {
     try {
-      return {Gloo::createDeviceForHostname(member.address)};
+      return {Gloo::createDeviceForHostname(member.address, on_demand)};
     } catch (const std::exception& error) {
       throw ConfigError("Gloo cannot use this machine's address in the job, " + member.address +
                         "; choose the interface with GLOO_SOCKET_IFNAME. (" + first_line(error.what()) + ")");
     }
   }
   const std::string routed = own_name_is_loopback() ? outward_interface() : "";
-  return {routed.empty() ? Gloo::createDefaultDevice() : Gloo::createDeviceForInterface(routed)};
+  return {routed.empty() ? Gloo::createDefaultDevice(on_demand) : Gloo::createDeviceForInterface(routed, on_demand)};
+}
+
+using GlooOptions = c10::intrusive_ptr<c10d::ProcessGroupGloo::Options>;
+
+GlooOptions gloo_options(const Member& member, milliseconds timeout, bool on_demand) {
+  auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  options->devices = gloo_devices(member, on_demand);
+  return options;
+}
+
+/// Connects every rank with every other, unless the devices of `options` connect on demand.
+c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Member& member,
+                                            const GlooOptions& options) {
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store), member.rank,
+                                                     member.size, options);
 }
 
 /// Connects every rank with every other over Gloo and returns when all ranks have their connections: a rank that ended
@@ -239,19 +262,14 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
                                                milliseconds timeout) {
   const int rank = member.rank, size = member.size;
   const std::string here = describe_ranks({rank});
-  const GlooDevices devices = gloo_devices(member);
-  const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-  options->devices = devices;
+  make_room(member);
+  const GlooOptions options = gloo_options(member, timeout, /*on_demand=*/false);
   std::optional<c10::intrusive_ptr<c10d::Backend>> backend;
   std::string reason = "not all connections within " + std::to_string(timeout.count() / 1000) + " s";
   try {
     // The attempts of Gloo may add up to several timeouts, so the thread is abandoned after one.
     backend = wait_for<c10::intrusive_ptr<c10d::Backend>>(
-        [store, rank, size, options] {
-          return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store),
-                                                             rank, size, options);
-        },
-        timeout);
+        [store, member, options] { return make_gloo(store, member, options); }, timeout);
   } catch (const Preempted&) {
     throw;
   } catch (const std::exception& error) {
@@ -285,10 +303,28 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
   }
   throw PeerError("all " + std::to_string(size) + " ranks have come, but " + here + " has no data connections (Gloo)" +
                   (others.empty() ? "" : ", nor have " + describe_ranks(others)) + ": it is to be reached at " +
-                  devices.front()->str() +
+                  options->devices.front()->str() +
                   "; check that the machines reach each other there on every port, or choose the interface with "
                   "GLOO_SOCKET_IFNAME. (" +
                   reason + ")");
+}
+
+/// expect_own_gpu() that a signal ends (Preempted).
+void check_gpu(const c10::intrusive_ptr<c10d::Store>& store, const Member& member, const Gpu& gpu,
+               milliseconds timeout) {
+  try {
+    const auto told = wait_for<bool>(
+        [store, member, gpu] {
+          expect_own_gpu(*store, member.rank, member.size, gpu);
+          return true;
+        },
+        timeout + kAfterOwnTimeout);
+    TORCH_CHECK(told, "no answer");
+  } catch (const c10::Error& error) {
+    throw PeerError(describe_ranks({member.rank}) +
+                    " has come, but not all ranks have said which GPU they use: check their logs and rank 0's. (" +
+                    first_line(error.what()) + ")");
+  }
 }
 
 }  // namespace
@@ -298,31 +334,28 @@ ProcessGroupPtr make_process_group(const c10::intrusive_ptr<c10d::Store>& store,
   const int rank = member.rank, size = member.size;
   using Type = c10d::ProcessGroup::BackendType;
   const milliseconds timeout(1000 * options.timeout_seconds);
-  const bool nccl = options.backend == "nccl" || (options.backend == "auto" && options.cuda);
+  const bool nccl = options.backend == "nccl" || (options.backend == "auto" && options.device.is_cuda());
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
   known_groups().insert_or_assign(group.get(), KnownGroup{c10::weak_intrusive_ptr<c10d::ProcessGroup>(group),
                                                           c10::weak_intrusive_ptr<c10d::Store>(store)});
   const auto monitor = std::make_shared<CollectiveMonitor>(store, rank, size, timeout);
-
-  const auto gloo = make_monitored_backend(connect_gloo(store, member, timeout), monitor,
-                                           {.debug = options.debug, .works_block = true});
+  const bool on_demand = nccl || options.connect_on_demand;
+  const auto gloo =
+      make_monitored_backend(on_demand ? make_gloo(store, member, gloo_options(member, timeout, on_demand))
+                                       : connect_gloo(store, member, timeout),
+                             monitor, {.debug = options.debug, .works_block = true});
   group->setDefaultBackend(nccl ? Type::NCCL : Type::GLOO);
   group->setBackend(at::kCPU, Type::GLOO, gloo);
-  if (options.cuda && !nccl) group->setBackend(at::kCUDA, Type::GLOO, gloo);
+  if (!options.device.is_cpu() && !nccl) group->setBackend(options.device.type(), Type::GLOO, gloo);
   if (!nccl) return group;
-#ifdef USE_C10D_NCCL
-  auto nccl_options = c10d::ProcessGroupNCCL::Options::create();
-  constexpr std::chrono::seconds kAfterMonitor(10);  // the message of the monitor comes first
-  nccl_options->timeout = timeout + kAfterMonitor;
-  group->setBackend(
-      at::kCUDA, Type::NCCL,
-      make_monitored_backend(c10::make_intrusive<c10d::ProcessGroupNCCL>(
-                                 c10::make_intrusive<c10d::PrefixStore>("nccl", store), rank, size, nccl_options),
-                             monitor, {.debug = options.debug, .works_block = false}));
+  check_gpu(store, member, gpu_of(options.device), timeout);
+  const auto backend = make_monitored_backend(
+      make_nccl_backend(store, {.rank = rank, .size = size, .timeout = timeout, .device = options.device}), monitor,
+      {.debug = options.debug, .works_block = false});
+  group->setBoundDeviceId(options.device);
+  group->setBackend(options.device.type(), Type::NCCL, backend);
+  backend->eagerConnectSingleDevice(options.device);
   return group;
-#else
-  throw ConfigError("distributed.backend nccl: this build has no NCCL; build with app/setup.sh --cuda");
-#endif
 }
 
 ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {

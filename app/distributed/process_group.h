@@ -15,14 +15,16 @@ namespace bert {
 using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 struct ProcessGroupOptions {
-  std::string backend = "auto";        // gloo; nccl: GPU tensors over NCCL, CPU tensors over Gloo; auto: nccl if `cuda`
+  std::string backend = "auto";        // gloo; nccl: GPU tensors over NCCL, CPU tensors over Gloo; auto: nccl if
+                                       // `device` is a GPU
   std::string init_method = "env://";  // MASTER_ADDR and MASTER_PORT; or tcp://HOST:PORT; or file:///PATH; each may
                                        // end in ?rank=N&world_size=N
   int64_t rank = -1,
-          world_size = -1;        // -1: from init_method, else from the environment (app/distributed/environment.h)
-  int64_t timeout_seconds = 600;  // of the rendezvous, of the connections, and of every collective
-  bool cuda = false;              // the program has GPU tensors
-  bool debug = false;             // compare every collective between the ranks before it is issued
+          world_size = -1;         // -1: from init_method, else from the environment (app/distributed/environment.h)
+  int64_t timeout_seconds = 600;   // of the rendezvous, of the connections, and of every collective
+  c10::Device device = c10::kCPU;  // of this rank's tensors; NCCL is bound to it
+  bool connect_on_demand = false;  // Gloo connects two ranks when they first exchange data, as it does beside NCCL
+  bool debug = false;              // compare every collective between the ranks before it is issued
 };
 
 /// Makes the group of all ranks and returns when every rank has its connections; nullptr for a single process. Rank 0

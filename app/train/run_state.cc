@@ -42,7 +42,7 @@ RunState::RunState(const PretrainConfig& given, const DistributedEnvironment& en
       group(expect_same_config(joined = init_process_group({.backend = config.distributed.backend,
                                                             .init_method = config.distributed.init_method,
                                                             .timeout_seconds = config.distributed.timeout_seconds,
-                                                            .cuda = device.is_cuda(),
+                                                            .device = device,
                                                             .debug = config.distributed.debug}),
                                config)),
       step(config, device, group),

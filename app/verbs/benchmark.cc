@@ -200,7 +200,7 @@ KernelBenchmarkOptions kernel_options(const BenchmarkOptions& options, c10::Devi
                                       const std::string& precision) {
   KernelBenchmarkOptions kernels{.shape = {}, .filter = options.filter, .seconds = options.seconds};
   KernelShape& shape = kernels.shape;
-  shape.cuda = device.is_cuda();
+  shape.device = device;
   shape.dtype = dtype_of(precision);
   constexpr int64_t kHead = 64;  // head size of every published BERT
   if (!options.config.empty()) {
@@ -301,7 +301,7 @@ Json time_communication(const BenchmarkOptions& options, ProcessGroupPtr& group)
   group = init_process_group({.backend = config.distributed.backend,
                               .init_method = config.distributed.init_method,
                               .timeout_seconds = config.distributed.timeout_seconds,
-                              .cuda = device.is_cuda()});
+                              .device = device});
   if (!group)
     throw UsageError(
         "benchmark communication needs several ranks: bertrun --nproc-per-node 2 bert benchmark communication");

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "app/distributed/group_end.h"
+#include "app/distributed/nccl_backend.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "data/io/error.h"
@@ -129,4 +130,38 @@ TEST_CASE("The orderly end of a group shuts its backend down once, and returns t
   CHECK(*fake.shutdowns == 1);
   CHECK(with_orderly_end(nullptr, [] { return 3; }) == 3);
   CHECK_THROWS_AS(with_orderly_end(nullptr, []() -> int { throw DataError("damaged"); }), DataError);
+}
+
+TEST_CASE("Two ranks with one GPU are refused on every rank, with the numbers of ranks and of GPUs", "[distributed]") {
+  struct Place {
+    std::string machine, address;
+  };
+  // The messages of all ranks; "" without an error.
+  const auto messages = [](const std::vector<Place>& places) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    std::vector<std::string> result(places.size());
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < places.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto& [machine, address] = places[rank];
+        try {
+          expect_own_gpu(*store, static_cast<int>(rank), static_cast<int>(places.size()),
+                         {.machine = machine, .host_name = "node-" + machine, .address = address, .visible = 2});
+        } catch (const ConfigError& error) {
+          result[rank] = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return result;
+  };
+  CHECK(messages({{"a", "01:00"}, {"a", "02:00"}, {"b", "01:00"}, {"b", "02:00"}}) == std::vector<std::string>(4));
+  const auto refused = messages({{"a", "01:00"}, {"a", "02:00"}, {"b", "01:00"}, {"b", "02:00"}, {"b", "02:00"}});
+  for (const std::string& message : refused) {
+    CHECK(message == refused.front());
+    CHECK_THAT(message, StartsWith("ranks 3 and 4 would share the GPU at 02:00 of node-b, where each sees 2 GPUs and 3 "
+                                   "ranks run: NCCL needs a GPU for each rank of a machine; start at most as many") ||
+                            StartsWith("ranks 4 and 3 would share the GPU at 02:00 of node-b, where each sees 2 GPUs "
+                                       "and 3 ranks run: "));
+  }
 }

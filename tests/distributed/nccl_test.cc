@@ -7,14 +7,22 @@
 #include <c10/cuda/CUDAGuard.h>
 #endif
 
+#include <signal.h>
+
 #include <chrono>
+#include <cstdlib>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <vector>
 
+#include "app/distributed/group_end.h"
+#include "app/distributed/nccl_backend.h"
 #include "app/distributed/process_group.h"
+#include "app/system/exit_codes.h"
+#include "data/io/files.h"
 #include "optim/data_parallel.h"
 #include "tests/support/device_under_test.h"
 #include "tests/support/ops_testing.h"
@@ -139,7 +147,7 @@ TEST_CASE("One GPU is a group over NCCL, with Gloo's results", "[cuda][distribut
   BERT_DEVICE_OR_SKIP(device);
   const testing::TemporaryDirectory directory;
   const auto store = c10::make_intrusive<c10d::FileStore>(directory.path("store"), 1);
-  check_all(make_process_group(store, {}, {.timeout_seconds = 60, .cuda = device.is_cuda()}), device);
+  check_all(make_process_group(store, {}, {.timeout_seconds = 60, .device = device}), device);
 }
 
 #ifdef USE_C10D_NCCL
@@ -148,7 +156,7 @@ TEST_CASE("A captured all_reduce is replayed, and nobody waits for it meanwhile"
   if (!device.is_cuda()) BERT_SKIP("there is no GPU with CUDA to test on");
   const testing::TemporaryDirectory directory;
   const auto store = c10::make_intrusive<c10d::FileStore>(directory.path("store"), 1);
-  const ProcessGroupPtr group = make_process_group(store, {}, {.timeout_seconds = 2, .cuda = true});
+  const ProcessGroupPtr group = make_process_group(store, {}, {.timeout_seconds = 2, .device = device});
   const Tensor tensor = at::ones({4}, device);
   all_reduce(group, tensor);  // the first collective connects
   at::cuda::CUDAGraph graph;
@@ -179,10 +187,88 @@ TEST_CASE("a rank on a GPU of its own", "[.rank]") {
   BERT_DEVICE_OR_SKIP(first);
   const auto rank = static_cast<c10::DeviceIndex>(std::stoi(testing::variable("RANK")));
   const c10::Device device = first.is_cuda() ? c10::Device(c10::kCUDA, rank) : first;
-  check_all(
-      init_process_group({.init_method = testing::variable("INIT"), .timeout_seconds = 120, .cuda = device.is_cuda()}),
-      device);
+  check_all(init_process_group({.init_method = testing::variable("INIT"), .timeout_seconds = 120, .device = device}),
+            device);
 }
+
+#ifdef USE_C10D_NCCL
+TEST_CASE("a rank whose communicator does not work", "[.rank]") {
+  if (!testing::is_rank()) {
+    SUCCEED("run by the tests below");
+    return;
+  }
+  const std::string how = testing::variable("HOW");
+  const int rank = std::stoi(testing::variable("RANK"));
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(how == "killed" ? rank : 0));
+  const c10::cuda::CUDAGuard on(device);
+  ProcessGroupPtr group;
+  std::_Exit(guarded("rank", [&] {
+    return with_orderly_end(group, [&] {
+      if (how == "alone") {
+        const auto file_store = [] { return c10::make_intrusive<c10d::FileStore>(testing::variable("STORE"), 2); };
+        std::thread([store = file_store()] {
+          expect_own_gpu(*store, 1, 2,
+                         {.machine = "another", .host_name = "another", .address = "01:00", .visible = 1});
+        }).detach();
+        const auto store = file_store();
+        group = make_process_group(store, {.rank = 0, .size = 2}, {.timeout_seconds = 3, .device = device});
+      } else {
+        group = init_process_group(
+            {.init_method = "file://" + testing::variable("STORE"), .timeout_seconds = 20, .device = device});
+      }
+      const Tensor tensor = at::ones({1 << 20}, device);
+      all_reduce(group, tensor);
+      torch::cuda::synchronize(device.index());
+      if (rank == 1) raise(SIGKILL);
+      all_reduce(group, tensor);
+      torch::cuda::synchronize(device.index());  // the host waits here, and the monitor ends the process
+      return 0;
+    });
+  }));
+}
+
+TEST_CASE("What hangs or fails in NCCL is named, and a GPU that two ranks share is refused", "[cuda][distributed]") {
+  BERT_DEVICE_OR_SKIP(device);
+  if (!device.is_cuda()) BERT_SKIP("there is no GPU with CUDA to test on");
+  struct Case {
+    std::string how, message;
+    int ranks;
+    std::vector<int> codes;
+  };
+  std::vector<Case> cases = {
+      {"alone", "collective 1 (forming of the communicator) failed on rank 0", 1, {kPeerFailure}},
+      {"shared", " would share the GPU at ", 2, {kBadConfiguration, kBadConfiguration}}};
+  if (torch::cuda::device_count() > 1) {
+    cases.push_back(
+        {"killed", "rank 1 does not respond (stopped, dead, or cut off)", 2, {kPeerFailure, 1000 + SIGKILL}});
+  }
+  for (const Case& each : cases) {
+    CAPTURE(each.how);
+    const testing::TemporaryDirectory directory;
+    const std::string error = directory.path("error");
+    CHECK(testing::run_ranks(
+              "a rank whose communicator does not work", each.ranks,
+              {{"HOW", each.how}, {"STORE", directory.path("store")}, {"TORCHELASTIC_ERROR_FILE", error}}) ==
+          each.codes);
+    const auto file = nlohmann::json::parse(read_file(error));
+    CHECK_THAT(file["message"]["message"].get<std::string>(), testing::Contains(each.message));
+  }
+}
+
+TEST_CASE("The orderly end of a group over NCCL waits for its collectives", "[cuda][distributed]") {
+  BERT_DEVICE_OR_SKIP(device);
+  if (!device.is_cuda()) BERT_SKIP("there is no GPU with CUDA to test on");
+  const testing::TemporaryDirectory directory;
+  const Tensor tensor = at::ones({1 << 24}, device);
+  const ProcessGroupPtr group = make_process_group(c10::make_intrusive<c10d::FileStore>(directory.path("store"), 1), {},
+                                                   {.timeout_seconds = 60, .device = device});
+  CHECK(with_orderly_end(group, [&] {
+          for (int i = 0; i < 20; ++i) all_reduce(group, tensor);
+          return 5;
+        }) == 5);
+  CHECK(tensor.to(at::kCPU).equal(at::ones({1 << 24})));
+}
+#endif
 
 TEST_CASE("As many GPUs as there are reduce over NCCL to Gloo's results", "[cuda][distributed]") {
   BERT_DEVICE_OR_SKIP(device);
