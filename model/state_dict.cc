@@ -50,7 +50,8 @@ LoadReport load_state_dict(torch::nn::Module& module, const StateDict& source, b
 
   const torch::NoGradGuard no_grad;
   for (const auto& item : target) {
-    if (const torch::Tensor* value = source.find(item.key())) item.value().copy_(*value);
+    const torch::Tensor* value = source.find(item.key());
+    if (value != nullptr && !value->is_meta()) item.value().copy_(*value);
   }
   return report;
 }

@@ -19,8 +19,9 @@ struct LoadReport {
   std::vector<std::string> unexpected;  // in the source, not in the module
 };
 
-/// Copies `source` into `module` and converts dtype and device. Throws c10::Error with every tensor whose shape
-/// differs; with `strict`, also if a name is missing or unexpected.
+/// Copies `source` into `module` and converts dtype and device. A tensor of device meta is checked, and leaves the
+/// value as it is. Throws c10::Error with every tensor whose shape differs; with `strict`, also if a name is missing or
+/// unexpected.
 LoadReport load_state_dict(torch::nn::Module& module, const StateDict& source, bool strict = true);
 
 }  // namespace bert

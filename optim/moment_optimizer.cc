@@ -255,7 +255,9 @@ void MomentOptimizer::load_state_dict(const StateDict& state) {
   }
   TORCH_CHECK_VALUE(problems.empty(), "optimizer: the state does not fit the parameters; nothing was loaded.",
                     problems);
-  for (const auto& item : own) item.value().copy_(state[item.key()]);
+  for (const auto& item : own) {
+    if (const torch::Tensor& given = state[item.key()]; !given.is_meta()) item.value().copy_(given);
+  }
   for (const auto& states : states_) {
     for (const ParameterState& entry : states) {
       if (entry.master.defined()) torch::Tensor(entry.param).copy_(entry.master);

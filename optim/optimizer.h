@@ -86,8 +86,9 @@ class BertOptimizer : public torch::optim::Optimizer {
   /// parameter, "ema.<name>" with ema_decay; and "step". The tensors are live: copy them if they must not change in the
   /// next step.
   [[nodiscard]] virtual StateDict state_dict() const = 0;
-  /// Copies `state`, in any order. Throws c10::Error, before anything changes, with the list of entries that are
-  /// missing, extra, reshaped or of another dtype, and for a negative step.
+  /// Copies `state`, in any order. An entry of device meta is checked, and leaves the value as it is. Throws c10::Error,
+  /// before anything changes, with the list of entries that are missing, extra, reshaped or of another dtype, and for a
+  /// negative step.
   virtual void load_state_dict(const StateDict& state) = 0;
   /// For the change from phase 1 to phase 2: moments stay, the step starts again at 0.
   virtual void reset_step() = 0;

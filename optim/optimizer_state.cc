@@ -106,7 +106,7 @@ NextPhase next_phase(const OptimizerConfig& config, const std::vector<NamedParam
   for (const auto& [name, tensor] : parameters) {
     const torch::Tensor* weight = next.weights.find(name);
     begun.push_back(
-        {name, weight != nullptr && weight->sizes() == tensor.sizes() ? weight->to(tensor.options()) : tensor});
+        {name, weight != nullptr && weight->sizes() == tensor.sizes() ? weight->to(tensor.scalar_type()) : tensor});
     if (weight != nullptr) taken.insert(kMaster + name, *weight);
   }
   FittedState fitted = fit_state(config, begun, taken);

@@ -111,7 +111,7 @@ class ShardedOptimizer : public BertOptimizer {
     StateDict result;
     const StateDict own = own_->state_dict();
     for (const auto& item : layout_->state_dict()) {
-      const at::Tensor whole = from_owner(owner_of_entry(item.key()), own.find(item.key()), item.value());
+      const at::Tensor whole = from_rank(owner_of_entry(item.key()), own.find(item.key()), item.value());
       if (rank() == 0)
         result.insert(item.key(), whole.to(at::kCPU, whole.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
     }
@@ -120,8 +120,14 @@ class ShardedOptimizer : public BertOptimizer {
 
   void load_state_dict(const StateDict& state) override {
     layout_->load_state_dict(state);  // throws if it does not fit
+    const at::NoGradGuard no_grad;
+    const StateDict mine = own_->state_dict();
     StateDict own;
-    for (const auto& item : own_->state_dict()) own.insert(item.key(), state[item.key()]);
+    for (const auto& item : layout_->state_dict()) {
+      const at::Tensor given = rank() == 0 ? state[item.key()].to(figures_.device()) : at::Tensor();
+      const at::Tensor value = from_rank(/*root=*/0, &given, item.value());
+      if (mine.contains(item.key())) own.insert(item.key(), value.to(at::kCPU));  // one tensor at a time on the device
+    }
     own_->load_state_dict(own);
     send_parameters();
   }
@@ -134,7 +140,7 @@ class ShardedOptimizer : public BertOptimizer {
     const StateDict layout = layout_->state_dict();
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const std::string key = "ema." + parameters_[i].name;
-      result.push_back({parameters_[i].tensor, from_owner(owners_[i], own.find(key), layout[key])});
+      result.push_back({parameters_[i].tensor, from_rank(owners_[i], own.find(key), layout[key])});
     }
     return result;
   }
@@ -187,12 +193,12 @@ class ShardedOptimizer : public BertOptimizer {
     return 0;  // "step", which all ranks have
   }
 
-  /// The `value` of rank `owner`, on every rank. `like` has its shape and dtype.
-  [[nodiscard]] at::Tensor from_owner(int owner, const at::Tensor* value, const at::Tensor& like) const {
+  /// The `value` of rank `root`, on every rank; the others' is not read. `like` has its shape and dtype.
+  [[nodiscard]] at::Tensor from_rank(int root, const at::Tensor* value, const at::Tensor& like) const {
     std::vector<at::Tensor> tensors{
-        owner == rank() ? *value : at::empty(like.sizes(), figures_.options().dtype(like.scalar_type()))};
+        root == rank() ? *value : at::empty(like.sizes(), figures_.options().dtype(like.scalar_type()))};
     c10d::BroadcastOptions options;
-    options.rootRank = owner;
+    options.rootRank = root;
     group_->broadcast(tensors, options)->wait();
     return tensors.front();
   }

@@ -26,9 +26,10 @@ namespace bert {
 /// first. Then apply() exchanges the norms of all tensors, updates this rank's parameters and sends them to the others.
 /// Every rank calls it, skips the same steps, and has the same bits in all parameters, grad_norm(), found_inf() and
 /// applied_steps() afterwards. For fp16 or bf16 parameters the parameters are sent, not the masters.
-/// state_dict(), emas() and first_non_finite_gradient() are collectives too. state_dict() gives rank 0 the whole state
+/// state_dict(), load_state_dict(), emas() and first_non_finite_gradient() are collectives too. state_dict() gives rank 0 the whole state
 /// in new CPU tensors, for a checkpoint that any number of ranks can load; the other ranks get nothing.
-/// load_state_dict() takes the whole state and keeps this rank's part. param_groups() are those of this rank's
+/// load_state_dict() takes the whole state of rank 0 and gives each rank its part; the other ranks' argument needs the
+/// same entries, but no values (device meta). param_groups() are those of this rank's
 /// parameters; a step uses the rate in their options. Every owned parameter needs a gradient, which DataParallel
 /// provides.
 /// Throws c10::Error as make_optimizer does, for a frozen parameter, for owners that are not ranks, and if a rank owns

@@ -83,10 +83,15 @@ bool use_averages(const std::string& optimizer_file, StateDict& model) {
   return any;
 }
 
-StateDict map_safetensors(const std::string& path) {
+StateDict map_safetensors(const std::string& path, TensorBytes bytes) {
   const auto file = std::make_shared<const SafetensorsFile>(path);
   StateDict tensors;
-  for (const TensorInfo& info : file->tensors()) tensors.insert(info.name, map_tensor(file, info));
+  for (const TensorInfo& info : file->tensors()) {
+    tensors.insert(info.name,
+                   bytes == TensorBytes::kMapped
+                       ? map_tensor(file, info)
+                       : at::empty(info.shape, at::TensorOptions(scalar_type(info.dtype)).device(at::kMeta)));
+  }
   return tensors;
 }
 
@@ -140,11 +145,12 @@ void save_safetensors(const std::string& path, const StateDict& tensors,
   file.commit();
 }
 
-Checkpoint open_checkpoint(const std::string& directory) {
+Checkpoint open_checkpoint(const std::string& directory, TensorBytes bytes) {
   const Manifest manifest = read_manifest(directory);
   Checkpoint checkpoint = without_tensors(directory, manifest);
-  checkpoint.model = map_safetensors(directory + "/" + kModelFile);
-  if (manifest.contains(kOptimizerFile)) checkpoint.optimizer = map_safetensors(directory + "/" + kOptimizerFile);
+  checkpoint.model = map_safetensors(directory + "/" + kModelFile, bytes);
+  if (manifest.contains(kOptimizerFile))
+    checkpoint.optimizer = map_safetensors(directory + "/" + kOptimizerFile, bytes);
   return checkpoint;
 }
 

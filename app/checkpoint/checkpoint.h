@@ -27,9 +27,12 @@ std::string save_checkpoint(const std::string& run_directory, const Checkpoint& 
 /// Writes a checkpoint into `directory`, outside of a run.
 void write_checkpoint(const std::string& directory, const Checkpoint& checkpoint);
 
-/// Opens a checkpoint whose bytes this rank or another has verified. Its tensors are mapped files: parts that nobody
-/// reads are not loaded, and the tensors must not be written to. Throws DataError, InputMissing, IoError.
-Checkpoint open_checkpoint(const std::string& directory);
+/// kMapped: the tensors are mapped files, which must not be written to; parts that nobody reads are not loaded. kNone:
+/// the tensors have name, shape and dtype alone (device meta), for a rank that gets the values from another rank.
+enum class TensorBytes { kMapped, kNone };
+
+/// Opens a checkpoint whose bytes this rank or another has verified. Throws DataError, InputMissing, IoError.
+Checkpoint open_checkpoint(const std::string& directory, TensorBytes bytes = TensorBytes::kMapped);
 
 /// The weights to take from a checkpoint of a run with optimizer.ema_decay: their moving averages, which the run
 /// evaluated, or the weights themselves.

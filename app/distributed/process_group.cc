@@ -418,23 +418,38 @@ c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroupPtr& group) {
   return store;
 }
 
-void wait_for_rank(const ProcessGroupPtr& group, int rank, const std::string& name, int64_t timeout_seconds) {
-  if (!group) return;
-  const std::string arrived = "arrived/" + name;
+std::string announced(const ProcessGroupPtr& group, const Announcement& announcement,
+                      const std::function<std::string()>& text) {
+  if (!group) return text();
+  const auto& [rank, name, timeout_seconds] = announcement;
+  const auto store = store_of(group);
+  const std::string key = "announced/" + name;
   if (group->getRank() == rank) {
+    const std::string told = text();
     try {
-      return store_of(group)->set(arrived, std::string("1"));
+      store->set(key, told);
+      return told;
     } catch (const c10::Error& error) {
       throw PeerError(describe_ranks({rank}) + " cannot tell the others of its " + name +
                       ": the store does not answer; check rank 0's log and machine, and the launcher's. (" +
                       first_line(error.what()) + ")");
     }
   }
-  const std::string absent = wait_for_ranks(store_of(group), {.what = name,
-                                                              .rank = group->getRank(),
-                                                              .keys = {{rank, arrived}},
-                                                              .timeout = milliseconds(1000 * timeout_seconds)});
+  const std::string absent = wait_for_ranks(
+      store,
+      {.what = name, .rank = group->getRank(), .keys = {{rank, key}}, .timeout = milliseconds(1000 * timeout_seconds)});
   if (!absent.empty()) throw PeerError(absent);
+  try {
+    return store->get_to_str(key);
+  } catch (const c10::Error& error) {
+    throw PeerError(describe_ranks({rank}) + " has told of its " + name +
+                    ", and the store does not answer; check rank 0's log and machine, and the launcher's. (" +
+                    first_line(error.what()) + ")");
+  }
+}
+
+void wait_for_rank(const ProcessGroupPtr& group, int rank, const std::string& name, int64_t timeout_seconds) {
+  announced(group, {.rank = rank, .name = name, .timeout_seconds = timeout_seconds}, [] { return "1"; });
 }
 
 int get_rank(const ProcessGroupPtr& group) { return group ? group->getRank() : 0; }

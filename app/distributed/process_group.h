@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -62,9 +63,20 @@ void all_reduce(const ProcessGroupPtr& group, const at::Tensor& tensor, c10d::Re
 /// made.
 c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroupPtr& group);
 
-/// Waits until `rank` has called it with the same name, which must be unique. Unlike in a collective, `rank` may take
-/// as long as it needs: the others wait as long as its heartbeat continues. Throws PeerError if the heartbeat stops for
-/// the timeout, or if the store does not answer.
+/// Something that a rank tells the others through the store.
+struct Announcement {
+  int rank = 0;      // the rank that tells it
+  std::string name;  // unique; messages say "rank 0, for whose NAME rank 1 waits"
+  int64_t timeout_seconds;
+};
+
+/// Calls `text` in the rank of the announcement alone and returns its result on every rank. Unlike in a collective, that
+/// rank may take as long as it needs: the others wait as long as its heartbeat continues. Throws PeerError if the
+/// heartbeat stops for the timeout, or if the store does not answer.
+std::string announced(const ProcessGroupPtr& group, const Announcement& announcement,
+                      const std::function<std::string()>& text);
+
+/// announced() without a text: waits until `rank` has called it with the same name.
 void wait_for_rank(const ProcessGroupPtr& group, int rank, const std::string& name, int64_t timeout_seconds);
 
 /// A flag that is OR-ed over all ranks asynchronously: exchange() returns the result of the previous call, so no rank

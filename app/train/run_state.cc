@@ -13,6 +13,7 @@
 #include "app/system/error_report.h"
 #include "app/system/errors.h"
 #include "app/train/rank_agreement.h"
+#include "app/train/rank_zero.h"
 #include "app/train/run_inputs.h"
 #include "data/io/error.h"
 #include "model/state_dict.h"
@@ -63,22 +64,30 @@ void RunState::wait_for_chief(const std::string& what) const {
 /// Returns the step of the newest valid checkpoint, -1 if there is none. Rank 0 holds the lock of the run directory, so
 /// it alone looks and sets damaged checkpoints aside; the others are told the step.
 int64_t RunState::find_newest() {
-  int64_t newest = 0;
-  if (chief()) {
+  return std::stoll(of_chief("look for a checkpoint", [&] {
     bool damaged = false;
     const auto found = newest_valid_checkpoint(config.run_directory, [&](const std::string& message) {
       log.say(message);
       damaged = true;
     });
-    newest = found ? found->step : -1;
     if (!found && damaged) log.say("no valid checkpoint is left: starting at step 0");
-  }
-  wait_for_chief("look for a checkpoint");
-  return step.sum_over_ranks(newest);
+    return std::to_string(found ? found->step : -1);
+  }));
+}
+
+/// on_rank_zero() of this group. `name` says what rank 0 does.
+std::string RunState::of_chief(const std::string& name, const std::function<std::string()>& work) const {
+  return on_rank_zero(group, name, config.distributed.timeout_seconds, work);
+}
+
+/// Opens a verified checkpoint. Rank 0 alone has the bytes of its tensors: a thousand ranks that read a file of
+/// gigabytes stop a shared file system.
+Checkpoint RunState::open(const std::string& directory) const {
+  return open_checkpoint(directory, chief() ? TensorBytes::kMapped : TensorBytes::kNone);
 }
 
 void RunState::resume(const std::string& directory, bool allow_config_change) {
-  const Checkpoint checkpoint = open_checkpoint(directory);
+  const Checkpoint checkpoint = open(directory);
   const CheckpointState& state = checkpoint.state;
   std::vector<std::string> differences = compare_data(state.data, data_);
   const PretrainConfig before = parse_pretrain_config(state.config, directory + "/state.json");
@@ -96,10 +105,8 @@ void RunState::resume(const std::string& directory, bool allow_config_change) {
         "changes it: use another run_directory, with {} as initial_checkpoint to start from these weights",
         before.seed, directory, config.seed, config.run_directory));
   }
-  fit_checkpoint(directory, state, config, {"/model/", "/precision", "/optimizer/"}, [&] {
-    load_state_dict(*step.model, checkpoint.model);
-    step.optimizer->load_state_dict(checkpoint.optimizer);
-  });
+  fit_checkpoint(directory, state, config, {"/model/", "/precision", "/optimizer/"},
+                 [&] { step.load(checkpoint.model, checkpoint.optimizer); });
   if (needs_loss_scale(parse_precision(before.precision))) {  // otherwise the checkpoint has no meaningful scale
     StateDict scaler;
     scaler.insert("scale", torch::tensor(state.loss_scale));
@@ -112,28 +119,13 @@ void RunState::resume(const std::string& directory, bool allow_config_change) {
   log.say("continuing from " + directory);
 }
 
-/// Returns the text of rank 0 on every rank.
-std::string RunState::text_of_chief(const std::string& text) const {
-  const int64_t size = step.sum_over_ranks(chief() ? static_cast<int64_t>(text.size()) : 0);
-  torch::Tensor letters = torch::zeros({size}, torch::kInt64);
-  if (chief()) std::copy(text.begin(), text.end(), letters.data_ptr<int64_t>());
-  letters = step.sum_over_ranks(letters);
-  const auto* values = letters.const_data_ptr<int64_t>();
-  std::string result;
-  for (int64_t i = 0; i < size; ++i) result += static_cast<char>(values[i]);
-  return result;
-}
-
 /// Returns the directory of a valid checkpoint that initial_checkpoint stands for. Rank 0 chooses and verifies it.
 std::string RunState::find_initial_checkpoint() {
-  std::string directory;
-  if (chief()) {
-    directory = find_valid_checkpoint(config.initial_checkpoint, [&](const std::string& message) {
-                  log.say("initial_checkpoint: " + message);
-                }).directory;
-  }
-  wait_for_chief("verify initial_checkpoint");
-  return text_of_chief(directory);
+  return of_chief("verification of initial_checkpoint", [&] {
+    return find_valid_checkpoint(config.initial_checkpoint,
+                                 [&](const std::string& message) { log.say("initial_checkpoint: " + message); })
+        .directory;
+  });
 }
 
 void RunState::start_from_initial_checkpoint() {
@@ -141,7 +133,7 @@ void RunState::start_from_initial_checkpoint() {
   const Checkpoint checkpoint = [&] {
     try {
       directory = find_initial_checkpoint();
-      return open_checkpoint(directory);
+      return open(directory);
     } catch (const InputMissing& error) {
       throw InputMissing(std::string("initial_checkpoint: ") + error.what());
     }

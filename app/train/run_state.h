@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 
-#include "app/checkpoint/state.h"
+#include "app/checkpoint/checkpoint.h"
 #include "app/config/pretrain_config.h"
 #include "app/distributed/environment.h"
 #include "app/distributed/process_group.h"
@@ -29,9 +30,9 @@ class RunState {
 
   /// Restores the newest valid checkpoint of the run directory. Without one, takes the weights of
   /// config.initial_checkpoint; without that the run stays as it is. Returns the step of the checkpoint, -1 if the run
-  /// begins. Every rank must call it; rank 0 alone compares the bytes of the checkpoint with their checksums. Throws
-  /// ConfigError if its tensors do not fit, or if its configuration or examples differ in what must stay the same
-  /// (unless `allow_config_change`); DataError, InputMissing, IoError.
+  /// begins. Every rank must call it; rank 0 alone reads the tensors, compares them with their checksums and sends them
+  /// to the others. Throws ConfigError if its tensors do not fit, or if its configuration or examples differ in what must
+  /// stay the same (unless `allow_config_change`); DataError, InputMissing, IoError.
   int64_t restore(bool allow_config_change);
 
   /// Writes the checkpoint of step `applied` and returns on every rank when rank 0 has written it. Every rank must call
@@ -52,7 +53,8 @@ class RunState {
   void wait_for_chief(const std::string& what) const;
   int64_t find_newest();
   void resume(const std::string& directory, bool allow_config_change);
-  [[nodiscard]] std::string text_of_chief(const std::string& text) const;
+  [[nodiscard]] std::string of_chief(const std::string& name, const std::function<std::string()>& work) const;
+  [[nodiscard]] Checkpoint open(const std::string& directory) const;
   std::string find_initial_checkpoint();
   void start_from_initial_checkpoint();
 

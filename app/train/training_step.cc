@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <utility>
 
 #include "app/distributed/process_group.h"
@@ -64,6 +65,7 @@ TrainingStep::TrainingStep(const PretrainConfig& config, c10::Device device,
       schedule_(make_schedule(config.schedule, config.optimizer.lr, config.max_steps)),
       group_(std::move(group)),
       parameters_(std::move(parts.parameters)),
+      sharded_(!parts.owners.empty()),
       parallel_(group_, parameters_,
                 {.bucket_bytes = config.distributed.bucket_mb << 20,
                  .compression = parse_gradient_compression(config.distributed.compression),
@@ -142,10 +144,20 @@ void TrainingStep::run(std::span<const PackedBatch> micro_batches, int64_t of_al
   scaler.update();
 }
 
+void TrainingStep::load(const StateDict& weights, const StateDict& optimizer_state) {
+  constexpr size_t kMessageBytes = size_t{25} << 20;  // like a bucket of gradients
+  load_state_dict(*model, weights);
+  parallel_.broadcast_parameters();  // the owners of a sharded state send their parameters
+  optimizer->load_state_dict(optimizer_state);
+  if (!group_ || sharded_) return;
+  std::vector<torch::Tensor> live;
+  for (const auto& item : optimizer->state_dict()) live.push_back(item.value());
+  c10d::broadcast_coalesced(group_, live, kMessageBytes, /*rank=*/0);
+}
+
 void TrainingStep::start_phase(const EarlierRun& earlier) {
   const NextPhase next = next_phase(optimizer_config_, parameters_, earlier);
-  load_state_dict(*model, next.weights);
-  optimizer->load_state_dict(next.optimizer_state);
+  load(next.weights, next.optimizer_state);
 }
 
 void TrainingStep::check_progress() const {

@@ -61,10 +61,14 @@ class TrainingStep {
   void check_progress() const;
   /// The parameter groups with their decay and rate: describe() in optim/optimizer.h.
   [[nodiscard]] std::string parameter_report() const { return parameter_report_; }
-  /// Starts the next phase of training from an earlier run: next_phase() in optim/optimizer_state.h. Call it before the
-  /// first step.
+  /// Gives every rank the weights and the optimizer's state that rank 0 passes. Every rank calls it with the same
+  /// entries; those of the other ranks need no values (device meta). Throws c10::Error on every rank if the entries do
+  /// not fit.
+  void load(const StateDict& weights, const StateDict& optimizer_state);
+  /// load() of the begin of the next phase after an earlier run: next_phase() in optim/optimizer_state.h. Call it before
+  /// the first step.
   void start_phase(const EarlierRun& earlier);
-  /// Sends the weights of rank 0 to every rank. Call it after weights were loaded and before the first step.
+  /// Sends the weights of rank 0 to every rank. Call it before the first step, also after load().
   void broadcast_parameters();
   /// Compares the weights of all ranks bit by bit. Throws PeerError with the first parameter that differs and the
   /// ranks.
@@ -111,6 +115,7 @@ class TrainingStep {
   LrSchedule schedule_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   std::vector<NamedParameter> parameters_;
+  bool sharded_;  // the optimizer's state is divided among the ranks
   DataParallel parallel_;
   std::string parameter_report_;
   torch::Tensor learning_rate_;  // fp32 scalar
