@@ -227,7 +227,7 @@ TEST_CASE("of ranks that are dead when bertrun looks, the culprit comes back", "
                                                            until(directory.path("go")) + "if [ $RANK = 0 ]; then " +
                                                            row.first + "; fi; " + row.second));
     REQUIRE(eventually([&] { return exists(directory.path("up0")) && exists(directory.path("up1")); }));
-    // The guard and two ranks. The process of the store ends at once, because libbert.so is not beside this program.
+    // The guard and two ranks.
     REQUIRE(eventually([&] { return children_of(launcher.pid()).size() == 3; }));
     const std::vector<pid_t> children = children_of(launcher.pid());
     launcher.signal(SIGSTOP);

@@ -11,10 +11,11 @@
 #include <vector>
 
 #include "app/net/socket.h"
-#include "tests/testing.h"
+// The last include: it includes Catch2.
+#include "tests/support/launcher_testing.h"
 
 using namespace bert;
-using bert::testing::TemporaryDirectory;
+using namespace bert::testing;
 
 namespace {
 
@@ -70,6 +71,51 @@ TEST_CASE("one rank at bertrun's store", "[.store_rank]") {
   store.add("ready", 1);
   if (store.add("ready", 0) == size) store.set("all", std::vector<uint8_t>{1});
   CHECK(store.get("all").size() == 1);  // no rank leaves before all have arrived
+}
+
+// Hidden: only bertrun runs it. Rank 1 stores without end; rank 0 must not lose its key.
+TEST_CASE("a greedy rank and a modest one", "[.greedy_rank]") {
+  if (std::getenv("TORCHELASTIC_USE_AGENT_STORE") == nullptr) {
+    SUCCEED("not under bertrun");
+    return;
+  }
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(std::stoi(variable("MASTER_PORT")));
+  options.timeout = std::chrono::seconds(60);
+  options.waitWorkers = false;
+  c10d::TCPStore store(variable("MASTER_ADDR"), options);
+  if (variable("RANK") == "0") {
+    store.set("modest", std::vector<uint8_t>{1});
+    store.wait({"refused"});
+    CHECK(store.get("modest") == std::vector<uint8_t>{1});
+    return;
+  }
+  store.wait({"modest"});
+  const std::vector<uint8_t> megabyte(1 << 20);
+  int stored = 0;
+  try {
+    for (; stored < 200; ++stored) {
+      store.set("greedy" + std::to_string(stored), megabyte);
+      store.getNumKeys();
+    }
+  } catch (const c10::Error&) {
+    // A full store still deletes keys.
+    c10d::TCPStore again(variable("MASTER_ADDR"), options);
+    again.deleteKey("greedy0");
+    again.set("refused", std::vector<uint8_t>{1});
+  }
+  CHECK(stored >= 60);
+  CHECK(stored < 70);
+}
+
+TEST_CASE("a rank that fills the store is named, and the others keep theirs", "[distributed]") {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  Launcher launcher(
+      {"--standalone", "--nproc-per-node", "2", "--log-dir", "/dev/null", "--", self, "[greedy_rank]"}, [] {},
+      BERTRUN_EXECUTABLE);
+  CHECK(launcher.wait() == 0);
+  CHECK_THAT(launcher.err(), Contains("the store closes a connection of rank 1, pid "));
+  CHECK_THAT(launcher.err(), Contains("the limit is 64.1 MiB"));
 }
 
 TEST_CASE("ranks meet at bertrun's store on one node", "[distributed]") {

@@ -25,6 +25,7 @@ constexpr size_t kChunk = 64 << 10;        // most bytes received at once
 constexpr size_t kMostParts = 64;          // most answers sent at once
 constexpr size_t kIdleClientBytes = 1024;  // a client with its watch, its place in the map and an empty buffer
 constexpr std::chrono::seconds kNoteInterval(10);
+constexpr size_t kShownKey = 64;  // bytes of a key in a line
 
 double mebibytes(size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
@@ -113,8 +114,8 @@ void StoreServer::handle(ClientId id) {
     const auto [key, size] = store_.longest();
     refuse(id, fmt::format("its request needs {:.1f} MiB of memory; {:.1f} MiB are in use for keys, values and "
                            "answers, and the limit is {:.1f} MiB; the longest value, of key {}, has {:.1f} MiB",
-                           mebibytes(full.needed), mebibytes(memory_.used), mebibytes(memory_.limit), key,
-                           mebibytes(size)));
+                           mebibytes(full.needed), mebibytes(memory_.used), mebibytes(memory_.limit),
+                           key.substr(0, kShownKey), mebibytes(size)));
   }
 }
 
