@@ -13,8 +13,8 @@
 
 namespace bert {
 
-/// Waits with epoll, so that idle descriptors cost nothing: a turn takes 1.3 us beside 16 of them and beside 4,096. (With
-/// poll and a list made in each turn it took 5 us and 0.8 ms.)
+/// Waits with epoll, so that idle descriptors cost nothing: a turn takes 1.3 us beside 16 of them and beside 4,096.
+/// (With poll and a list made in each turn it took 5 us and 0.8 ms.)
 class EventLoop {
  public:
   using Clock = std::chrono::steady_clock;

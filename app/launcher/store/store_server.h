@@ -23,8 +23,8 @@ namespace bert {
 class StoreServer {
  public:
   /// The limit of memory for keys, values, requests and answers. Gloo's full mesh is the largest known user: each rank
-  /// stores 8 bytes for each rank of a group, 8 KiB of 1,024 ranks. Requests up to kFreeRequest do not count against it,
-  /// so that a full store can still be read.
+  /// stores 8 bytes for each rank of a group, 8 KiB of 1,024 ranks. Requests up to kFreeRequest do not count against
+  /// the limit, so that a full store can still be read.
   static constexpr size_t kMemory = 64 << 20, kMemoryOfRank = 64 << 10, kFreeRequest = 4 << 10;
 
   /// `preferred`: a loopback endpoint whose port is used if it is free. Throws IoError.
