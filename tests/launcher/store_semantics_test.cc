@@ -113,7 +113,7 @@ std::string number_field(int64_t number) { return bytes_of(number); }
 
 }  // namespace
 
-TEST_CASE("each request gets the bytes that LibTorch's store answers", "[store]") {
+TEST_CASE("each request gets the bytes that LibTorch's store answers", "[distributed][store]") {
   const Ours our_store;
   c10d::TCPStore their_store("127.0.0.1", options(0, true));
   Pair one(our_store.port(), their_store.getPort()), two(our_store.port(), their_store.getPort());
@@ -199,7 +199,7 @@ TEST_CASE("each request gets the bytes that LibTorch's store answers", "[store]"
   one.ask_both(request(kListKeys));
 }
 
-TEST_CASE("random requests of several clients get the bytes that LibTorch's store answers", "[store]") {
+TEST_CASE("random requests of several clients get the bytes that LibTorch's store answers", "[distributed][store]") {
   const Ours our_store;
   c10d::TCPStore their_store("127.0.0.1", options(0, true));
   std::mt19937_64 random(2026);
@@ -278,7 +278,7 @@ TEST_CASE("random requests of several clients get the bytes that LibTorch's stor
   CHECK(closed > 10);
 }
 
-TEST_CASE("LibTorch's client uses bertrun's store as its own", "[store]") {
+TEST_CASE("LibTorch's client uses bertrun's store as its own", "[distributed][store]") {
   const Ours our_store;
   const auto bytes = [](const std::string& text) { return std::vector<uint8_t>(text.begin(), text.end()); };
   c10d::TCPStore their_store("127.0.0.1", options(0, true));

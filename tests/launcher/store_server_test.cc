@@ -96,7 +96,7 @@ pid_t as_stranger(const std::function<int()>& run) {
 
 }  // namespace
 
-TEST_CASE("a store takes requests in pieces of any size, and several at once", "[store]") {
+TEST_CASE("a store takes requests in pieces of any size, and several at once", "[unit][store]") {
   Store store;
   StoreClient client = store.client("");
   const std::string bytes = kHello + request(kSet, {sized("key"), sized("value")}) + request(kGet, {sized("key")}) +
@@ -113,7 +113,7 @@ TEST_CASE("a store takes requests in pieces of any size, and several at once", "
   CHECK(hurried.received == sized("value") + '\1' + bytes_of(int64_t{-10}));
 }
 
-TEST_CASE("each round of a store is empty, and between rounds clients wait", "[store]") {
+TEST_CASE("each round of a store is empty, and between rounds clients wait", "[unit][store]") {
   Store store;
   StoreClient client = store.client();
   CHECK(store.ask(client, request(kSet, {sized("key"), sized("value")}) + request(kGetNumKeys), 8) ==
@@ -130,7 +130,7 @@ TEST_CASE("each round of a store is empty, and between rounds clients wait", "[s
   CHECK(early.received == bytes_of(int64_t{0}));
 }
 
-TEST_CASE("a connection that breaks the protocol is closed, and others go on", "[store]") {
+TEST_CASE("a connection that breaks the protocol is closed, and others go on", "[unit][store]") {
   Store store;
   StoreClient good = store.client(kHello + request(kSet, {sized("key"), sized("value")}));
   const uint64_t huge = uint64_t{1} << 63;
@@ -170,7 +170,7 @@ TEST_CASE("a connection that breaks the protocol is closed, and others go on", "
   CHECK(store.ask(good, request(kGet, {sized("key")}), 13) == sized("value"));
 }
 
-TEST_CASE("random bytes never stop a store or grow it", "[store]") {
+TEST_CASE("random bytes never stop a store or grow it", "[unit][store]") {
   Store store;
   StoreClient good = store.client(kHello + request(kSet, {sized("key"), sized("value")}));
   store.settle();
@@ -196,7 +196,7 @@ TEST_CASE("random bytes never stop a store or grow it", "[store]") {
   CHECK(answer == "ping");
 }
 
-TEST_CASE("a client that stores without end is cut off, and no other loses anything", "[store]") {
+TEST_CASE("a client that stores without end is cut off, and no other loses anything", "[unit][store]") {
   Store store;
   StoreClient good = store.client(kHello + request(kSet, {sized("key"), sized("value")}));
   store.settle();
@@ -239,7 +239,7 @@ TEST_CASE("a client that stores without end is cut off, and no other loses anyth
   CHECK(store.ask(good, request(kGet, {sized("key")}), 13) == sized("value"));
 }
 
-TEST_CASE("clients that do not read cost no copies of what they ask for, and get all of it later", "[store]") {
+TEST_CASE("clients that do not read cost no copies of what they ask for, and get all of it later", "[unit][store]") {
   Store store;
   StoreClient writer = store.client();
   const std::string large(8 << 20, 'l');
@@ -277,7 +277,7 @@ TEST_CASE("clients that do not read cost no copies of what they ask for, and get
   CHECK(store.server.memory() < 2 << 20);
 }
 
-TEST_CASE("a client that waits is woken once, and one that goes away leaves nothing behind", "[store]") {
+TEST_CASE("a client that waits is woken once, and one that goes away leaves nothing behind", "[unit][store]") {
   Store store;
   StoreClient writer = store.client();
   store.settle();
@@ -307,7 +307,7 @@ TEST_CASE("a client that waits is woken once, and one that goes away leaves noth
   CHECK(store.server.memory() <= before + 64);
 }
 
-TEST_CASE("a push wakes one of those that wait for a queue, in the order of their coming", "[store]") {
+TEST_CASE("a push wakes one of those that wait for a queue, in the order of their coming", "[unit][store]") {
   Store store;
   StoreClient writer = store.client();
   std::deque<StoreClient> waiters;
@@ -332,7 +332,7 @@ TEST_CASE("a push wakes one of those that wait for a queue, in the order of thei
   CHECK(served.receive() == 0);
 }
 
-TEST_CASE("another user's connections to a store are reset and counted", "[store]") {
+TEST_CASE("another user's connections to a store are reset and counted", "[unit][store]") {
   if (geteuid() != 0) BERT_SKIP("only root can become another user");
   Store store;
   StoreClient good = store.client(kHello + request(kSet, {sized("key"), sized("value")}));

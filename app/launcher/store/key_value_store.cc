@@ -26,6 +26,11 @@ std::string with_length(std::string_view value) {
 
 std::string_view value_of(const StoreBytes& bytes) { return std::string_view(bytes.text()).substr(kLengthBytes); }
 
+/// Memory of a new key or queue with a value.
+size_t cost_of(std::string_view key, std::string_view value) {
+  return kEntryBytes + key.size() + kSharedBytes + kLengthBytes + value.size();
+}
+
 /// The number at the beginning of a value, read as std::stoll does.
 int64_t number_of(const StoreBytes& bytes) {
   const std::string text(value_of(bytes));
@@ -114,7 +119,7 @@ void KeyValueStore::execute(ClientId client, const StoreRequestReader& request) 
       return answer_number(client, request.number<uint32_t>(0));
     case StoreQuery::kQueuePush: {
       const std::string key(request.field(0));
-      require(2 * kEntryBytes + key.size() + request.field(1).size());
+      require(cost_of(key, request.field(1)));
       if (!queues_.contains(key)) memory_.used += kEntryBytes + key.size();
       queues_[key].push_back(std::make_shared<StoreBytes>(memory_, with_length(request.field(1))));
       return wake_one(key);
@@ -131,7 +136,12 @@ void KeyValueStore::execute(ClientId client, const StoreRequestReader& request) 
 }
 
 void KeyValueStore::set(std::string_view key, std::string_view value) {
-  require(kEntryBytes + kSharedBytes + key.size() + value.size());
+  require(cost_of(key, value));
+  store(key, value);
+}
+
+/// The same without a check of memory.
+void KeyValueStore::store(std::string_view key, std::string_view value) {
   Value& entry = values_[std::string(key)];
   if (!entry) memory_.used += kEntryBytes + key.size();
   entry = std::make_shared<StoreBytes>(memory_, with_length(value));
@@ -174,10 +184,10 @@ void KeyValueStore::append(std::string_view key, std::string_view value) {
 
 void KeyValueStore::multi_set(const StoreRequestReader& request) {
   size_t bytes = 0;
-  for (size_t i = 0; i < request.fields(); ++i) bytes += kEntryBytes + request.field(i).size();
+  for (size_t i = 0; i < request.fields(); i += 2) bytes += cost_of(request.field(i), request.field(i + 1));
   require(bytes);
   for (size_t i = 0; i < request.fields(); i += 2) {
-    set(request.field(i), request.field(i + 1));
+    store(request.field(i), request.field(i + 1));
     wake_all(std::string(request.field(i)));
   }
 }

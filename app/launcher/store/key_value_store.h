@@ -73,6 +73,7 @@ class KeyValueStore {
  private:
   using Value = std::shared_ptr<StoreBytes>;
   void set(std::string_view key, std::string_view value);
+  void store(std::string_view key, std::string_view value);
   void compare_set(ClientId client, const StoreRequestReader& request);
   void add(ClientId client, std::string_view key, int64_t addend);
   void append(std::string_view key, std::string_view value);

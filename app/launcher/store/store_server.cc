@@ -93,6 +93,7 @@ void StoreServer::drop(ClientId id) {
   const auto found = clients_.find(id);
   loop_.unwatch(found->second.socket.get());
   store_.forget(id);
+  std::erase(answered_, id);
   memory_.used -= found->second.counted;
   clients_.erase(found);
 }
