@@ -27,6 +27,7 @@
 #include "app/distributed/environment.h"
 #include "app/distributed/monitored_backend.h"
 #include "app/distributed/nccl_backend.h"
+#include "app/distributed/store_waits.h"
 #include "app/net/network_interfaces.h"
 #include "app/net/socket.h"
 #include "app/system/descriptor_limit.h"
@@ -288,10 +289,8 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
     }
     const auto unconnected = wait_for<std::vector<int>>(
         [store, rank, size] {
-          std::vector<int> result;
-          for (int r = 0; r < size; ++r) {
-            if (r != rank && !store->check({"connected/" + std::to_string(r)})) result.push_back(r);
-          }
+          std::vector<int> result = missing_at(*store, "connected", size);
+          std::erase(result, rank);
           return result;
         },
         kAfterOwnTimeout);
@@ -435,9 +434,11 @@ std::string announced(const ProcessGroupPtr& group, const Announcement& announce
                       first_line(error.what()) + ")");
     }
   }
-  const std::string absent = wait_for_ranks(
-      store,
-      {.what = name, .rank = group->getRank(), .keys = {{rank, key}}, .timeout = milliseconds(1000 * timeout_seconds)});
+  const std::string absent = wait_for_ranks(store, {.what = name,
+                                                    .rank = group->getRank(),
+                                                    .size = group->getSize(),
+                                                    .keys = {{rank, key}},
+                                                    .timeout = milliseconds(1000 * timeout_seconds)});
   if (!absent.empty()) throw PeerError(absent);
   try {
     return store->get_to_str(key);

@@ -11,7 +11,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "app/distributed/collective_monitor.h"
+#include "app/distributed/store_waits.h"
 #include "app/system/errors.h"
 #include "app/system/stop_signals.h"
 #include "app/system/torch_errors.h"
@@ -35,8 +35,8 @@ using Difference = std::function<std::string(const std::string& other)>;
 /// Compares in rank 0. `keys` has the store key of each other rank's text. Returns kSame, or the differences.
 std::string compare_all(c10d::Store& store, const std::map<int, std::string>& keys, const Difference& difference) {
   std::map<std::string, std::vector<int>> ranks_with;
-  for (const auto& [rank, key] : keys) {
-    const std::string lines = difference(store.get_to_str(key));
+  for (const auto& [rank, text] : read_present(store, keys)) {
+    const std::string lines = difference(text);
     if (!lines.empty()) ranks_with[lines].push_back(rank);
   }
   std::string verdict;
@@ -56,7 +56,6 @@ void stop_if_asked() {
 
 /// Compares the text `own` of all ranks. Rank 0 compares and tells all ranks which ones differ or are absent.
 void expect_same(const ProcessGroupPtr& group, const Subject& subject, const Difference& difference) {
-  constexpr milliseconds kLinger(150);  // rank 0 may hold the store: the others need time to read the verdict
   if (!group) return;
   const auto store = store_of(group);
   const std::string prefix = "same " + subject.what + "/", verdict_key = prefix + "verdict";
@@ -68,6 +67,7 @@ void expect_same(const ProcessGroupPtr& group, const Subject& subject, const Dif
       for (int other = 1; other < get_world_size(group); ++other) keys[other] = prefix + std::to_string(other);
       const std::string absent = wait_for_ranks(store, {.what = subject.what,
                                                         .rank = rank,
+                                                        .size = get_world_size(group),
                                                         .keys = keys,
                                                         .timeout = subject.timeout,
                                                         .longest = patience(subject.timeout),
@@ -78,6 +78,7 @@ void expect_same(const ProcessGroupPtr& group, const Subject& subject, const Dif
       store->set(prefix + std::to_string(rank), subject.own);
       const std::string absent = wait_for_ranks(store, {.what = "comparison of every rank's " + subject.what,
                                                         .rank = rank,
+                                                        .size = get_world_size(group),
                                                         .keys = {{0, verdict_key}},
                                                         .timeout = subject.timeout,
                                                         .longest = patience(subject.timeout),
@@ -89,7 +90,7 @@ void expect_same(const ProcessGroupPtr& group, const Subject& subject, const Dif
                                 subject.what, first_line(error.what())));
   }
   if (verdict == kSame) return;
-  if (rank == 0) std::this_thread::sleep_for(kLinger);
+  if (rank == 0) std::this_thread::sleep_for(Pace(get_world_size(group)).linger);
   if (verdict.starts_with(kAbsent)) throw PeerError(verdict.substr(std::string_view(kAbsent).size()));
   throw ConfigError("ranks do not have the same " + subject.what + ":" + verdict +
                     "\nStart all of them with the same command and the same files.");

@@ -27,6 +27,7 @@
 
 #include "app/config/fields.h"
 #include "app/distributed/collective_monitor.h"
+#include "app/distributed/store_waits.h"
 #include "app/net/socket.h"
 #include "app/system/error_report.h"
 #include "app/system/errors.h"
@@ -264,7 +265,7 @@ TEST_CASE("a rank that connects late", "[.rank]") {
   const auto late = store("late"), never = store("never");
   if (get_rank(job) == 0) {
     const ProcessGroupPtr group = group_beside(job, "late", {.timeout_seconds = 60});
-    CHECK(late->check({"connected/1"}));
+    CHECK(missing_at(*late, "connected", 2).empty());
     try {
       group_beside(job, "never", {.timeout_seconds = 1});
       FAIL("rank 1 has not connected");
@@ -286,7 +287,7 @@ TEST_CASE("a rank that connects late", "[.rank]") {
         c10::make_intrusive<c10d::PrefixStore>("gloo", group), 1, 2, options));
     if (group == never) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 has all of its connections by now
-    group->set("connected/1", std::string("1"));
+    join_through_store(*group, {.name = "connected", .rank = 1, .size = 2, .timeout = std::chrono::seconds(60)});
   }
   barrier(job);
 }

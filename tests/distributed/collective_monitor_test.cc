@@ -1,0 +1,90 @@
+// Verdicts of monitors whose ranks are threads: examiners that die, and waits for ranks.
+#include "app/distributed/collective_monitor.h"
+
+#include <future>
+#include <map>
+#include <memory>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "app/distributed/rank_lines.h"
+#include "app/distributed/store_waits.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::Contains;
+using Catch::Matchers::StartsWith;
+
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+/// The monitors of these ranks, of a group of `size`. Each has issued the same collective.
+std::map<int, std::unique_ptr<CollectiveMonitor>> monitors_of(const StorePtr& store, const std::vector<int>& ranks,
+                                                              int size) {
+  std::map<int, std::unique_ptr<CollectiveMonitor>> monitors;
+  for (const int rank : ranks) {
+    monitors[rank] = std::make_unique<CollectiveMonitor>(store, rank, size, std::chrono::seconds(60));
+    monitors[rank]->begin("barrier");
+  }
+  return monitors;
+}
+
+/// The messages of the monitors, which all ask at once.
+std::map<int, std::string> explain_all(const std::map<int, std::unique_ptr<CollectiveMonitor>>& monitors) {
+  std::map<int, std::future<std::string>> answers;
+  for (const auto& [rank, monitor] : monitors)
+    answers[rank] = std::async(std::launch::async, [&monitor = *monitor] { return monitor.explain("reset"); });
+  std::map<int, std::string> messages;
+  for (auto& [rank, answer] : answers) messages[rank] = answer.get();
+  return messages;
+}
+
+}  // namespace
+
+TEST_CASE("All ranks tell the verdict of the first examiner", "[distributed]") {
+  const StorePtr store = c10::make_intrusive<c10d::HashStore>();
+  auto monitors = monitors_of(store, {0, 1, 2, 3, 5, 6}, 7);  // rank 4 has never come this far
+  monitors.erase(1);                                          // dies
+  const auto messages = explain_all(monitors);
+  REQUIRE(messages.size() == 5);
+  for (const auto& [rank, message] : messages) {
+    CAPTURE(rank);
+    CHECK_THAT(message, StartsWith("ranks 1 and 4 do not respond (stopped, dead, or cut off): collective 1 (barrier) "
+                                   "failed on rank " +
+                                   std::to_string(rank) + "\n  rank 1: phase starting") &&
+                            Contains("\n  rank 4: has said nothing"));
+  }
+  CHECK(store->add("examiners/1", 0) == 5);  // one request of each rank; two of them have read the lines
+  CHECK(store->check({"examiners/1/1", "examiners/1/2"}));
+  CHECK_FALSE(store->check({"examiners/1/3"}));
+}
+
+TEST_CASE("Examiners that die before their verdict are named", "[distributed]") {
+  const StorePtr store = c10::make_intrusive<c10d::HashStore>();
+  store->add("examiners/1", 2);
+  store->set("examiners/1/1", std::string("1"));
+  store->set("examiners/1/2", std::string("2"));
+  for (const auto& [rank, message] : explain_all(monitors_of(store, {0, 3}, 4))) {
+    CAPTURE(rank);
+    CHECK_THAT(message, StartsWith("ranks 1 and 2, which had to find the cause, did not do so in time"));
+  }
+}
+
+TEST_CASE("The keys that are there are read, wherever others are absent", "[distributed]") {
+  const StorePtr store = c10::make_intrusive<c10d::HashStore>();
+  for (const std::vector<int>& absent : std::vector<std::vector<int>>{{}, {0}, {9}, {3, 4}, {0, 2, 4, 6, 8}}) {
+    KeysByRank keys, missing;
+    std::map<int, std::string> values;
+    for (int rank = 0; rank < 10; ++rank) {
+      keys[rank] = "key of " + std::to_string(absent.size() * 100) + std::to_string(absent.empty() ? 0 : absent[0]) +
+                   std::to_string(rank);
+      if (std::find(absent.begin(), absent.end(), rank) != absent.end()) {
+        missing[rank] = keys[rank];
+      } else {
+        store->set(keys[rank], values[rank] = "value of " + std::to_string(rank));
+      }
+    }
+    CHECK(read_present(*store, keys) == values);
+    CHECK(absent_keys(*store, keys) == missing);
+  }
+}
