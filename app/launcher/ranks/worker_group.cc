@@ -13,6 +13,7 @@
 
 #include "app/launcher/settings/job_token.h"
 #include "app/net/network_interfaces.h"
+#include "app/system/descriptor_limit.h"
 #include "app/system/exit_codes.h"
 #include "app/system/rank_state.h"
 #include "data/io/error.h"
@@ -99,9 +100,7 @@ int exit_code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(statu
 
 WorkerGroup::WorkerGroup(ProcessGuard& guard) : guard_(guard) {
   getrlimit(RLIMIT_NOFILE, &descriptors_);
-  rlimit raised = descriptors_;
-  raised.rlim_cur = raised.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &raised);
+  raise_descriptor_limit();
 }
 
 void WorkerGroup::start(const WorkerSpec& spec, int64_t local_rank) {
