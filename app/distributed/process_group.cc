@@ -27,6 +27,7 @@
 #include "app/distributed/environment.h"
 #include "app/distributed/monitored_backend.h"
 #include "app/distributed/nccl_backend.h"
+#include "app/distributed/rounds.h"
 #include "app/distributed/store_waits.h"
 #include "app/net/network_interfaces.h"
 #include "app/net/socket.h"
@@ -154,6 +155,17 @@ void warn_of_open_store(const Place& place, const std::string& listens) {
                place.text().c_str(), listens.c_str());
 }
 
+/// Raises the limit on descriptors. Throws ConfigError if the hard limit is too low for `connections`, which `purpose`
+/// explains.
+void make_room(int rank, int connections, const std::string& purpose) {
+  constexpr uint64_t kOwnFiles = 100;  // data, logs, libraries, devices
+  const uint64_t needed = kOwnFiles + static_cast<uint64_t>(connections), limit = raise_descriptor_limit();
+  if (limit >= needed) return;
+  throw ConfigError(describe_ranks({rank}) + " may open " + std::to_string(limit) + " files and needs " +
+                    std::to_string(needed) + " for " + purpose +
+                    ": raise the hard limit (ulimit -Hn, LimitNOFILE, docker --ulimit nofile)");
+}
+
 c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int size, milliseconds timeout) {
   if (!place.file.empty()) {
     check_store_file(place.file);
@@ -170,6 +182,7 @@ c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int siz
   const bool of_launcher = place.host == launcher.master_addr && place.port == launcher.master_port;
   const bool launcher_serves = of_launcher && variable_or("TORCHELASTIC_USE_AGENT_STORE", "") == "True";
   options.isServer = rank == 0 && !launcher_serves;
+  if (options.isServer) make_room(rank, 2 * size, "the connections of " + std::to_string(size) + " ranks to its store");
   options.timeout = timeout;
   options.waitWorkers = false;
   if (options.isServer) {
@@ -187,34 +200,6 @@ c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int siz
       timeout + kAfterOwnTimeout);
   TORCH_CHECK(store, "no answer");
   return *store;
-}
-
-/// Throws ConfigError if ranks were started as parts of jobs of different size, or two ranks have one number. `file` is
-/// the path of file://, which ranks of an earlier job may have left.
-void check_numbers(c10d::Store& store, int rank, int size, const std::string& file) {
-  const std::string remedy = file.empty() ? "" : "; if " + file + " is left over from a job that was killed, remove it";
-  const std::string own = std::to_string(size) + " ranks, by rank " + std::to_string(rank);
-  const std::string theirs = store.compareSet("join/size", std::string(), own);
-  const auto count = [](const std::string& text) { return text.substr(0, text.find(' ')); };
-  if (count(theirs) != count(own)) {
-    throw ConfigError("the ranks here do not belong together: this is a job of " + theirs + ", and of " + own +
-                      "; check WORLD_SIZE, or what was started twice" + remedy);
-  }
-  if (store.add("join/count/" + std::to_string(rank), 1) > 1) {
-    throw ConfigError("rank " + std::to_string(rank) +
-                      " has come twice; check RANK, or whether a job was started twice" + remedy);
-  }
-}
-
-/// Raises the limit on descriptors for the connections with all other ranks. Throws ConfigError if the hard limit is too
-/// low.
-void make_room(const Member& member) {
-  constexpr uint64_t kOwnFiles = 100;  // data, logs, libraries, devices
-  const uint64_t needed = kOwnFiles + static_cast<uint64_t>(member.size), limit = raise_descriptor_limit();
-  if (limit >= needed) return;
-  throw ConfigError(describe_ranks({member.rank}) + " may open " + std::to_string(limit) + " files and needs " +
-                    std::to_string(needed) + " for its connections with each of " + std::to_string(member.size - 1) +
-                    " other ranks (Gloo): raise the hard limit (ulimit -Hn, LimitNOFILE, docker --ulimit nofile)");
 }
 
 using GlooDevices = std::vector<std::shared_ptr<gloo::transport::Device>>;
@@ -263,7 +248,7 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
                                                milliseconds timeout) {
   const int rank = member.rank, size = member.size;
   const std::string here = describe_ranks({rank});
-  make_room(member);
+  make_room(rank, size, "its connections with each of " + std::to_string(size - 1) + " other ranks (Gloo)");
   const GlooOptions options = gloo_options(member, timeout, /*on_demand=*/false);
   std::optional<c10::intrusive_ptr<c10d::Backend>> backend;
   std::string reason = "not all connections within " + std::to_string(timeout.count() / 1000) + " s";
@@ -384,15 +369,16 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
   set_phase(Phase::kJoining);
   c10::intrusive_ptr<c10d::Store> store;
   try {
-    store = c10::make_intrusive<c10d::PrefixStore>("bert/" + variable_or("TORCHELASTIC_RESTART_COUNT", "0"),
-                                                   make_store(place, rank, size, timeout));
-    check_numbers(*store, rank, size, place.file);
-    meet(store, {.name = "join",
-                 .rank = rank,
-                 .size = size,
-                 .timeout = timeout,
-                 .advice = who + " waited at " + place.text() +
-                           "; are they all started, with the same address and number of ranks?"});
+    const auto shared = c10::make_intrusive<c10d::PrefixStore>("bert", make_store(place, rank, size, timeout));
+    const Entrant entrant{.rank = rank,
+                          .size = size,
+                          .timeout = timeout,
+                          .advice = who + " waited at " + place.text() +
+                                    "; are they all started, with the same address and number of ranks?"};
+    const auto round =
+        wait_for<int64_t>([shared, entrant] { return join_round(*shared, entrant); }, timeout + kAfterOwnTimeout);
+    TORCH_CHECK(round, "no answer");
+    store = c10::make_intrusive<c10d::PrefixStore>(group_prefix(*round), shared);
   } catch (const c10::Error& error) {
     throw PeerError(who + " could not join at " + place.text() + " within " + std::to_string(options.timeout_seconds) +
                     " s: is rank 0 started and reachable there, and the port free? (" + first_line(error.what()) + ")");

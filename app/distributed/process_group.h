@@ -32,10 +32,10 @@ struct ProcessGroupOptions {
 /// holds the store of env:// and tcp://, unless the launcher does (TORCHELASTIC_USE_AGENT_STORE, at MASTER_ADDR and
 /// MASTER_PORT). The store listens on the address alone if it is localhost or an address of rank 0's machine; for
 /// another name it listens on all interfaces. Under another launcher than bertrun, which asks for the token of the job,
-/// rank 0 warns on stderr that anybody may join. The file of file:// must not be left over from an earlier job. Throws
-/// ConfigError if options do not fit together or GLOO_SOCKET_IFNAME names an interface that this machine lacks;
-/// PeerError after the timeout, with the ranks that did not come and advice; Preempted if StopSignals gets a signal
-/// meanwhile. A collective that fails throws PeerError: app/distributed/monitored_backend.h.
+/// rank 0 warns on stderr that anybody may join. Earlier ranks may have used the store: Note [Rounds]. Throws
+/// ConfigError if options do not fit together, two processes have one rank, or GLOO_SOCKET_IFNAME names an interface
+/// that this machine lacks; PeerError after the timeout, with the ranks that did not come and advice; Preempted if
+/// StopSignals gets a signal meanwhile. A collective that fails throws PeerError: app/distributed/monitored_backend.h.
 ProcessGroupPtr init_process_group(const ProcessGroupOptions& options);
 
 /// The place of a process in a group.

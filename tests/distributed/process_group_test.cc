@@ -27,6 +27,7 @@
 
 #include "app/config/fields.h"
 #include "app/distributed/collective_monitor.h"
+#include "app/distributed/rounds.h"
 #include "app/distributed/store_waits.h"
 #include "app/net/socket.h"
 #include "app/system/error_report.h"
@@ -234,19 +235,7 @@ TEST_CASE("A group that cannot be is refused", "[distributed]") {
   }
   CHECK_THAT(error({.init_method = "file:///nowhere/at/all", .rank = 0, .world_size = 2}),
              Contains("/nowhere/at is no directory"));
-  // Other ranks have come already: parts of another job, or with the same number.
   const TemporaryDirectory directory;
-  const auto store = [&](const char* name) {
-    return c10d::PrefixStore("bert/0", c10::make_intrusive<c10d::FileStore>(directory.path(name), 2));
-  };
-  const std::string of_three = "3 ranks, by rank 2";
-  store("three").compareSet("join/size", std::string(), of_three);
-  CHECK_THAT(error({.init_method = "file://" + directory.path("three"), .rank = 0, .world_size = 2}),
-             Contains("this is a job of 3 ranks, by rank 2, and of 2 ranks, by rank 0; check WORLD_SIZE"));
-  store("twice").add("join/count/1", 1);
-  CHECK_THAT(error({.init_method = "file://" + directory.path("twice"), .rank = 1, .world_size = 2}),
-             Contains("rank 1 has come twice; check RANK, or whether a job was started twice; if " +
-                      directory.path("twice") + " is left over from a job that was killed, remove it"));
   CHECK_THAT(error({.rank = 2, .world_size = 2}), Contains("rank 2 of 2"));
   setenv("GLOO_SOCKET_IFNAME", "nowhere0", 1);  // refused before any wait
   CHECK_THAT(error({.init_method = "file://" + directory.path("interface"), .rank = 0, .world_size = 2}),
@@ -391,7 +380,10 @@ TEST_CASE("A rank that does not come is named", "[distributed]") {
       Contains("ranks 0, 2 and 3 did not come within 1 s: rank 1 of 4 waited at " + directory.path("store")));
   // A rank that comes but makes no connections.
   const std::string half = directory.path("half");
-  c10d::PrefixStore("bert/0", c10::make_intrusive<c10d::FileStore>(half, 2)).set("join/1", std::string("1"));
+  const auto other = std::async(std::launch::async, [half] {
+    c10d::PrefixStore store("bert", c10::make_intrusive<c10d::FileStore>(half, 2));
+    join_round(store, {.rank = 1, .size = 2, .timeout = std::chrono::seconds(60)});
+  });
   const std::string unconnected =
       message({.init_method = "file://" + half, .rank = 0, .world_size = 2, .timeout_seconds = 1});
   CHECK_THAT(unconnected,
@@ -421,7 +413,7 @@ TEST_CASE("A signal while ranks are missing ends the wait with 75", "[distribute
     CAPTURE(number);
     const std::string store = directory.path("store" + std::to_string(number));
     const auto came = [&] {
-      return std::filesystem::exists(store) && read_file(store).find("join/0") != std::string::npos;
+      return std::filesystem::exists(store) && read_file(store).find("rounds/1/came") != std::string::npos;
     };
     const pid_t pid = start_rank("a rank that is alone at the meeting", 0, 2, {{"INIT", "file://" + store}});
     for (int i = 0; i < 500 && !came(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
