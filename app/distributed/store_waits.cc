@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "app/distributed/answer_within.h"
-#include "app/system/error_report.h"
 #include "app/system/errors.h"
 #include "app/system/torch_errors.h"
 
