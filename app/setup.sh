@@ -80,9 +80,9 @@ fi
 mkdir -p "$cache" "$build" 2>/dev/null || die $io "cannot write to $cache and $build; set XDG_CACHE_HOME, or --build, to a directory that you can write to"
 
 if [ -n "$prefix" ]; then
-  there=$prefix  # the part of it that is there
-  until [ -e "$there" ]; do there=$(dirname "$there"); done
-  [ -d "$there" ] && [ -w "$there" ] || die $io "cannot write to $there; name a directory that you can write to with --prefix, or run this as its owner"
+  parent=$prefix  # or the nearest directory above it that is there
+  until [ -e "$parent" ]; do parent=$(dirname "$parent"); done
+  [ -d "$parent" ] && [ -w "$parent" ] || die $io "cannot write to $parent; name a directory that you can write to with --prefix, or run this as its owner"
 fi
 
 free_mb() { df -Pm "$1" | awk 'NR == 2 {print $4}'; }
@@ -140,14 +140,14 @@ torch_version() {  # torch_version DIRECTORY: version of the LibTorch in DIRECTO
   sed -nE 's/^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p' "$header" 2>/dev/null | paste -sd . || true
 }
 given_torch=
-IFS=: read -ra prefixes <<<"${CMAKE_PREFIX_PATH:-}"
-for prefix in "${prefixes[@]}"; do
-  for place in "$prefix" "$prefix/../.."; do
+IFS=: read -ra searched <<<"${CMAKE_PREFIX_PATH:-}"
+for candidate in "${searched[@]}"; do
+  for place in "$candidate" "$candidate/../.."; do
     [ -z "$given_torch" ] && [ -f "$place/include/torch/script.h" ] || continue
-    given_torch=$prefix
+    given_torch=$candidate
     version=$(torch_version "$place")
     [ "$(printf '%s\n' 2.8 "${version:-0}" | sort -V | head -n 1)" = 2.8 ] ||
-      die $missing "the LibTorch ${version:-of unknown version} in $prefix, which CMAKE_PREFIX_PATH names, is too old: 2.8 or newer is needed. Without it in CMAKE_PREFIX_PATH, 2.11.0 is downloaded"
+      die $missing "the LibTorch ${version:-of unknown version} in $candidate, which CMAKE_PREFIX_PATH names, is too old: 2.8 or newer is needed. Without it in CMAKE_PREFIX_PATH, 2.11.0 is downloaded"
   done
 done
 [ -z "${CMAKE_PREFIX_PATH:-}" ] || [ -n "$given_torch" ] ||
@@ -369,7 +369,7 @@ if [ -n "$changed" ]; then say "done: $build"; else say "nothing to do: $build i
 # ---- installation ----
 if [ -n "$prefix" ]; then
   # LibTorch takes space only on another file system than the cache's, or if it is somebody else's.
-  need_disk "$there" $([ $cuda = ON ] && echo 4000 || echo 1000) "the installation"
+  need_disk "$parent" $([ $cuda = ON ] && echo 4000 || echo 1000) "the installation"
   cmake --install "$build" --prefix "$prefix" >"$build/install.log" 2>&1 ||
     die $io "the installation failed: $(tail -n 1 "$build/install.log") (all in $build/install.log)"
   say "installed: $prefix/bin/bert and $prefix/bin/bertrun"

@@ -12,7 +12,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <thread>
 
+#include "app/distributed/rank_lines.h"
 #include "app/system/errors.h"
 #include "app/system/torch_errors.h"
 #include "data/io/files.h"
@@ -101,7 +103,9 @@ void expect_own_gpu(c10d::Store& store, int rank, int size, const Gpu& gpu) {
     store.set(verdict, "." + message);  // never empty
   }
   const std::string message = store.get_to_str(verdict).substr(1);
-  if (!message.empty()) throw ConfigError(message);
+  if (message.empty()) return;
+  if (rank == 0) std::this_thread::sleep_for(Pace(size).linger);
+  throw ConfigError(message);
 }
 
 }  // namespace bert

@@ -166,7 +166,8 @@ void make_room(int rank, int connections, const std::string& purpose) {
                     ": raise the hard limit (ulimit -Hn, LimitNOFILE, docker --ulimit nofile)");
 }
 
-c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int size, milliseconds timeout) {
+c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int size, const ProcessGroupOptions& group) {
+  const milliseconds timeout(1000 * group.timeout_seconds);
   if (!place.file.empty()) {
     check_store_file(place.file);
     auto store = c10::make_intrusive<c10d::FileStore>(place.file, size);
@@ -182,7 +183,9 @@ c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int siz
   const bool of_launcher = place.host == launcher.master_addr && place.port == launcher.master_port;
   const bool launcher_serves = of_launcher && variable_or("TORCHELASTIC_USE_AGENT_STORE", "") == "True";
   options.isServer = rank == 0 && !launcher_serves;
-  if (options.isServer) make_room(rank, 2 * size, "the connections of " + std::to_string(size) + " ranks to its store");
+  const int connections = group.debug ? 3 : 2;  // of a rank: its own, the monitor's, and that of comparisons
+  if (options.isServer)
+    make_room(rank, connections * size, "the connections of " + std::to_string(size) + " ranks to its store");
   options.timeout = timeout;
   options.waitWorkers = false;
   if (options.isServer) {
@@ -369,7 +372,7 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
   set_phase(Phase::kJoining);
   c10::intrusive_ptr<c10d::Store> store;
   try {
-    const auto shared = c10::make_intrusive<c10d::PrefixStore>("bert", make_store(place, rank, size, timeout));
+    const auto shared = c10::make_intrusive<c10d::PrefixStore>("bert", make_store(place, rank, size, options));
     const Entrant entrant{.rank = rank,
                           .size = size,
                           .timeout = timeout,

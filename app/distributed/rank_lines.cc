@@ -40,6 +40,7 @@ Pace::Pace(int ranks)
       observation(beat * 9 / 4),
       look(std::max(kShortestLook, milliseconds(ranks / kLooksPerMillisecond))),
       linger(std::max(kShortestLinger, 3 * look)),
+      linger_for_looks(std::max(look, kLongestLook) + linger),
       patience(2 * observation) {}
 
 void Looks::pause() const {

@@ -28,8 +28,9 @@ struct Pace {
   std::chrono::milliseconds examined_beat;  // the same while ranks are being examined
   std::chrono::milliseconds observation;    // more than two beats: a live rank has beaten
   std::chrono::milliseconds look;           // time between two looks for a key
-  std::chrono::milliseconds linger;         // rank 0 may hold the store: the others need time to read the verdict
-  std::chrono::milliseconds patience;       // longest wait of CollectiveMonitor::explain() for the store
+  // Rank 0 may hold the store: the others need time to read its last word, after looks at equal times or after Looks.
+  std::chrono::milliseconds linger, linger_for_looks;
+  std::chrono::milliseconds patience;  // longest wait of CollectiveMonitor::explain() for the store
 };
 
 /// The pauses of a rank that waits for a key: a small part of the time that it has waited so far.

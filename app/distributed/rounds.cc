@@ -148,7 +148,8 @@ class Meeter {
   /// Gives the round of this rank 0 its outcome, unless it is void by now.
   int64_t decide(int64_t round, const std::string& decision) {
     const std::string outcome = store_.compareSet(key_of(round, "outcome"), "", decision);
-    if (!outcome.starts_with(kGo)) std::this_thread::sleep_for(Pace(entrant_.size).linger);  // it may hold the store
+    if (!outcome.starts_with(kGo))
+      std::this_thread::sleep_for(Pace(entrant_.size).linger_for_looks);  // it may hold the store
     return round_of(round, outcome);
   }
 

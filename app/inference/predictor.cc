@@ -18,7 +18,12 @@ constexpr std::string_view kMask = "[MASK]";
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, which stands for a space in SentencePiece
 constexpr int64_t kMaskedRows = 256;  // whose logits are in memory at once: 31 MB for 30,522 tokens in fp32
 
-using Ids = std::vector<int32_t>;
+/// The tokens of a text, and the places of those that stand for a [MASK] of the text. A tokenizer may give the same token
+/// for other texts too, for example for a full-width [MASK].
+struct Sequence {
+  std::vector<int32_t> ids;
+  std::vector<size_t> masks;
+};
 
 /// The beginning of `text` as a JSON string, so that a message has no control characters.
 std::string shown(const std::string& text) {
@@ -29,33 +34,35 @@ std::string shown(const std::string& text) {
 }
 
 /// The ids [CLS] text [SEP]. A SentencePiece model does not recognise [MASK] in a text, so the text is split there.
-Ids encode(const Tokenizer& tokenizer, const std::string& text) {
+Sequence encode(const Tokenizer& tokenizer, const std::string& text) {
   const Vocabulary& vocabulary = tokenizer.vocabulary();
-  Ids ids = {vocabulary.cls_id()};
+  Sequence sequence{.ids = {vocabulary.cls_id()}, .masks = {}};
+  std::vector<int32_t>& ids = sequence.ids;
   for (size_t begin = 0;;) {
     const size_t mask = text.find(kMask, begin);
     tokenizer.encode(std::string_view(text).substr(begin, mask - begin), ids);
     if (mask == std::string::npos) break;
+    sequence.masks.push_back(ids.size());
     ids.push_back(vocabulary.mask_id());
     begin = mask + kMask.size();
   }
   ids.push_back(vocabulary.sep_id());
-  return ids;
+  return sequence;
 }
 
-/// Sequences end to end, each of segment A. `mask_id` is the token of the masked positions.
-PackedBatch packed(const std::vector<Ids>& sequences, int32_t mask_id, torch::Device device) {
+/// Sequences end to end, each of segment A.
+PackedBatch packed(const std::vector<Sequence>& sequences, torch::Device device) {
   std::vector<int64_t> ids, positions, masked;
-  Ids ends = {0};
+  std::vector<int32_t> ends = {0};
   size_t longest = 0;
-  for (const Ids& sequence : sequences) {
-    for (size_t i = 0; i < sequence.size(); ++i) {
-      if (sequence[i] == mask_id) masked.push_back(static_cast<int64_t>(ids.size()));
-      ids.push_back(sequence[i]);
+  for (const Sequence& sequence : sequences) {
+    for (const size_t mask : sequence.masks) masked.push_back(static_cast<int64_t>(ids.size() + mask));
+    for (size_t i = 0; i < sequence.ids.size(); ++i) {
+      ids.push_back(sequence.ids[i]);
       positions.push_back(static_cast<int64_t>(i));
     }
     ends.push_back(static_cast<int32_t>(ids.size()));
-    longest = std::max(longest, sequence.size());
+    longest = std::max(longest, sequence.ids.size());
   }
   PackedBatch batch;
   batch.input_ids = torch::tensor(ids);
@@ -102,33 +109,35 @@ struct Predictor::Impl {
         sentencepiece(dynamic_cast<const SentencePieceTokenizer*>(tokenizer.get()) != nullptr),
         model(model_of(pretrained, options)) {}
 
-  /// The ids of each text. Throws TextError.
-  [[nodiscard]] std::vector<Ids> encode_all(const std::vector<std::string>& texts, bool want_masks) const {
+  /// Throws TextError.
+  [[nodiscard]] std::vector<Sequence> encode_all(const std::vector<std::string>& texts, bool want_masks) const {
     const int64_t longest = model->bert->config.max_position_embeddings;
-    std::vector<Ids> all;
+    std::vector<Sequence> all;
     for (const std::string& text : texts) {
       if (want_masks && text.find(kMask) == std::string::npos) {
         throw TextError(all.size(), "no [MASK] in the text: " + shown(text));
       }
-      Ids ids = encode(*tokenizer, text);
-      if (static_cast<int64_t>(ids.size()) > longest) {
-        throw TextError(all.size(), "text of " + std::to_string(ids.size()) + " tokens: the model takes at most " +
-                                        std::to_string(longest) + "; shorten it: " + shown(text));
+      Sequence sequence = encode(*tokenizer, text);
+      if (static_cast<int64_t>(sequence.ids.size()) > longest) {
+        throw TextError(all.size(), "text of " + std::to_string(sequence.ids.size()) +
+                                        " tokens: the model takes at most " + std::to_string(longest) +
+                                        "; shorten it: " + shown(text));
       }
-      all.push_back(std::move(ids));
+      all.push_back(std::move(sequence));
     }
     return all;
   }
 
   /// Calls answer(sequences, batch, hidden states) for batch_size sequences at a time.
   template <class Answer>
-  void for_each_batch(const std::vector<Ids>& sequences, const Answer& answer) const {
+  void for_each_batch(const std::vector<Sequence>& sequences, const Answer& answer) const {
     const torch::NoGradGuard no_grad;
     const auto size = static_cast<size_t>(options.batch_size);
     for (size_t begin = 0; begin < sequences.size(); begin += size) {
       const auto first = sequences.begin() + static_cast<std::ptrdiff_t>(begin);
-      const std::vector<Ids> part(first, first + static_cast<std::ptrdiff_t>(std::min(size, sequences.size() - begin)));
-      const PackedBatch batch = packed(part, tokenizer->vocabulary().mask_id(), options.device);
+      const std::vector<Sequence> part(first,
+                                       first + static_cast<std::ptrdiff_t>(std::min(size, sequences.size() - begin)));
+      const PackedBatch batch = packed(part, options.device);
       answer(part, batch, model->bert->forward(batch));
     }
   }
@@ -198,7 +207,7 @@ std::vector<MaskFilling> Predictor::fill_mask(const std::vector<std::string>& te
   TORCH_CHECK(top_k > 0, "fill_mask: top_k must be 1 or more, got ", top_k, ".");
   std::vector<std::vector<Filler>> fillers;
   impl_->for_each_batch(impl_->encode_all(texts, /*want_masks=*/true),
-                        [&](const std::vector<Ids>&, const PackedBatch& batch, const BertModelOutput& output) {
+                        [&](const std::vector<Sequence>&, const PackedBatch& batch, const BertModelOutput& output) {
                           impl_->fill(batch, output.last_hidden_state, top_k, fillers);
                         });
   std::vector<MaskFilling> fillings;
@@ -211,12 +220,12 @@ std::vector<Features> Predictor::features(const std::vector<std::string>& texts)
   std::vector<Features> all;
   impl_->for_each_batch(
       impl_->encode_all(texts, /*want_masks=*/false),
-      [&](const std::vector<Ids>& sequences, const PackedBatch&, const BertModelOutput& output) {
+      [&](const std::vector<Sequence>& sequences, const PackedBatch&, const BertModelOutput& output) {
         int64_t row = 0;
         for (size_t i = 0; i < sequences.size(); ++i) {
-          const auto length = static_cast<int64_t>(sequences[i].size());
+          const auto length = static_cast<int64_t>(sequences[i].ids.size());
           Features& features = all.emplace_back();
-          for (const int32_t id : sequences[i]) features.tokens.push_back(tokenizer().vocabulary().token(id));
+          for (const int32_t id : sequences[i].ids) features.tokens.push_back(tokenizer().vocabulary().token(id));
           // Copies: a text that is kept does not keep its batch.
           features.last_hidden_state =
               output.last_hidden_state.narrow(0, row, length).to(torch::kFloat, /*non_blocking=*/false, /*copy=*/true);

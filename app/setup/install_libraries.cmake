@@ -16,6 +16,13 @@ function(install_library source target)
   set(place "${prefix}/lib/bert/${target}")
   get_filename_component(directory "${target}" DIRECTORY)
   make_directory("${prefix}/lib/bert/${directory}")
+  if(EXISTS "${place}")  # a build against the installed LibTorch may be installed over it
+    file(REAL_PATH "${source}" real_source)
+    file(REAL_PATH "${place}" real_place)
+    if(real_source STREQUAL real_place)
+      return()
+    endif()
+  endif()
   file(REMOVE "${place}")  # not overwritten: running programs keep the old file
   if(IS_SYMLINK "${source}")
     file(READ_SYMLINK "${source}" to)

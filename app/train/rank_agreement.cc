@@ -90,7 +90,7 @@ void expect_same(const ProcessGroupPtr& group, const Subject& subject, const Dif
                                 subject.what, first_line(error.what())));
   }
   if (verdict == kSame) return;
-  if (rank == 0) std::this_thread::sleep_for(Pace(get_world_size(group)).linger);
+  if (rank == 0) std::this_thread::sleep_for(Pace(get_world_size(group)).linger_for_looks);
   if (verdict.starts_with(kAbsent)) throw PeerError(verdict.substr(std::string_view(kAbsent).size()));
   throw ConfigError("ranks do not have the same " + subject.what + ":" + verdict +
                     "\nStart all of them with the same command and the same files.");

@@ -1,8 +1,8 @@
 #include "app/train/rank_zero.h"
 
-#include <chrono>
 #include <thread>
 
+#include "app/distributed/rank_lines.h"
 #include "app/system/errors.h"
 #include "data/io/error.h"
 
@@ -30,15 +30,13 @@ std::string outcome_of(const std::function<std::string()>& work) {
 
 std::string on_rank_zero(const ProcessGroupPtr& group, const std::string& name, int64_t timeout_seconds,
                          const std::function<std::string()>& work) {
-  constexpr std::chrono::milliseconds kLinger(
-      150);  // rank 0 may hold the store: the others need time to read the error
   if (!group) return work();
   const std::string outcome =
       announced(group, {.rank = 0, .name = name, .timeout_seconds = timeout_seconds}, [&] { return outcome_of(work); });
   const size_t end = outcome.find('\n');
   const std::string type = outcome.substr(0, end), text = outcome.substr(end + 1);
   if (type == kDone) return text;
-  if (get_rank(group) == 0) std::this_thread::sleep_for(kLinger);
+  if (get_rank(group) == 0) std::this_thread::sleep_for(Pace(get_world_size(group)).linger_for_looks);
   if (type == "ConfigError") throw ConfigError(text);
   if (type == "DataError") throw DataError(text);
   if (type == "InputMissing") throw InputMissing(text);

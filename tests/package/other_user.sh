@@ -38,7 +38,7 @@ chmod 755 "$prefix/lib/bert/torch"
 chmod 750 "$prefix/lib/libbert.so"
 says "user nobody may not read $prefix/lib/libbert.so (mode 750, owner root)" "app/setup.sh --prefix" "$prefix/bin/bert"
 chmod 755 "$prefix/lib/libbert.so"
-mv "$prefix/lib/bert/nvidia" "$here/nvidia"
+[ ! -d "$prefix/lib/bert/nvidia" ] || mv "$prefix/lib/bert/nvidia" "$here/nvidia"
 lacking=$(as_other ldd "$prefix/lib/libbert.so" | awk '/not found/ {print $1; exit}')
 [ -z "$lacking" ] ||
   says "libtorch_cpu.so needs $lacking, and there is no $prefix/lib/bert/nvidia" "run app/setup.sh again" "$prefix/bin/bert"

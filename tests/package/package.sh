@@ -66,7 +66,8 @@ grep -q "^answer: .*absent" "$here/log" || fail "answer does not name the path t
 root=$(cd "$source/../.." && pwd)
 torch=$(dirname "$(ldd "$build/libbert.so" | awk '/libtorch_cpu.so/ {print $3}')")
 ! grep -rl -e "$here/first" -e "$root" -e "$torch" "$here/moved/include" "$here/moved/lib/cmake" || fail "these files name the machine"
-! readelf -d "$here"/moved/{bin/*,lib/*.so} | grep -F "$torch" || fail "the installed programs look into the build's LibTorch"
+readelf -d "$here"/moved/{bin/*,lib/*.so} >"$here/log"
+! grep -F "$torch" "$here/log" || fail "the installed programs look into the build's LibTorch"
 ! grep -rnE '#include <(nlohmann|CLI|fmt|sentencepiece|openssl)' "$here/moved/include" || fail "these headers want what a program may not have"
 # The programs find the library at its new place.
 "$here/moved/bin/bert" version | grep -q LibTorch || fail "the installed bert does not find libbert.so"
