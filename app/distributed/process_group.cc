@@ -192,7 +192,7 @@ c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int siz
     if (Descriptor listener = listen_on_address(place))
       options.masterListenFd = listener.release();  // the store owns it now
   }
-  const bool of_bertrun = of_launcher && !variable_or(kRankStateVariable, "").empty();
+  const bool of_bertrun = of_launcher && launcher_serves && !variable_or(kRankStateVariable, "").empty();
   if (rank == 0 && !of_bertrun) {
     warn_of_open_store(place, launcher_serves          ? "and is the launcher's"
                               : options.masterListenFd ? "and listens on that address alone"

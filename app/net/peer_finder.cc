@@ -79,8 +79,11 @@ std::optional<SocketOwner> ask_sock_diag(int diag, const TcpEnd& local, const Tc
   } answer;
   const ssize_t got = recv(diag, &answer, sizeof answer, MSG_DONTWAIT);  // the kernel answers inside send()
   if (got < static_cast<ssize_t>(sizeof(nlmsghdr) + sizeof(nlmsgerr))) return std::nullopt;
-  if (answer.header.nlmsg_type == SOCK_DIAG_BY_FAMILY)
+  if (answer.header.nlmsg_type == SOCK_DIAG_BY_FAMILY) {
+    // If no connection has these ends, the kernel answers with a listener at the local end, who may be anybody.
+    if (answer.body.socket.id.idiag_dport != remote.port) return SocketOwner{};
     return SocketOwner{answer.body.socket.idiag_uid, answer.body.socket.idiag_inode};
+  }
   const bool unknown = answer.header.nlmsg_type == NLMSG_ERROR && answer.body.error.error == -ENOENT;
   return unknown ? std::optional<SocketOwner>(SocketOwner{}) : std::nullopt;
 }

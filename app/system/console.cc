@@ -35,7 +35,8 @@ Character first_character(std::string_view text) {
 /// True for a character that controls a terminal or the order of the characters around it.
 bool controls(uint32_t code) {
   const auto in = [code](uint32_t first, uint32_t last) { return first <= code && code <= last; };
-  return code < 0x20 || in(0x7f, 0x9f) || in(0x2028, 0x202e) || in(0x2066, 0x2069);
+  return code < 0x20 || in(0x7f, 0x9f) || code == 0x61c || in(0x200e, 0x200f) || in(0x2028, 0x202e) ||
+         in(0x2066, 0x2069);
 }
 
 }  // namespace

@@ -54,6 +54,7 @@ bool names_culprit(const Death& death) {
 TEST_CASE("the culprit is named though its peers end up to a second before it", "[unit][distributed]") {
   for (const int agents : {1, 2}) {
     for (const int culprit : {0, 1}) CHECK(names_culprit({agents, culprit, culprit == 0 ? 1.0 : 0.3}));
+    CHECK(names_culprit({agents, 1, 0.3, "kill -PIPE $$"}));  // it has written to the closed connection
     // A PyTorch script with elastic's `record` writes the reason of its exit.
     CHECK(
         names_culprit({agents, 1, 0.3,

@@ -201,14 +201,15 @@ TEST_CASE("a client that stores without end is cut off, and no other loses anyth
   StoreClient good = store.client(kHello + request(kSet, {sized("key"), sized("value")}));
   store.settle();
   const size_t limit = StoreServer::kMemory + 2 * StoreServer::kMemoryOfRank;
-  const std::string megabyte(1 << 20, 'x');
+  const std::string megabyte(1 << 20, 'x'), five_megabytes(5 << 20, 'x');
   for (const StoreRequestType type : {kSet, kAppend, kQueuePush, kMultiSet, kCompareSet}) {
     CAPTURE(static_cast<int>(type));
     StoreClient greedy = store.client();
     const std::string said = stderr_of([&] {
       for (int i = 0; i < 200 && !greedy.ended; ++i) {
         const std::string key = sized(type == kAppend ? "long" : "greedy" + std::to_string(i));
-        std::string bytes = request(type, {key, sized(megabyte)});
+        // A string that grows doubles: the value of 40 MiB must not become one of 80.
+        std::string bytes = request(type, {key, sized(type == kAppend ? five_megabytes : megabyte)});
         if (type == kMultiSet) bytes = request(type, {bytes_of(uint64_t{1}), key, sized(megabyte)});
         if (type == kCompareSet) bytes = request(type, {key, sized(""), sized(megabyte)});
         store.push(greedy, bytes);

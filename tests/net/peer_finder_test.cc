@@ -2,12 +2,15 @@
 #include "app/net/peer_finder.h"
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <functional>
+#include <thread>
 
 #include "app/net/socket.h"
 #include "data/io/error.h"
@@ -69,6 +72,21 @@ TEST_CASE("the kernel names the owner of the other end, and nobody for a closed 
     CHECK(finder.owner_of_peer(accepted.get()).inode == 0);
     CHECK(owner_of_peer_in_tables("/proc/net", accepted.get()).inode == 0);
   }
+}
+
+TEST_CASE("a listener at the port of a client that is gone is not the client", "[unit]") {
+  const Descriptor listener = listen_on({"127.0.0.1", 0});
+  Descriptor client = connected(AF_INET, "127.0.0.1", port_of(listener.get()));
+  const Descriptor accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const PeerFinder finder(listener.get());
+  const int64_t port = port_of(client.get());
+  const int second = 1;  // until the kernel forgets the closed end
+  REQUIRE(setsockopt(client.get(), IPPROTO_TCP, TCP_LINGER2, &second, sizeof second) == 0);
+  client.reset();
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  const Descriptor later = listen_on({"127.0.0.1", port});
+  CHECK(finder.owner_of_peer(accepted.get()).inode == 0);
+  CHECK(owner_of_peer_in_tables("/proc/net", accepted.get()).inode == 0);
 }
 
 TEST_CASE("tables that cannot be read are an error, and one that lacks the socket names nobody", "[unit]") {

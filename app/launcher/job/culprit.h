@@ -19,8 +19,9 @@ namespace bert {
 /// depends on the likeliest failure so far:
 ///
 ///   killed, crashed, preempted, never started   none: no rank ends like this because of another rank
-///   ended by itself with an exit code           kMoment: the report of a killed rank may be a moment behind
-///   failed because of another rank              kReaction, counted from the first such report
+///   ended by itself: an exit code, or SIGABRT   kMoment: the report of a killed rank may be a moment behind
+///   failed because of another rank              kReaction, counted from the first such report; also a rank that
+///                                               SIGPIPE has killed when it wrote to a closed connection
 ///
 /// The wait ends early when no rank is left that can still fail by itself, because every rank has ended or is suspended
 /// (SIGSTOP). No rank gets a signal during the wait, so a death by the launcher's own signals is never a cause, and the
@@ -30,7 +31,7 @@ namespace bert {
 /// All times are those of the host's steady clock when it hears a report. Clocks of two machines are never compared.
 ///
 /// Limits. A program that ends with an exit code other than 69 and writes no error file says nothing about its reason.
-/// A PyTorch script without torch.distributed.elastic's `record` is such a program. It counts as having failed by
+/// A PyTorch script without torch.distributed.elastic's `record` is such a program, and so is one that SIGABRT ends. It counts as having failed by
 /// itself, so the first of several is named. A culprit that dies more than kReaction after the first reaction is not
 /// named either; the job then ends with 69.
 class Culprit {

@@ -118,8 +118,8 @@ Cause cause_of(const Failure& failure) {
   // Gloo and the kernel report a connection "closed by peer" or "reset by peer", and PyTorch's NCCL backend
   // "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely."
   const auto tells = [&](const char* text) { return failure.message.find(text) != std::string::npos; };
-  const bool of_peer = failure.exit_code == kPeerFailure || failure.message.starts_with("PeerError:") ||
-                       tells(" by peer") || tells("ncclRemoteError");
+  const bool of_peer = failure.signal == SIGPIPE || failure.exit_code == kPeerFailure ||
+                       failure.message.starts_with("PeerError:") || tells(" by peer") || tells("ncclRemoteError");
   return of_peer ? Cause::kConsequence : Cause::kOwn;
 }
 

@@ -143,7 +143,13 @@ std::string directory_in_tmp() {
                   "; set XDG_RUNTIME_DIR to a directory of your own, or give the token in " + kTokenFileVariable);
   }
   std::this_thread::sleep_for(kTwoTicks);
-  return oldest_own_directory(prefix);
+  const std::string oldest = oldest_own_directory(prefix);
+  if (oldest.empty()) {
+    throw IoError(
+        "/tmp: cannot be listed, so agents do not find their shared token; set XDG_RUNTIME_DIR to a directory " +
+        std::string("of your own, or give the token in ") + kTokenFileVariable);
+  }
+  return oldest;
 }
 
 /// The directory for tokens of jobs on loopback. A stranger can neither read it nor keep the user from having it.

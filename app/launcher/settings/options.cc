@@ -276,6 +276,8 @@ RendezvousConfig rendezvous_of(const LaunchOptions& options) {
   }
   rendezvous.dynamic = options.standalone || options.rdzv_backend == "c10d";
   rendezvous.rank_serves_store = rendezvous.dynamic && variable_or("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "") == "1";
+  if (rendezvous.rank_serves_store)
+    note("TORCH_DISABLE_SHARE_RDZV_TCP_STORE is 1: rank 0 serves the store, and other users of its machine reach it");
   if (!rendezvous.dynamic) rendezvous.join_timeout = 900;  // torchrun's default for the static rendezvous
   rendezvous.id = options.standalone || options.rdzv_id.empty() ? random_uuid() : options.rdzv_id;
   if (!options.standalone && options.rdzv_id.empty())

@@ -177,7 +177,9 @@ void KeyValueStore::append(std::string_view key, std::string_view value) {
   if (found == values_.end()) return set(key, value);
   Value& entry = found->second;
   const bool shared = entry.use_count() > 1;  // an answer that has not been sent has the value as it is
-  require(2 * (shared ? entry->text().size() + value.size() : value.size()));
+  const size_t size = entry->text().size() + value.size(), capacity = entry->text().capacity();
+  // A string that grows has at least twice its capacity, and for a moment also its old memory. A copy comes first.
+  require(shared ? 3 * size : size <= capacity ? 0 : std::max(2 * capacity, size));
   if (shared) entry = std::make_shared<StoreBytes>(memory_, std::string(entry->text()));
   entry->append_value(value);
 }

@@ -91,6 +91,11 @@ class StoreRequestReader {
     std::memcpy(&result, field(i).data(), sizeof result);
     return result;
   }
+  /// Memory that append() of `more` bytes allocates; the old memory is freed after that.
+  [[nodiscard]] size_t growth(size_t more) const {
+    const size_t size = buffer_.size() + more;
+    return size <= buffer_.capacity() ? 0 : std::max(2 * buffer_.capacity(), size);
+  }
   /// Memory in use, in bytes.
   [[nodiscard]] size_t bytes() const { return buffer_.capacity() + fields_.capacity() * sizeof(Field); }
 

@@ -45,7 +45,11 @@ std::string rank_of(pid_t pid) {
 
 /// The process at the other end of a connection.
 std::string describe_peer(const PeerFinder& peers, int connection) {
-  const SocketProcess process = process_of_socket(peers.owner_of_peer(connection).inode);
+  SocketProcess process;
+  try {
+    process = process_of_socket(peers.owner_of_peer(connection).inode);
+  } catch (const IoError&) {  // the kernel does not tell
+  }
   if (process.pid == getpid()) return "a rank on another machine";
   if (process.pid == 0) return "an unknown process";
   const std::string rank = rank_of(process.pid);
@@ -150,7 +154,8 @@ bool StoreServer::receive(ClientId id, Client& client) {
     return false;
   }
   const auto bytes = static_cast<size_t>(got);
-  if (client.requests.bytes() + bytes > kFreeRequest && !memory_.fits(bytes)) throw StoreFull(bytes);
+  const size_t growth = client.requests.growth(bytes);
+  if (client.requests.bytes() + bytes > kFreeRequest && !memory_.fits(growth)) throw StoreFull(growth);
   client.requests.append({buffer.data(), bytes});
   return true;
 }

@@ -19,7 +19,7 @@ namespace bert {
 ///
 /// A client's next request is read when its last answer has been sent, so a client that does not read costs no more
 /// than one answer, and values are shared, not copied. A request that would exceed the limit of memory, or that breaks
-/// the protocol, ends its connection with a line that names the rank. No other connection and no key is touched.
+/// the protocol, ends its connection; at most every ten seconds a line names such a rank. No other connection and no key is touched.
 class StoreServer {
  public:
   /// The limit of memory for keys, values, requests and answers. Gloo's full mesh is the largest known user: each rank
