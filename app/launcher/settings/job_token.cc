@@ -134,7 +134,7 @@ std::string oldest_own_directory(const std::string& prefix) {
 
 std::string directory_in_tmp() {
   const std::string prefix = "/tmp/bertrun-" + std::to_string(geteuid()) + ".";
-  if (const std::string there = oldest_own_directory(prefix); !there.empty()) return there;
+  if (std::string there = oldest_own_directory(prefix); !there.empty()) return there;
   std::string name = prefix + "XXXXXX";
   const bool whole = mkdtemp(name.data()) != nullptr &&
                      Descriptor(open((name + kMade).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -143,7 +143,7 @@ std::string directory_in_tmp() {
                   "; set XDG_RUNTIME_DIR to a directory of your own, or give the token in " + kTokenFileVariable);
   }
   std::this_thread::sleep_for(kTwoTicks);
-  const std::string oldest = oldest_own_directory(prefix);
+  std::string oldest = oldest_own_directory(prefix);
   if (oldest.empty()) {
     throw IoError(
         "/tmp: cannot be listed, so agents do not find their shared token; set XDG_RUNTIME_DIR to a directory " +
@@ -160,7 +160,7 @@ std::string runtime_directory() {
   const bool own = given != nullptr && stat(given, &state) == 0 && S_ISDIR(state.st_mode) &&
                    state.st_uid == geteuid() && (state.st_mode & 022) == 0;
   if (!own) return directory_in_tmp();
-  const std::string base = std::string(given) + "/bertrun";
+  std::string base = std::string(given) + "/bertrun";
   if (mkdir(base.c_str(), 0700) != 0 && errno != EEXIST)
     throw IoError(base + ": cannot be made: " + std::strerror(errno) + "; or give the token in " + kTokenFileVariable);
   open_private(base, S_IFDIR);
