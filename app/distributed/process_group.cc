@@ -146,7 +146,7 @@ Descriptor listen_on_address(const Place& place) {
                : Descriptor();
 }
 
-/// Warns once in a job, from rank 0. bertrun admits only ranks that know the token of the job; other launchers check
+/// Warns once in a job, from rank 0. A store that bertrun serves admits only the job's own user; other stores check
 /// nothing.
 void warn_of_open_store(const Place& place, const std::string& listens) {
   std::fprintf(stderr,

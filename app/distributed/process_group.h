@@ -31,8 +31,8 @@ struct ProcessGroupOptions {
 /// Makes the group of all ranks and returns when every rank has its connections; nullptr for a single process. Rank 0
 /// holds the store of env:// and tcp://, unless the launcher does (TORCHELASTIC_USE_AGENT_STORE, at MASTER_ADDR and
 /// MASTER_PORT). The store listens on the address alone if it is localhost or an address of rank 0's machine; for
-/// another name it listens on all interfaces. Under another launcher than bertrun, which asks for the token of the job,
-/// rank 0 warns on stderr that anybody may join. Earlier ranks may have used the store: Note [Rounds]. Throws
+/// another name it listens on all interfaces. Rank 0 warns on stderr that anybody may join, unless bertrun serves the
+/// store, to its own user alone. Earlier ranks may have used the store: Note [Rounds]. Throws
 /// ConfigError if options do not fit together, two processes have one rank, or GLOO_SOCKET_IFNAME names an interface
 /// that this machine lacks; PeerError after the timeout, with the ranks that did not come and advice; Preempted if
 /// StopSignals gets a signal meanwhile. A collective that fails throws PeerError: app/distributed/monitored_backend.h.

@@ -174,7 +174,7 @@ TEST_CASE("Rank 0's store listens on the address that is named, and where nobody
     CHECK(named.stranger == "connected");
   }
   const Told under_bertrun = run({{"INIT", "env://"}, {"BERTRUN_STATE", "/proc/self/fd/none"}});
-  CHECK_THAT(under_bertrun.first, !Contains(warning));
+  warned(under_bertrun, "127.0.0.1:" + port, "listens on that address alone");  // the store is rank 0's all the same
   CHECK(under_bertrun.stranger == "refused");
   CHECK_THAT(run({{"INIT", "file://" + directory.path("store")}}).first, !Contains(warning));
   // The store of torchrun, in the launcher.
@@ -186,6 +186,12 @@ TEST_CASE("Rank 0's store listens on the address that is named, and where nobody
   const std::string agent_port = std::to_string(store->getPort());
   warned(run({{"INIT", "env://"}, {"MASTER_PORT", agent_port}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}),
          "127.0.0.1:" + agent_port, "is the launcher's");
+  CHECK_THAT(run({{"INIT", "env://"},
+                  {"MASTER_PORT", agent_port},
+                  {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                  {"BERTRUN_STATE", "/proc/self/fd/none"}})
+                 .first,
+             !Contains(warning));
 }
 
 TEST_CASE("A port that is taken is said by the rank that would listen there, with its owner", "[distributed]") {
