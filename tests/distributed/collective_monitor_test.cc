@@ -1,9 +1,11 @@
-// Verdicts of monitors whose ranks are threads: examiners that die, and waits for ranks.
+// Verdicts of monitors whose ranks are threads: examiners that die, waits for ranks, and works that are late.
 #include "app/distributed/collective_monitor.h"
 
+#include <atomic>
 #include <future>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "app/distributed/rank_lines.h"
@@ -86,5 +88,51 @@ TEST_CASE("The keys that are there are read, wherever others are absent", "[dist
     }
     CHECK(read_present(*store, keys) == values);
     CHECK(absent_keys(*store, keys) == missing);
+  }
+}
+
+namespace {
+
+/// A store whose holder may be stopped. Then no call returns until the holder continues.
+class StoppingStore : public c10d::HashStore {
+ public:
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::intrusive_ptr<c10d::Store>::reclaim_copy(this);  // like HashStore
+  }
+  void set(const std::string& key, const std::vector<uint8_t>& data) override {
+    answer();
+    HashStore::set(key, data);
+  }
+  bool check(const std::vector<std::string>& keys) override {
+    answer();
+    return HashStore::check(keys);
+  }
+  std::mutex holder;  // locked while the holder is stopped
+
+ private:
+  void answer() { const std::lock_guard lock(holder); }
+};
+
+}  // namespace
+
+TEST_CASE("What nobody waits for on the host is told when it is late, also when the store's holder is stopped",
+          "[distributed]") {
+  for (const bool stopped : {false, true}) {
+    CAPTURE(stopped);
+    const auto store = c10::make_intrusive<StoppingStore>();
+    CollectiveMonitor monitor(store, 0, 1, std::chrono::seconds(2));
+    monitor.begin("all_reduce");
+    std::promise<std::string> told;
+    std::atomic<int> asked = 0;
+    monitor.watch([&] { return ++asked > 2; }, [&](const std::string&) { told.set_value("what is done"); });
+    monitor.watch([] { return false; }, [&](const std::string& message) { told.set_value(message); });
+    std::unique_lock holder(store->holder, std::defer_lock);
+    if (stopped) holder.lock();
+    std::future<std::string> message = told.get_future();
+    REQUIRE(message.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+    CHECK_THAT(message.get(), StartsWith(stopped ? "collective 1 (all_reduce) failed on rank 0: the store does not "
+                                                   "answer either, so the launcher that holds it is stopped, dead"
+                                                 : "collective 1 (all_reduce) failed on rank 0: all ranks are in it"));
+    CHECK(asked == 3);
   }
 }

@@ -4,45 +4,38 @@
 #include <ATen/ATen.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <future>
-#include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "app/config/fields.h"
-#include "app/distributed/collective_monitor.h"
 #include "app/distributed/rounds.h"
-#include "app/distributed/store_waits.h"
 #include "app/net/socket.h"
 #include "app/system/error_report.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/stop_signals.h"
 #include "data/io/files.h"
-#include "tests/support/gloo_ranks.h"
+#include "tests/support/group_testing.h"
 #include "tests/support/rank_processes.h"
 #include "tests/testing.h"
 
 using namespace bert;
+using bert::testing::broadcast;
+using bert::testing::codes;
 using bert::testing::Contains;
 using bert::testing::Environment;
 using bert::testing::is_rank;
+using bert::testing::numbers;
 using bert::testing::run_ranks;
 using bert::testing::start_rank;
 using bert::testing::TemporaryDirectory;
@@ -52,24 +45,7 @@ using Catch::Matchers::StartsWith;
 
 namespace {
 
-std::vector<int> codes(int size, int code = 0) { return std::vector<int>(static_cast<size_t>(size), code); }
-
 bool has_ipv6() { return static_cast<bool>(try_listen_on({"::1", 0})); }
-
-at::Tensor numbers(std::vector<double> values) { return at::tensor(values, at::kDouble); }
-
-void broadcast(const ProcessGroupPtr& group, const at::Tensor& tensor, int root) {
-  c10d::BroadcastOptions options;
-  options.rootRank = root;
-  std::vector<at::Tensor> tensors{tensor};
-  group->broadcast(tensors, options)->wait();
-}
-
-/// Makes another group of all ranks of `job`.
-ProcessGroupPtr group_beside(const ProcessGroupPtr& job, const std::string& name, const ProcessGroupOptions& options) {
-  return make_process_group(c10::make_intrusive<c10d::PrefixStore>(name, store_of(job)),
-                            {.rank = get_rank(job), .size = get_world_size(job)}, options);
-}
 
 }  // namespace
 
@@ -248,127 +224,6 @@ TEST_CASE("A group that cannot be is refused", "[distributed]") {
              Contains("GLOO_SOCKET_IFNAME=nowhere0: no interface nowhere0 is up") && Contains("lo (127.0.0.1)"));
   unsetenv("GLOO_SOCKET_IFNAME");
   CHECK_THAT(error({.backend = "mpi", .rank = 0, .world_size = 2}), Contains("expected auto, gloo or nccl"));
-}
-
-TEST_CASE("a rank that connects late", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
-  const ProcessGroupPtr job = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
-  const auto store = [&](const char* group) { return c10::make_intrusive<c10d::PrefixStore>(group, store_of(job)); };
-  const auto late = store("late"), never = store("never");
-  if (get_rank(job) == 0) {
-    const ProcessGroupPtr group = group_beside(job, "late", {.timeout_seconds = 60});
-    CHECK(missing_at(*late, "connected", 2).empty());
-    try {
-      group_beside(job, "never", {.timeout_seconds = 1});
-      FAIL("rank 1 has not connected");
-    } catch (const PeerError& error) {
-      CHECK_THAT(
-          std::string(error.what()),
-          StartsWith("rank 1 did not come within 1 s: rank 0 has its data connections (Gloo) and waits until ") &&
-              Contains("check the logs and machines of those that did not come"));
-    }
-    barrier(job);
-    return;
-  }
-  // The steps of make_process_group.
-  std::vector<c10::intrusive_ptr<c10d::Backend>> backends;
-  for (const auto& group : {late, never}) {
-    const auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::seconds(60));
-    options->devices = {c10d::ProcessGroupGloo::createDefaultDevice()};
-    backends.push_back(c10::make_intrusive<c10d::ProcessGroupGloo>(
-        c10::make_intrusive<c10d::PrefixStore>("gloo", group), 1, 2, options));
-    if (group == never) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 has all of its connections by now
-    join_through_store(*group, {.name = "connected", .rank = 1, .size = 2, .timeout = std::chrono::seconds(60)});
-  }
-  barrier(job);
-}
-
-TEST_CASE("A group is made when every rank has its connections, or names those that do not get there",
-          "[distributed]") {
-  const TemporaryDirectory directory;
-  CHECK(run_ranks("a rank that connects late", 2, {{"INIT", "file://" + directory.path("store")}}) == codes(2));
-}
-
-namespace {
-
-int64_t open_sockets() {
-  int64_t count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code closed;
-    count += std::filesystem::read_symlink(entry.path(), closed).string().starts_with("socket:");
-  }
-  return count;
-}
-
-}  // namespace
-
-TEST_CASE("a rank that counts its connections", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
-  const ProcessGroupPtr job = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
-  const int size = get_world_size(job);
-  int groups = 0;
-  const auto connections = [&](bool on_demand, const std::function<void(const ProcessGroupPtr&)>& use) {
-    barrier(job);
-    const int64_t before = open_sockets();
-    const ProcessGroupPtr group =
-        group_beside(job, "group " + std::to_string(++groups), {.timeout_seconds = 20, .connect_on_demand = on_demand});
-    use(group);
-    const int64_t more = open_sockets() - before;
-    barrier(job);
-    return more;
-  };
-  constexpr int64_t kStores = 2, kListening = 1;  // those of the monitor; that of Gloo
-  const int64_t mesh = connections(false, [](const auto&) {}), unused = connections(true, [](const auto&) {});
-  const int64_t used = connections(true, [&](const auto& group) {
-    at::Tensor tensor = numbers({1.0 * get_rank(group)});
-    all_reduce(group, tensor);
-    CHECK(tensor.equal(numbers({0.5 * size * (size - 1)})));
-  });
-  if (get_rank(job) == 0) return;  // holds the store, to which the others connect
-  CHECK(mesh >= size - 1);
-  CHECK(unused <= kStores + kListening);
-  CHECK(used < size - 1);
-}
-
-TEST_CASE("A group that connects on demand has no mesh of connections", "[distributed]") {
-  const std::string name = "a rank that counts its connections";
-  const Descriptor reserved = reserve_port("127.0.0.1");
-  CHECK(run_ranks(name, 8, {{"INIT", "tcp://127.0.0.1:" + std::to_string(port_of(reserved.get()))}}) == codes(8));
-  const TemporaryDirectory directory;
-  CHECK(run_ranks(name, 8, {{"INIT", "file://" + directory.path("store")}}) == codes(8));
-}
-
-TEST_CASE("a rank with few descriptors", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
-  const rlimit few{.rlim_cur = 64, .rlim_max = 400};
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  const ProcessGroupPtr alone = make_process_group(store, {}, {.timeout_seconds = 60});
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  CHECK(limit.rlim_cur == 400);  // the soft limit follows, up to the hard limit
-  try {                          // fails before any rank waits for a connection
-    make_process_group(store, {.rank = 3, .size = 1000}, {.timeout_seconds = 60});
-    FAIL("400 descriptors are too few");
-  } catch (const ConfigError& error) {
-    CHECK_THAT(std::string(error.what()),
-               StartsWith("rank 3 may open 400 files and needs 1100 for its connections with each of 999 other ranks "
-                          "(Gloo): raise the hard limit (ulimit -Hn"));
-  }
-}
-
-TEST_CASE("The limit on descriptors is raised or named before a mesh is built", "[distributed]") {
-  CHECK(run_ranks("a rank with few descriptors", 1, {}) == codes(1));
 }
 
 TEST_CASE("A rank that does not come is named", "[distributed]") {
@@ -553,153 +408,6 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
       CHECK_THAT(file["last_collective"].get<std::string>(), Contains("all_reduce of Float [4], sum"));
       CHECK(file["phase"] == "starting");
       CHECK(file["exit_code"] == kPeerFailure);
-    }
-  }
-}
-
-namespace {
-
-/// A store whose holder may be stopped. Then no call returns until the holder continues.
-class StoppingStore : public c10d::HashStore {
- public:
-  c10::intrusive_ptr<c10d::Store> clone() override {
-    return c10::intrusive_ptr<c10d::Store>::reclaim_copy(this);  // like HashStore
-  }
-  void set(const std::string& key, const std::vector<uint8_t>& data) override {
-    answer();
-    HashStore::set(key, data);
-  }
-  bool check(const std::vector<std::string>& keys) override {
-    answer();
-    return HashStore::check(keys);
-  }
-  std::mutex holder;  // locked while the holder is stopped
-
- private:
-  void answer() { const std::lock_guard lock(holder); }
-};
-
-}  // namespace
-
-TEST_CASE("What nobody waits for on the host is told when it is late, also when the store's holder is stopped",
-          "[distributed]") {
-  for (const bool stopped : {false, true}) {
-    CAPTURE(stopped);
-    const auto store = c10::make_intrusive<StoppingStore>();
-    CollectiveMonitor monitor(store, 0, 1, std::chrono::seconds(2));
-    monitor.begin("all_reduce");
-    std::promise<std::string> told;
-    std::atomic<int> asked = 0;
-    monitor.watch([&] { return ++asked > 2; }, [&](const std::string&) { told.set_value("what is done"); });
-    monitor.watch([] { return false; }, [&](const std::string& message) { told.set_value(message); });
-    std::unique_lock holder(store->holder, std::defer_lock);
-    if (stopped) holder.lock();
-    std::future<std::string> message = told.get_future();
-    REQUIRE(message.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
-    CHECK_THAT(message.get(), StartsWith(stopped ? "collective 1 (all_reduce) failed on rank 0: the store does not "
-                                                   "answer either, so the launcher that holds it is stopped, dead"
-                                                 : "collective 1 (all_reduce) failed on rank 0: all ranks are in it"));
-    CHECK(asked == 3);
-  }
-}
-
-TEST_CASE("a rank that waits in vain", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
-  const ProcessGroupPtr job = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
-  const int rank = get_rank(job);
-  const bool missing = rank == 1 || rank == 3;
-  const ProcessGroupOptions impatient = {.timeout_seconds = 10};
-  using Call = std::function<void(const ProcessGroupPtr&)>;
-  const auto tensor = [] { return numbers({1, 2, 3, 4}); };
-  const std::map<std::string, Call> waits = {
-      {"barrier", [](const auto& group) { barrier(group); }},
-      {"broadcast", [&](const auto& group) { broadcast(group, tensor(), get_world_size(group) - 1); }},
-      {"AgreedFlag",
-       [](const auto& group) {
-         AgreedFlag flag(group);
-         flag.exchange(false);
-         flag.exchange(false);
-       }},
-      {"debug", [](const auto& group) { barrier(group); }},
-  };
-  std::map<std::string, ProcessGroupPtr> groups;
-  for (const auto& [name, wait] : waits) {
-    ProcessGroupOptions options = impatient;
-    options.debug = name == "debug";
-    groups[name] = group_beside(job, name, options);
-  }
-  // All waits run at once: each has a group of its own.
-  nlohmann::json messages;
-  std::mutex mutex;
-  std::vector<std::thread> threads;
-  for (const auto& [name, wait] : waits) {
-    if (missing) continue;
-    threads.emplace_back([&, name = name, wait = wait] {
-      try {
-        wait(groups[name]);
-      } catch (const PeerError& error) {
-        const std::lock_guard lock(mutex);
-        messages[name] = error.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  barrier(job);
-  if (missing) raise(SIGSTOP);  // the test kills this process
-  try {
-    wait_for_rank(job, 3, "checkpoint", 1);
-  } catch (const PeerError& error) {
-    messages["wait_for_rank"] = error.what();
-  }
-  std::ofstream(variable("OUT") + std::to_string(rank)) << messages;
-  SUCCEED();
-}
-
-TEST_CASE("Every wait ends at its timeout with the ranks that are missing and what to check", "[distributed]") {
-  const TemporaryDirectory directory;
-  const Descriptor reserved = reserve_port("127.0.0.1");
-  std::vector<pid_t> pids;
-  for (int rank = 0; rank < 4; ++rank) {
-    pids.push_back(
-        start_rank("a rank that waits in vain", rank, 4,
-                   {{"INIT", "tcp://127.0.0.1:" + std::to_string(port_of(reserved.get()))},
-                    {"OUT", directory.path("messages-")},
-                    {"TORCH_FR_BUFFER_SIZE", "0"}}));  // LibTorch's flight recorder is not safe for several threads
-  }
-  for (const int rank : {0, 2}) CHECK(wait_for(pids[static_cast<size_t>(rank)]) == 0);
-  for (const int rank : {1, 3}) {
-    kill(pids[static_cast<size_t>(rank)], SIGKILL);
-    wait_for(pids[static_cast<size_t>(rank)]);
-  }
-  struct Expected {
-    std::string wait;
-    std::vector<std::string> parts;
-  };
-  const std::string missing = "ranks 1 and 3 are not in the collective, but busy elsewhere: collective ";
-  const std::string places = "\n  rank 1: phase starting, last issued ";
-  const std::string advice = "Check those ranks' logs and machines; distributed.timeout_seconds is how long";
-  const std::vector<Expected> cases = {
-      {"barrier", {missing + "1 (barrier) failed on rank ", places, advice}},
-      {"broadcast", {missing + "1 (broadcast of Double [4], root 3) failed on rank ", places, advice}},
-      {"AgreedFlag", {missing, "(all_reduce of Long [1], sum) failed on rank ", places, advice}},
-      {"debug",
-       {"ranks 1 and 3 did not come within 10 s: they have not issued collective 1 (barrier), which rank ",
-        " waits in, phase starting"}},
-      {"wait_for_rank",
-       {"rank 3, for whose checkpoint rank ",
-        " waits, has not responded for 1 s (stopped, dead, or cut off): check its log and machine"}},
-  };
-  for (const int rank : {0, 2}) {
-    const auto messages = nlohmann::json::parse(read_file(directory.path("messages-" + std::to_string(rank))));
-    for (const Expected& expected : cases) {
-      CAPTURE(rank, expected.wait);
-      REQUIRE(messages.contains(expected.wait));
-      const auto message = messages[expected.wait].get<std::string>();
-      for (const std::string& part : expected.parts) CHECK_THAT(message, Contains(part));
-      CHECK_THAT(message, Contains("rank " + std::to_string(rank)));
     }
   }
 }

@@ -233,10 +233,6 @@ Figures run_crowd(int size) {
   return figures;
 }
 
-}  // namespace
-
-namespace {
-
 /// Checks the requests against Note [Requests to the store].
 void check_costs(int size, const Figures& figures) {
   const double once = 40;                         // of a rank, for the meeting or a verdict
