@@ -30,6 +30,8 @@ uint64_t inode_of(int descriptor) {
 /// A connected socket of a family; `host` is numeric.
 Descriptor connected(int family, const std::string& host, int64_t port) {
   Descriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int reuse = 1;  // so that a listener can bind the same port
+  REQUIRE(setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse) == 0);
   sockaddr_in v4{};
   v4.sin_family = AF_INET;
   v4.sin_port = htons(static_cast<uint16_t>(port));
@@ -79,12 +81,11 @@ TEST_CASE("a listener at the port of a client that is gone is not the client", "
   Descriptor client = connected(AF_INET, "127.0.0.1", port_of(listener.get()));
   const Descriptor accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   const PeerFinder finder(listener.get());
-  const int64_t port = port_of(client.get());
-  const int second = 1;  // until the kernel forgets the closed end
+  const Descriptor later = listen_on({"127.0.0.1", port_of(client.get())});  // before another program takes the port
+  const int second = 1;                                                      // until the kernel forgets the closed end
   REQUIRE(setsockopt(client.get(), IPPROTO_TCP, TCP_LINGER2, &second, sizeof second) == 0);
   client.reset();
   std::this_thread::sleep_for(std::chrono::milliseconds(2500));
-  const Descriptor later = listen_on({"127.0.0.1", port});
   CHECK(finder.owner_of_peer(accepted.get()).inode == 0);
   CHECK(owner_of_peer_in_tables("/proc/net", accepted.get()).inode == 0);
 }
