@@ -1,0 +1,54 @@
+// The actions of `bert data`, one file each or few, and what they share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "app/cli/command_line.h"
+
+namespace bert {
+
+struct ShardManifest;  // data/formats/shard.h
+
+// Exit codes as of every verb; argv[0] is the action.
+int data_create(int argc, char** argv);
+int data_split(int argc, char** argv);
+int data_verify(int argc, char** argv);
+int data_show(int argc, char** argv);
+int data_stats(int argc, char** argv);
+
+/// Adds an option for each field of a configuration struct: max_seq_length becomes --max-seq-length.
+class OptionAdder {
+ public:
+  explicit OptionAdder(CLI::App& app) : app_(app) {}
+
+  void operator()(const char* name, bool& value, const char* help) {
+    app_.add_flag(flag(name), value, help)->capture_default_str();
+  }
+  template <class T>
+  void operator()(const char* name, T& value, const char* help, T low, T high) {
+    app_.add_option(flag(name), value, help)->check(number_in(low, high))->capture_default_str();
+  }
+  template <class T, class Low, class High>
+  void operator()(const char* name, T& value, const char* help, Low low, High high) {
+    (*this)(name, value, help, static_cast<T>(low), static_cast<T>(high));
+  }
+
+ private:
+  static std::string flag(std::string name) {
+    std::replace(name.begin(), name.end(), '_', '-');
+    return name == "do-lower-case" ? "--do-lower-case,!--cased" : "--" + name;
+  }
+
+  CLI::App& app_;
+};
+
+/// Prints one line on standard output. Invalid UTF-8, for example in a path, becomes U+FFFD.
+void print_line(const nlohmann::ordered_json& json);
+
+/// The counts of a shard, for a line of output.
+nlohmann::ordered_json manifest_json(const ShardManifest& manifest);
+
+}  // namespace bert

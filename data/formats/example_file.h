@@ -1,0 +1,56 @@
+// Files of pre-training examples in any format: one reader and one writer for all, chosen by content or by name.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "data/examples/pretraining_data.h"
+
+namespace bert {
+
+/// The facts that hold for all examples of a file.
+struct ExampleFileInfo {
+  int64_t max_seq_length = 0;                                   // tokens; formats that pad, pad to it
+  int64_t max_predictions_per_seq = 0;                          // masked tokens; formats that pad, pad to it
+  int64_t vocab_size = 0;                                       // every id is below; 0: unknown
+  std::string vocabulary_checksum;                              // Vocabulary::hash(); empty: unknown
+  std::vector<std::pair<std::string, std::string>> parameters;  // settings of creation, for people
+};
+
+/// Reads the examples of one file in order. Every example has passed validate().
+class ExampleReader {
+ public:
+  virtual ~ExampleReader() = default;
+  [[nodiscard]] virtual const ExampleFileInfo& info() const = 0;
+  /// The number of examples, or -1 for a format that does not say.
+  [[nodiscard]] virtual int64_t size() const = 0;
+  /// Reads the next example into `example`. Returns false after the last one. Throws DataError with file and offset.
+  virtual bool next(PretrainingExample& example) = 0;
+};
+
+/// Writes examples one by one. The file gets its name on commit().
+class ExampleWriter {
+ public:
+  virtual ~ExampleWriter() = default;
+  /// Throws DataError if the example is malformed or exceeds the file's facts, IoError.
+  virtual void add(const PretrainingExample& example) = 0;
+  /// Completes the file. No call may follow. Throws IoError.
+  virtual void commit() = 0;
+};
+
+/// The names that open_writer takes, as at --format.
+std::vector<std::string_view> example_formats();
+
+/// Opens a file of any format that `bert data` reads; the content tells which. Throws InputMissing, IoError, and
+/// DataError, for content that is none of them too.
+std::unique_ptr<ExampleReader> open_examples(const std::string& path);
+
+/// Creates a file. Throws IoError, and DataError for facts that the format cannot hold.
+std::unique_ptr<ExampleWriter> create_examples_file(std::string_view format, const std::string& path,
+                                                    const ExampleFileInfo& info);
+
+}  // namespace bert
