@@ -248,7 +248,7 @@ install_as_user() {
   say "unpacking $(echo $all | wc -w) packages ($(download_mb own_apt install --no-install-recommends "$@") MB to download) into $debs: $*"
   unpack_debs "$debs" $all
   # These files name /usr; their prefix is changed to the unpacked tree.
-  find "$debs/usr" -name '*.pc' -exec sed -i "s#=/usr#=$debs/usr#" {} +
+  find "$debs/usr" -name '*.pc' -exec sed -i "s#=/usr#=$debs/usr#; s#-\([IL]\)/usr#-\1$debs/usr#g" {} +
   # A development package's libX.so points to a file beside it. If the machine already has that file, it was not unpacked.
   find "$debs/usr/lib" -xtype l -name '*.so' -printf '%p %l\n' | while read -r link file; do
     [ ! -e "/usr/lib/x86_64-linux-gnu/$file" ] || ln -sfn "/usr/lib/x86_64-linux-gnu/$file" "$link"
