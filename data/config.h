@@ -1,7 +1,12 @@
 // Options of the data side. Keys as in Hugging Face's tokenizer_config.json and Google's flags.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
 
 namespace bert {
 
@@ -21,6 +26,52 @@ struct TokenizerConfig {
   }
 };
 
+/// The task, beside masked tokens, that examples are made for.
+enum class Objective : uint8_t {
+  kNsp,  // [CLS] A [SEP] B [SEP], B follows A or comes from elsewhere. Source: BERT
+  kMlm,  // [CLS] A [SEP], sentences of one document packed to full length. Source: RoBERTa's DOC-SENTENCES
+  kSop   // [CLS] A [SEP] B [SEP], neighbours in the text, swapped in half of the cases. Source: ALBERT
+};
+
+/// The masks that examples store.
+enum class StoredMasks : uint8_t {
+  kStatic,  // drawn when the examples are made
+  kNone     // left to the loader, which draws them in every epoch
+};
+
+/// The words for the values of an enumeration, in their order.
+inline std::span<const char* const> names_of(Objective /*type*/) {
+  static constexpr std::array<const char*, 3> kNames = {"nsp", "mlm", "sop"};
+  return kNames;
+}
+inline std::span<const char* const> names_of(StoredMasks /*type*/) {
+  static constexpr std::array<const char*, 2> kNames = {"static", "none"};
+  return kNames;
+}
+
+template <class Enum>
+const char* name_of_value(Enum value) {
+  return names_of(value)[static_cast<size_t>(value)];
+}
+
+/// The value with this name; empty if there is none.
+template <class Enum>
+std::optional<Enum> value_named(std::string_view name) {
+  const auto names = names_of(Enum{});
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == name) return static_cast<Enum>(i);
+  }
+  return std::nullopt;
+}
+
+/// The choice of the tokens that are masked (data/examples/masking.h).
+struct MaskingConfig {
+  double masked_lm_prob = 0.15;          // share of a sequence's tokens
+  int64_t max_predictions_per_seq = 20;  // tokens at most
+  bool do_whole_word_mask = false;       // all pieces of a word together
+  int64_t max_ngram = 1;                 // longest masked span: tokens, or words with do_whole_word_mask
+};
+
 /// The making of pre-training examples from text. Names and defaults of Google's create_pretraining_data.py.
 struct PretrainingDataConfig {
   int64_t max_seq_length = 128;
@@ -30,6 +81,13 @@ struct PretrainingDataConfig {
   int64_t dupe_factor = 10;
   double short_seq_prob = 0.1;
   bool do_whole_word_mask = false;
+  int64_t max_ngram = 1;
+  Objective objective = Objective::kNsp;
+  StoredMasks masking = StoredMasks::kStatic;
+
+  [[nodiscard]] MaskingConfig masks() const {
+    return {masked_lm_prob, max_predictions_per_seq, do_whole_word_mask, max_ngram};
+  }
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -40,6 +98,11 @@ struct PretrainingDataConfig {
     visit("dupe_factor", self.dupe_factor, "times that the text is used, each with other masks", 1, 10000);
     visit("short_seq_prob", self.short_seq_prob, "share of documents with a shorter target length", 0.0, 1.0);
     visit("do_whole_word_mask", self.do_whole_word_mask, "mask all pieces of a word together");
+    visit("max_ngram", self.max_ngram,
+          "mask spans of up to so many tokens, or words with whole-word masking; 10: as SpanBERT", 1, 100);
+    visit("objective", self.objective,
+          "nsp: next sentence, as BERT; mlm: full sequences without pairs, as RoBERTa; sop: sentence order, as ALBERT");
+    visit("masking", self.masking, "static: store masks; none: training draws them (data.masking)");
   }
 };
 

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include "app/cli/command_line.h"
+#include "data/config.h"
 
 namespace bert {
 
@@ -26,6 +29,15 @@ class OptionAdder {
 
   void operator()(const char* name, bool& value, const char* help) {
     app_.add_flag(flag(name), value, help)->capture_default_str();
+  }
+  template <class Enum>
+  requires std::is_enum_v<Enum>
+  void operator()(const char* name, Enum& value, const char* help) {
+    const auto names = names_of(value);
+    app_.add_option_function<std::string>(
+            flag(name), [&value](const std::string& word) { value = value_named<Enum>(word).value(); }, help)
+        ->check(CLI::IsMember(std::vector<std::string>(names.begin(), names.end())))
+        ->default_str(name_of_value(value));
   }
   template <class T>
   void operator()(const char* name, T& value, const char* help, T low, T high) {

@@ -32,7 +32,11 @@ struct ParameterList {
 
   template <class T, class... Rest>
   void operator()(const char* name, const T& value, Rest&&...) {
-    parameters.emplace_back(name, fmt::format("{}", value));
+    if constexpr (std::is_enum_v<T>) {
+      parameters.emplace_back(name, name_of_value(value));
+    } else {
+      parameters.emplace_back(name, fmt::format("{}", value));
+    }
   }
 };
 

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <stdexcept>
-#include <unordered_set>
 #include <utility>
 
+#include "data/examples/masking.h"
 #include "data/io/error.h"
 #include "data/random/permutation.h"
 #include "data/random/py_random.h"
@@ -29,16 +30,11 @@ class ExampleMaker {
  public:
   ExampleMaker(const std::vector<TokenizedDocument>& documents, const Tokenizer& tokenizer,
                const PretrainingDataConfig& config)
-      : tokenizer_(tokenizer), config_(config), random_(static_cast<uint64_t>(config.random_seed)) {
+      : tokenizer_(tokenizer),
+        config_(config),
+        random_(static_cast<uint64_t>(config.random_seed)),
+        masker_(std::make_shared<const MaskingVocabulary>(tokenizer), config.masks()) {
     for (const TokenizedDocument& document : documents) documents_.push_back(&document);
-    // A token that occurs twice in the vocabulary counts once, at its first place and with its last id, like a key of a
-    // Python dict.
-    const Vocabulary& vocabulary = tokenizer.vocabulary();
-    std::unordered_set<int32_t> seen;
-    for (const std::string& token : vocabulary.tokens()) {
-      const int32_t id = vocabulary.find(token);
-      if (seen.insert(id).second) vocabulary_ids_.push_back(id);
-    }
   }
 
   std::vector<PretrainingExample> make(const std::function<void(double)>& progress) {
@@ -113,7 +109,12 @@ class ExampleMaker {
     example.segment_b_start = static_cast<int32_t>(ids.size());
     append(ids, b_);
     ids.push_back(vocabulary.sep_id());
-    mask(example);
+    if (config_.masking == StoredMasks::kStatic) {
+      for (const auto& [position, id] : masker_.mask(ids, random_)) {
+        example.masked_positions.push_back(position);
+        example.masked_ids.push_back(id);
+      }
+    }
     examples_.push_back(std::move(example));
     return from_elsewhere ? a_sentences : sentences;
   }
@@ -137,73 +138,18 @@ class ExampleMaker {
     keep(b_, begin_b, end_b);
   }
 
-  /// create_masked_lm_predictions: a candidate is one token; with do_whole_word_mask it is a token with its
-  /// continuations.
-  void mask(PretrainingExample& example) {
-    std::vector<int32_t>& ids = example.input_ids;
-    const Vocabulary& vocabulary = tokenizer_.vocabulary();
-    candidates_.clear();
-    positions_.clear();
-    for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] == vocabulary.cls_id() || ids[i] == vocabulary.sep_id()) continue;
-      if (config_.do_whole_word_mask && !candidates_.empty() && tokenizer_.is_continuation(ids[i])) {
-        ++candidates_.back().count;
-      } else {
-        candidates_.push_back({positions_.size(), 1});
-      }
-      positions_.push_back(static_cast<int32_t>(i));
-    }
-    random_.shuffle(candidates_);
-
-    // nearbyint rounds halves to even, as Python's round does.
-    const double share = static_cast<double>(ids.size()) * config_.masked_lm_prob;
-    const int64_t wanted =
-        std::min(config_.max_predictions_per_seq, std::max<int64_t>(1, std::llrint(std::nearbyint(share))));
-    const size_t limit = static_cast<size_t>(wanted);
-    masked_.clear();
-    for (const Candidate& candidate : candidates_) {
-      if (masked_.size() >= limit) break;
-      if (masked_.size() + candidate.count > limit) continue;
-      for (size_t i = 0; i < candidate.count; ++i) {
-        const int32_t position = positions_[candidate.first + i];
-        int32_t& id = ids[static_cast<size_t>(position)];
-        masked_.emplace_back(position, id);
-        id = replacement(id);
-      }
-    }
-    std::sort(masked_.begin(), masked_.end());
-    for (const auto& [position, id] : masked_) {
-      example.masked_positions.push_back(position);
-      example.masked_ids.push_back(id);
-    }
-  }
-
-  /// [MASK] in 80 % of the cases, in 10 % the token itself, in 10 % any token of the vocabulary. Source: BERT,
-  /// section 3.1.
-  int32_t replacement(int32_t id) {
-    if (random_.random() < 0.8) return tokenizer_.vocabulary().mask_id();
-    if (random_.random() < 0.5) return id;
-    return vocabulary_ids_[static_cast<size_t>(random_.randint(0, static_cast<int64_t>(vocabulary_ids_.size()) - 1))];
-  }
-
   static void append(std::vector<int32_t>& ids, std::span<const int32_t> more) {
     ids.insert(ids.end(), more.begin(), more.end());
   }
-
-  struct Candidate {
-    size_t first, count;  // in positions_
-  };
 
   const Tokenizer& tokenizer_;
   const PretrainingDataConfig& config_;
   PyRandom random_;
   std::vector<const TokenizedDocument*> documents_;
-  std::vector<int32_t> vocabulary_ids_;
+  Masker masker_;
   std::vector<PretrainingExample> examples_;
   // Members that keep their memory from example to example.
-  std::vector<int32_t> a_, b_, positions_;
-  std::vector<Candidate> candidates_;
-  std::vector<std::pair<int32_t, int32_t>> masked_;  // position, original id
+  std::vector<int32_t> a_, b_;
 };
 
 }  // namespace
@@ -234,6 +180,15 @@ void validate(const PretrainingExample& example, int64_t vocab_size, int64_t max
           fmt::format("an example of {} tokens has masked position {}, or positions out of order", length, position));
     }
   }
+}
+
+Objective objective_of(const Parameters& parameters) {
+  for (const auto& [key, value] : parameters) {
+    if (key != "objective") continue;
+    if (const auto objective = value_named<Objective>(value)) return *objective;
+    throw DataError(fmt::format("the examples were made with objective={}, which this program does not know", value));
+  }
+  return Objective::kNsp;
 }
 
 std::vector<TokenizedDocument> hold_out(std::vector<TokenizedDocument>& documents, double share, uint64_t seed) {

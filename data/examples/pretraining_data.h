@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/config.h"
@@ -13,18 +14,25 @@
 
 namespace bert {
 
-/// [CLS] A [SEP] B [SEP] with some tokens replaced.
+/// [CLS] A [SEP] B [SEP], or with Objective::kMlm [CLS] A [SEP], with some tokens replaced.
 struct PretrainingExample {
-  std::vector<int32_t> input_ids;         // with the replaced tokens
-  int32_t segment_b_start = 0;            // index of B's first token; token_type_ids are 1 from here on
-  std::vector<int32_t> masked_positions;  // ascending
+  std::vector<int32_t> input_ids;  // with the replaced tokens
+  int32_t segment_b_start = 0;     // index of B's first token: token_type_ids are 1 from here on; length without B
+  std::vector<int32_t> masked_positions;  // ascending; empty with StoredMasks::kNone
   std::vector<int32_t> masked_ids;        // the original ids at those positions
-  bool is_random_next = false;            // B does not follow A in the text
+  bool is_random_next = false;            // kNsp: B does not follow A in the text; kSop: B stands before A; kMlm: false
   bool operator==(const PretrainingExample&) const = default;
 };
 
 /// Throws DataError if the parts of an example contradict each other or exceed these bounds.
 void validate(const PretrainingExample& example, int64_t vocab_size, int64_t max_seq_length);
+
+/// Settings of creation as names and values: the manifest of a shard stores them.
+using Parameters = std::vector<std::pair<std::string, std::string>>;
+
+/// The objective that examples with these parameters were made for; without the parameter it is kNsp. Throws DataError
+/// for an unknown word.
+Objective objective_of(const Parameters& parameters);
 
 /// The ids of a document by sentence. No sentence is empty.
 struct TokenizedDocument {

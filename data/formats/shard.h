@@ -40,6 +40,9 @@ struct ShardManifest {
   std::vector<std::pair<std::string, std::string>> parameters;  // settings of creation, for people
 };
 
+/// The objective that the rows were made for. Throws DataError for an unknown word.
+inline Objective objective_of(const ShardManifest& manifest) { return objective_of(manifest.parameters); }
+
 struct ShardOptions {
   int64_t vocab_size = 0;
   int64_t max_seq_length = 128;                                 // at most 65535
