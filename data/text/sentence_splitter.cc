@@ -6,13 +6,12 @@
 #include <array>
 #include <unordered_set>
 
+#include "data/text/paragraphs.h"
 #include "data/text/unicode.h"
 
 namespace bert {
 namespace {
 
-constexpr size_t kWrappedWidth = 120;                   // bytes; wrapped text is not wider
-constexpr size_t kMeanDocumentBytes = size_t{1} << 18;  // with longer documents, two blank lines do not mark a chapter
 constexpr size_t kLongestListNumber = 4;  // "12." or "xii." begins a list item, "1984." may end a sentence
 
 using Words = std::unordered_set<std::string_view>;
@@ -126,16 +125,10 @@ size_t sentence_end(std::string_view text, size_t begin) {
   return text.size();
 }
 
-std::string_view strip(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 std::string single_spaced(std::string_view text) {
   std::string result;
   result.reserve(text.size());
-  for (const char c : strip(text)) {
+  for (const char c : strip_ascii_space(text)) {
     if (!is_space(c)) {
       result += c;
     } else if (result.back() != ' ') {
@@ -145,33 +138,11 @@ std::string single_spaced(std::string_view text) {
   return result;
 }
 
-/// Removes the first line from `text` and returns it without its line break.
-std::string_view take_line(std::string_view& text) {
-  const std::string_view line = text.substr(0, text.find('\n'));
-  text.remove_prefix(std::min(line.size() + 1, text.size()));
-  return line;
-}
-
-/// Number of blank lines, 1 or 2, that end a document.
-size_t document_break(std::string_view text) {
-  size_t breaks = 0, blank = 0;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    if (strip(take_line(rest)).empty()) {
-      ++blank;
-    } else {
-      breaks += blank >= 2;
-      blank = 0;
-    }
-  }
-  return breaks > 0 && text.size() / (breaks + 1) <= kMeanDocumentBytes ? 2 : 1;
-}
-
 }  // namespace
 
 std::vector<std::string> split_sentences(std::string_view paragraph) {
   std::vector<std::string> sentences;
-  const std::string_view text = strip(paragraph);
+  const std::string_view text = strip_ascii_space(paragraph);
   size_t begin = 0;
   while (begin < text.size()) {
     const size_t end = sentence_end(text, begin);
@@ -182,49 +153,35 @@ std::vector<std::string> split_sentences(std::string_view paragraph) {
   return sentences;
 }
 
+void split_document(std::string_view document, const std::function<void(std::string_view)>& sentence) {
+  for_each_paragraph(document, [&](std::string_view paragraph) {
+    for (const std::string& found : split_sentences(paragraph)) sentence(found);
+  });
+}
+
 void split_prose(std::string_view text, const std::function<void(std::string_view)>& line) {
   constexpr std::string_view kByteOrderMark = "\ufeff";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  const size_t blanks_to_end = document_break(text);
-  std::vector<std::string_view> paragraph;
-  std::string joined;
-  bool in_document = false;
-  const auto end_paragraph = [&] {
-    if (paragraph.empty()) return;
-    in_document = true;
-    const auto is_wide = [](std::string_view part) { return part.size() > kWrappedWidth; };
-    const bool join = std::none_of(paragraph.begin(), paragraph.end(), is_wide);
-    joined.clear();
-    for (const std::string_view part : paragraph) {
-      if (join) {
-        joined.append(part).append(" ");
-        continue;
-      }
-      for (const std::string& sentence : split_sentences(part)) line(sentence);
-    }
-    for (const std::string& sentence : split_sentences(joined)) line(sentence);
-    paragraph.clear();
-  };
+  const size_t blanks_to_end = blank_lines_between_documents(text);
+  size_t blank = 0;
+  std::string_view document = text.substr(0, 0);
   const auto end_document = [&] {
-    if (in_document) line("");
-    in_document = false;
+    bool any = false;
+    split_document(document, [&](std::string_view sentence) {
+      line(sentence);
+      any = true;
+    });
+    if (any) line("");
   };
-
-  size_t blank = 0, indentation = 0;
   while (!text.empty()) {
-    const std::string_view raw = take_line(text), content = strip(raw);
-    if (content.empty()) {
-      end_paragraph();
-      if (++blank == blanks_to_end) end_document();
-      continue;
-    }
-    blank = 0;
-    const size_t indented = static_cast<size_t>(content.data() - raw.data());
-    if (indented > indentation) end_paragraph();
-    indentation = indented;
-    paragraph.push_back(content);
+    const std::string_view found = take_line(text);
+    const bool is_blank = strip_ascii_space(found).empty();
+    blank = is_blank ? blank + 1 : 0;
+    document = {document.data(), static_cast<size_t>(text.data() - document.data())};
+    if (blank != blanks_to_end) continue;
+    end_document();
+    document = text.substr(0, 0);
   }
-  end_paragraph();
   end_document();
 }
 

@@ -19,12 +19,12 @@ namespace bert {
 /// Splits one paragraph into sentences. Runs of white space become single spaces. Linear in the length.
 std::vector<std::string> split_sentences(std::string_view paragraph);
 
-/// Calls `line` with every sentence of `text`, and with an empty line after each document.
-/// - Paragraphs end at blank lines and where the indentation grows. Their lines are joined, unless one has more than
-///   120 bytes: such text has one paragraph per line.
-/// - Documents end at runs of two or more blank lines (chapters), if that gives documents of at most 256 KiB on
-///   average; otherwise at every blank line.
-/// A byte order mark at the start is dropped. CRLF is a line break. Any bytes are allowed.
+/// Calls `sentence` with every sentence of a document: of each of its paragraphs (data/text/paragraphs.h).
+void split_document(std::string_view document, const std::function<void(std::string_view)>& sentence);
+
+/// Calls `line` with every sentence of `text`, and with an empty line after each document. Documents end at runs of one
+/// or two blank lines: blank_lines_between_documents(). A byte order mark at the start is dropped. CRLF is a line break.
+/// Any bytes are allowed.
 void split_prose(std::string_view text, const std::function<void(std::string_view)>& line);
 
 }  // namespace bert

@@ -1,0 +1,26 @@
+// Prose to documents and paragraphs.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string_view>
+
+namespace bert {
+
+/// `text` without ASCII white space at both ends.
+std::string_view strip_ascii_space(std::string_view text);
+
+/// Removes the first line from `text` and returns it without its line break.
+std::string_view take_line(std::string_view& text);
+
+/// Number of blank lines, 1 or 2, that end a document of prose: 2 (a chapter ends) if `text` has such places, and if they
+/// make documents of at most 256 KiB on average; otherwise 1. `text` may be the beginning of a file. A line of nothing
+/// but ASCII white space is blank. Linear in the length.
+size_t blank_lines_between_documents(std::string_view text);
+
+/// Calls `take` with every paragraph of a document. Paragraphs end at blank lines and where the indentation grows. Their
+/// lines are joined by spaces, unless one has more than 120 bytes: such text has one paragraph per line. Any bytes are
+/// allowed.
+void for_each_paragraph(std::string_view document, const std::function<void(std::string_view paragraph)>& take);
+
+}  // namespace bert
