@@ -34,17 +34,17 @@ extern const std::vector<std::string> kLayoutNames;
 struct ReaderOptions {
   Layout layout = Layout::kProse;          // of every file but those whose name ends as of JSON lines
   std::string text_field = "text";         // of a JSON object; "a.b" is the field b of the object a
-  std::string encoding;                    // name for iconv(3); empty: UTF-8, and all others are refused
+  std::string encoding = {};               // name for iconv(3); empty: UTF-8, and all others are refused
   bool skip_bad_lines = false;             // count lines that are no JSON object with the field, instead of throwing
   size_t most_document_bytes = 256 << 20;  // larger ones are refused
 };
 
 /// Counts of what was read up to now. Nothing is left out without a count.
 struct ReadStatistics {
-  int64_t files = 0;         // read to their end
-  int64_t hidden_files = 0;  // skipped: below a directory, with a name that begins with a full stop
-  int64_t stored_bytes = 0;  // of the files, compressed if they are
-  int64_t text_bytes = 0;    // decompressed, as UTF-8
+  int64_t files = 0;          // read to their end
+  int64_t skipped_files = 0;  // InputFiles::skipped
+  int64_t stored_bytes = 0;   // of the files, compressed if they are
+  int64_t text_bytes = 0;     // decompressed, as UTF-8
   int64_t documents = 0;
   int64_t invalid_sequences = 0;  // dropped: no UTF-8, or nothing in the encoding
   int64_t bad_lines = 0;          // skipped, with skip_bad_lines
@@ -86,8 +86,5 @@ class DocumentReader {
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// True if iconv(3) converts from `encoding` to UTF-8.
-bool is_known_encoding(const std::string& encoding);
 
 }  // namespace bert

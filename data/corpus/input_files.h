@@ -15,12 +15,13 @@ struct InputFile {
 
 struct InputFiles {
   std::vector<InputFile> files;
-  int64_t hidden = 0;  // files and directories below directories that were skipped: their names begin with a full stop
+  int64_t skipped = 0;  // below directories: names that begin with a full stop, and what is no file or directory
 };
 
 /// A path that is a file stands for itself; one that is a directory, for all files below it, sorted by the bytes of
-/// their names, directory by directory. Symbolic links are followed. Throws InputMissing if a path is not there or a
-/// directory has no file, IoError if a file may not be read, DataError if links form a loop.
+/// their names, directory by directory. Symbolic links are followed, but not into a directory that is being searched.
+/// Throws InputMissing if a path or the target of a link is not there, or if a directory has no file, and IoError if a
+/// file may not be read.
 InputFiles find_input_files(const std::vector<std::string>& paths);
 
 }  // namespace bert

@@ -8,6 +8,8 @@
 namespace bert {
 namespace {
 
+constexpr int64_t kAlwaysAllowed = 10, kBytesOfEach = 100;
+
 /// True for a bzip2 header: "BZh", the size of the blocks, then the mark of the first block (the digits of pi) or of
 /// the end (the digits of its square root).
 bool is_bzip2(std::string_view text) {
@@ -18,35 +20,43 @@ bool is_bzip2(std::string_view text) {
 }
 
 struct Format {
-  std::string_view beginning, name, advice;
+  std::string_view beginning, name;
 };
 
 using namespace std::string_view_literals;
 constexpr Format kFormats[] = {
-    {"\x1F\x8B"sv, "gzip", "unpack it first"},  // RFC 1952
+    {"\x1F\x8B"sv, "gzip"},  // RFC 1952
     {"\xFD"sv
      "7zXZ\0"sv,
-     "xz", "unpack it first"},                          // The .xz File Format, 2.1.1.1
-    {"\x28\xB5\x2F\xFD"sv, "zstd", "unpack it first"},  // RFC 8878, 3.1.1
-    {"PK\x03\x04"sv, "zip", "unpack it first"},         // APPNOTE.TXT, 4.3.7
-    {"\xFF\xFE"sv, "UTF-16", "make it UTF-8: iconv -f UTF-16 -t UTF-8"},
-    {"\xFE\xFF"sv, "UTF-16", "make it UTF-8: iconv -f UTF-16 -t UTF-8"},
+     "xz"},                          // The .xz File Format, 2.1.1.1
+    {"\x28\xB5\x2F\xFD"sv, "zstd"},  // RFC 8878, 3.1.1
+    {"PK\x03\x04"sv, "zip"},         // APPNOTE.TXT, 4.3.7
 };
 
 }  // namespace
 
-void check_is_plain_text(const std::string& name, std::string_view text) {
-  if (is_bzip2(text)) throw DataError(name + ": is bzip2; unpack it first");
+std::string_view packed_format(std::string_view text) {
+  if (is_bzip2(text)) return "bzip2";
   for (const Format& format : kFormats) {
-    if (text.starts_with(format.beginning))
-      throw DataError(fmt::format("{}: is {}; {}", name, format.name, format.advice));
+    if (text.starts_with(format.beginning)) return format.name;
   }
+  return {};
+}
+
+void check_is_plain_text(const std::string& name, std::string_view text) {
+  if (const std::string_view format = packed_format(text); !format.empty())
+    throw DataError(fmt::format("{}: is {}; unpack it first", name, format));
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
+    throw DataError(name + ": is UTF-16; make it UTF-8: iconv -f UTF-16 -t UTF-8");
+}
+
+bool is_damaged_text(int64_t invalid, int64_t bytes) {
+  return invalid <= kAlwaysAllowed || invalid <= bytes / kBytesOfEach;
 }
 
 void check_share_of_invalid(const std::string& name, std::string_view text, int64_t invalid) {
-  constexpr int64_t kAlwaysAllowed = 10, kBytesOfEach = 100;
   const auto bytes = static_cast<int64_t>(text.size());
-  if (invalid <= kAlwaysAllowed || invalid <= bytes / kBytesOfEach) return;
+  if (is_damaged_text(invalid, bytes)) return;
   size_t at = 0;
   while (at < text.size()) {
     const DecodedUtf8 decoded = decode_utf8(text.substr(at));

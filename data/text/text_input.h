@@ -8,13 +8,20 @@
 
 namespace bert {
 
+/// The format of compressed files that `text` begins as: gzip, bzip2, xz, zstd or zip. Empty for anything else.
+std::string_view packed_format(std::string_view text);
+
 /// Throws DataError if `text`, which may be the beginning of a file, begins as a compressed file or as UTF-16. `name`
 /// is its source in the message: "a.gz: is gzip; unpack it first".
 void check_is_plain_text(const std::string& name, std::string_view text);
 
-/// Throws DataError, which quotes the first invalid sequence, if `invalid`, the number of invalid sequences in `text`,
-/// is too large for damaged UTF-8: more than ten, and more than one in a hundred bytes. In Latin-1 text two of a
-/// hundred letters of most European languages are invalid; in binary files about forty are.
+/// True if `invalid` sequences in `bytes` of text are damage of UTF-8, and not another encoding: at most ten, or at most
+/// one in a hundred bytes. In Latin-1 text two of a hundred letters of most European languages are invalid; in binary
+/// files about forty are.
+bool is_damaged_text(int64_t invalid, int64_t bytes);
+
+/// Throws DataError, which names the first invalid sequence, if `text` with that number of invalid sequences is not
+/// is_damaged_text().
 void check_share_of_invalid(const std::string& name, std::string_view text, int64_t invalid);
 
 /// Figures of input files that contain no text.
