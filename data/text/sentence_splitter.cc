@@ -1,128 +1,337 @@
 #include "data/text/sentence_splitter.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
-#include <array>
-#include <unordered_set>
 
 #include "data/text/paragraphs.h"
+#include "data/text/sentence_classes.h"
+#include "data/text/sentence_rules.h"
 #include "data/text/unicode.h"
 
 namespace bert {
 namespace {
 
-constexpr size_t kLongestListNumber = 4;  // "12." or "xii." begins a list item, "1984." may end a sentence
+using namespace sentence_classes;
 
-using Words = std::unordered_set<std::string_view>;
+constexpr size_t kLongestListNumber = 5;  // bytes of "12", "xii" or "2.1.3"
+// Bytes that are looked at around a stop. The limits keep the time linear on any text.
+constexpr size_t kLongestWord = 32;        // backwards, for an abbreviation
+constexpr size_t kLongestCitation = 24;    // "[12, 13]"
+constexpr size_t kLongestListItem = 2000;  // from "1." to "2."
+constexpr size_t kLongestLabel = 3;        // digits of the "1" of "1."
+constexpr int kLongestSpeaker = 4;         // words: "Mrs. Mary Abbot asked"
 
-/// In lower case, without the last full stop. A sentence does not end after these.
-const Words kAbbreviations = {"mr",   "mrs",  "ms",  "messrs", "mme", "mlle", "dr",     "prof", "rev",  "hon",
-                              "st",   "sr",   "fr",  "gen",    "col", "capt", "lt",     "sgt",  "cpl",  "maj",
-                              "adm",  "cmdr", "gov", "sen",    "rep", "pres", "supt",   "insp", "esp",  "vs",
-                              "viz",  "cf",   "al",  "e.g",    "i.e", "ca",   "approx", "incl", "dept", "univ",
-                              "assn", "bros", "mt",  "ft",     "ave", "blvd", "trans"};
-/// These end a sentence unless a number follows.
-const Words kBeforeNumbers = {"no",   "nos", "vol",  "vols", "fig", "figs", "p",   "pp",  "ch",
-                              "chap", "sec", "sect", "art",  "op",  "eq",   "jan", "feb", "mar",
-                              "apr",  "jun", "jul",  "aug",  "sep", "sept", "oct", "nov", "dec"};
+/// Signs that may end a sentence, such as "." or "?!", and the quotation marks and brackets behind these.
+struct Stop {
+  size_t begin = 0;      // of the signs
+  size_t signs_end = 0;  // after the signs
+  size_t end = 0;        // after quotation marks, brackets, citations and faces
+  bool full_stop = false;
+  bool ellipsis = false;
+  bool shouted = false;  // with ! or ?
+  bool quoted = false;
+};
 
-constexpr std::array<std::string_view, 12> kClosers = {"\"",     "'",      ")",      "]",      "}",      "\u2019",
-                                                       "\u201d", "\u00bb", "\u203a", "\u300d", "\u300f", "\uff09"};
-constexpr std::array<std::string_view, 15> kOpeners = {
-    "\"", "'", "(", "[", "{", "\u2018", "\u201c", "\u00ab", "\u2039", "\u00bf", "\u00a1", "-", "\u2013", "\u2014", "_"};
-/// Full stops of Armenian, Arabic and Urdu, the Indic scripts (danda), Burmese, Ethiopic, Khmer, Chinese and Japanese.
-/// From Unicode's Sentence_Terminal: the signs that occur only at the end of a sentence.
-constexpr std::array<std::string_view, 13> kTerminators = {"\u0589", "\u061f", "\u06d4", "\u0964", "\u0965",
-                                                           "\u104b", "\u1362", "\u1367", "\u17d4", "\u3002",
-                                                           "\uff01", "\uff1f", "\uff61"};
-constexpr std::array<std::string_view, 3> kSigns = {".", "!", "?"};
-constexpr std::string_view kEllipsis = "\u2026";
+/// Finds the ends of the sentences of one paragraph, from its beginning to its end.
+class SentenceScanner {
+ public:
+  explicit SentenceScanner(std::string_view text) : text_(text) {}
 
-bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
+  /// The end of the sentence that begins at `begin`, after its last sign.
+  size_t sentence_end(size_t begin);
 
-/// Bytes of the first of `signs` that `text` has at position `at`, or 0.
-template <size_t N>
-size_t match(std::string_view text, size_t at, const std::array<std::string_view, N>& signs) {
-  for (const std::string_view sign : signs) {
-    if (text.substr(at).starts_with(sign)) return sign.size();
-  }
-  return 0;
-}
+ private:
+  DecodedUtf8 at(size_t position) const { return character_at(text_, position); }
+  bool is_break(size_t position) const { return position >= text_.size() || skip_space(text_, position) > position; }
+  bool quotation_is_open(size_t position);
+  size_t skip_openers(size_t position) const;
+  size_t skip_closers(size_t position, bool* quoted) const;
+  size_t skip_citation(size_t position) const;
+  size_t skip_appendages(size_t position);
+  size_t list_item_end() const;
+  Stop read_stop(size_t position);
+  size_t terminated_end(size_t position) const;
+  bool ends_sentence(const Stop& stop) const;
+  bool begins_in_small_letter(size_t position) const;
+  bool names_speaker(size_t position) const;
+  std::string_view word_before(size_t position) const;
+  bool is_initial_of_name(std::string_view word, std::string_view next_word) const;
+  bool is_part_of_word(const Stop& stop, size_t next) const;
 
-template <size_t N>
-size_t skip(std::string_view text, size_t at, const std::array<std::string_view, N>& signs) {
-  while (const size_t bytes = match(text, at, signs)) at += bytes;
-  return at;
-}
-
-bool begins_in_lower_case(std::string_view text) {
-  if (text.empty()) return false;
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(decode_utf8(text).value));
-  return category == UTF8PROC_CATEGORY_LL;
-}
+  std::string_view text_;
+  size_t begin_ = 0;               // of the sentence
+  size_t first_word_ = 0;          // the same without quotation marks and brackets
+  bool in_small_letters_ = false;  // the sentence begins in lower case, and so may the next
+  size_t quotes_counted_ = 0;      // bytes of the text
+  bool quotation_open_ = false;    // of straight quotation marks, after these bytes
+};
 
 bool is_list_number(std::string_view word) {
   const auto all = [&](std::string_view allowed) { return word.find_first_not_of(allowed) == std::string_view::npos; };
-  return word.size() <= kLongestListNumber && (all("0123456789") || all("ivxlc") || all("IVXLC"));
+  if (word.size() > kLongestListNumber) return false;
+  return (is_digit(static_cast<unsigned char>(word[0])) && all("0123456789.")) || all("ivxlc") || all("IVXLC");
 }
 
-/// True if the full stop after `word` is part of it. `next` is the text after the white space, without opening quotes.
-bool is_abbreviation(std::string_view word, bool begins_sentence, std::string_view next) {
-  if (begins_sentence && is_list_number(word)) return true;
-  if (word.size() == 1) return is_upper(word[0]) && word != "I";
-  std::string lower(word);
-  for (char& c : lower) c = is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c;
-  if (kAbbreviations.contains(lower)) return true;
-  if (kBeforeNumbers.contains(lower)) return !next.empty() && is_digit(next[0]);
-  // Letters with full stops between them, such as U.S or J.R.R, but not a.m.
-  for (size_t i = 0; i < word.size(); ++i) {
-    if (i % 2 == 0 ? !is_upper(word[i]) : word[i] != '.') return false;
+/// True for a Roman numeral or a label such as B. `rest` is the text behind it, which tells the pronoun I.
+bool is_numeral(std::string_view word, std::string_view rest) {
+  if (word == "A" || (word == "I" && rest.starts_with(' '))) return false;
+  if (word.size() == 1) return is_capital(static_cast<unsigned char>(word[0]));
+  return !word.empty() && word.find_first_not_of("IVXLC") == std::string_view::npos;
+}
+
+/// True if an odd number of straight quotation marks stands before `position`, which must not decrease between calls.
+bool SentenceScanner::quotation_is_open(size_t position) {
+  for (; quotes_counted_ < position; ++quotes_counted_) quotation_open_ ^= text_[quotes_counted_] == '"';
+  return quotation_open_;
+}
+
+/// Skips quotation marks, brackets, dashes and bullets; white space behind the last two.
+size_t SentenceScanner::skip_openers(size_t position) const {
+  while (position < text_.size()) {
+    const DecodedUtf8 next = at(position);
+    const bool spaced = is_dash(next.value) || is_bullet(next.value);
+    if (!spaced && !is_opener(next.value)) break;
+    position += static_cast<size_t>(next.bytes);
+    if (spaced) position = skip_space(text_, position);
   }
-  return word.size() % 2 == 1;
+  return position;
 }
 
-/// The end of the sentence that begins at `begin`, after its last sign.
-size_t sentence_end(std::string_view text, size_t begin) {
-  const size_t first_word = skip(text, begin, kOpeners);
-  for (size_t i = begin; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c != '.' && c != '!' && c != '?' && static_cast<signed char>(c) >= 0) continue;
-    if (const size_t terminator = match(text, i, kTerminators))
-      return skip(text, skip(text, skip(text, i + terminator, kTerminators), kSigns), kClosers);
-    size_t after = i;
-    while (after < text.size()) {
-      if (text[after] == '.' || text[after] == '!' || text[after] == '?') {
-        ++after;
-      } else if (text.substr(after).starts_with(kEllipsis)) {
-        after += kEllipsis.size();
-      } else {
-        break;
+size_t SentenceScanner::skip_closers(size_t position, bool* quoted) const {
+  while (position < text_.size()) {
+    const DecodedUtf8 next = at(position);
+    const size_t after = position + static_cast<size_t>(next.bytes);
+    const bool initial_quote = next.value >= 0x80 && is_initial_quote(next.value);
+    if (initial_quote ? !is_break(after) : !is_closer(next.value)) break;
+    *quoted |= next.value == '"' || next.value == '\'' || next.value >= 0x80;
+    position = after;
+  }
+  return position;
+}
+
+/// Skips [12], [3, 4], [a], [...] or [citation needed].
+size_t SentenceScanner::skip_citation(size_t position) const {
+  if (position >= text_.size() || text_[position] != '[') return position;
+  const std::string_view rest = text_.substr(position + 1, kLongestCitation);
+  const size_t length = rest.find(']');
+  if (length == std::string_view::npos || length == 0) return position;
+  const std::string_view content = rest.substr(0, length);
+  const auto letters = std::count_if(content.begin(), content.end(),
+                                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); });
+  const bool is_note = content.starts_with("note ") || content == "citation needed";
+  return letters <= 2 || is_note ? position + length + 2 : position;
+}
+
+/// Skips white space followed by text that begins no sentence: a closing mark, ! or ? by itself, a citation, a face.
+size_t SentenceScanner::skip_appendages(size_t position) {
+  for (;;) {
+    const size_t next = skip_space(text_, position);
+    if (next == position || next == text_.size()) return position;
+    size_t after = text_[begin_] == '[' ? next : skip_citation(next);  // "[1] A. [2] B." is a list
+    for (const std::string_view face : sentence_rules::kFaces) {
+      if (text_.substr(next).starts_with(face)) after = std::max(after, next + face.size());
+    }
+    if (after == next) {
+      const DecodedUtf8 sign = at(next);
+      const bool closes = sign.value == '"'
+                              ? quotation_is_open(next)
+                              : is_closer(sign.value) && sign.value != '\'' && sign.value != '*' && sign.value != '_';
+      if (closes || sign.value == '!' || sign.value == '?') after = next + static_cast<size_t>(sign.bytes);
+      while (after > next && after < text_.size() && is_spaced_sign(at(after).value)) {
+        after += static_cast<size_t>(at(after).bytes);
       }
     }
-    if (after == i) continue;
-    const bool full_stop = c == '.' && after == i + 1;
-    const size_t end = skip(text, after, kClosers);
-    if (end == text.size()) return end;
-    i = end - 1;
-    if (!is_space(text[end])) continue;
-    size_t next = end;
-    while (next < text.size() && is_space(text[next])) ++next;
-    if (next < text.size() && text[next] == '.') continue;  // ". . ."
-    next = skip(text, next, kOpeners);
-    if (begins_in_lower_case(text.substr(next))) continue;
-    if (full_stop) {
-      const size_t stop = after - 1;
-      size_t word = stop;
-      while (word > begin && !is_space(text[word - 1])) --word;
-      word = std::min(skip(text, word, kOpeners), stop);
-      if (is_abbreviation(text.substr(word, stop - word), word <= first_word, text.substr(next))) continue;
-    }
-    return end;
+    if (after == next || !is_break(after)) return position;
+    position = after;
   }
-  return text.size();
+}
+
+/// The end of the list item "1. ..." before its successor "2. ...", or the end of the text. Bullets and letters likewise.
+size_t SentenceScanner::list_item_end() const {
+  const std::string_view text = text_.substr(begin_, kLongestListItem);
+  const DecodedUtf8 first = at(begin_);
+  std::string successor = " ";
+  if (is_bullet(first.value)) {
+    successor += text.substr(0, static_cast<size_t>(first.bytes));
+  } else {
+    const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+    const size_t label = std::max<size_t>(digits, 1);
+    const std::string_view rest = text.substr(label);
+    const std::string_view suffix = rest.substr(0, rest.starts_with(".)") ? 2 : 1);
+    if ((suffix != "." && suffix != ")" && suffix != ".)") || !is_break(begin_ + label + suffix.size()))
+      return text_.size();
+    if (digits > 0 && digits <= kLongestLabel) {
+      successor += std::to_string(std::stoi(std::string(text.substr(0, digits))) + 1);
+    } else if (digits == 0 && first.value >= 'a' && first.value < 'z') {
+      successor += static_cast<char>(first.value + 1);
+    } else {
+      return text_.size();
+    }
+    successor.append(suffix) += ' ';
+  }
+  const size_t found = text.find(successor, 1);
+  return found == std::string_view::npos ? text_.size() : begin_ + found;
+}
+
+Stop SentenceScanner::read_stop(size_t position) {
+  Stop stop{.begin = position, .signs_end = position};
+  for (DecodedUtf8 sign = at(position); sign.bytes > 0 && is_spaced_sign(sign.value); sign = at(stop.signs_end)) {
+    stop.shouted |= sign.value != '.' && sign.value != U'\u2026';
+    stop.signs_end += static_cast<size_t>(sign.bytes);
+  }
+  stop.full_stop = text_.substr(position, stop.signs_end - position) == ".";
+  stop.ellipsis = !stop.full_stop && !stop.shouted;
+  stop.end = skip_closers(stop.signs_end, &stop.quoted);
+  for (size_t after = skip_citation(stop.end); after > stop.end; after = skip_citation(stop.end)) stop.end = after;
+  stop.end = skip_appendages(stop.end);
+  return stop;
+}
+
+/// The end of the sentence whose terminator begins at `position`, or 0 if the sentence continues.
+size_t SentenceScanner::terminated_end(size_t position) const {
+  const DecodedUtf8 sign = at(position);
+  size_t end = position + static_cast<size_t>(sign.bytes);
+  const auto& wide = sentence_rules::kWideFullStops;
+  if (std::find(wide.begin(), wide.end(), sign.value) != wide.end()) {
+    const char32_t next = at(end).value;  // digits and letters, of half and full width
+    if (next < 0x80 ? next != U'\0' && !is_space(static_cast<char>(next)) : next >= U'\uff10' && next <= U'\uff5a')
+      return 0;
+  }
+  for (DecodedUtf8 next = at(end); next.bytes > 0 && (is_terminator(next.value) || is_spaced_sign(next.value));
+       next = at(end)) {
+    end += static_cast<size_t>(next.bytes);
+  }
+  const size_t signs_end = end;
+  while (at(end).bytes > 0 && is_closer(at(end).value)) end += static_cast<size_t>(at(end).bytes);
+  const auto& continuations = sentence_rules::kContinuations;
+  const bool continues = std::any_of(continuations.begin(), continuations.end(),
+                                     [&](std::string_view word) { return text_.substr(end).starts_with(word); });
+  return end > signs_end && continues ? 0 : end;
+}
+
+/// True for "the", not for "iPhone".
+bool SentenceScanner::begins_in_small_letter(size_t position) const {
+  const DecodedUtf8 first = at(position);
+  return is_small(first.value) && !is_capital(at(position + static_cast<size_t>(first.bytes)).value);
+}
+
+/// True if a speaker's name and a verb stand at `position`, such as "Mrs. Abbot asked".
+bool SentenceScanner::names_speaker(size_t position) const {
+  for (int i = 0; i < kLongestSpeaker; ++i) {
+    const std::string_view word = word_at(text_, position);
+    if (i > 0 && is_speech_verb(word)) return !text_.substr(position + word.size()).starts_with(" that ");
+    if (!is_capital(at(position).value) || (i == 0 && word != "I" && is_starter(word, false))) return false;
+    position += word.size();
+    if (position < text_.size() && text_[position] == '.') ++position;
+    if (position >= text_.size() || text_[position] != ' ') return false;
+    ++position;
+  }
+  return false;
+}
+
+/// The word that ends at `position`, with full stops in it, such as "U.S".
+std::string_view SentenceScanner::word_before(size_t position) const {
+  size_t begin = position;
+  while (begin > begin_ && position - begin < kLongestWord && !is_space(text_[begin - 1])) --begin;
+  for (size_t i = begin; i < position;) {
+    const DecodedUtf8 next = at(i);
+    i += static_cast<size_t>(next.bytes);
+    const bool in_word = next.value == '.' || next.value == '\'' || next.value == U'\u00b0' ||
+                         next.value == U'\u00ba' || is_digit(next.value) || is_letter(next.value) ||
+                         is_mark(next.value);
+    if (!in_word) begin = std::min(i, position);
+  }
+  return text_.substr(begin, position - begin);
+}
+
+/// True if the single letter `word` abbreviates a name, which continues with `next_word`.
+bool SentenceScanner::is_initial_of_name(std::string_view word, std::string_view next_word) const {
+  const auto offset = static_cast<size_t>(word.data() - text_.data());
+  if (word == "I" && offset >= 2 && text_[offset - 1] == ' ') {  // "you and I.", not "Albert I. Jones"
+    const std::string_view before = word_before(offset - 1);
+    if (!before.empty() && is_small(decode_utf8(before).value)) return false;
+  }
+  return !is_starter(next_word, true);
+}
+
+/// True if the full stop is part of an abbreviation, an initial or a number, and `next` continues the sentence.
+bool SentenceScanner::is_part_of_word(const Stop& stop, size_t next) const {
+  const std::string_view word = word_before(stop.begin);
+  if (word.empty()) return false;
+  const size_t next_begin = skip_openers(next);
+  const std::string_view next_word = word_at(text_, next_begin);
+  const DecodedUtf8 first = decode_utf8(word);
+  const bool single_letter = static_cast<size_t>(first.bytes) == word.size() && is_letter(first.value);
+  const bool after_bracket = word.data() > text_.data() && *(word.data() - 1) == '(';
+  const bool dotted_letter = next_word.size() == 1 && text_.substr(next_begin + 1).starts_with('.');
+  if (word.data() <= text_.data() + first_word_ && (single_letter || is_list_number(word))) return true;
+  const bool bracket = text_[next] == '(' || text_[next] == '[';
+  const bool continues = bracket || dotted_letter || !is_starter(next_word, false);
+  switch (abbreviation(word)) {
+    case Abbreviation::kNeverEnds:
+      return true;
+    case Abbreviation::kBeforeDigits:
+      return is_digit(at(next_begin).value) || (single_letter && (dotted_letter || after_bracket));  // z. B., (b. May
+    case Abbreviation::kBeforeNumerals:
+      return is_digit(at(next_begin).value) || is_numeral(next_word, text_.substr(next_begin + next_word.size()));
+    case Abbreviation::kMayEnd:
+      return continues;
+    case Abbreviation::kHour:
+      return bracket || is_time_word(next_word) || begins_in_small_letter(next_begin);
+    case Abbreviation::kNone:
+      break;
+  }
+  if (single_letter && (is_capital(first.value) || in_small_letters_)) {
+    return dotted_letter || is_initial_of_name(word, next_word);
+  }
+  if (is_initialism(word, in_small_letters_)) return continues;
+  return (single_letter && dotted_letter) ||
+         (word.size() <= 2 && is_digit(first.value) && is_month_after_ordinal(next_word));
+}
+
+bool SentenceScanner::ends_sentence(const Stop& stop) const {
+  if (stop.end == text_.size()) return true;
+  const size_t next = skip_space(text_, stop.end);
+  if (next == text_.size()) return true;
+  if (next == stop.end) {
+    // Chinese with half-width signs: no white space, no cases.
+    return stop.shouted && stop.end == stop.signs_end && is_caseless(at(next).value) &&
+           is_caseless(last_character(text_.substr(0, stop.begin)));
+  }
+  const char first = text_[next];
+  if (first == '.' && !is_letter(at(next + 1).value)) return false;  // ". . ."
+  if (std::string_view(",;:)]}/%").find(first) != std::string_view::npos) return false;
+  if (stop.ellipsis && stop.begin > begin_ && (text_[stop.begin - 1] == '[' || text_[stop.begin - 1] == '('))
+    return false;
+  const size_t next_begin = skip_openers(next);
+  if (begins_in_small_letter(next_begin) && (!in_small_letters_ || stop.quoted || stop.ellipsis || next_begin > next))
+    return false;
+  if (stop.full_stop) return !is_part_of_word(stop, next);
+  if (stop.quoted && names_speaker(next)) return false;
+  return !(stop.shouted && is_exclaimed_name(word_before(stop.begin)) && !is_starter(word_at(text_, next), false));
+}
+
+size_t SentenceScanner::sentence_end(size_t begin) {
+  begin_ = begin;
+  first_word_ = skip_openers(begin);
+  in_small_letters_ = begins_in_small_letter(first_word_);
+  const size_t limit = list_item_end();
+  for (size_t i = begin; i < limit;) {
+    if (!may_begin_sign(text_[i])) {
+      ++i;
+      continue;
+    }
+    const DecodedUtf8 sign = at(i);
+    if (is_terminator(sign.value)) {
+      if (const size_t end = terminated_end(i)) return end;
+    } else if (is_spaced_sign(sign.value)) {
+      const Stop stop = read_stop(i);
+      if (ends_sentence(stop)) return stop.end;
+      i = stop.end;
+      continue;
+    }
+    i += static_cast<size_t>(sign.bytes);
+  }
+  return limit;
 }
 
 std::string single_spaced(std::string_view text) {
@@ -143,12 +352,11 @@ std::string single_spaced(std::string_view text) {
 std::vector<std::string> split_sentences(std::string_view paragraph) {
   std::vector<std::string> sentences;
   const std::string_view text = strip_ascii_space(paragraph);
-  size_t begin = 0;
-  while (begin < text.size()) {
-    const size_t end = sentence_end(text, begin);
+  SentenceScanner scanner(text);
+  for (size_t begin = skip_space(text, 0); begin < text.size();) {
+    const size_t end = scanner.sentence_end(begin);
     sentences.push_back(single_spaced(text.substr(begin, end - begin)));
-    begin = end;
-    while (begin < text.size() && is_space(text[begin])) ++begin;
+    begin = skip_space(text, end);
   }
   return sentences;
 }

@@ -9,14 +9,17 @@
 namespace bert {
 
 // Note [Sentences]
-// A sentence ends after . ! ? or an ellipsis, including closing quotes and brackets, if white space follows and the
-// next text does not begin in lower case. After 。！？, a danda (।), ؟ ۔ and similar signs it ends without white space.
-// A full stop does not end a sentence after a title or another abbreviation (Mr. vs. e.g.), after an initial (J. Smith,
-// U.S. Army), after "No." and similar words before a number, and after the number of a list item.
-// The rules are for English and do little harm in other languages that use these signs. They use no model, so the same
-// text gives the same sentences everywhere.
+// A sentence ends after . ! ? or an ellipsis, including closing quotes, brackets and citations such as [3], if white
+// space follows and the next text does not begin in lower case. In a text in lower case, the next sentence may begin so
+// too. After 。！？, a danda (।), ؟ and the other signs of Unicode's Sentence_Terminal it ends without white space.
+// A full stop does not end a sentence after a title (Mr.) or another abbreviation that needs something behind it
+// (vs. e.g. No. 5), after an initial (J. Smith), and after the label of a list item. After U.S., Inc., Jr. and the like
+// it does if the next word often begins a sentence, such as "The". "Why?" Mary asked. is one sentence.
+// A text without such signs, in Thai for example, stays one sentence. The rules use no model, so the same text gives
+// the same sentences everywhere; their words and signs stand in sentence_rules.h.
 
-/// Splits one paragraph into sentences. Runs of white space become single spaces. Linear in the length.
+/// Splits one paragraph into sentences. Runs of white space become single spaces. Any bytes are allowed. Linear in the
+/// length.
 std::vector<std::string> split_sentences(std::string_view paragraph);
 
 /// Calls `sentence` with every sentence of a document: of each of its paragraphs (data/text/paragraphs.h).

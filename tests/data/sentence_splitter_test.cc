@@ -34,13 +34,21 @@ TEST_CASE("Sentences end where a reader would end them", "[unit][splitter]") {
       "What?! | No way!! | Yes.",
       "\u00c9mile came. | \u00c9lan is good. \u00e9tat is lower case.",
       "\u4eca\u5929\u662f\u661f\u671f\u4e00\u3002 | \u660e\u5929\u662f\u661f\u671f\u4e8c\uff01 | \u597d",
-      "\u300c\u306f\u3044\u3002\u300d | \u3068\u3002\uff09 | \u597d",
+      "\u300c\u306f\u3044\u3002\u300d | \u597d\u3002\uff09 | \u597d",
       "\u092f\u0939 \u0939\u0948\u0964 | \u0935\u0939 \u0939\u0948\u0965 | \u0939\u093e\u0901\u0964",
       "\u0647\u0644 \u0630\u0647\u0628\u061f! | \u0646\u0639\u0645. | \u06c1\u06d2\u06d4\u201d | \u0648\u06c1",
+      "1) The first | 2) The second",
+      "\u2022 A bullet | \u2022 Another",
+      "a. The first | b. The second",
+      "It fell.[3] | It rose. [4, 5] | \"So [...] it goes.\" | He left ( at last . ) | \" Go . \" | Yes ! :) | No.",
+      "\u201eJa.\u201c | \u00abOui !\u00bb | \u00ab\u00a0Non\u00a0!\u00a0\u00bb | Bon.",
       "On Jan. 5 he came. | It was in Jan. | Snow fell.",
       "Visit example.com today. | It has version 2.0.1 now.",
-      "no capital letters. not one. it is one line",
+      "no capital letters. | not one, at 5 p.m. or by j. smith of the u.s. army. | it has sentences.",
       "He left.--\"Really?\" | She wept.",
+      "\"Really?\" Mrs. Hale asked. | \"Really!\" I cried. | \"Really?\" | The door opened. | \"No!\" | Mary said that "
+      "he "
+      "lied.",
       "Dash \u2014 \u201cso.\u201d | \u2014 He went.",
   };
   for (const std::string& row : rows) {
@@ -107,6 +115,13 @@ TEST_CASE("Hostile text takes linear time", "[unit][splitter]") {
   CHECK(split_sentences(repeat(". ")).size() == 1);
   CHECK(split_sentences(repeat("\"")).size() == 1);
   CHECK(split_sentences(repeat("A! ")).size() == count);
+  CHECK(split_sentences("A" + repeat(". )")).size() == 1);
+  CHECK(split_sentences(repeat(". - ")).size() > 1);
+  CHECK(split_sentences("a. " + repeat("- ")).size() == 1);
+  CHECK(split_sentences("A." + repeat("[1]")).size() == 1);
+  CHECK(split_sentences(repeat("\u201c.\" ")).size() > 0);
+  CHECK(split_sentences(repeat("\u3002\u300d")).size() == count);
+  CHECK(split_sentences(repeat("1. A! ")).size() == count);
 }
 
 }  // namespace
