@@ -55,6 +55,10 @@ int exit_code_of_current_exception(std::string& type, std::string& message) {
     type = "IoError";
     message = error.what();
     return kIo;
+  } catch (const NetworkError& error) {
+    type = "NetworkError";
+    message = error.what();
+    return kPeerFailure;
   } catch (const PeerError& error) {
     type = "PeerError";
     message = error.what();

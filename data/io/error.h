@@ -24,4 +24,9 @@ struct IoError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A server cannot be reached, or does not answer as it should: exit code 69.
+struct NetworkError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 }  // namespace bert
