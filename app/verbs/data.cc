@@ -25,6 +25,7 @@ Json manifest_json(const ShardManifest& manifest) {
 namespace {
 
 constexpr Action kActions[] = {
+    {"download", data_download, "downloads public data sets and models"},
     {"create", data_create, "makes pre-training examples from text"},
     {"split", data_split, "splits prose into sentences"},
     {"verify", data_verify, "checks every byte of shards"},

@@ -1,0 +1,264 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "app/cli/command_line.h"
+#include "app/cli/transfer_progress.h"
+#include "app/system/console.h"
+#include "app/system/errors.h"
+#include "app/system/exit_codes.h"
+#include "app/verbs/data_actions.h"
+#include "data/download/data_sets.h"
+#include "data/download/downloader.h"
+#include "data/download/mrpc.h"
+#include "data/download/zip_archive.h"
+#include "data/io/error.h"
+
+namespace bert {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMostRetries = 1000, kLongestTimeout = 86'400;  // a day of seconds
+
+struct Options {
+  std::string output;
+  DownloadOptions download;
+};
+
+/// A command line with the options that every data set has.
+class DownloadApp : public CLI::App {
+ public:
+  DownloadApp(const std::string& text, const std::string& data_set, Options& options)
+      : CLI::App(text, "bert data download " + data_set) {
+    footer(
+        "A download that was cut or killed goes on where it stopped: run the command again. What has come so far is in "
+        "NAME.part; NAME appears when the file is whole and has its published checksum. A proxy is taken from "
+        "https_proxy, http_proxy and no_proxy, certificates from the system or SSL_CERT_FILE.");
+    add_option("--output", options.output, "directory for the files")->required();
+    add_option("--mirror", options.download.mirrors,
+               "base URL in place of the usual server's; may be repeated, the first that has a file gives it. It has "
+               "the paths of the usual server, or the files alone")
+        ->check(CLI::Validator(
+            [](std::string& url) {
+              return host_of(url).empty() ? "want http://HOST... or https://HOST..., got " + url : std::string();
+            },
+            "URL"));
+    add_option("--retries", options.download.retries, "further attempts, if one brings nothing new")
+        ->check(number_in<int64_t>(0, kMostRetries))
+        ->capture_default_str();
+    add_option("--timeout", options.download.http.timeout_seconds, "seconds to connect, and without data")
+        ->check(number_in<int64_t>(1, kLongestTimeout))
+        ->capture_default_str();
+  }
+};
+
+Json file_json(const DownloadedFile& file) {
+  Json json = {{"path", file.path},
+               {"url", file.url.empty() ? Json() : Json(file.url)},
+               {"bytes", file.bytes},
+               {"bytes_received", file.bytes_received},
+               {"resumed_at", file.resumed_at},
+               {"verified", file.verified_by}};
+  if (!file.digest.empty()) json[file.verified_by] = file.digest;
+  return json;
+}
+
+/// Unpacks the archive. One whose bytes no published checksum has confirmed is removed if it is damaged.
+Json unpack(const DataSetFile& file, const DownloadedFile& archive, const std::string& output) {
+  UnpackedArchive unpacked;
+  try {
+    unpacked = unpack_zip(archive.path, (std::filesystem::path(output) / file.unpack_into).string(), file.members);
+  } catch (const DataError& error) {
+    if (!archive.digest.empty()) throw;
+    std::filesystem::remove(archive.path);
+    throw DataError(std::string(error.what()) +
+                    ". The archive was removed; download it again, or name another server " + "with --mirror URL");
+  }
+  Json files = Json::array();
+  for (const UnpackedFile& each : unpacked.files) {
+    Json json = {{"path", each.path}, {"bytes", each.bytes}, {"verified", each.verified_by}};
+    if (!each.digest.empty()) json[each.verified_by] = each.digest;
+    files.push_back(json);
+  }
+  return {{"files", files}, {"files_of_macos_left_out", unpacked.left_out}};
+}
+
+/// Downloads the files that `list` gives and unpacks the archives. Prints the summary; `finish` may add to it before.
+int download(
+    const std::string& data_set, Options options, const std::function<std::vector<DataSetFile>(Downloader&)>& list,
+    const std::function<void(Json& summary)>& finish = [](Json&) {}) {
+  const auto start = std::chrono::steady_clock::now();
+  TransferProgress progress;
+  options.download.http.user_agent = fmt::format("bert/{} (bert data download)", BERT_VERSION);
+  options.download.progress = [&](const std::string& name, int64_t bytes, std::optional<int64_t> of_bytes) {
+    progress.update(name, bytes, of_bytes);
+  };
+  options.download.say = [&](const std::string& message) {
+    progress.end_line();
+    fmt::print(stderr, "bert data download: {}\n", printable(message));  // a server has written parts of it
+  };
+  std::filesystem::create_directories(options.output);
+  Downloader downloader(options.download);
+  Json files = Json::array();
+  int64_t bytes = 0, received = 0;
+  for (const DataSetFile& file : list(downloader)) {
+    const auto directory = std::filesystem::path(options.output) / file.remote.name;
+    std::filesystem::create_directories(file.remote.name.empty() ? options.output : directory.parent_path().string());
+    const DownloadedFile there = downloader.file(file.remote, options.output);
+    Json json = file_json(there);
+    if (!file.unpack_into.empty()) json["unpacked"] = unpack(file, there, options.output);
+    files.push_back(json);
+    bytes += there.bytes;
+    received += there.bytes_received;
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  Json summary = {{"data_set", data_set}, {"files", files}, {"bytes", bytes}, {"bytes_received", received}};
+  finish(summary);
+  summary["seconds"] = took.count();
+  print_line(summary);
+  return kOk;
+}
+
+int download_wikipedia(int argc, char** argv) {
+  Options options;
+  std::string language = "en", date = "latest";
+  DownloadApp app(
+      "Downloads the dump of all articles of a Wikipedia: 25 GB for English (2026), with the SHA-1 that Wikimedia "
+      "publishes.\nExample: bert data download wikipedia --language simple --output dumps",
+      "wikipedia", options);
+  const auto of_characters = [](const char* allowed, const char* expected) {
+    return CLI::Validator(
+        [=](std::string& text) {
+          return text.find_first_not_of(allowed) == std::string::npos ? std::string()
+                                                                      : fmt::format("want {}, got {}", expected, text);
+        },
+        "");
+  };
+  app.add_option("--language", language, "language as in the address: en for en.wikipedia.org, or simple, zh-min-nan")
+      ->check(of_characters("abcdefghijklmnopqrstuvwxyz-", "small letters and hyphens"))
+      ->capture_default_str();
+  app.add_option("--date", date, "latest, or the day of a dump as YYYYMMDD; https://dumps.wikimedia.org lists them")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const bool day = text.size() == 8 && text.find_first_not_of("0123456789") == std::string::npos;
+            return text == "latest" || day ? std::string() : "want latest or YYYYMMDD, got " + text;
+          },
+          ""))
+      ->capture_default_str();
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  return download("wikipedia", options, [&](Downloader& downloader) -> std::vector<DataSetFile> {
+    return {wikipedia_file(downloader, language, date)};
+  });
+}
+
+int download_squad(int argc, char** argv) {
+  Options options;
+  std::vector<std::string> versions = {"1.1", "2.0"};
+  DownloadApp app(
+      "Downloads the questions and answers of SQuAD, 35 MB for version 1.1 and 46 MB for 2.0.\n"
+      "Example: bert data download squad --version 1.1 --output squad",
+      "squad", options);
+  app.add_option("--version", versions, "1.1 or 2.0; may be repeated. Default: both")->check(CLI::IsMember(versions));
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  return download("squad", options, [&](Downloader&) {
+    std::vector<DataSetFile> files;
+    for (const std::string& version : versions) {
+      for (const DataSetFile& file : squad_files(version)) files.push_back(file);
+    }
+    return files;
+  });
+}
+
+/// `name` without what people write in different ways: SST-2, sst2.
+std::string plain(const std::string& name) {
+  std::string letters;
+  for (const char letter : name) {
+    if (letter != '-' && letter != '_') letters += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  }
+  return letters;
+}
+
+int download_glue(int argc, char** argv) {
+  Options options;
+  std::vector<std::string> names = glue_tasks();
+  DownloadApp app(
+      "Downloads tasks of GLUE and unpacks them: 375 MB, of which MNLI has 313. Each has its directory, with "
+      "train.tsv, "
+      "dev.tsv and test.tsv in most.\nExample: bert data download glue --task SST-2 --task MRPC --output glue",
+      "glue", options);
+  app.add_option("--task", names,
+                 fmt::format("one of {}; may be repeated. Default: all", fmt::join(glue_tasks(), ", ")));
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  std::vector<std::string> tasks;
+  for (const std::string& name : names) {
+    const auto task = std::find_if(glue_tasks().begin(), glue_tasks().end(),
+                                   [&](const std::string& known) { return plain(known) == plain(name); });
+    if (task == glue_tasks().end()) throw UsageError(unknown_word("task", name, glue_tasks(), app.get_name()));
+    tasks.push_back(*task);
+  }
+  const auto list = [&](Downloader&) {
+    std::vector<DataSetFile> files;
+    for (const std::string& task : tasks) {
+      for (const DataSetFile& file : glue_files(task)) files.push_back(file);
+    }
+    return files;
+  };
+  return download("glue", options, list, [&](Json& summary) {
+    if (std::find(tasks.begin(), tasks.end(), "MRPC") != tasks.end())
+      summary["made"] = split_mrpc((std::filesystem::path(options.output) / "MRPC").string());
+  });
+}
+
+int download_google_bert(int argc, char** argv) {
+  Options options;
+  std::vector<std::string> models = {"uncased_L-12_H-768_A-12"};
+  const std::vector<std::string> known = google_bert_models();
+  DownloadApp app(
+      "Downloads models that Google trained, TensorFlow checkpoints with their vocabulary, and unpacks them: 0.4 GB "
+      "for "
+      "BERT-base, 1.2 GB for BERT-large, and the archive beside it.\n"
+      "Example: bert data download google-bert --model uncased_L-12_H-768_A-12 --output models",
+      "google-bert", options);
+  app.add_option("--model", models,
+                 fmt::format("name of Google or of Hugging Face; may be repeated: {}", fmt::join(known, ", ")))
+      ->capture_default_str();
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  for (const std::string& model : models) {
+    if (std::find(known.begin(), known.end(), model) == known.end())
+      throw UsageError(unknown_word("model", model, known, app.get_name()));
+  }
+  return download("google-bert", options, [&](Downloader&) {
+    std::vector<DataSetFile> files;
+    files.reserve(models.size());
+    for (const std::string& model : models) files.push_back(google_bert_file(model));
+    return files;
+  });
+}
+
+constexpr Action kDataSets[] = {
+    {"wikipedia", download_wikipedia, "the dump of all articles of a Wikipedia"},
+    {"squad", download_squad, "questions and answers, 1.1 and 2.0"},
+    {"glue", download_glue, "GLUE's tasks"},
+    {"google-bert", download_google_bert, "the models that Google trained"},
+};
+
+}  // namespace
+
+int data_download(int argc, char** argv) {
+  return run_action({.program = "bert data download",
+                     .example = "bert data download squad --version 1.1 --output squad",
+                     .actions = kDataSets},
+                    argc, argv);
+}
+
+}  // namespace bert
