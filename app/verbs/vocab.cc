@@ -1,44 +1,41 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "app/cli/command_line.h"
 #include "app/cli/percentage.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/output_paths.h"
+#include "app/verbs/text_options.h"
 #include "app/verbs/verbs.h"
+#include "data/corpus/document_reader.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
-#include "data/text/text_input.h"
 #include "data/tokenizer/wordpiece_trainer.h"
 
 namespace bert {
 namespace {
 
-/// Adds the files to the trainer in parts of whole lines, with progress on standard error. Returns the number of
-/// invalid UTF-8 sequences.
-int64_t add_texts(const std::vector<std::string>& names, const std::vector<std::unique_ptr<MappedFile>>& files,
-                  int64_t bytes, WordPieceTrainer& trainer) {
-  constexpr size_t kPartBytes = 16 << 20;
+/// Adds all documents to the trainer, with progress on standard error.
+void add_texts(DocumentReader& reader, WordPieceTrainer& trainer) {
+  constexpr size_t kPartBytes = 1 << 20;  // the trainer's time for a call does not matter then
   Percentage percentage;
-  int64_t invalid = 0, done = 0;
-  for (size_t i = 0; i < files.size(); ++i) {
-    const int64_t invalid_before = invalid;
-    for (std::string_view rest = files[i]->view(); !rest.empty();) {
-      const size_t feed = rest.size() > kPartBytes ? rest.find('\n', kPartBytes) : std::string_view::npos;
-      const std::string_view part = rest.substr(0, feed == std::string_view::npos ? feed : feed + 1);
-      rest.remove_prefix(part.size());
-      invalid += trainer.add(part);
-      done += static_cast<int64_t>(part.size());
-      percentage.update("reading", static_cast<double>(done) / static_cast<double>(bytes));
-    }
-    check_share_of_invalid(names[i], files[i]->view(), invalid - invalid_before);
+  const auto all_bytes = static_cast<double>(reader.stored_bytes());
+  std::string document, part;
+  const auto add_part = [&] {
+    trainer.add(part);
+    part.clear();
+  };
+  while (reader.next(document)) {
+    part.append(document).push_back('\n');
+    if (part.size() < kPartBytes) continue;
+    add_part();
+    if (all_bytes > 0) percentage.update("reading", static_cast<double>(reader.statistics().stored_bytes) / all_bytes);
   }
-  return invalid;
+  add_part();
+  if (all_bytes > 0) percentage.update("reading", 1);
 }
 
 }  // namespace
@@ -48,8 +45,10 @@ int vocab_command(int argc, char** argv) {
   std::string output;
   bool cased = false;
   WordPieceTrainerConfig config;
-  CLI::App app{"Learns a WordPiece vocabulary from UTF-8 text.", "bert vocab"};
-  app.add_option("--input", inputs, "text files")->required();
+  ReaderOptions read{.layout = Layout::kLines};
+  CLI::App app{"Learns a WordPiece vocabulary from text.", "bert vocab"};
+  app.add_option("--input", inputs, "files, which may be packed by gzip, bzip2, xz or zstd, and directories")->required();
+  add_text_options(app, read);
   app.add_option("--size", config.vocab_size, "number of tokens, [PAD] [UNK] [CLS] [SEP] [MASK] included")
       ->required()
       ->check(number_in<int64_t>(6, 1 << 24));
@@ -65,27 +64,28 @@ int vocab_command(int argc, char** argv) {
   app.footer("Example: bert vocab --input book.txt --size 8000 --output vocab.txt");
   if (!parse_command_line(app, argc, argv)) return kOk;
   config.tokenizer.do_lower_case = !cased;
-  check_outputs({{"--output", output}}, named_paths("--input", inputs));
 
   const auto start = std::chrono::steady_clock::now();
-  std::vector<std::unique_ptr<MappedFile>> files;  // all files are opened before the first is read
-  int64_t bytes = 0;
-  for (const std::string& input : inputs) {
-    files.push_back(std::make_unique<MappedFile>(input));
-    check_is_plain_text(input, files.back()->view());
-    bytes += files.back()->size();
-  }
+  DocumentReader reader(inputs, read);
+  std::vector<NamedPath> files;
+  for (const InputFile& file : reader.files()) files.push_back({"--input", file.path});
+  check_outputs({{"--output", output}}, files);
   AtomicFile file(output);  // opened first: a directory that is not writable is reported at once
-  fmt::print(stderr, "bert vocab: reading {:.1f} MB\n", 1e-6 * static_cast<double>(bytes));
+  fmt::print(stderr, "bert vocab: reading {:.1f} MB\n", 1e-6 * static_cast<double>(reader.stored_bytes()));
   WordPieceTrainer trainer(config);
-  const int64_t invalid = add_texts(inputs, files, bytes, trainer);
+  add_texts(reader, trainer);
   if (trainer.words() == 0 && trainer.overlong_words() > 0) {
     throw DataError(fmt::format(
         "{}: no word to learn from: all {} are longer than {} characters. Words end at white space and punctuation.",
         inputs.front(), trainer.overlong_words(), config.tokenizer.max_input_chars_per_word));
   }
-  if (trainer.words() == 0) throw_no_text({.paths = inputs, .bytes = bytes, .invalid_sequences = invalid});
-  if (invalid > 0) fmt::print(stderr, "bert vocab: dropped {} invalid UTF-8 sequences\n", invalid);
+  if (trainer.words() == 0) reader.throw_no_text();
+  const ReadStatistics& statistics = reader.statistics();
+  if (statistics.invalid_sequences > 0)
+    fmt::print(stderr, "bert vocab: dropped {} invalid UTF-8 sequences\n", statistics.invalid_sequences);
+  if (statistics.bad_lines > 0) fmt::print(stderr, "bert vocab: skipped {} bad lines\n", statistics.bad_lines);
+  if (statistics.skipped_files > 0)
+    fmt::print(stderr, "bert vocab: skipped {} hidden or special files\n", statistics.skipped_files);
   if (trainer.overlong_words() > 0) {
     fmt::print(stderr, "bert vocab: left out {} words of more than {} characters\n", trainer.overlong_words(),
                config.tokenizer.max_input_chars_per_word);

@@ -21,6 +21,9 @@ using namespace std::string_view_literals;
 /// More characters of two to four bytes than this, and no invalid byte, are not there by chance.
 constexpr int64_t kProof = 10;
 
+/// Latin-1 text has a letter that is invalid UTF-8 in fewer bytes than these, on average.
+constexpr int64_t kBytesOfEach = 100;
+
 struct Utf8Counts {
   int64_t multibyte = 0, invalid = 0, zeros = 0;
 };
@@ -67,6 +70,22 @@ std::string uchardet_name(std::string_view text) {
   return uchardet_get_charset(detector.get());
 }
 
+/// `name`, or the more common encoding in which `text` reads the same: ISO-8859-1, or WINDOWS-1252 if it uses the codes
+/// from 0x80 to 0x9F, which are control characters in ISO-8859-1.
+std::string common_name(const std::string& name, std::string_view text) {
+  const bool has_controls = std::any_of(text.begin(), text.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte >= 0x80 && byte < 0xA0;
+  });
+  const std::string common = has_controls ? "WINDOWS-1252" : "ISO-8859-1";
+  const auto converted = [&](const std::string& encoding) {
+    std::string out;
+    EncodingConverter(encoding).convert(text, true, out);
+    return out;
+  };
+  return is_known_encoding(name) && converted(name) == converted(common) ? common : name;
+}
+
 std::string upper_case(std::string text) {
   for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return text;
@@ -100,16 +119,17 @@ std::string find_encoding(std::string_view text) {
   const Utf8Counts counts = count_utf8(text);
   const auto bytes = static_cast<int64_t>(text.size());
   // More invalid sequences than characters outside of ASCII are not damage, however rare they are: the quotation marks
-  // of an English text in Windows-1252.
-  const bool other =
-      !is_damaged_text(counts.invalid, bytes) || (counts.invalid > kProof && counts.invalid > counts.multibyte);
+  // of an English text in Windows-1252. Nor are a few in a short text without any such character.
+  const bool other = !is_damaged_text(counts.invalid, bytes) ||
+                     (counts.invalid > kProof && counts.invalid > counts.multibyte) ||
+                     (counts.invalid > 1 && counts.multibyte == 0 && counts.invalid > bytes / kBytesOfEach);
   if (other || !is_damaged_text(counts.zeros, bytes)) {
     if (counts.zeros > 0) {
       const std::string_view wide = wide_encoding(text);
       return wide.empty() ? "?" : std::string(wide);
     }
     const std::string name = uchardet_name(text);
-    return name.empty() || name == "ASCII" || name == "UTF-8" ? "?" : name;
+    return name.empty() || name == "ASCII" || name == "UTF-8" ? "?" : common_name(name, text);
   }
   if (counts.multibyte == 0 && text.find('\x1B') != std::string_view::npos) {  // encodings of seven bits
     const std::string name = uchardet_name(text);

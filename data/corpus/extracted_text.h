@@ -5,15 +5,16 @@
 // ends it. So `bert data create --split-sentences` reads back exactly these documents: nowhere are two blank lines, and
 // every blank line ends a document (data/text/paragraphs.h). No document continues in another file.
 //
-// A file is there when it is whole. DIR/.extract.json says which directory is a result and if it is complete. A killed
-// extraction leaves whole files; the next one into the same directory removes them and starts over.
+// A file is there when it is whole. Until the directory is complete it holds DIR/.unfinished, and then DIR/.extract.json.
+// A killed extraction leaves whole files and .unfinished; the next one into the same directory removes them and starts
+// over.
 //
 // Note [Duplicates]
 // The first of several equal documents stays. Equal are documents with the same words, whatever the white space between
 // them: 128 bits of XXH3 are compared. With near_duplicates, a document is also dropped if its set of word 5-grams (in
 // lower case, without accents and punctuation) has an estimated Jaccard similarity >= 0.8 with an earlier document's:
-// data/corpus/near_duplicates.h. A document that stays takes 16 bytes for the former, 192 for the latter, up to twice
-// as much while the tables grow.
+// data/corpus/near_duplicates.h. A document that stays takes 23 to 46 bytes of memory for the former, and 220 to
+// 311 more for the latter: the classes there say of what.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +26,12 @@
 namespace bert {
 
 struct ExtractOptions {
-  int64_t min_characters = 20;  // white space not counted; documents with fewer are near-empty
-  int64_t min_words = 0;        // likewise; an ideograph is a word
+  int64_t min_characters = 20;  // without ASCII white space; documents with fewer are near-empty
+  int64_t min_words = 0;        // likewise, words as of data/corpus/words.h
   bool keep_duplicates = false;
   bool near_duplicates = false;
-  int64_t most_duplicate_bytes = int64_t{2} << 30;  // memory for finding duplicates
-  int64_t file_bytes = 100'000'000;                 // a file is ended when it has as many
+  int64_t most_duplicate_bytes = 2'000'000'000;  // memory for finding duplicates
+  int64_t file_bytes = 100'000'000;              // a file is ended when it has as many
 };
 
 struct ExtractStatistics {
@@ -41,19 +42,19 @@ struct ExtractStatistics {
 /// Writes documents into a directory, in the order of the calls. Not for several threads at once.
 class ExtractedText {
  public:
-  /// Creates `directory`, or takes one that is empty or that an extraction left incomplete. Throws IoError for any other
-  /// directory.
+  /// Creates `directory`, or takes one that is empty or that a killed extraction left. Throws IoError for any other
+  /// directory, and if another process extracts into it.
   ExtractedText(std::string directory, const ExtractOptions& options);
   ~ExtractedText();
   ExtractedText(const ExtractedText&) = delete;
   ExtractedText& operator=(const ExtractedText&) = delete;
 
-  /// Writes a document of valid UTF-8, unless it is to be dropped; returns true if it was written. Each line of `text` that
-  /// is not blank is a paragraph; runs of white space in it become single spaces. `title` names the document in
-  /// messages, and is not written. Throws IoError, and DataError if duplicates need more memory than allowed.
-  bool add(std::string_view title, std::string_view text);
+  /// Writes a document of valid UTF-8, unless it is to be dropped; returns true if it was written. Each line of `text`
+  /// that is not blank is a paragraph; runs of ASCII white space in it become single spaces. Throws IoError, and
+  /// DataError if the search for duplicates takes more memory than allowed.
+  bool add(std::string_view text);
 
-  /// Ends the last file and marks the directory as complete. `summary` is a JSON object that goes into .extract.json.
+  /// Ends the last file, writes `summary`, a JSON object, to DIR/.extract.json, and marks the directory as complete.
   void finish(const std::string& summary);
 
   [[nodiscard]] const ExtractStatistics& statistics() const;

@@ -1,0 +1,20 @@
+#include "app/cli/command_line.h"
+#include "app/verbs/data_actions.h"
+
+namespace bert {
+namespace {
+
+constexpr Action kActions[] = {
+    {"text", data_extract_text, "text of any kind: plain, packed, JSON lines, directories"},
+};
+
+}  // namespace
+
+int data_extract(int argc, char** argv) {
+  return run_action({.program = "bert data extract",
+                     .example = "bert data extract text books/ news.jsonl.gz --output extracted",
+                     .actions = kActions},
+                    argc, argv);
+}
+
+}  // namespace bert

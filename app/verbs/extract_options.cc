@@ -1,0 +1,62 @@
+#include "app/verbs/extract_options.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "app/cli/command_line.h"
+#include "app/verbs/data_actions.h"
+#include "data/io/error.h"
+
+namespace bert {
+namespace {
+
+constexpr int64_t kMegabyte = 1'000'000, kMostMegabytes = 1'000'000;
+
+/// An option in megabytes for a number of bytes.
+void add_megabytes(CLI::App& app, const std::string& name, int64_t& bytes, const std::string& help) {
+  app.add_option_function<int64_t>(
+         name, [&bytes](int64_t megabytes) { bytes = megabytes * kMegabyte; }, help + ", in MB")
+      ->check(number_in<int64_t>(1, kMostMegabytes))
+      ->default_str(std::to_string(bytes / kMegabyte));
+}
+
+}  // namespace
+
+void add_extract_options(CLI::App& app, std::string& output, ExtractOptions& options) {
+  app.add_option("--output", output, "directory to write: new, empty, or left by a killed extraction")->required();
+  app.add_option("--min-characters", options.min_characters, "drop documents with fewer, white space not counted")
+      ->check(number_in<int64_t>(0, kManyTimes))
+      ->capture_default_str();
+  app.add_option("--min-words", options.min_words, "drop documents with fewer; an ideograph is a word")
+      ->check(number_in<int64_t>(0, kManyTimes))
+      ->capture_default_str();
+  app.add_flag("--keep-duplicates", options.keep_duplicates, "keep documents with the same words as an earlier one");
+  app.add_flag("--near-duplicates", options.near_duplicates,
+               "drop documents that share four fifths of their word 5-grams with an earlier one, by MinHash");
+  add_megabytes(app, "--duplicates-memory", options.most_duplicate_bytes, "memory for the search for duplicates");
+  add_megabytes(app, "--file-size", options.file_bytes, "size at which a file of text is ended");
+}
+
+void finish_extraction(ExtractedText& writer, nlohmann::ordered_json summary, double seconds) {
+  const ExtractStatistics& statistics = writer.statistics();
+  const std::string dropped =
+      fmt::format("{} near-empty documents, {} duplicates and {} near-duplicates", statistics.near_empty,
+                  statistics.duplicates, statistics.near_duplicates);
+  if (statistics.documents == 0)
+    throw DataError("no document is left: dropped " + dropped + "; lower --min-characters and --min-words");
+  if (statistics.near_empty + statistics.duplicates + statistics.near_duplicates > 0)
+    fmt::print(stderr, "bert data extract: dropped {}\n", dropped);
+  summary.update({{"documents", statistics.documents},
+                  {"characters", statistics.characters},
+                  {"bytes", statistics.bytes},
+                  {"files", statistics.files},
+                  {"near_empty", statistics.near_empty},
+                  {"duplicates", statistics.duplicates},
+                  {"near_duplicates", statistics.near_duplicates}});
+  writer.finish(summary.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  summary["seconds"] = seconds;
+  print_line(summary);
+}
+
+}  // namespace bert
