@@ -33,7 +33,8 @@ void extract(DocumentReader& reader, const ReaderOptions& options, ExtractedText
       for_each_paragraph(document, [&](std::string_view paragraph) { paragraphs.append(paragraph).append("\n"); });
     }
     writer.add(paragraphs);
-    if (all_bytes > 0) percentage.update("extracting", static_cast<double>(reader.statistics().stored_bytes) / all_bytes);
+    if (all_bytes > 0)
+      percentage.update("extracting", static_cast<double>(reader.statistics().stored_bytes) / all_bytes);
   }
   if (reader.statistics().documents == 0) reader.throw_no_text();
 }
@@ -42,7 +43,8 @@ void extract(DocumentReader& reader, const ReaderOptions& options, ExtractedText
 
 int data_extract_text(int argc, char** argv) {
   CLI::App app(
-      "Copies the documents of text files into one directory, without duplicates and near-empty documents. Files may be "
+      "Copies the documents of text files into one directory, without duplicates and near-empty documents. Files may "
+      "be "
       "plain, JSON lines, and packed by gzip, bzip2, xz or zstd; directories are searched.\n"
       "Example: bert data extract text books/ news.jsonl.gz --output extracted",
       "bert data extract text");

@@ -40,9 +40,8 @@ void add_extract_options(CLI::App& app, std::string& output, ExtractOptions& opt
 
 void finish_extraction(ExtractedText& writer, nlohmann::ordered_json summary, double seconds) {
   const ExtractStatistics& statistics = writer.statistics();
-  const std::string dropped =
-      fmt::format("{} near-empty documents, {} duplicates and {} near-duplicates", statistics.near_empty,
-                  statistics.duplicates, statistics.near_duplicates);
+  const std::string dropped = fmt::format("{} near-empty documents, {} duplicates and {} near-duplicates",
+                                          statistics.near_empty, statistics.duplicates, statistics.near_duplicates);
   if (statistics.documents == 0)
     throw DataError("no document is left: dropped " + dropped + "; lower --min-characters and --min-words");
   if (statistics.near_empty + statistics.duplicates + statistics.near_duplicates > 0)

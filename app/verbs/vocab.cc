@@ -47,7 +47,8 @@ int vocab_command(int argc, char** argv) {
   WordPieceTrainerConfig config;
   ReaderOptions read{.layout = Layout::kLines};
   CLI::App app{"Learns a WordPiece vocabulary from text.", "bert vocab"};
-  app.add_option("--input", inputs, "files, which may be packed by gzip, bzip2, xz or zstd, and directories")->required();
+  app.add_option("--input", inputs, "files, which may be packed by gzip, bzip2, xz or zstd, and directories")
+      ->required();
   add_text_options(app, read);
   app.add_option("--size", config.vocab_size, "number of tokens, [PAD] [UNK] [CLS] [SEP] [MASK] included")
       ->required()
