@@ -5,6 +5,7 @@
 #   --slow   also the tests tagged [slow]
 #   --asan   the tests that need no LibTorch, under AddressSanitizer and UndefinedBehaviorSanitizer (in build-asan/)
 #   --tsan   the same under ThreadSanitizer (in build-tsan/)
+#   --fuzz SECONDS  libFuzzer's targets instead of the tests, each for so long (tests/fuzz/fuzz.sh); FILTER is the name of one
 #   --gpu    with CUDA: only the tests tagged [cuda], which fail without a GPU
 #   --user   install without root (app/setup.sh --help)
 #
@@ -17,6 +18,7 @@ while [ $# -gt 0 ]; do
     --slow) slow= ;;
     --asan) sanitized=1 build=$root/build-asan setup+=(--build "$root/build-asan" -DBERT_SANITIZE=address -DBERT_WITH_TORCH=OFF) ;;
     --tsan) sanitized=1 build=$root/build-tsan setup+=(--build "$root/build-tsan" -DBERT_SANITIZE=thread -DBERT_WITH_TORCH=OFF) ;;
+    --fuzz) exec "$root/tests/fuzz/fuzz.sh" "${@:2}" ;;
     --gpu) export BERT_TEST_DEVICE=cuda; filter='[cuda]' setup+=(--cuda) ;;
     --user) setup+=(--user) ;;
     -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p;}' "$0"; exit 0 ;;

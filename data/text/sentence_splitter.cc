@@ -299,7 +299,8 @@ bool SentenceScanner::ends_sentence(const Stop& stop) const {
   }
   const char first = text_[next];
   if (first == '.' && !is_letter(at(next + 1).value)) return false;  // ". . ."
-  if (std::string_view(",;:)]}/%").find(first) != std::string_view::npos) return false;
+  if (std::string_view(",;:)]}%").find(first) != std::string_view::npos) return false;
+  if (first == '/' && is_break(next + 1)) return false;  // "40 hab. / km"
   if (stop.ellipsis && stop.begin > begin_ && (text_[stop.begin - 1] == '[' || text_[stop.begin - 1] == '('))
     return false;
   const size_t next_begin = skip_openers(next);
