@@ -30,6 +30,10 @@ class ExampleReader {
   [[nodiscard]] virtual int64_t size() const = 0;
   /// Reads the next example into `example`. Returns false after the last one. Throws DataError with file and offset.
   virtual bool next(PretrainingExample& example) = 0;
+  /// Passes over `count` examples, fewer at the end of the file. Returns their number. Throws what next() throws.
+  virtual int64_t skip(int64_t count);
+  /// The share of the file that was read, 0 to 1.
+  [[nodiscard]] virtual double share() const = 0;
 };
 
 /// Writes examples one by one. The file gets its name on commit().
@@ -42,14 +46,27 @@ class ExampleWriter {
   virtual void commit() = 0;
 };
 
-/// The names that open_writer takes, as at --format.
-std::vector<std::string_view> example_formats();
+/// The names that create_examples_file takes, as at --format. ".gz" means packed with gzip.
+std::vector<std::string> example_formats();
 
-/// Opens a file of any format that `bert data` reads; the content tells which. Throws InputMissing, IoError, and
-/// DataError, for content that is none of them too.
+/// The name of a file after its conversion into `format`: its own, with the format's extension in place of that of any
+/// format. Throws std::invalid_argument for an unknown format.
+std::string name_in_format(const std::string& name, std::string_view format);
+
+/// The format of a file, one of example_formats(); its first bytes tell. Throws InputMissing, IoError, and DataError for
+/// content that is none of them.
+std::string format_of_file(const std::string& path);
+
+/// The files behind a path: the path itself, or for a directory its files of examples, sorted by name. A name says that
+/// a file has examples: ".shard", ".tfrecord", ".tfrecord.gz", ".hdf5", ".h5". Throws InputMissing if there are none, or
+/// if one of a numbered set is absent (data/formats/numbered_files.h).
+std::vector<std::string> example_files(const std::string& path);
+
+/// Opens a file of any format that `bert data` reads. Throws InputMissing, IoError, DataError.
 std::unique_ptr<ExampleReader> open_examples(const std::string& path);
 
-/// Creates a file. Throws IoError, and DataError for facts that the format cannot hold.
+/// Creates a file. Throws IoError, and DataError for facts that the format cannot hold. A format without a place for the
+/// vocabulary or the parameters leaves them out.
 std::unique_ptr<ExampleWriter> create_examples_file(std::string_view format, const std::string& path,
                                                     const ExampleFileInfo& info);
 

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "data/formats/numbered_files.h"
 #include "data/io/error.h"
 
 namespace bert {
@@ -195,6 +196,8 @@ ShardManifest ShardWriter::commit() {
 
 // ---- reading ----
 
+bool is_shard(std::string_view start) { return start.starts_with(std::string_view(kMagic, sizeof kMagic)); }
+
 std::vector<std::string> shard_files(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) return {path};
@@ -205,6 +208,7 @@ std::vector<std::string> shard_files(const std::string& path) {
   std::sort(result.begin(), result.end());
   if (result.empty())
     throw InputMissing(path + ": no file *.shard in this directory. Make one with `bert data create`.");
+  check_numbered_files(path, result);
   return result;
 }
 
@@ -215,7 +219,7 @@ Shard::Shard(const std::string& path) : path_(path), file_(path) {
   };
   const uint64_t file_bytes = static_cast<uint64_t>(file_.size());
   ShardHeader header;
-  if (file_bytes >= sizeof kMagic && std::memcmp(file_.data(), kMagic, sizeof kMagic) != 0) {
+  if (file_bytes >= sizeof kMagic && !is_shard(file_.view())) {
     throw DataError(path_, 0, "not a shard: it does not begin as `bert data create --format shard` writes it.");
   }
   if (file_bytes < sizeof header) throw bad(file_bytes, fmt::format("the header needs {} bytes.", sizeof header));
@@ -325,6 +329,18 @@ ShardRow Shard::row(int64_t index) const {
   return row;
 }
 
+void ShardRow::copy_to(PretrainingExample& example) const {
+  example.input_ids.resize(static_cast<size_t>(length));
+  example.masked_ids.resize(static_cast<size_t>(num_masked));
+  example.masked_positions.resize(static_cast<size_t>(num_masked));
+  copy_input_ids(example.input_ids.data());
+  copy_masked_ids(example.masked_ids.data());
+  for (int64_t i = 0; i < num_masked; ++i)
+    example.masked_positions[static_cast<size_t>(i)] = static_cast<int32_t>(masked_position(i));
+  example.segment_b_start = static_cast<int32_t>(segment_b_start);
+  example.is_random_next = is_random_next;
+}
+
 void Shard::verify(const std::function<void(double)>& progress) const {
   const int64_t content_start = sizeof(ShardHeader), content_bytes = file_.size() - content_start;
   const auto tell = [&](int64_t bytes) {  // of the content, which is read twice
@@ -363,14 +379,17 @@ PretrainingShards::PretrainingShards(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     for (const std::string& file : shard_files(path)) {
       shards_.push_back(std::make_unique<Shard>(file));
-      const Shard &first = *shards_.front(), &last = *shards_.back();
-      if (last.manifest().vocab_size != first.manifest().vocab_size ||
-          last.manifest().vocabulary_checksum != first.manifest().vocabulary_checksum) {
+      const Shard& last = *shards_.back();
+      const ShardManifest& manifest = last.manifest();
+      vocab_size_ = std::max(vocab_size_, manifest.vocab_size);
+      if (known_ == nullptr || (vocabulary_checksum().empty() && !manifest.vocabulary_checksum.empty())) known_ = &last;
+      if (!manifest.vocabulary_checksum.empty() && (manifest.vocab_size != known_->manifest().vocab_size ||
+                                                    manifest.vocabulary_checksum != vocabulary_checksum())) {
         throw DataError(fmt::format(
             "{}: made with a vocabulary of {} entries, checksum {}; {} has {}, checksum {}. Make both with one "
             "vocabulary.",
-            last.path(), last.manifest().vocab_size, last.manifest().vocabulary_checksum, first.path(),
-            first.manifest().vocab_size, first.manifest().vocabulary_checksum));
+            last.path(), manifest.vocab_size, manifest.vocabulary_checksum, known_->path(),
+            known_->manifest().vocab_size, vocabulary_checksum()));
       }
       first_rows_.push_back(first_rows_.back() + last.size());
     }
@@ -399,17 +418,19 @@ int64_t PretrainingShards::bytes_of_row(int64_t index) const {
 }
 
 PretrainingExample PretrainingShards::example(int64_t index) const {
-  const ShardRow found = row(index);
   PretrainingExample example;
-  example.input_ids.resize(static_cast<size_t>(found.length));
-  example.masked_ids.resize(static_cast<size_t>(found.num_masked));
-  found.copy_input_ids(example.input_ids.data());
-  found.copy_masked_ids(example.masked_ids.data());
-  for (int64_t i = 0; i < found.num_masked; ++i)
-    example.masked_positions.push_back(static_cast<int32_t>(found.masked_position(i)));
-  example.segment_b_start = static_cast<int32_t>(found.segment_b_start);
-  example.is_random_next = found.is_random_next;
+  row(index).copy_to(example);
   return example;
+}
+
+void PretrainingShards::assume_vocabulary(int64_t vocab_size) {
+  for (const auto& shard : shards_) {
+    if (shard->manifest().max_id >= vocab_size) {
+      throw DataError(fmt::format("{}: has id {}, and the vocabulary has {} entries", shard->path(),
+                                  shard->manifest().max_id, vocab_size));
+    }
+  }
+  vocab_size_ = vocab_size;
 }
 
 int64_t PretrainingShards::longest_row() const {

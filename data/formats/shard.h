@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -87,6 +88,8 @@ class ShardRow {
     copy_ids(masked_ids_, num_masked, out);
   }
   [[nodiscard]] int64_t masked_position(int64_t i) const { return masked_positions_[i]; }
+  /// Makes `example` the example in the row.
+  void copy_to(PretrainingExample& example) const;
 
  private:
   friend class Shard;
@@ -130,11 +133,15 @@ class Shard {
   bool wide_ = false;
 };
 
+/// True if `start`, the first bytes of a file, is the beginning of a shard.
+bool is_shard(std::string_view start);
+
 /// The files behind a path: the path itself, or for a directory its files *.shard, sorted. Throws InputMissing if there
-/// are none.
+/// are none, or if one of a numbered set is absent (data/formats/numbered_files.h).
 std::vector<std::string> shard_files(const std::string& path);
 
-/// Shards of one vocabulary as one indexable set of examples. Any number of threads may read it.
+/// Shards of one vocabulary as one indexable set of examples. Any number of threads may read it. Shards that were
+/// converted from a format without vocabulary have an empty vocabulary_checksum, and go together with any others.
 class PretrainingShards {
  public:
   /// Opens the shard_files() of each path. Throws what Shard throws, and DataError if there are no rows or the
@@ -148,10 +155,13 @@ class PretrainingShards {
   [[nodiscard]] PretrainingExample example(int64_t index) const;
 
   [[nodiscard]] const std::vector<std::unique_ptr<Shard>>& shards() const { return shards_; }
-  [[nodiscard]] int64_t vocab_size() const { return shards_.front()->manifest().vocab_size; }
-  [[nodiscard]] const std::string& vocabulary_checksum() const {
-    return shards_.front()->manifest().vocabulary_checksum;
-  }
+  /// Every id is below.
+  [[nodiscard]] int64_t vocab_size() const { return vocab_size_; }
+  /// Takes the ids of shards that do not say their vocabulary as those of one with `vocab_size` entries, which
+  /// vocab_size() is then. Throws DataError if an id is not below.
+  void assume_vocabulary(int64_t vocab_size);
+  /// Vocabulary::hash() of the vocabulary that the shards were made with; empty if none of them knows it.
+  [[nodiscard]] const std::string& vocabulary_checksum() const { return known_->manifest().vocabulary_checksum; }
   [[nodiscard]] int64_t longest_row() const;
   /// A checksum of the contents' checksums in order. A checkpoint stores it to recognise its data.
   [[nodiscard]] std::string content_checksum() const;
@@ -161,6 +171,8 @@ class PretrainingShards {
   [[nodiscard]] std::pair<const Shard*, int64_t> locate(int64_t index) const;
 
   std::vector<std::unique_ptr<Shard>> shards_;
+  int64_t vocab_size_ = 0;
+  const Shard* known_ = nullptr;           // the first shard with a known vocabulary, else the first shard
   std::vector<int64_t> first_rows_ = {0};  // first row of each shard, then the total
 };
 

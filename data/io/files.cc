@@ -164,8 +164,7 @@ void AtomicFile::write_at(int64_t offset, const void* data, size_t bytes) {
   write_fully(descriptor_.get(), path_, offset, static_cast<const char*>(data), bytes);
 }
 
-void AtomicFile::commit() {
-  if (fsync(descriptor_.get()) != 0) throw_io_error(path_, "sync", errno);
+const std::string& AtomicFile::temporary_name() {
   if (!named_) {
     const std::string unnamed = name_of(descriptor_.get());
     while (linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
@@ -174,6 +173,12 @@ void AtomicFile::commit() {
     }
     named_ = true;
   }
+  return temporary_;
+}
+
+void AtomicFile::commit() {
+  if (fsync(descriptor_.get()) != 0) throw_io_error(path_, "sync", errno);
+  temporary_name();
   // Renamed before it is closed: the lock keeps others from removing the file as a dead process's.
   if (rename(temporary_.c_str(), target_.c_str()) != 0) throw_io_error(path_, "rename", errno);
   named_ = false;

@@ -32,7 +32,11 @@ class AtomicFile {
   void write(std::string_view text) { write(text.data(), text.size()); }
   /// Overwrites bytes already written (a header patched at the end).
   void write_at(int64_t offset, const void* data, size_t bytes);
+  /// The bytes that write() has written.
   [[nodiscard]] int64_t size() const { return size_; }
+  /// Gives the file its temporary name, if it has none, and returns that: a library may open the file by it, and write
+  /// the content in place of write().
+  const std::string& temporary_name();
   /// fsync, rename, close, fsync of the directory.
   void commit();
 
