@@ -48,15 +48,21 @@ std::shared_ptr<const PretrainingShards> open_shards(const PretrainConfig& confi
                                                      const Tokenizer& tokenizer) {
   const std::vector<std::string>& paths = key == "train" ? config.data.train : config.data.validation;
   if (paths.empty()) throw ConfigError(fmt::format("data.{}: names no shard; `bert data create` makes them", key));
-  std::shared_ptr<const PretrainingShards> shards;
+  std::shared_ptr<PretrainingShards> shards;
   try {
-    shards = std::make_shared<const PretrainingShards>(paths);
+    shards = std::make_shared<PretrainingShards>(paths);
   } catch (const InputMissing& error) {
     throw InputMissing(fmt::format("data.{}: {}; `bert data create` makes shards", key, error.what()));
   }
-  if (shards->vocabulary_checksum() != tokenizer.vocabulary().hash()) {
+  const Vocabulary& vocabulary = tokenizer.vocabulary();
+  if (!shards->vocabulary_checksum().empty() && shards->vocabulary_checksum() != vocabulary.hash()) {
     throw ConfigError(fmt::format("data.{}: {} was made with another vocabulary than {}", key, paths.front(),
                                   config.data.vocab_file));
+  }
+  try {
+    shards->assume_vocabulary(vocabulary.size());
+  } catch (const DataError& error) {
+    throw ConfigError(fmt::format("data.{}: {} in {}", key, error.what(), config.data.vocab_file));
   }
   if (shards->longest_row() > config.model.max_position_embeddings) {
     throw ConfigError(fmt::format("data.{}: has sequences of {} tokens, model.max_position_embeddings is {}", key,
@@ -73,6 +79,17 @@ std::shared_ptr<const PretrainingShards> open_shards(const PretrainConfig& confi
     }
   }
   return shards;
+}
+
+std::string unknown_vocabulary(const PretrainingShards& shards) {
+  for (const auto& shard : shards.shards()) {
+    if (shard->manifest().vocabulary_checksum.empty()) {
+      return shard->path() +
+             " does not say which vocabulary it was made with: its ids are taken as those of data.vocab_file. `bert "
+             "data convert --vocab` records the vocabulary.";
+    }
+  }
+  return {};
 }
 
 DataIdentity identity_of(const PretrainingShards& shards) {

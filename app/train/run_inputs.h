@@ -24,6 +24,9 @@ std::unique_ptr<Tokenizer> load_tokenizer(const PretrainConfig& config);
 std::shared_ptr<const PretrainingShards> open_shards(const PretrainConfig& config, const std::string& key,
                                                      const Tokenizer& tokenizer);
 
+/// A sentence that names the first shard that does not say its vocabulary; empty if all do.
+std::string unknown_vocabulary(const PretrainingShards& shards);
+
 /// The identity of shards that a checkpoint keeps, from their headers.
 DataIdentity identity_of(const PretrainingShards& shards);
 

@@ -51,6 +51,9 @@ RunState::RunState(const PretrainConfig& given, const DistributedEnvironment& en
       train(open_shards(config, "train", *tokenizer)),
       loader(train, loader_config(config, environment, device.is_cuda())),
       validation(config.evaluate_every > 0 ? open_shards(config, "validation", *tokenizer) : nullptr) {
+  for (const auto& shards : {train, validation}) {
+    if (const std::string warning = shards ? unknown_vocabulary(*shards) : ""; !warning.empty()) log.say(warning);
+  }
   data_["train"] = identity_of(*train);
   if (validation) data_["validation"] = identity_of(*validation);
   expect_same_data(group, data_, config.distributed.timeout_seconds);

@@ -38,6 +38,34 @@ TEST_CASE("A shard made with other tokenizer settings is refused with both value
   CHECK(open_shards(config, "validation", *load_tokenizer(config))->size() == 10);
 }
 
+TEST_CASE("A shard of unknown vocabulary is taken with a warning, if the run's vocabulary has its ids",
+          "[unit][run_inputs]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  const auto tokenizer = load_tokenizer(config);
+  CHECK(unknown_vocabulary(*open_shards(config, "train", *tokenizer)).empty());
+  const auto write = [&](int32_t id) {
+    ShardWriter writer(directory.path("foreign.shard"),
+                       {.vocab_size = id + 1, .max_seq_length = 4, .vocabulary_checksum = "", .parameters = {}});
+    writer.add({{2, id, 3}, 2, {}, {}, false});
+    writer.commit();
+  };
+  write(40);
+  for (const bool alone : {true, false}) {
+    config.data.train = {directory.path("foreign.shard")};
+    if (!alone) config.data.train.push_back(directory.path("train.shard"));
+    const auto shards = open_shards(config, "train", *tokenizer);
+    CHECK(shards->vocab_size() == testing::kVocabulary);
+    CHECK(shards->size() == (alone ? 1 : 301));
+    CHECK_THAT(unknown_vocabulary(*shards), Contains("foreign.shard does not say which vocabulary"));
+  }
+  write(64);
+  CHECK_THROWS_WITH(open_shards(config, "train", *tokenizer),
+                    Contains("data.train: " + directory.path("foreign.shard") +
+                             ": has id 64, and the vocabulary has 64 entries in " + config.data.vocab_file));
+  CHECK_THROWS_AS(open_shards(config, "train", *tokenizer), ConfigError);
+}
+
 TEST_CASE("A model of one segment is refused for examples of two", "[unit][run_inputs]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
