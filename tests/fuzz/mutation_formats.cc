@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +20,7 @@
 #include "app/net/secure_channel.h"
 #include "app/report/metrics.h"
 #include "data/examples/pretraining_data.h"
+#include "data/formats/example_file.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
 #include "data/tokenizer/tokenizer.h"
@@ -74,6 +76,38 @@ Format shards(const std::string& directory) {
       for (int64_t i = 0; i < opened.size(); ++i) static_cast<void>(opened.example(i));
       opened.shards().front()->verify();
     }
+  });
+}
+
+/// A file of examples in a format that other programs have too. Some changes of such a file are no damage: gzip's head
+/// has bytes without meaning, and a TFRecord without its last record is a whole TFRecord. A change counts as refused if
+/// all that is read was written so; anything else that is read is silent damage.
+Format example_file(const std::string& format, const std::string& directory) {
+  const std::string path = directory + "/examples";
+  const ExampleFileInfo info{.max_seq_length = 16,
+                             .max_predictions_per_seq = 3,
+                             .vocab_size = 1004,
+                             .vocabulary_checksum = "0123456789abcdef0123456789abcdef",
+                             .parameters = {{"random_seed", "12345"}}};
+  std::vector<PretrainingExample> examples;
+  const auto writer = create_examples_file(format, path, info);
+  for (int64_t i = 0; i < 20; ++i) {
+    examples.push_back(made_up_example(i));
+    writer->add(examples.back());
+  }
+  writer->commit();
+  const ExampleFileInfo written = open_examples(path)->info();
+  const std::string bytes = read_file(path);
+  fs::remove(path);
+  return format_of_files(format, true, directory, {{"examples", bytes}}, [=](const std::string& place) {
+    const auto reader = open_examples(place + "/examples");
+    bool as_written =
+        reader->info().parameters == written.parameters && reader->info().vocab_size == written.vocab_size;
+    int64_t read = 0;
+    for (PretrainingExample example; reader->next(example); ++read)
+      as_written = as_written && std::find(examples.begin(), examples.end(), example) != examples.end();
+    if (reader->size() >= 0) as_written = as_written && read == static_cast<int64_t>(examples.size());
+    if (as_written && read_file(place + "/examples") != bytes) throw DataError("all that is read was written");
   });
 }
 
@@ -336,6 +370,9 @@ void exchange_frames(Mutator* mutator) {
 
 std::vector<Format> mutation_formats(const std::string& directory) {
   return {shards(directory),
+          example_file("tfrecord", directory),
+          example_file("tfrecord.gz", directory),
+          example_file("hdf5", directory),
           checkpoints(directory),
           safetensors(directory),
           exports(directory),
