@@ -20,6 +20,7 @@ int data_create(int argc, char** argv);
 int data_download(int argc, char** argv);
 int data_extract(int argc, char** argv);
 int data_extract_text(int argc, char** argv);
+int data_convert(int argc, char** argv);
 int data_split(int argc, char** argv);
 int data_verify(int argc, char** argv);
 int data_show(int argc, char** argv);

@@ -234,7 +234,7 @@ TEST_CASE("bert data names the error and leaves no incomplete file", "[unit][dat
   std::string bytes = read_file(files.shard);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
   std::ofstream(files.shard, std::ios::binary) << bytes;
-  CHECK_THROWS_WITH(data({"verify", files.shard}), Contains("1 of 1 shards") && Contains(files.shard + ": byte"));
+  CHECK_THROWS_WITH(data({"verify", files.shard}), Contains("1 of 1 files") && Contains(files.shard + ": byte"));
 }
 
 }  // namespace

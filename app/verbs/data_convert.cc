@@ -1,0 +1,155 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "app/cli/command_line.h"
+#include "app/cli/percentage.h"
+#include "app/system/errors.h"
+#include "app/system/exit_codes.h"
+#include "app/verbs/data_actions.h"
+#include "app/verbs/output_paths.h"
+#include "data/formats/example_set.h"
+#include "data/io/error.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace bert {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ConvertOptions {
+  std::vector<std::string> input;
+  std::string output, format, vocab;
+};
+
+/// A file to write, and the files whose examples go into it.
+struct Conversion {
+  std::string output;
+  std::vector<std::string> inputs;
+};
+
+/// One conversion, or one for each input if the output is a directory: one that is there, or a name that ends with '/'.
+std::vector<Conversion> conversions(const ConvertOptions& options, const std::vector<std::string>& files) {
+  std::error_code ignored;
+  const bool into_directory = options.output.ends_with('/') || std::filesystem::is_directory(options.output, ignored);
+  if (!into_directory) return {{options.output, files}};
+  std::filesystem::create_directories(options.output);
+  std::vector<Conversion> result;
+  std::set<std::string> names;
+  for (const std::string& file : files) {
+    const std::string name = name_in_format(std::filesystem::path(file).filename().string(), options.format);
+    if (!names.insert(name).second)
+      throw UsageError(
+          fmt::format("two inputs become {} in {}; convert them into two directories", name, options.output));
+    result.push_back({(std::filesystem::path(options.output) / name).string(), {file}});
+  }
+  return result;
+}
+
+/// The facts of the files to write. Facts that the inputs do not know, and that the format needs, are counted.
+ExampleFileInfo complete_info(const ConvertOptions& options, const std::vector<std::string>& files,
+                              Percentage& percentage) {
+  ExampleFileInfo info = common_info(files);
+  if (!options.vocab.empty()) {
+    const auto tokenizer = make_tokenizer(options.vocab);
+    const Vocabulary& vocabulary = tokenizer->vocabulary();
+    if (!info.vocabulary_checksum.empty() && info.vocabulary_checksum != vocabulary.hash()) {
+      throw DataError(fmt::format("{}: is not the vocabulary that {} was made with: checksum {}, the file says {}",
+                                  options.vocab, files.front(), vocabulary.hash(), info.vocabulary_checksum));
+    }
+    info.vocabulary_checksum = vocabulary.hash();
+    info.vocab_size = vocabulary.size();
+  }
+  const bool is_shard = options.format == "shard";
+  const bool states_objective = std::any_of(info.parameters.begin(), info.parameters.end(),
+                                            [](const auto& parameter) { return parameter.first == "objective"; });
+  // Only a shard needs the size of the vocabulary and the objective, and only the others pad the masks.
+  if (is_shard ? info.vocab_size > 0 && (states_objective || !info.parameters.empty())
+               : info.max_predictions_per_seq > 0)
+    return info;
+  ExampleCounts counts;
+  for_each_example(
+      files, [&](const PretrainingExample& example) { counts.add(example); },
+      [&](double share) { percentage.update("counting", share); });
+  if (is_shard && info.vocab_size == 0) info.vocab_size = counts.max_id + 1;
+  if (info.max_predictions_per_seq == 0) info.max_predictions_per_seq = counts.most_masked;
+  if (is_shard && info.parameters.empty() && counts.pairs == 0) info.parameters.emplace_back("objective", "mlm");
+  return info;
+}
+
+}  // namespace
+
+int data_convert(int argc, char** argv) {
+  CLI::App app(
+      "Writes the examples of files in any format into another format. Prints a line of JSON.\n"
+      "Example: bert data convert train.tfrecord --vocab vocab.txt --output train.shard --format shard",
+      "bert data convert");
+  app.footer(
+      "The inputs' content tells their formats. A directory stands for its files of examples. All inputs become one "
+      "file; an --output that is a directory, or ends with '/', gets one file for each input. Shards and HDF5 keep the "
+      "vocabulary's checksum and the parameters of creation; the other formats have no place for them. A shard of "
+      "unknown vocabulary is trained on with any vocabulary that has its ids.");
+  ConvertOptions options;
+  app.add_option("IN", options.input, "files of examples, or directories of them")->required();
+  app.add_option("--output", options.output, "file or directory to write")->required();
+  app.add_option("--format", options.format, "format of the output")
+      ->required()
+      ->check(CLI::IsMember(example_formats()));
+  app.add_option("--vocab", options.vocab,
+                 "vocabulary that the examples were made with, for inputs that do not say it; a shard records it");
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<std::string> files = all_example_files(options.input);
+  const std::vector<Conversion> work = conversions(options, files);
+  std::vector<NamedPath> outputs, inputs = named_paths("IN", files);
+  for (const Conversion& each : work) outputs.push_back({"--output", each.output});
+  inputs.push_back({"--vocab", options.vocab});
+  check_outputs(outputs, inputs);
+
+  Percentage percentage;
+  const ExampleFileInfo info = complete_info(options, files, percentage);
+  ExampleCounts counts;
+  for (size_t i = 0; i < work.size(); ++i) {
+    const auto writer = create_examples_file(options.format, work[i].output, info);
+    for_each_example(
+        work[i].inputs,
+        [&](const PretrainingExample& example) {
+          writer->add(example);
+          counts.add(example);
+        },
+        [&](double share) {
+          percentage.update("converting", (static_cast<double>(i) + share) / static_cast<double>(work.size()));
+        });
+    writer->commit();
+  }
+  if (info.vocabulary_checksum.empty() && options.format == "shard") {
+    fmt::print(stderr,
+               "bert data convert: the inputs do not say their vocabulary: {} holds ids below {}, of an unknown one; "
+               "--vocab records it\n",
+               options.output, info.vocab_size);
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  print_line(Json{{"output", options.output},
+                  {"format", options.format},
+                  {"inputs", files.size()},
+                  {"outputs", work.size()},
+                  {"examples", counts.examples},
+                  {"example_tokens", counts.tokens},
+                  {"masked_tokens", counts.masked_tokens},
+                  {"longest", counts.longest},
+                  {"max_seq_length", info.max_seq_length},
+                  {"vocab_size", info.vocab_size},
+                  {"vocabulary_checksum", info.vocabulary_checksum},
+                  {"seconds", took.count()}});
+  return kOk;
+}
+
+}  // namespace bert

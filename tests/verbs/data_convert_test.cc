@@ -1,0 +1,214 @@
+// bert data convert, and verify, show and stats on every format.
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "app/system/errors.h"
+#include "app/system/exit_codes.h"
+#include "app/verbs/verbs.h"
+#include "data/formats/example_file.h"
+#include "data/formats/shard.h"
+#include "data/io/error.h"
+#include "tests/support/command_testing.h"
+#include "tests/support/example_data.h"
+#include "tests/support/example_golden.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+using nlohmann::json;
+using testing::Contains;
+using testing::ExampleGolden;
+using testing::read_examples;
+using testing::TemporaryDirectory;
+
+testing::CommandResult data(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "data");
+  return testing::run_command(data_command, arguments);
+}
+
+json answer(const std::vector<std::string>& arguments) {
+  const testing::CommandResult result = data(arguments);
+  INFO(result.err);
+  REQUIRE(result.code == kOk);
+  return json::parse(result.out);
+}
+
+struct Made {
+  TemporaryDirectory directory;
+  std::string shard = directory.path("a.shard");
+  std::vector<PretrainingExample> examples;
+  Made() {
+    testing::write_made_up_shard(shard, 0, 50);
+    examples = read_examples(shard);
+  }
+  [[nodiscard]] std::string path(const std::string& name) const { return directory.path(name); }
+};
+
+TEST_CASE("Examples go through all formats and come back, with what the formats keep", "[unit][data_convert]") {
+  const Made made;
+  const json first = answer({"convert", made.shard, "--output", made.path("b.hdf5"), "--format", "hdf5"});
+  CHECK(first["examples"] == 50);
+  CHECK(first["vocabulary_checksum"] == "0123456789abcdef0123456789abcdef");
+  CHECK(read_examples(made.path("b.hdf5")) == made.examples);
+  const ExampleFileInfo kept = open_examples(made.path("b.hdf5"))->info();
+  CHECK(kept.vocab_size == 1004);
+  CHECK(kept.max_predictions_per_seq == 3);  // no parameter says it: the most masks that an example has
+  CHECK(kept.parameters == std::vector<std::pair<std::string, std::string>>{{"random_seed", "12345"}});
+
+  answer({"convert", made.path("b.hdf5"), "--output", made.path("c.tfrecord"), "--format", "tfrecord"});
+  answer({"convert", made.path("c.tfrecord"), "--output", made.path("d.gz"), "--format", "tfrecord.gz"});
+  const testing::CommandResult last =
+      data({"convert", made.path("d.gz"), "--output", made.path("e"), "--format", "shard"});
+  CHECK_THAT(last.err, Contains("do not say their vocabulary") && Contains("--vocab records it"));
+  CHECK(read_examples(made.path("e")) == made.examples);
+  const PretrainingShards shards({made.path("e")});
+  CHECK(shards.vocabulary_checksum().empty());
+  CHECK(shards.vocab_size() == shards.shards().front()->manifest().max_id + 1);
+  answer({"convert", made.path("e"), "--output", made.path("f.tfrecord"), "--format", "tfrecord"});
+  CHECK(read_file(made.path("f.tfrecord")) == read_file(made.path("c.tfrecord")));
+  answer({"convert", made.path("b.hdf5"), "--output", made.path("g.shard"), "--format", "shard"});
+  const ShardManifest again = Shard(made.path("g.shard")).manifest();
+  CHECK(again.vocabulary_checksum == "0123456789abcdef0123456789abcdef");
+  CHECK(again.vocab_size == 1004);
+}
+
+TEST_CASE("--vocab records the vocabulary of examples that do not say theirs", "[unit][data_convert]") {
+  const Made made;
+  const ExampleGolden golden(testing::golden("example_files.json"), made.directory.path());
+  std::ofstream vocab(made.path("vocab.txt"));
+  for (const char* token : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) vocab << token << "\n";
+  for (int i = 5; i < 30522; ++i) vocab << "token" << i << "\n";
+  vocab.close();
+  const std::vector<std::string> convert = {
+      "convert", golden.file("nvidia.hdf5"), "--output", made.path("n.shard"), "--format", "shard",
+      "--vocab", made.path("vocab.txt")};
+  const testing::CommandResult result = data(convert);
+  CHECK(result.code == kOk);
+  CHECK_THAT(result.err, !Contains("vocabulary"));
+  CHECK(read_examples(made.path("n.shard")) == golden.examples());
+  const ShardManifest manifest = Shard(made.path("n.shard")).manifest();
+  CHECK(manifest.vocab_size == 30522);
+  CHECK(manifest.vocabulary_checksum == json::parse(result.out)["vocabulary_checksum"]);
+  CHECK(open_examples(made.path("n.shard"))->info().max_predictions_per_seq == golden.max_predictions());
+  // A shard of another vocabulary is not taken for one of this, nor are ids outside of it.
+  CHECK_THAT(
+      data({"convert", made.shard, "--output", made.path("x"), "--format", "shard", "--vocab", made.path("vocab.txt")})
+          .err,
+      Contains("is not the vocabulary that " + made.shard + " was made with"));
+  std::ofstream(made.path("small.txt")) << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n";
+  const testing::CommandResult outside = data({"convert", golden.file("nvidia.hdf5"), "--output", made.path("x"),
+                                               "--format", "shard", "--vocab", made.path("small.txt")});
+  CHECK(outside.code == kBadData);
+  CHECK_THAT(outside.err, Contains("in a vocabulary of 6"));
+  CHECK_FALSE(std::filesystem::exists(made.path("x")));
+}
+
+TEST_CASE("Several inputs and directories become one file, or one for each in a directory", "[unit][data_convert]") {
+  const Made made;
+  std::filesystem::create_directory(made.path("in"));
+  testing::write_made_up_shard(made.path("in/00000-of-00002.shard"), 0, 20);
+  testing::write_made_up_shard(made.path("in/00001-of-00002.shard"), 20, 10);
+  json summary =
+      answer({"convert", made.path("in"), made.shard, "--output", made.path("all.tfrecord"), "--format", "tfrecord"});
+  CHECK(summary["inputs"] == 3);
+  CHECK(summary["examples"] == 80);
+  const auto all = read_examples(made.path("all.tfrecord"));
+  CHECK(std::vector(all.begin(), all.begin() + 30) == std::vector(made.examples.begin(), made.examples.begin() + 30));
+
+  summary = answer({"convert", made.path("in"), "--output", made.path("out/"), "--format", "hdf5"});
+  CHECK(summary["outputs"] == 2);
+  CHECK(read_examples(made.path("out/00001-of-00002.hdf5")).size() == 10);
+  CHECK(answer({"stats", made.path("out")})["examples"] == 30);
+  answer({"convert", made.path("out"), "--output", made.path("in"), "--format", "tfrecord.gz"});
+  CHECK(read_examples(made.path("in/00000-of-00002.tfrecord.gz")).size() == 20);
+  CHECK(data({"convert", made.path("in"), "--output", made.path("out"), "--format", "shard"}).code == kUsage);
+
+  std::filesystem::remove(made.path("out/00000-of-00002.hdf5"));
+  const testing::CommandResult missing = data({"verify", made.path("out")});
+  CHECK(missing.code == kInputMissing);
+  CHECK_THAT(missing.err, Contains("00000-of-00002.hdf5 is missing"));
+}
+
+TEST_CASE("Inputs of two vocabularies, outputs over inputs, and unknown formats are refused", "[unit][data_convert]") {
+  const Made made;
+  ShardWriter writer(made.path("b.shard"),
+                     {.vocab_size = 9, .max_seq_length = 4, .vocabulary_checksum = "ff", .parameters = {}});
+  writer.add({{1, 2}, 1, {}, {}, false});
+  writer.commit();
+  CHECK_THAT(data({"convert", made.shard, made.path("b.shard"), "--output", made.path("c"), "--format", "shard"}).err,
+             Contains("made with another vocabulary"));
+  CHECK(data({"convert", made.shard, "--output", made.shard, "--format", "hdf5"}).code == kUsage);
+  CHECK(data({"convert", made.shard, "--output", made.path("c"), "--format", "csv"}).code == kUsage);
+  CHECK(data({"convert", made.path("absent"), "--output", made.path("c"), "--format", "shard"}).code == kInputMissing);
+  std::ofstream(made.path("text.txt")) << "Nothing but a text, which is long enough.\n";
+  CHECK(data({"convert", made.path("text.txt"), "--output", made.path("c"), "--format", "shard"}).code == kBadData);
+  CHECK_FALSE(std::filesystem::exists(made.path("c")));
+}
+
+TEST_CASE("verify and stats say the same of every format", "[unit][data_convert]") {
+  const Made made;
+  const json shard = answer({"stats", made.shard});
+  CHECK(shard["files"][0]["format"] == "shard");
+  CHECK(shard["content_checksum"] == PretrainingShards({made.shard}).content_checksum());
+  for (const std::string format : {"tfrecord", "tfrecord.gz", "hdf5"}) {
+    CAPTURE(format);
+    const std::string path = made.path("a." + format);
+    answer({"convert", made.shard, "--output", path, "--format", format});
+    json verified = answer({"verify", path});
+    CHECK(verified["ok"] == true);
+    CHECK(verified["format"] == format);
+    for (const char* count : {"examples", "example_tokens", "masked_tokens", "longest"})
+      CHECK(verified[count] == shard["files"][0][count]);
+    const json stats = answer({"stats", path});
+    for (const char* same : {"examples", "tokens", "masked_tokens", "mean_length", "longest", "max_seq_length",
+                             "max_id", "real_token_share", "masked_share", "random_next_share", "length_histogram"})
+      CHECK(stats[same] == shard[same]);
+    std::string bytes = read_file(path);
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+    std::ofstream(path, std::ios::binary) << bytes;
+    const testing::CommandResult damaged = data({"verify", path, made.shard});
+    CHECK(damaged.code == kBadData);
+    CHECK_THAT(damaged.err, Contains("1 of 2 files are damaged"));
+    CHECK(json::parse(damaged.out.substr(0, damaged.out.find('\n')))["ok"] == false);
+  }
+}
+
+TEST_CASE("An example is shown as words, with its masks and the relation of its segments", "[unit][data_convert]") {
+  const TemporaryDirectory directory;
+  std::ofstream(directory.path("vocab.txt"))
+      << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nun\n##aff\n##able\ncat\nsat\nran\n.\n";
+  const ExampleFileInfo info{.max_seq_length = 16,
+                             .max_predictions_per_seq = 4,
+                             .vocab_size = 13,
+                             .vocabulary_checksum = "",
+                             .parameters = {}};
+  const PretrainingExample pair{{2, 5, 6, 4, 8, 9, 3, 11, 12, 3}, 7, {3, 7, 8}, {7, 10, 12}, true};
+  const PretrainingExample alone{{2, 5, 9, 3}, 4, {}, {}, false};
+  for (const std::string format : {"shard", "tfrecord", "hdf5"}) {
+    CAPTURE(format);
+    const std::string path = directory.path("a." + format);
+    const auto writer = create_examples_file(format, path, info);
+    writer->add(alone);
+    writer->add(pair);
+    writer->commit();
+    const std::string of = format == "tfrecord" ? "" : " of 2";
+    CHECK(data({"show", path, "--row", "1", "--vocab", directory.path("vocab.txt")}).out ==
+          "row 1" + of +
+              ": 10 tokens, 3 masked, B does not follow A\n"
+              "A: [CLS] the un[MASK](aff)able cat [SEP]\n"
+              "B: ran(sat) .(.) [SEP]\n"
+              "masks:\n"
+              "      3  ##aff -> [MASK]\n"
+              "      7  sat -> ran\n"
+              "      8  . (kept)\n");
+    CHECK(data({"show", path}).out == "row 0" + of + ": 4 tokens, 0 masked, no B\nA: 2 5 9 3\n");
+    const testing::CommandResult outside = data({"show", path, "--row", "2"});
+    CHECK(outside.code == kUsage);
+    CHECK_THAT(outside.err, Contains("has the rows 0 to 1"));
+  }
+}
+
+}  // namespace
+}  // namespace bert
