@@ -48,12 +48,8 @@ LrSchedule make_schedule(const ScheduleConfig& config, double lr, int64_t max_st
 
 at::Tensor learning_rate(const LrSchedule& schedule, const at::Tensor& applied_steps) {
   const at::Tensor rate = at::empty({}, applied_steps.options().dtype(at::kFloat));
-  learning_rate_out(schedule, applied_steps, rate);
-  return rate;
-}
-
-void learning_rate_out(const LrSchedule& schedule, const at::Tensor& applied_steps, const at::Tensor& rate) {
   ops::learning_rate_out(schedule, applied_steps, rate);
+  return rate;
 }
 
 }  // namespace bert

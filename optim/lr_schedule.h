@@ -31,9 +31,7 @@ namespace bert {
 [[nodiscard]] LrSchedule make_schedule(const ScheduleConfig& config, double lr, int64_t max_steps);
 
 /// The rate after `applied_steps` (int64 scalar, BertOptimizer::applied_steps()), as an fp32 scalar on its device. Does
-/// not synchronise, on CPU or CUDA.
+/// not synchronise, on CPU or CUDA. ops::learning_rate_out() writes it into a given tensor.
 [[nodiscard]] at::Tensor learning_rate(const LrSchedule& schedule, const at::Tensor& applied_steps);
-/// Writes the rate into `rate`.
-void learning_rate_out(const LrSchedule& schedule, const at::Tensor& applied_steps, const at::Tensor& rate);
 
 }  // namespace bert

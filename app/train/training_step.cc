@@ -10,6 +10,7 @@
 #include "app/system/error_report.h"
 #include "app/system/errors.h"
 #include "app/train/determinism.h"
+#include "cuda_ext/multi_tensor.h"
 #include "model/state_dict.h"
 #include "optim/sharded_optimizer.h"
 
@@ -139,7 +140,7 @@ void TrainingStep::run(std::span<const PackedBatch> micro_batches, int64_t of_al
   set_phase(Phase::kReduction);
   parallel_.finish();  // gradients are views into the buckets: they are zeroed in place
   set_phase(Phase::kUpdate);
-  learning_rate_out(schedule_, optimizer->applied_steps(), learning_rate_);
+  ops::learning_rate_out(schedule_, optimizer->applied_steps(), learning_rate_);
   scaler.step(*optimizer, learning_rate_);
   scaler.update();
 }

@@ -134,7 +134,7 @@ TEST_CASE("The rate comes as a tensor from the optimizer's counter, which skippe
                                        {std::numeric_limits<float>::infinity(), schedule(2)},
                                        {1.0F, schedule(2)},
                                        {1.0F, schedule(3)}}) {
-    learning_rate_out(schedule, optimizer.applied_steps(), rate);
+    ops::learning_rate_out(schedule, optimizer.applied_steps(), rate);
     CHECK(rate.item<float>() == static_cast<float>(want));
     CHECK(learning_rate(schedule, optimizer.applied_steps()).equal(rate));
     weight.mutable_grad() = at::full({2}, gradient);

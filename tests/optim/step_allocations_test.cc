@@ -75,7 +75,7 @@ TEST_CASE("From the third on, an optimizer step allocates no tensor and does not
         const auto step = [&] {
           parallel.expect_reduction(true);
           parallel.finish();
-          learning_rate_out(schedule, optimizer->applied_steps(), lr);
+          ops::learning_rate_out(schedule, optimizer->applied_steps(), lr);
           if (unscale_first) scaler.unscale_(*optimizer);
           scaler.step(*optimizer, lr);
           scaler.update();
