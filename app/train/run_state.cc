@@ -189,8 +189,9 @@ void RunState::save(int64_t applied) {
     }
     save_checkpoint(config.run_directory, checkpoint, config.keep_checkpoints);
   }
-  wait_for_chief("checkpoint of step " +
-                 std::to_string(applied));  // a rank may end with 75 only if the checkpoint is written
+  // A rank may end with 75 only if the checkpoint is written. A step has a second checkpoint if a run stops after steps
+  // that it skipped.
+  wait_for_chief(fmt::format("checkpoint {} of this start, of step {}", ++saves_, applied));
   log.leave_out(std::chrono::steady_clock::now() - start);
 }
 

@@ -59,6 +59,7 @@ class RunState {
   void start_from_initial_checkpoint();
 
   std::map<std::string, DataIdentity> data_;  // of the shards that are open
+  int64_t saves_ = 0;                         // calls of save()
 };
 
 }  // namespace bert

@@ -9,9 +9,13 @@
 #include <vector>
 
 #include "app/checkpoint/files.h"
+#include "app/checkpoint/state.h"
 #include "app/config/pretrain_config.h"
+#include "app/distributed/environment.h"
+#include "app/distributed/process_group.h"
 #include "app/net/socket.h"
 #include "app/system/exit_codes.h"
+#include "app/train/run_state.h"
 #include "app/train/trainer.h"
 #include "data/io/files.h"
 #include "tests/support/rank_processes.h"
@@ -84,6 +88,35 @@ TEST_CASE("a rank in a directory of its own", "[.rank]") {
   const std::string text = read_file(variable("CONFIG"));
   fs::current_path(variable("HERE"));
   std::_Exit(guarded("rank", [&] { return pretrain(parse_pretrain_config(text, "config"), false); }));
+}
+
+TEST_CASE("a rank that saves twice", "[.rank]") {
+  if (!testing::is_rank()) {
+    SUCCEED("run by the test below");
+    return;
+  }
+  const PretrainConfig config = parse_pretrain_config(read_file(variable("CONFIG")), "config");
+  const DistributedEnvironment environment = distributed_environment();
+  ProcessGroupPtr group;
+  RunState run(config, environment, c10::kCPU, group);
+  for (int64_t consumed = 0; consumed < 5; ++consumed) {
+    run.save(0);
+    const std::string state = checkpoint_directory(config.run_directory, 0) + "/" + kStateFile;
+    CHECK(parse_checkpoint_state(read_file(state), state).consumed_samples == consumed * config.global_batch_size);
+    barrier(group);  // rank 0 waits for the look at this checkpoint before it writes the next one
+    for (int64_t i = 0; i < run.loader.micro_batches_per_step(); ++i) run.loader.next();
+  }
+}
+
+TEST_CASE("Every rank waits for each checkpoint of a step, also for the second", "[distributed]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = config_of(directory, false);
+  config.run_directory = directory.path("run");
+  const std::string file = directory.path("config.json");
+  std::ofstream(file) << to_json(config);
+  const Descriptor reserved = reserve_port("127.0.0.1");
+  CHECK(testing::run_ranks("a rank that saves twice", 2,
+                           {{"CONFIG", file}, {"MASTER_PORT", std::to_string(port_of(reserved.get()))}}) == kBothEnd);
 }
 
 TEST_CASE("A run continues, or starts, from a checkpoint that rank 0 alone has read, to the same bytes",
