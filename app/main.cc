@@ -25,7 +25,7 @@ int run_in_torch_library(int argc, char** argv) {
   if (command == nullptr) {
     std::fprintf(stderr, "bert %s: cannot load LibTorch: %s; %s\n", argv[0], problem.reason.c_str(),
                  problem.remedy.c_str());
-    return kInternal;
+    return kInputMissing;
   }
   return command(argc, argv);
 }
@@ -50,9 +50,9 @@ void print_help(FILE* stream) {
   std::fprintf(
       stream,
       "\nExample: bert pretrain configs/quickstart.json max_steps=100\n\n"
-      "Exit codes: 0 ok; 1 slower than --fail-below; 2 usage; 65 bad data; 66 input missing, or BAD in bert\n"
-      "doctor; 69 peer failure; 70 internal; 71 out of memory; 74 I/O or disk full; 75 preempted with a checkpoint\n"
-      "saved, run again; 77 refused; 78 bad configuration; 128+n killed by signal n.\n");
+      "Exit codes: 0 ok; 1 slower than --fail-below; 2 usage; 65 bad data; 66 input or LibTorch missing, or BAD in\n"
+      "bert doctor; 69 peer failure; 70 internal; 71 out of memory; 74 I/O or disk full; 75 preempted with a\n"
+      "checkpoint saved, run again; 77 refused; 78 bad configuration; 128+n killed by signal n.\n");
 }
 
 int run(int argc, char** argv) {

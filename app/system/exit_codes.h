@@ -11,7 +11,7 @@ enum ExitCode : int {
   kSlower = 1,  // only for bert benchmark --fail-below
   kUsage = 2,
   kBadData = 65,
-  kInputMissing = 66,  // also: bert doctor found something bad
+  kInputMissing = 66,  // an input, or LibTorch, is absent or cannot be loaded; bert doctor found something bad
   kPeerFailure = 69,
   kInternal = 70,
   kOutOfMemory = 71,

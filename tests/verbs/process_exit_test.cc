@@ -141,6 +141,18 @@ TEST_CASE("bert doctor survives a library that kills the process that loads it",
                                     Contains("run app/setup.sh again"));
 }
 
+TEST_CASE("A verb whose library is absent ends with 66 and the remedy", "[unit][process]") {
+  const TemporaryDirectory directory;
+  tiny(directory, "run");
+  const std::string program = directory.path("bert");
+  std::filesystem::copy_file(BERT_EXECUTABLE, program);
+  const Ending ending =
+      run(directory, {"predict"}, "/dev/null", [&] { execl(program.c_str(), program.c_str(), "predict", nullptr); });
+  CHECK(ending.code == kInputMissing);
+  CHECK_THAT(ending.said, Contains("bert predict: cannot load LibTorch: ") && Contains("libbert.so") &&
+                              Contains("run app/setup.sh again"));
+}
+
 TEST_CASE("A deleted current directory is reported before LibTorch is loaded", "[unit][process]") {
   const TemporaryDirectory directory;
   tiny(directory, "run");
