@@ -2,7 +2,10 @@
 # find_package(bert CONFIG) reads, examples under share/bert/, and LibTorch under lib/bert/. The installed tree can be moved, and everybody can
 # use it.
 include(CMakePackageConfigHelpers)
-install(CODE "include(\"${CMAKE_SOURCE_DIR}/app/setup/install_directories.cmake\")")
+install(CODE "
+  set(TORCH_ROOT \"${TORCH_ROOT}\")
+  include(\"${CMAKE_SOURCE_DIR}/app/setup/install_over.cmake\")
+  include(\"${CMAKE_SOURCE_DIR}/app/setup/install_directories.cmake\")")
 
 # The public headers. Our headers that they include are installed too, and nothing else.
 set(BERT_PUBLIC_HEADERS

@@ -1,4 +1,4 @@
-# Runs first in `cmake --install`: makes PREFIX and its directories, with mode 0755 whatever the umask. Directories that are there keep theirs.
+# Runs before the files are installed: makes PREFIX and its directories, with mode 0755 whatever the umask. Directories that are there keep theirs.
 set(prefix "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
 set(everybody OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 

@@ -8,7 +8,18 @@ here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
 fail() { echo "package: $*" >&2; exit 1; }
 
-cmake --install "$build" --prefix "$here/first" >"$here/log" || { cat "$here/log"; exit 1; }
+install_first() { cmake --install "$build" --prefix "$here/first" >"$here/log" || { cat "$here/log"; exit 1; }; }
+install_first
+# Over an older installation: its files do not stay among the new ones; those of others do. A build keeps the LibTorch that it uses.
+installed=("$here"/first/{include/bert/data,lib/bert/torch/lib,lib/bert/torch/include/torch,lib})
+for directory in "${installed[@]}"; do touch "$directory/older"; done
+find "$here/first" ! -name older | sort >"$here/files"
+cmake -DCMAKE_INSTALL_PREFIX="$here/first" -DTORCH_ROOT="$here/first/lib/bert/torch" -P "$source/../../app/setup/install_over.cmake"
+[ -e "$here/first/lib/bert/torch/lib/older" ] || fail "an installation removes the LibTorch that its build uses"
+install_first
+[ "$(find "$here/first" -name older)" = "$here/first/lib/older" ] || fail "of an older installation stays $(find "$here/first" -name older)"
+rm "$here/first/lib/older"
+find "$here/first" | sort | cmp - "$here/files" || fail "an installation over an older one has other files than a new one"
 mv "$here/first" "$here/moved"
 cp -r "$source" "$here/program"
 launcher=
