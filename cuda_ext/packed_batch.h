@@ -26,7 +26,8 @@ struct PackedBatch {
   int64_t first_sequence = 0;       // number of the first sequence, counted from 0 over the whole run
   at::Tensor masked_positions;      // [M], rows of the packed batch (0 .. T - 1), ascending
   at::Tensor masked_ids;            // [M], the original ids at those rows
-  at::Tensor next_sentence_labels;  // [B], 1 = the second segment is random
+  at::Tensor next_sentence_labels;  // [B], 1: the second segment is random (NSP) or stands before the first in the text
+                                    // (sentence order); undefined: no pairs
 
   /// Calls visit(tensor) for every tensor of `self`, which is a PackedBatch or a const PackedBatch.
   template <class Self, class Visitor>

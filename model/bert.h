@@ -11,6 +11,7 @@
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/pimpl.h>
 
+#include <array>
 #include <cstdint>
 
 #include "cuda_ext/ops.h"
@@ -235,11 +236,11 @@ struct BertLMPredictionHeadImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertLMPredictionHead);
 
-/// The masked-token head and the next-sentence head.
+/// The masked-token head and, for examples with pairs of segments, the sentence-pair head.
 struct BertPreTrainingHeadsImpl : torch::nn::Module {
-  explicit BertPreTrainingHeadsImpl(const BertConfig& config);
+  explicit BertPreTrainingHeadsImpl(const BertConfig& config, bool sentence_pair_head = true);
   BertLMPredictionHead predictions;
-  Linear seq_relationship;
+  Linear seq_relationship{nullptr};
 };
 TORCH_MODULE(BertPreTrainingHeads);
 
@@ -247,15 +248,21 @@ TORCH_MODULE(BertPreTrainingHeads);
 
 struct PretrainingOutput {
   torch::Tensor mlm_logits;  // [M, V], on CUDA [M, >= V], of the masked tokens; or [B, S, V] with zeros at padding
-  torch::Tensor nsp_logits;  // [B, 2]
+  torch::Tensor nsp_logits;  // [B, 2], of the sentence-pair head; undefined without it
 };
 
 struct PretrainingLoss {
   torch::Tensor total, mlm, nsp;  // fp32 scalars on the device; total = mlm + nsp
 };
 
+/// Note [Objectives]
+/// The sentence-pair head (pooler and cls.seq_relationship) tells the two labels of a pair of segments apart: next
+/// sentence or random (BERT), or in order or swapped (ALBERT, where it is the sop_classifier). Training on masked tokens
+/// alone has no pairs (RoBERTa); a model for it is made without this head, so that no parameter stays untrained. Its
+/// state dict is then that of transformers' BertForMaskedLM.
 struct BertForPreTrainingImpl : torch::nn::Module {
-  explicit BertForPreTrainingImpl(const BertConfig& config);
+  explicit BertForPreTrainingImpl(const BertConfig& config, bool sentence_pair_head = true);
+  [[nodiscard]] bool has_sentence_pair_head() const { return !cls->seq_relationship.is_empty(); }
   /// Packed. Dropout masks are drawn with `dropout_seed` (unused in evaluation).
   PretrainingOutput forward(const PackedBatch& batch);
   PretrainingOutput forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
@@ -266,9 +273,15 @@ struct BertForPreTrainingImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertForPreTraining);
 
-/// Mean cross entropy of the masked tokens plus that of the next-sentence labels. Without NSP if
-/// batch.next_sentence_labels is undefined.
+/// The beginnings of the names of the parameters that a model without the sentence-pair head lacks.
+inline constexpr std::array<const char*, 2> kSentencePairParameters = {"bert.pooler.", "cls.seq_relationship."};
+
+/// Mean cross entropy of the masked tokens plus that of the sentence pairs. The latter is 0 if the model has no
+/// sentence-pair head or batch.next_sentence_labels is undefined.
 PretrainingLoss pretraining_loss(const PretrainingOutput& output, const PackedBatch& batch, int64_t vocab_size);
+/// The same with another loss of the masked tokens, a scalar.
+PretrainingLoss add_sentence_pair_loss(const torch::Tensor& mlm, const PretrainingOutput& output,
+                                       const PackedBatch& batch);
 
 struct QuestionAnsweringOutput {
   torch::Tensor start_logits, end_logits;  // [T], or [B, S] with zeros at padding

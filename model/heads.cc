@@ -51,12 +51,16 @@ torch::Tensor BertLMPredictionHeadImpl::forward(const torch::Tensor& hidden_stat
                                  : ops::padded_linear(x, word_embeddings, bias, columns);
 }
 
-BertPreTrainingHeadsImpl::BertPreTrainingHeadsImpl(const BertConfig& config)
-    : predictions(register_module("predictions", BertLMPredictionHead(config))),
-      seq_relationship(register_module("seq_relationship", Linear(config, config.hidden_size, 2))) {}
+BertPreTrainingHeadsImpl::BertPreTrainingHeadsImpl(const BertConfig& config, bool sentence_pair_head)
+    : predictions(register_module("predictions", BertLMPredictionHead(config))) {
+  if (sentence_pair_head) {
+    seq_relationship = register_module("seq_relationship", Linear(config, config.hidden_size, 2));
+  }
+}
 
-BertForPreTrainingImpl::BertForPreTrainingImpl(const BertConfig& config)
-    : bert(register_module("bert", BertModel(config))), cls(register_module("cls", BertPreTrainingHeads(config))) {}
+BertForPreTrainingImpl::BertForPreTrainingImpl(const BertConfig& config, bool sentence_pair_head)
+    : bert(register_module("bert", BertModel(config, /*add_pooling_layer=*/sentence_pair_head))),
+      cls(register_module("cls", BertPreTrainingHeads(config, sentence_pair_head))) {}
 
 PretrainingOutput BertForPreTrainingImpl::forward(const PackedBatch& batch) {
   TORCH_CHECK(batch.masked_positions.defined(),
@@ -64,8 +68,10 @@ PretrainingOutput BertForPreTrainingImpl::forward(const PackedBatch& batch) {
               "forward(input_ids, token_type_ids, attention_mask) gives those of every token.");
   const BertModelOutput output = bert->forward(batch, dropout_seed);
   const torch::Tensor masked = output.last_hidden_state.index_select(0, batch.masked_positions);
-  return {.mlm_logits = cls->predictions->forward(masked, bert->embeddings->word_embeddings->weight),
-          .nsp_logits = cls->seq_relationship->forward(output.pooler_output)};
+  PretrainingOutput result;
+  result.mlm_logits = cls->predictions->forward(masked, bert->embeddings->word_embeddings->weight);
+  if (has_sentence_pair_head()) result.nsp_logits = cls->seq_relationship->forward(output.pooler_output);
+  return result;
 }
 
 PretrainingOutput BertForPreTrainingImpl::forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
@@ -74,18 +80,23 @@ PretrainingOutput BertForPreTrainingImpl::forward(const torch::Tensor& input_ids
   const BertModelOutput output = bert->forward(input.batch, dropout_seed);
   const torch::Tensor logits =
       cls->predictions->forward(output.last_hidden_state, bert->embeddings->word_embeddings->weight);
-  return {.mlm_logits = input.unpack(logits.narrow(1, 0, bert->config.vocab_size)),
-          .nsp_logits = cls->seq_relationship->forward(output.pooler_output)};
+  PretrainingOutput result;
+  result.mlm_logits = input.unpack(logits.narrow(1, 0, bert->config.vocab_size));
+  if (has_sentence_pair_head()) result.nsp_logits = cls->seq_relationship->forward(output.pooler_output);
+  return result;
 }
 
 PretrainingLoss pretraining_loss(const PretrainingOutput& output, const PackedBatch& batch, int64_t vocab_size) {
-  PretrainingLoss loss;
-  loss.mlm = ops::cross_entropy(output.mlm_logits, batch.masked_ids, vocab_size);
-  loss.nsp = batch.next_sentence_labels.defined()
-                 ? ops::cross_entropy(output.nsp_logits, batch.next_sentence_labels, output.nsp_logits.size(1))
-                 : at::zeros({}, loss.mlm.options());
-  loss.total = loss.mlm + loss.nsp;
-  return loss;
+  return add_sentence_pair_loss(ops::cross_entropy(output.mlm_logits, batch.masked_ids, vocab_size), output, batch);
+}
+
+PretrainingLoss add_sentence_pair_loss(const torch::Tensor& mlm, const PretrainingOutput& output,
+                                       const PackedBatch& batch) {
+  const bool pairs = output.nsp_logits.defined() && batch.next_sentence_labels.defined();
+  const torch::Tensor nsp =
+      pairs ? ops::cross_entropy(output.nsp_logits, batch.next_sentence_labels, output.nsp_logits.size(1))
+            : at::zeros({}, mlm.options().requires_grad(false));
+  return {.total = mlm + nsp, .mlm = mlm, .nsp = nsp};
 }
 
 BertForQuestionAnsweringImpl::BertForQuestionAnsweringImpl(const BertConfig& config)

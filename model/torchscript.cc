@@ -143,13 +143,19 @@ Kind kind_of(torch::nn::Module& module) {
     const BertConfig config = m->bert->config;
     return {config,
             [config](const Mirror& model, const Input& input) -> std::vector<Tensor> {
-              const Tensor x = encode(child(model, "bert"), input, config);
-              const Tensor pooled = pool(child(model, "bert"), x);
-              return {mlm_logits(model, x, config), linear(child(child(model, "cls"), "seq_relationship"), pooled)};
+              const Mirror bert = child(model, "bert"), cls = child(model, "cls");
+              const Tensor x = encode(bert, input, config);
+              std::vector<Tensor> outputs = {mlm_logits(model, x, config)};
+              if (cls.hasattr("seq_relationship")) {
+                outputs.push_back(linear(child(cls, "seq_relationship"), pool(bert, x)));
+              }
+              return outputs;
             },
             [m](const Input& input) -> std::vector<Tensor> {
               const PretrainingOutput out = m->forward(input.input_ids, input.token_type_ids, input.attention_mask);
-              return {out.mlm_logits, out.nsp_logits};
+              std::vector<Tensor> outputs = {out.mlm_logits};
+              if (out.nsp_logits.defined()) outputs.push_back(out.nsp_logits);
+              return outputs;
             }};
   }
   if (auto* m = module.as<BertForQuestionAnswering>()) {

@@ -14,6 +14,7 @@ namespace bert {
 /// A traced copy of `module` in evaluation mode. forward(input_ids, token_type_ids, attention_mask) takes int64 [B, S]
 /// for any B and S, and returns a tuple of fp32 tensors:
 ///   BertForPreTraining                                       (mlm_logits [B, S, V], nsp_logits [B, 2])
+///   BertForPreTraining without the sentence-pair head        (mlm_logits [B, S, V],)
 ///   BertForQuestionAnswering                                 (start_logits [B, S], end_logits [B, S])
 ///   BertForSequenceClassification                            (logits [B, C],)
 ///   BertForTokenClassification                               (logits [B, S, C],)

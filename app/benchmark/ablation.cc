@@ -89,11 +89,8 @@ class StagedStep : public TrainingStep {
     const torch::Tensor labels =
         torch::full_like(batch.input_ids, kIgnored).index_copy_(0, batch.masked_positions, batch.masked_ids);
     const torch::Tensor logits = output.mlm_logits.narrow(1, 0, vocab_size_).to(torch::kFloat);
-    PretrainingLoss result;
-    result.mlm = at::cross_entropy_loss(logits, labels, {}, at::Reduction::Mean, kIgnored);
-    result.nsp = ops::cross_entropy(output.nsp_logits, batch.next_sentence_labels, output.nsp_logits.size(1));
-    result.total = result.mlm + result.nsp;
-    return result;
+    const torch::Tensor mlm = at::cross_entropy_loss(logits, labels, {}, at::Reduction::Mean, kIgnored);
+    return add_sentence_pair_loss(mlm, output, batch);
   }
 
  private:

@@ -86,6 +86,14 @@ for act in ["gelu_new", "gelu"]:
             logits = out.logits[mask.bool()] if sibling == "BertForTokenClassification" else out.logits
         case[sibling] = rounded(logits)
     result["cases"][act] = case
+
+# After all draws, which this model repeats: the same weights without the pooler and the next-sentence head.
+model = make("BertForMaskedLM", "gelu_new")
+fill(model, weights)
+out = model(input_ids=ids, token_type_ids=types, attention_mask=mask, labels=labels)
+out.loss.backward()
+result["cases"]["gelu_new"]["BertForMaskedLM"] = {
+    "mlm_loss": out.loss.item(), "gradients": {n: rounded(p.grad, 7) for n, p in sorted(model.named_parameters())}}
 result["weights"] = exact(weights)
 result["heads"] = {name: exact(tensors) for name, tensors in heads.items()}
 print("{" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in result.items()) + "}")

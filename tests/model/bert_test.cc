@@ -22,6 +22,16 @@ struct Difference {
   std::string logits, losses, gradients;
 };
 
+/// The names of the parameters whose gradients differ from `want`, with the differences.
+std::string gradient_difference(const torch::nn::Module& model, const nlohmann::json& want) {
+  std::string difference;
+  for (const auto& item : model.named_parameters()) {
+    const std::string found = BertGolden::mismatch(item.value().grad(), want.at(item.key()));
+    if (!found.empty()) difference += item.key() + " " + found + "\n";
+  }
+  return difference;
+}
+
 Difference pretraining_difference(const BertGolden& golden, const BertConfig& config, const std::string& hidden_act) {
   BertForPreTraining model(config);
   golden.load(*model);
@@ -37,10 +47,7 @@ Difference pretraining_difference(const BertGolden& golden, const BertConfig& co
                       BertGolden::mismatch(output.nsp_logits, want.at("nsp_logits"));
   difference.losses = BertGolden::mismatch(at::stack({loss.mlm, loss.nsp, loss.total}),
                                            {want.at("mlm_loss"), want.at("nsp_loss"), want.at("total_loss")});
-  for (const auto& item : model->named_parameters()) {
-    const std::string found = BertGolden::mismatch(item.value().grad(), want.at("gradients").at(item.key()));
-    if (!found.empty()) difference.gradients += item.key() + " " + found + "\n";
-  }
+  difference.gradients = gradient_difference(*model, want.at("gradients"));
   return difference;
 }
 
@@ -78,6 +85,29 @@ TEST_CASE("BertForPreTraining equals Hugging Face: logits, losses, every gradien
     CHECK(difference.losses == "");
     CHECK(difference.gradients == "");
   }
+}
+
+TEST_CASE("Without the sentence-pair head it equals Hugging Face's BertForMaskedLM: loss, every gradient",
+          "[golden][model]") {
+  const BertGolden golden;
+  BertForPreTraining model(golden.config(), /*sentence_pair_head=*/false);
+  CHECK_FALSE(model->has_sentence_pair_head());
+  golden.load(*model);
+  const PackedBatch batch = golden.batch();  // its labels of sentence pairs are not used
+  const PretrainingOutput output = model->forward(batch);
+  CHECK_FALSE(output.nsp_logits.defined());
+  const PretrainingLoss loss = pretraining_loss(output, batch, golden.config().vocab_size);
+  loss.total.backward();
+  const nlohmann::json& want = golden.want("gelu_new").at("BertForMaskedLM");
+  CHECK(BertGolden::mismatch(loss.mlm, nlohmann::json::array({want.at("mlm_loss")})) == "");
+  CHECK(loss.nsp.item<double>() == 0.0);
+  CHECK(loss.total.item<double>() == loss.mlm.item<double>());
+  CHECK(model->named_parameters().size() == want.at("gradients").size());
+  CHECK(gradient_difference(*model, want.at("gradients")) == "");
+
+  const PretrainingOutput padded = model->forward(golden.input_ids, golden.token_type_ids, golden.attention_mask);
+  CHECK_FALSE(padded.nsp_logits.defined());
+  CHECK(padded.mlm_logits.sizes() == torch::IntArrayRef{4, 9, 29});
 }
 
 TEST_CASE("The golden notices another eps and the other GELU", "[golden][model]") {

@@ -67,6 +67,7 @@ const std::vector<PublicClass> kClasses = {
     {"BertModel", [](const BertConfig& config) { return BertModel(config).ptr(); }},
     {"BertModel without pooler", [](const BertConfig& config) { return BertModel(config, false).ptr(); }},
     {"BertForPreTraining", [](const BertConfig& config) { return BertForPreTraining(config).ptr(); }},
+    {"BertForPreTraining without pairs", [](const BertConfig& c) { return BertForPreTraining(c, false).ptr(); }},
     {"BertForQuestionAnswering", [](const BertConfig& config) { return BertForQuestionAnswering(config).ptr(); }},
     {"BertForSequenceClassification", [](const BertConfig& c) { return BertForSequenceClassification(c, 3).ptr(); }},
     {"BertForTokenClassification", [](const BertConfig& c) { return BertForTokenClassification(c, 3).ptr(); }},

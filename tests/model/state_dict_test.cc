@@ -68,6 +68,11 @@ TEST_CASE("Names are those that transformers saves", "[unit][model]") {
                     "cls.predictions.transform.LayerNorm.bias", "cls.predictions.transform.LayerNorm.weight",
                     "cls.predictions.transform.dense.bias", "cls.predictions.transform.dense.weight",
                     "cls.seq_relationship.bias", "cls.seq_relationship.weight"}));
+  // BertForMaskedLM
+  CHECK(sorted_names(*BertForPreTraining(kTiny, /*sentence_pair_head=*/false)) ==
+        names_with({"cls.predictions.bias", "cls.predictions.transform.LayerNorm.bias",
+                    "cls.predictions.transform.LayerNorm.weight", "cls.predictions.transform.dense.bias",
+                    "cls.predictions.transform.dense.weight"}));
   CHECK(sorted_names(*BertForQuestionAnswering(kTiny)) == names_with({"qa_outputs.bias", "qa_outputs.weight"}));
   CHECK(sorted_names(*BertForTokenClassification(kTiny, 3)) == names_with({"classifier.bias", "classifier.weight"}));
   const std::vector<std::string> classifier =

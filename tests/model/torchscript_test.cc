@@ -53,6 +53,14 @@ TEST_CASE("An export of BertForPreTraining loads and equals Hugging Face", "[gol
   }
 }
 
+TEST_CASE("An export without the sentence-pair head has the logits of the masked tokens alone", "[golden][model]") {
+  const BertGolden golden;
+  const auto got = exported(golden, BertForPreTraining(golden.config(), /*sentence_pair_head=*/false));
+  REQUIRE(got.size() == 1);
+  const torch::Tensor real = golden.attention_mask.to(torch::kBool);
+  CHECK(BertGolden::mismatch(got[0].index({real}), golden.want("gelu_new").at("mlm_logits")) == "");
+}
+
 TEST_CASE("Exports of the other models have the shapes and values of theirs", "[golden][model]") {
   const BertGolden golden;
   const BertConfig config = golden.config();
