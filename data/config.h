@@ -33,6 +33,9 @@ enum class Objective : uint8_t {
   kSop   // [CLS] A [SEP] B [SEP], neighbours in the text, swapped in half of the cases. Source: ALBERT
 };
 
+/// True if the examples have two segments, and a label that a head of its own predicts.
+constexpr bool has_pairs(Objective objective) { return objective != Objective::kMlm; }
+
 /// The masks that examples store.
 enum class StoredMasks : uint8_t {
   kStatic,  // drawn when the examples are made

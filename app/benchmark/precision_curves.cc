@@ -10,6 +10,7 @@
 
 #include "app/report/line_chart.h"
 #include "app/train/device.h"
+#include "app/train/run_inputs.h"
 #include "app/train/training_step.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
@@ -47,6 +48,7 @@ std::vector<PrecisionCurve> train_in_precisions(PretrainConfig config, const std
   loading.micro_batch_size = config.micro_batch_size;
   loading.seed = static_cast<uint64_t>(config.seed);
   config.max_steps = steps;
+  config = with_objective(config, *shards);
   std::vector<PrecisionCurve> curves;
   for (const std::string& precision : precisions) {
     config.precision = precision;

@@ -47,7 +47,7 @@ nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options) {
   const c10::Device device = select_device(options.config.device, 0);
   const Step step = options.training ? training(options.config, device) : inference(options.config, device);
   auto generator = at::make_generator<at::CPUGeneratorImpl>(0);
-  const FlopCounter flops(options.config.model);
+  const FlopCounter flops(options.config.model, has_pairs(objective_of(options.config)));
   std::vector<double> seconds;
   double total_flops = 0;
   int64_t tokens = 0;

@@ -46,6 +46,7 @@ class Writer {
   static json to_json(const T& value) {
     return value;
   }
+  static json to_json(const Objective& objective) { return name_of_value(objective); }
   static json to_json(const std::map<std::string, DataIdentity>& data) {
     json result;
     for (const auto& [key, identity] : data) {
@@ -64,6 +65,12 @@ class Reader {
   void field(const char* key, int64_t& value) { value = integer_member(object_, key, file_); }
   void field(const char* key, double& value) { value = number_member(object_, key, file_); }
   void field(const char* key, std::string& value) { value = string_member(object_, key, file_); }
+  void field(const char* key, Objective& objective) {
+    const std::string& name = string_member(object_, key, file_);
+    const auto known = value_named<Objective>(name);
+    if (!known) throw DataError(file_ + ": \"" + key + "\": want nsp, mlm or sop, got " + name);
+    objective = *known;
+  }
   void field(const char* key, std::vector<std::string>& list) {
     for (const json& item : member(object_, key, json::value_t::array, file_)) {
       if (!item.is_string()) throw DataError(file_ + ": \"" + key + "\": want a list of strings");
@@ -121,6 +128,7 @@ void visit_fields(Archive& archive, State& state) {
     scaler.field("growth_tracker", state.growth_tracker);
     scaler.later("consecutive_skips", state.consecutive_skips);
   });
+  archive.later("objective", state.objective);
   archive.nested_text("config", state.config);
   archive.optional("config_sha256", state.config_sha256);
   archive.optional("data", state.data);

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "data/config.h"
+
 namespace bert {
 
 /// The identity of the examples that a run was trained on, from the headers of the shards.
@@ -24,6 +26,7 @@ struct CheckpointState {
   double loss_scale = 1;         // optim/amp.h
   int64_t growth_tracker = 0;
   int64_t consecutive_skips = 0;             // 0 in older checkpoints
+  Objective objective = Objective::kNsp;     // of the weights; older checkpoints know no other
   std::string config;                        // resolved configuration of the run, from to_json; "" if there is none
   std::string config_sha256;                 // SHA-256 of `config`; "" in older checkpoints
   std::map<std::string, DataIdentity> data;  // keys: train, and validation if it was open; empty in older checkpoints

@@ -108,6 +108,10 @@ std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, c
   return compare_configs(fixed_fields(before), fixed_fields(after));
 }
 
+Objective objective_of(const PretrainConfig& config, Objective made_for) {
+  return value_named<Objective>(config.objective).value_or(made_for);
+}
+
 void check_micro_batches(const PretrainConfig& config, int64_t ranks) {
   const int64_t sequences = config.global_batch_size, micro_batches = sequences / config.micro_batch_size;
   if (ranks <= micro_batches) return;

@@ -63,6 +63,7 @@ struct DistributedConfig {
 struct PretrainConfig {
   std::string run_directory;
   int64_t seed = 42;
+  std::string objective = "auto";
   std::string device = "auto";
   std::string precision = "fp32";
   int64_t max_steps = 1000000;
@@ -89,6 +90,10 @@ struct PretrainConfig {
     constexpr int64_t kSteps = int64_t{1} << 40;
     visit("run_directory", self.run_directory, "directory of the run's checkpoints and metrics", kPath, kMayChange);
     visit("seed", self.seed, "seed of the initialisation, the order of the data and dropout", 0, INT64_MAX);
+    visit("objective", self.objective,
+          "auto: the objective of the shards (nsp: next sentence, mlm: masked tokens alone, sop: sentence order); mlm "
+          "trains on shards of any objective, without their pairs",
+          OneOf{"auto", "nsp", "mlm", "sop"});
     visit("device", self.device, "auto: cuda if there is a GPU", OneOf{"auto", "cpu", "cuda"}, kMayChange);
     visit("precision", self.precision,
           "bf16 and fp16 are autocast; bf16-weights and fp16-weights keep the weights in it, with fp32 masters",
@@ -149,6 +154,9 @@ std::vector<ConfigDifference> compare(const PretrainConfig& before, const Pretra
 
 /// The differences in fields that may not change when a run resumes: the fields without kMayChange.
 std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, const PretrainConfig& after);
+
+/// The objective that config.objective names. If it names none (auto), that of the examples, `made_for`.
+Objective objective_of(const PretrainConfig& config, Objective made_for = Objective::kNsp);
 
 /// Throws ConfigError if there are more ranks than micro-batches in a global batch.
 void check_micro_batches(const PretrainConfig& config, int64_t ranks);

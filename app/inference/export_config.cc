@@ -43,6 +43,8 @@ std::string write_export_config(const ExportConfig& config) {
   const auto write = [&](const char* name, const auto& value) { object[name] = value; };
   visit_model(config.model, write);
   object["model_type"] = "bert";
+  object["architectures"] = {has_pairs(config.objective) ? "BertForPreTraining" : "BertForMaskedLM"};
+  object["objective"] = name_of_value(config.objective);
   visit_exported(config.tokenizer, write);
   return object.dump(2) + "\n";
 }
@@ -56,6 +58,12 @@ ExportConfig read_export_config(const std::string& text, const std::string& file
   };
   visit_model(config.model, read);
   visit_exported(config.tokenizer, read);
+  if (object.contains("objective")) {
+    const std::string& name = string_member(object, "objective", file);
+    const auto known = value_named<Objective>(name);
+    if (!known) throw DataError(file + ": \"objective\": want nsp, mlm or sop, got " + name);
+    config.objective = *known;
+  }
   return config;
 }
 

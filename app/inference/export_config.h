@@ -15,10 +15,12 @@ inline constexpr const char* kExportVocabularyFile = "vocab.txt";  // a token a 
 struct ExportConfig {
   BertConfig model;
   TokenizerConfig tokenizer;
+  Objective objective = Objective::kNsp;  // older exports have no other
 };
 
-/// One JSON object with Hugging Face's keys: the fields of the model, model_type, the settings of the tokenizer.
-/// `match_special_tokens` is left out: every predictor matches [MASK].
+/// One JSON object with Hugging Face's keys: the fields of the model, model_type, architectures (the class whose state
+/// dict the weights are), the settings of the tokenizer; and objective. `match_special_tokens` is left out: every
+/// predictor matches [MASK].
 std::string write_export_config(const ExportConfig& config);
 
 /// Reads what write_export_config() wrote. A missing key keeps its default, an unknown key is ignored. Throws DataError,

@@ -87,7 +87,7 @@ std::shared_ptr<BertForPreTrainingImpl> model_of(const Pretrained& pretrained, c
   const NoInitWeights no_init;
   std::shared_ptr<BertForPreTrainingImpl> model;
   with_data_errors(pretrained.name + ": the weights are not those of a BertForPreTraining of this configuration", [&] {
-    model = std::make_shared<BertForPreTrainingImpl>(pretrained.config);
+    model = std::make_shared<BertForPreTrainingImpl>(pretrained.config, has_pairs(pretrained.objective));
     load_state_dict(*model, pretrained.weights);
   });
   model->to(options.device, options.dtype);
@@ -229,8 +229,10 @@ std::vector<Features> Predictor::features(const std::vector<std::string>& texts)
           // Copies: a text that is kept does not keep its batch.
           features.last_hidden_state =
               output.last_hidden_state.narrow(0, row, length).to(torch::kFloat, /*non_blocking=*/false, /*copy=*/true);
-          features.pooler_output =
-              output.pooler_output[static_cast<int64_t>(i)].to(torch::kFloat, /*non_blocking=*/false, /*copy=*/true);
+          if (output.pooler_output.defined()) {
+            features.pooler_output =
+                output.pooler_output[static_cast<int64_t>(i)].to(torch::kFloat, /*non_blocking=*/false, /*copy=*/true);
+          }
           row += length;
         }
       });

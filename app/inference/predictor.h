@@ -41,7 +41,7 @@ struct MaskFilling {
 struct Features {
   std::vector<std::string> tokens;
   at::Tensor last_hidden_state;  // [S, H]
-  at::Tensor pooler_output;      // [H]
+  at::Tensor pooler_output;      // [H]; undefined if the model was trained without sentence pairs
 };
 
 /// A text that has no answer: it is too long, or has no [MASK]. `index` is its place among the texts of the call.

@@ -38,6 +38,7 @@ Pretrained load_checkpoint(const std::string& path, WeightsKind weights,
   }
   return {.name = {},
           .config = config.model,
+          .objective = checkpoint.state.objective,
           .weights = std::move(checkpoint.model),
           .tokenizer = tokenizer_of(std::move(checkpoint.tokenizer_model), std::move(checkpoint.state.vocabulary),
                                     config.data.tokenizer, directory)};
@@ -71,6 +72,7 @@ Pretrained load_export(const std::string& file) {
   }
   const ExportConfig config = read_export_config(inside[kExportConfigFile], file + ": " + kExportConfigFile);
   result.config = config.model;
+  result.objective = config.objective;
   result.tokenizer =
       tokenizer_of(std::move(inside[kTokenizerFile]), lines_of(inside[kExportVocabularyFile]), config.tokenizer, file);
   return result;

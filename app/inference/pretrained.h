@@ -8,6 +8,7 @@
 
 #include "app/checkpoint/checkpoint.h"
 #include "cuda_ext/state_dict.h"
+#include "data/config.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/config.h"
 
@@ -17,6 +18,7 @@ namespace bert {
 struct Pretrained {
   std::string name = "weights";  // stands in messages: the path that was read
   BertConfig config;
+  Objective objective = Objective::kNsp;  // without pairs, the model has no sentence-pair head: Note [Objectives]
   StateDict weights = StateDict();  // on the CPU, with the names of BertForPreTraining; load_state_dict() takes them
   std::shared_ptr<const Tokenizer> tokenizer;  // [MASK] and its like in a text are those tokens
 };

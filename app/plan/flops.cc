@@ -11,7 +11,8 @@ double FlopCounter::forward_of_sequence(int64_t length) const {
 
 double FlopCounter::forward_of_heads(int64_t masked, int64_t sequences) const {
   const auto h = static_cast<double>(config_.hidden_size), v = static_cast<double>(config_.vocab_size);
-  return static_cast<double>(masked) * (2 * h * h + 2 * h * v) + static_cast<double>(sequences) * (2 * h * h + 4 * h);
+  const double of_sequence = sentence_pair_head_ ? 2 * h * h + 4 * h : 0;
+  return static_cast<double>(masked) * (2 * h * h + 2 * h * v) + static_cast<double>(sequences) * of_sequence;
 }
 
 }  // namespace bert

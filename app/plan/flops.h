@@ -12,14 +12,16 @@ namespace bert {
 /// B.
 class FlopCounter {
  public:
-  explicit FlopCounter(const BertConfig& config) : config_(config) {}
+  explicit FlopCounter(const BertConfig& config, bool sentence_pair_head = true)
+      : config_(config), sentence_pair_head_(sentence_pair_head) {}
   /// Encoder, one sequence of `length` tokens.
   [[nodiscard]] double forward_of_sequence(int64_t length) const;
-  /// MLM and NSP heads.
+  /// The masked-token head, and the pooler with the sentence-pair head.
   [[nodiscard]] double forward_of_heads(int64_t masked, int64_t sequences) const;
 
  private:
   BertConfig config_;
+  bool sentence_pair_head_;
 };
 
 }  // namespace bert

@@ -17,7 +17,7 @@ bool low_precision_weights(const std::string& precision) {
 
 }  // namespace
 
-std::vector<int64_t> parameter_sizes(const BertConfig& c) {
+std::vector<int64_t> parameter_sizes(const BertConfig& c, bool sentence_pair_head) {
   const int64_t h = c.hidden_size, i = c.intermediate_size;
   std::vector<int64_t> sizes;
   const auto add = [&](std::initializer_list<int64_t> more) {
@@ -32,25 +32,25 @@ std::vector<int64_t> parameter_sizes(const BertConfig& c) {
     add_dense(i, h);
     add({h, h});
   }
-  add_dense(h, h);      // pooler
-  add({c.vocab_size});  // bias of the decoder; the word embeddings are its weight
-  add_dense(h, h);      // transform
+  if (sentence_pair_head) add_dense(h, h);  // pooler
+  add({c.vocab_size});                      // bias of the decoder; the word embeddings are its weight
+  add_dense(h, h);                          // transform
   add({h, h});
-  add_dense(h, 2);  // next sentence
+  if (sentence_pair_head) add_dense(h, 2);
   return sizes;
 }
 
-int64_t parameter_count(const BertConfig& config) {
-  const std::vector<int64_t> sizes = parameter_sizes(config);
+int64_t parameter_count(const BertConfig& config, bool sentence_pair_head) {
+  const std::vector<int64_t> sizes = parameter_sizes(config, sentence_pair_head);
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
 }
 
 double owned_share(const PretrainConfig& config, int64_t ranks) {
   if (!config.distributed.shard_optimizer_state) return 1;
-  const std::vector<int64_t> sizes = parameter_sizes(config.model);
+  const std::vector<int64_t> sizes = parameter_sizes(config.model, has_pairs(objective_of(config)));
   check_sharding(static_cast<int64_t>(sizes.size()), ranks);
   return static_cast<double>(largest_share(sizes, static_cast<int>(ranks))) /
-         static_cast<double>(parameter_count(config.model));
+         static_cast<double>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
 }
 
 double layer_bytes_per_token(const BertConfig& c, double compute_bytes) {
@@ -61,7 +61,7 @@ double layer_bytes_per_token(const BertConfig& c, double compute_bytes) {
 
 MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence, double masked_per_sequence,
                        int64_t ranks) {
-  const auto parameters = static_cast<double>(parameter_count(config.model));
+  const auto parameters = static_cast<double>(parameter_count(config.model, has_pairs(objective_of(config))));
   const auto h = static_cast<double>(config.model.hidden_size);
   const auto layers = static_cast<double>(config.model.num_hidden_layers),
              vocabulary = static_cast<double>(config.model.vocab_size);

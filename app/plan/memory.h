@@ -10,13 +10,13 @@ namespace bert {
 
 /// Number of elements of each parameter of BertForPreTraining, in the order of the module; the tied decoder counts
 /// once.
-std::vector<int64_t> parameter_sizes(const BertConfig& config);
+std::vector<int64_t> parameter_sizes(const BertConfig& config, bool sentence_pair_head = true);
 
 /// Sum of parameter_sizes().
-int64_t parameter_count(const BertConfig& config);
+int64_t parameter_count(const BertConfig& config, bool sentence_pair_head = true);
 
-/// The share of the optimizer state on the rank that owns most of it; 1 unless the state is sharded. Throws as
-/// check_sharding.
+/// The share of the optimizer state on the rank that owns most of it; 1 unless the state is sharded. The model is that
+/// of objective_of(config). Throws as check_sharding.
 double owned_share(const PretrainConfig& config, int64_t ranks);
 
 /// Note [Memory of a layer]
@@ -40,7 +40,7 @@ struct MemoryPlan {
 
 /// Gradients are fp32; low-precision weights have fp32 masters. Activations are the values that forward keeps for
 /// backward (Note [Memory of a layer]) and the logits of the masked tokens. The result is a lower bound: workspaces and
-/// fragmentation are left out. The optimizer state is the largest of `ranks` shares if it is sharded.
+/// fragmentation are left out. The model is that of objective_of(config). The optimizer state is the largest of `ranks` shares if it is sharded.
 MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence, double masked_per_sequence,
                        int64_t ranks);
 

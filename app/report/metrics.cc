@@ -63,13 +63,13 @@ std::vector<Part> parts_of(const StepMetrics& m, double eta) {
   std::vector<Part> parts = {
       {fmt::format("step {}/{}", m.step, m.max_steps), kAlways},
       {fmt::format("loss {:.4f}", m.loss), 8},
-      {fmt::format("(mlm {:.4f} nsp {:.4f})", m.mlm_loss, m.nsp_loss), 2},
-      {fmt::format("lr {:.3g}", m.learning_rate), 5},
-      {fmt::format("|g| {:.3f}", m.grad_norm), 3},
-      {fmt::format("{:.1f} seq/s", m.sequences_per_second), 7},
-      {fmt::format("{:.0f} tok/s", m.tokens_per_second), 1},
-      {fmt::format("mfu {:.1f}%", 100 * m.mfu), 4},
   };
+  if (!m.pairs.empty()) parts.push_back({fmt::format("(mlm {:.4f} {} {:.4f})", m.mlm_loss, m.pairs, m.pair_loss), 2});
+  parts.insert(parts.end(), {{fmt::format("lr {:.3g}", m.learning_rate), 5},
+                             {fmt::format("|g| {:.3f}", m.grad_norm), 3},
+                             {fmt::format("{:.1f} seq/s", m.sequences_per_second), 7},
+                             {fmt::format("{:.0f} tok/s", m.tokens_per_second), 1},
+                             {fmt::format("mfu {:.1f}%", 100 * m.mfu), 4}});
   if (m.skipped > 0) parts.push_back({fmt::format("skipped {}", m.skipped), 6});
   parts.push_back({"eta " + format_duration(eta), kAlways});
   return parts;

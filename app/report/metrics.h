@@ -26,7 +26,9 @@ class MetricsFile {
 /// Figures of one log interval.
 struct StepMetrics {
   int64_t step = 0, max_steps = 0, skipped = 0;
-  double loss = 0, mlm_loss = 0, nsp_loss = 0, learning_rate = 0, grad_norm = 0, loss_scale = 1;
+  double loss = 0, mlm_loss = 0, learning_rate = 0, grad_norm = 0, loss_scale = 1;
+  std::string pairs;     // objective of the sentence pairs, nsp or sop; "" without pairs
+  double pair_loss = 0;  // part of `loss`
   double sequences_per_second = 0, tokens_per_second = 0, mfu = 0;
 };
 

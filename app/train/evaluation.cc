@@ -49,7 +49,7 @@ std::optional<Evaluation> evaluate_pretraining(TrainingStep& step, std::shared_p
                                                    .world_size = step.world_size()});
 
   // One row for each batch. One rank fills a row in, so the sum over ranks is exact. The rows are added up in order.
-  enum Column : int64_t { kMlmLoss, kNspLoss, kMlmCorrect, kNspCorrect, kUnigram, kMasked, kSequences, kColumns };
+  enum Column : int64_t { kMlmLoss, kPairLoss, kMlmCorrect, kPairCorrect, kUnigram, kMasked, kSequences, kColumns };
   const int64_t batches = (examples + kBatch - 1) / kBatch;
   torch::Tensor table = torch::zeros({batches, kColumns}, torch::kDouble);
   const torch::NoGradGuard no_grad;
@@ -62,9 +62,11 @@ std::optional<Evaluation> evaluate_pretraining(TrainingStep& step, std::shared_p
     const auto masked = static_cast<double>(batch.num_masked()), sequences = static_cast<double>(batch.num_sequences());
     double* row = table.mutable_data_ptr<double>() + i * kColumns;
     row[kMlmLoss] = loss.mlm.item<double>() * masked;
-    row[kNspLoss] = loss.nsp.item<double>() * sequences;
+    row[kPairLoss] = loss.nsp.item<double>() * sequences;
     row[kMlmCorrect] = number_correct(output.mlm_logits.narrow(1, 0, vocab_size), batch.masked_ids);
-    row[kNspCorrect] = number_correct(output.nsp_logits, batch.next_sentence_labels);
+    if (output.nsp_logits.defined()) {
+      row[kPairCorrect] = number_correct(output.nsp_logits, batch.next_sentence_labels);
+    }
     row[kMasked] = masked;
     row[kSequences] = sequences;
     const auto* ids = host.masked_ids.const_data_ptr<int64_t>();
@@ -81,8 +83,8 @@ std::optional<Evaluation> evaluate_pretraining(TrainingStep& step, std::shared_p
   Evaluation result;
   result.mlm_loss = sums[kMlmLoss] / tokens;
   result.mlm_accuracy = sums[kMlmCorrect] / tokens;
-  result.nsp_loss = sums[kNspLoss] / sequences;
-  result.nsp_accuracy = sums[kNspCorrect] / sequences;
+  result.pair_loss = sums[kPairLoss] / sequences;
+  result.pair_accuracy = sums[kPairCorrect] / sequences;
   result.unigram_entropy = sums[kUnigram] / tokens;
   result.examples = static_cast<int64_t>(sums[kSequences]);
   result.masked_tokens = static_cast<int64_t>(sums[kMasked]);

@@ -13,9 +13,9 @@
 namespace bert {
 
 struct Evaluation {
-  double mlm_loss = 0, mlm_accuracy = 0;  // mean over all masked tokens
-  double nsp_loss = 0, nsp_accuracy = 0;  // mean over all examples
-  double unigram_entropy = 0;             // loss of predicting the masked tokens by word frequency (UnigramModel)
+  double mlm_loss = 0, mlm_accuracy = 0;    // mean over all masked tokens
+  double pair_loss = 0, pair_accuracy = 0;  // mean over all examples; 0 without a sentence-pair head
+  double unigram_entropy = 0;               // loss of predicting the masked tokens by word frequency (UnigramModel)
   int64_t examples = 0, masked_tokens = 0;
 };
 

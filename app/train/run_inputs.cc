@@ -27,6 +27,25 @@ struct SettingsCheck {
   }
 };
 
+Objective made_for(const PretrainingShards& shards) { return objective_of(shards.shards().front()->manifest()); }
+
+/// Throws ConfigError if one of the shards of data.<key> does not serve the objective of the run. Masked tokens alone can
+/// be trained on in any shard.
+void check_objective(const PretrainConfig& config, const std::string& key, const PretrainingShards& shards) {
+  const Objective wanted = objective_of(config, made_for(shards));
+  if (config.objective == name_of_value(Objective::kMlm)) return;
+  for (const auto& shard : shards.shards()) {
+    const Objective found = objective_of(shard->manifest());
+    if (found == wanted) continue;
+    throw ConfigError(fmt::format(
+        "data.{}: {} was made for objective {}, {} {}; expected one objective: make the shards anew with `bert data "
+        "create --objective {}`, or set objective=mlm, which trains on masked tokens alone in shards of any objective",
+        key, shard->path(), name_of_value(found),
+        config.objective == "auto" ? shards.shards().front()->path() + " for" : "the configuration says",
+        name_of_value(wanted), name_of_value(wanted)));
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_tokenizer(const PretrainConfig& config) {
@@ -68,7 +87,8 @@ std::shared_ptr<const PretrainingShards> open_shards(const PretrainConfig& confi
     throw ConfigError(fmt::format("data.{}: has sequences of {} tokens, model.max_position_embeddings is {}", key,
                                   shards->longest_row(), config.model.max_position_embeddings));
   }
-  if (config.model.type_vocab_size < 2) {
+  check_objective(config, key, *shards);
+  if (shards->any_pairs() && config.model.type_vocab_size < 2) {
     throw ConfigError(fmt::format("data.{}: has pairs of segments, model.type_vocab_size is {}; set it to 2", key,
                                   config.model.type_vocab_size));
   }
@@ -90,6 +110,11 @@ std::string unknown_vocabulary(const PretrainingShards& shards) {
     }
   }
   return {};
+}
+
+PretrainConfig with_objective(PretrainConfig config, const PretrainingShards& train) {
+  config.objective = name_of_value(objective_of(config, made_for(train)));
+  return config;
 }
 
 DataIdentity identity_of(const PretrainingShards& shards) {

@@ -19,13 +19,17 @@ namespace bert {
 std::unique_ptr<Tokenizer> load_tokenizer(const PretrainConfig& config);
 
 /// Opens the shards of data.<key>, "train" or "validation". Throws ConfigError if they were made with another
-/// vocabulary or other tokenizer settings, or have sequences that are too long for the model; InputMissing with the
-/// key, IoError, DataError.
+/// vocabulary or other tokenizer settings, have sequences that are too long for the model, or were made for an objective
+/// that does not serve config.objective (with auto: for several objectives); InputMissing with the key, IoError,
+/// DataError.
 std::shared_ptr<const PretrainingShards> open_shards(const PretrainConfig& config, const std::string& key,
                                                      const Tokenizer& tokenizer);
 
 /// A sentence that names the first shard that does not say its vocabulary; empty if all do.
 std::string unknown_vocabulary(const PretrainingShards& shards);
+
+/// `config` with the objective of the run, which trains on `train`, in place of "auto".
+PretrainConfig with_objective(PretrainConfig config, const PretrainingShards& train);
 
 /// The identity of shards that a checkpoint keeps, from their headers.
 DataIdentity identity_of(const PretrainingShards& shards);

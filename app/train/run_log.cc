@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -18,10 +19,11 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-RunLog::RunLog(const PretrainConfig& config, TrainingStep& step)
+RunLog::RunLog(const PretrainConfig& config, Objective objective, TrainingStep& step)
     : config_(config),
+      pairs_(has_pairs(objective) ? name_of_value(objective) : ""),
       step_(step),
-      flop_counter_(config.model),
+      flop_counter_(config.model, has_pairs(objective)),
       gemm_flops_(measure_gemm(step.device(), compute_dtype(parse_precision(config.precision)))) {}
 
 void RunLog::say(const std::string& text) {
@@ -56,7 +58,8 @@ void RunLog::write_interval(int64_t applied) {
   m.max_steps = config_.max_steps;
   m.skipped = tried_ - (applied - first_step_);
   m.mlm_loss = loss.mlm;
-  m.nsp_loss = loss.nsp;
+  m.pairs = pairs_;
+  m.pair_loss = loss.nsp;
   m.loss = loss.mlm + loss.nsp;
   m.learning_rate = step_.last_learning_rate();
   m.grad_norm = step_.optimizer->grad_norm().item<double>();
@@ -68,18 +71,15 @@ void RunLog::write_interval(int64_t applied) {
   m.mfu = work[1].item<double>() / seconds / gemm_flops_ / step_.world_size();
   const double exposed_communication_ms = step_.exposed_communication_ms();
   if (chief()) {
-    nlohmann::ordered_json line = {{"step", m.step},
-                                   {"steps", tried_},
-                                   {"loss", m.loss},
-                                   {"mlm_loss", m.mlm_loss},
-                                   {"nsp_loss", m.nsp_loss},
-                                   {"learning_rate", m.learning_rate},
-                                   {"grad_norm", m.grad_norm},
-                                   {"loss_scale", m.loss_scale},
-                                   {"skipped_steps", m.skipped},
-                                   {"sequences_per_second", m.sequences_per_second},
-                                   {"tokens_per_second", m.tokens_per_second},
-                                   {"mfu", m.mfu}};
+    nlohmann::ordered_json line = {{"step", m.step}, {"steps", tried_}, {"loss", m.loss}, {"mlm_loss", m.mlm_loss}};
+    if (!pairs_.empty()) line[pairs_ + "_loss"] = m.pair_loss;
+    line.update({{"learning_rate", m.learning_rate},
+                 {"grad_norm", m.grad_norm},
+                 {"loss_scale", m.loss_scale},
+                 {"skipped_steps", m.skipped},
+                 {"sequences_per_second", m.sequences_per_second},
+                 {"tokens_per_second", m.tokens_per_second},
+                 {"mfu", m.mfu}});
     if (step_.world_size() > 1) line["exposed_communication_ms"] = exposed_communication_ms;
     write(line);
     progress_->update(m);
@@ -93,20 +93,21 @@ void RunLog::write_interval(int64_t applied) {
 
 void RunLog::write_evaluation(int64_t applied, const Evaluation& e) {
   if (!chief()) return;
-  write({{"step", applied},
-         {"evaluation",
-          {{"mlm_loss", e.mlm_loss},
-           {"mlm_accuracy", e.mlm_accuracy},
-           {"nsp_loss", e.nsp_loss},
-           {"nsp_accuracy", e.nsp_accuracy},
-           {"unigram_entropy", e.unigram_entropy},
-           {"examples", e.examples},
-           {"masked_tokens", e.masked_tokens}}}});
-  say(fmt::format("step {}: held-out mlm loss {:.4f} (word frequency {:.4f}), mlm accuracy {:.3f}, nsp accuracy {:.3f}",
-                  applied, e.mlm_loss, e.unigram_entropy, e.mlm_accuracy, e.nsp_accuracy));
+  nlohmann::ordered_json evaluation = {
+      {"mlm_loss", e.mlm_loss}, {"mlm_perplexity", std::exp(e.mlm_loss)}, {"mlm_accuracy", e.mlm_accuracy}};
+  std::string line = fmt::format("step {}: held-out mlm loss {:.4f} (word frequency {:.4f}), mlm accuracy {:.3f}",
+                                 applied, e.mlm_loss, e.unigram_entropy, e.mlm_accuracy);
+  if (!pairs_.empty()) {
+    evaluation[pairs_ + "_loss"] = e.pair_loss;
+    evaluation[pairs_ + "_accuracy"] = figures_[pairs_ + "_accuracy"] = e.pair_accuracy;
+    line += fmt::format(", {} accuracy {:.3f}", pairs_, e.pair_accuracy);
+  }
+  evaluation.update(
+      {{"unigram_entropy", e.unigram_entropy}, {"examples", e.examples}, {"masked_tokens", e.masked_tokens}});
+  write({{"step", applied}, {"evaluation", evaluation}});
+  say(line);
   figures_["mlm_loss"] = e.mlm_loss;
   figures_["mlm_accuracy"] = e.mlm_accuracy;
-  figures_["nsp_accuracy"] = e.nsp_accuracy;
   figures_["unigram_entropy"] = e.unigram_entropy;
   if (applied == 0 && config_.initial_checkpoint.empty()) figures_["mlm_loss_untrained"] = e.mlm_loss;
 }

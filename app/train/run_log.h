@@ -20,8 +20,8 @@ namespace bert {
 /// device's matrix products, to which MFU refers.
 class RunLog {
  public:
-  /// `step` must outlive this object.
-  RunLog(const PretrainConfig& config, TrainingStep& step);
+  /// `step` must outlive this object. `objective` is the objective of the run.
+  RunLog(const PretrainConfig& config, Objective objective, TrainingStep& step);
 
   /// Prints a message on standard error, above the progress line.
   void say(const std::string& text);
@@ -60,6 +60,7 @@ class RunLog {
   void write(const nlohmann::ordered_json& line);
 
   PretrainConfig config_;
+  std::string pairs_;  // the objective's name in the names of figures; "" without pairs
   TrainingStep& step_;
   FlopCounter flop_counter_;
   double gemm_flops_;

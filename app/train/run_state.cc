@@ -1,6 +1,7 @@
 #include "app/train/run_state.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -34,6 +35,30 @@ DataLoaderConfig loader_config(const PretrainConfig& config, const DistributedEn
   return loader;
 }
 
+/// The identities of the shards. Throws ConfigError if the other ranks have other shards.
+std::map<std::string, DataIdentity> agreed_data(const RunState& run) {
+  std::map<std::string, DataIdentity> data = {{"train", identity_of(*run.train)}};
+  if (run.validation) data["validation"] = identity_of(*run.validation);
+  expect_same_data(run.group, data, run.config.distributed.timeout_seconds);
+  return data;
+}
+
+/// `tensors`, by names of parameters that may have a prefix, without those of the sentence-pair head. Appends their
+/// names to `left_out`.
+StateDict without_sentence_pairs(const StateDict& tensors, std::vector<std::string>& left_out) {
+  StateDict kept;
+  for (const auto& item : tensors) {
+    const std::string& name = item.key();
+    if (std::any_of(kSentencePairParameters.begin(), kSentencePairParameters.end(),
+                    [&](const char* head) { return name.find(head) != std::string::npos; })) {
+      left_out.push_back(name);
+    } else {
+      kept.insert(name, item.value());
+    }
+  }
+  return kept;
+}
+
 }  // namespace
 
 RunState::RunState(const PretrainConfig& given, const DistributedEnvironment& environment, c10::Device device,
@@ -46,17 +71,17 @@ RunState::RunState(const PretrainConfig& given, const DistributedEnvironment& en
                                                             .device = device,
                                                             .debug = config.distributed.debug}),
                                config)),
-      step(config, device, group),
-      log(config, step),
       train(open_shards(config, "train", *tokenizer)),
-      loader(train, loader_config(config, environment, device.is_cuda())),
-      validation(config.evaluate_every > 0 ? open_shards(config, "validation", *tokenizer) : nullptr) {
+      objective(objective_of(with_objective(config, *train))),
+      validation(config.evaluate_every > 0 ? open_shards(with_objective(config, *train), "validation", *tokenizer)
+                                           : nullptr),
+      data(agreed_data(*this)),
+      step(with_objective(config, *train), device, group),
+      log(config, objective, step),
+      loader(train, loader_config(config, environment, device.is_cuda())) {
   for (const auto& shards : {train, validation}) {
     if (const std::string warning = shards ? unknown_vocabulary(*shards) : ""; !warning.empty()) log.say(warning);
   }
-  data_["train"] = identity_of(*train);
-  if (validation) data_["validation"] = identity_of(*validation);
-  expect_same_data(group, data_, config.distributed.timeout_seconds);
 }
 
 /// Waits for rank 0 longer than a collective may last: to verify or to write a checkpoint takes time.
@@ -92,8 +117,16 @@ Checkpoint RunState::open(const std::string& directory) const {
 void RunState::resume(const std::string& directory, bool allow_config_change) {
   const Checkpoint checkpoint = open(directory);
   const CheckpointState& state = checkpoint.state;
-  std::vector<std::string> differences = compare_data(state.data, data_);
-  const PretrainConfig before = parse_pretrain_config(state.config, directory + "/state.json");
+  PretrainConfig before = parse_pretrain_config(state.config, directory + "/state.json");
+  if (state.objective != objective) {
+    throw ConfigError(
+        fmt::format("objective: was {} in {}, now {}; not even --allow-config-change changes it: use another "
+                    "run_directory, with {} "
+                    "as initial_checkpoint to start from these weights",
+                    name_of_value(state.objective), directory, name_of_value(objective), config.run_directory));
+  }
+  before.objective = config.objective;  // two words for one objective are no difference
+  std::vector<std::string> differences = compare_data(state.data, data);
   for (const ConfigDifference& d : compare_for_resume(before, config)) {
     differences.push_back(d.pointer + ": was " + d.before + ", now " + d.after);
   }
@@ -133,7 +166,7 @@ std::string RunState::find_initial_checkpoint() {
 
 void RunState::start_from_initial_checkpoint() {
   std::string directory;
-  const Checkpoint checkpoint = [&] {
+  Checkpoint checkpoint = [&] {
     try {
       directory = find_initial_checkpoint();
       return open(directory);
@@ -145,6 +178,7 @@ void RunState::start_from_initial_checkpoint() {
     throw ConfigError("initial_checkpoint: " + directory + " was trained with another vocabulary than " +
                       config.data.vocab_file);
   }
+  fit_objective(directory, checkpoint);
   fit_checkpoint("initial_checkpoint: " + directory, checkpoint.state, config, {"/model/"}, [&] {
     step.start_phase({.weights = checkpoint.model,
                       .optimizer_state = checkpoint.optimizer,
@@ -152,6 +186,27 @@ void RunState::start_from_initial_checkpoint() {
   });
   log.say("starting from the weights" + std::string(config.initial_optimizer_state ? " and moments" : "") + " of " +
           directory);
+}
+
+void RunState::fit_objective(const std::string& directory, Checkpoint& checkpoint) {
+  const Objective before = checkpoint.state.objective;
+  if (before == objective) return;
+  const std::string names =
+      fmt::format("initial_checkpoint: {} was trained with objective {}", directory, name_of_value(before));
+  if (has_pairs(before) && has_pairs(objective)) {
+    log.say(fmt::format("{}; its sentence-pair head goes on with {}", names, name_of_value(objective)));
+  } else if (has_pairs(before)) {
+    std::vector<std::string> left_out, of_optimizer;
+    checkpoint.model = without_sentence_pairs(checkpoint.model, left_out);
+    checkpoint.optimizer = without_sentence_pairs(checkpoint.optimizer, of_optimizer);
+    log.say(fmt::format("{}; this run, with {}, leaves out {}", names, name_of_value(objective),
+                        fmt::join(left_out, ", ")));
+  } else {
+    throw ConfigError(fmt::format(
+        "{}, so it has no pooler and no sentence-pair head, which this run's objective {} needs; expected a checkpoint "
+        "of nsp or sop, or objective=mlm here",
+        names, name_of_value(objective)));
+  }
 }
 
 int64_t RunState::restore(bool allow_config_change) {
@@ -179,9 +234,10 @@ void RunState::save(int64_t applied) {
                         .loss_scale = step.scaler.current_scale().item<double>(),
                         .growth_tracker = step.scaler.growth_tracker().item<int64_t>(),
                         .consecutive_skips = step.consecutive_skips(),
+                        .objective = objective,
                         .config = to_json(config),
                         .config_sha256 = config_sha256(config),
-                        .data = data_,
+                        .data = data,
                         .vocabulary = tokenizer->vocabulary().tokens(),
                         .metrics = log.figures()};
     if (const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(tokenizer.get())) {

@@ -22,7 +22,7 @@ namespace bert {
 /// Each rank of a run has one.
 class RunState {
  public:
-  /// Reads the vocabulary, meets the other ranks, makes the model and opens the shards. Throws ConfigError if the ranks
+  /// Reads the vocabulary, meets the other ranks, opens the shards and makes the model. Throws ConfigError if the ranks
   /// differ in their configuration or data, PeerError, DataError, InputMissing, IoError. Sets `joined` to the group as
   /// soon as the ranks have met, so that the group outlives an exception of this constructor.
   RunState(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device,
@@ -42,11 +42,13 @@ class RunState {
   const PretrainConfig config;
   const std::unique_ptr<const Tokenizer> tokenizer;
   const ProcessGroupPtr group;  // nullptr for one process
+  const std::shared_ptr<const PretrainingShards> train;
+  const Objective objective;                                  // config.objective, or with "auto" that of `train`
+  const std::shared_ptr<const PretrainingShards> validation;  // nullptr if the run does not evaluate
+  const std::map<std::string, DataIdentity> data;             // of `train` and `validation`, the same on all ranks
   TrainingStep step;
   RunLog log;
-  const std::shared_ptr<const PretrainingShards> train;
   PretrainingDataLoader loader;
-  const std::shared_ptr<const PretrainingShards> validation;  // nullptr if the run does not evaluate
 
  private:
   [[nodiscard]] bool chief() const { return step.rank() == 0; }
@@ -57,9 +59,11 @@ class RunState {
   [[nodiscard]] Checkpoint open(const std::string& directory) const;
   std::string find_initial_checkpoint();
   void start_from_initial_checkpoint();
+  /// Leaves the tensors of the sentence-pair head out of `checkpoint` if this run has none, and says so. Throws
+  /// ConfigError if this run needs a head that `checkpoint` lacks.
+  void fit_objective(const std::string& directory, Checkpoint& checkpoint);
 
-  std::map<std::string, DataIdentity> data_;  // of the shards that are open
-  int64_t saves_ = 0;                         // calls of save()
+  int64_t saves_ = 0;  // calls of save()
 };
 
 }  // namespace bert

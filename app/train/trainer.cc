@@ -204,7 +204,12 @@ int Trainer::run(bool allow_config_change) {
   saved_ = run_.restore(allow_config_change);
   applied_ = std::max<int64_t>(saved_, 0);
   run_.step.broadcast_parameters();
-  if (applied_ == 0) run_.log.say(run_.config.optimizer.type + ", " + run_.step.parameter_report());
+  if (applied_ == 0) {
+    const bool left_out = !has_pairs(run_.objective) && run_.train->any_pairs();
+    run_.log.say(fmt::format("objective {}{}", name_of_value(run_.objective),
+                             left_out ? ": the labels of the sentence pairs in data.train are not used" : ""));
+    run_.log.say(run_.config.optimizer.type + ", " + run_.step.parameter_report());
+  }
   if (const int64_t tokens = run_.tokenizer->vocabulary().size(); tokens < run_.config.model.vocab_size) {
     run_.log.say("model.vocab_size " + std::to_string(run_.config.model.vocab_size) + ": " +
                  run_.config.data.vocab_file + " has " + std::to_string(tokens) +

@@ -27,7 +27,7 @@ std::vector<int> owners_of(const PretrainConfig& config, const std::vector<Named
 BertForPreTraining make_model(const PretrainConfig& config, c10::Device device, c10::ScalarType weights) {
   use_deterministic_algorithms(device);
   const NoInitWeights no_init;
-  BertForPreTraining model(config.model);
+  BertForPreTraining model(config.model, has_pairs(objective_of(config)));
   init_weights(*model, config.model, static_cast<uint64_t>(config.seed));
   model->dropout_seed = config.seed;
   model->bert->encoder->gradient_checkpointing = config.gradient_checkpointing;

@@ -24,7 +24,8 @@ namespace bert {
 
 class TrainingStep {
  public:
-  /// Makes a model with the initial weights of `config` on `device`, its optimizer and its loss scaler. `group` is
+  /// Makes a model with the initial weights of `config` on `device`, its optimizer and its loss scaler. The model has a
+  /// sentence-pair head if objective_of(config) has pairs. `group` is
   /// nullptr for one process. `weights` is a dtype in place of the precision's, for example fp64 for exact comparisons.
   /// Throws ConfigError if the optimizer state is to be sharded over more ranks than there are parameters.
   TrainingStep(const PretrainConfig& config, c10::Device device, c10::intrusive_ptr<c10d::ProcessGroup> group,
@@ -39,7 +40,7 @@ class TrainingStep {
   PretrainingOutput forward(const PackedBatch& batch);
 
   struct MeanLoss {
-    double mlm = 0, nsp = 0;
+    double mlm = 0, nsp = 0;  // nsp: of the sentence pairs, 0 without them
   };
   /// Mean losses of the steps since the last call, averaged over all ranks with the weights of the gradient. Every rank
   /// must call it. Waits for the device.

@@ -30,9 +30,10 @@ namespace {
 ExtraFiles files_inside(const Checkpoint& checkpoint, const PretrainConfig& config) {
   std::string vocabulary;
   for (const std::string& token : checkpoint.state.vocabulary) vocabulary += token + "\n";
-  ExtraFiles files = {
-      {kExportConfigFile, write_export_config({.model = config.model, .tokenizer = config.data.tokenizer})},
-      {kExportVocabularyFile, vocabulary}};
+  ExtraFiles files = {{kExportConfigFile, write_export_config({.model = config.model,
+                                                               .tokenizer = config.data.tokenizer,
+                                                               .objective = checkpoint.state.objective})},
+                      {kExportVocabularyFile, vocabulary}};
   if (!checkpoint.tokenizer_model.empty()) files[kTokenizerFile] = checkpoint.tokenizer_model;
   return files;
 }
@@ -88,7 +89,7 @@ int export_command(int argc, char** argv) {
                                            [&](double share) { percentage.update("verifying", share); });
   const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, checkpoint.directory + "/" + kStateFile);
   const NoInitWeights no_init;
-  BertForPreTraining model(config.model);
+  BertForPreTraining model(config.model, has_pairs(checkpoint.state.objective));
   load_state_dict(*model, checkpoint.model);
   model->eval();
   int64_t needed = 0;

@@ -66,10 +66,21 @@ Sequence mean_sequence(const std::vector<std::string>& paths, const FlopCounter&
           .source = paths.front()};
 }
 
+/// `config` with the objective of data.train, if that is there, in place of "auto".
+PretrainConfig with_objective(PretrainConfig config) {
+  if (config.objective != "auto") return config;
+  try {
+    const Shard shard(shard_files(config.data.train.front()).front());
+    config.objective = name_of_value(objective_of(shard.manifest()));
+  } catch (const InputMissing&) {  // a plan may be made before the data
+  }
+  return config;
+}
+
 /// The length of --length, else the mean of data.train, else the default length of `bert data create`.
 Sequence find_sequence(const PretrainConfig& config, const PlanOptions& options, size_t phase) {
   constexpr int64_t kDefaultLength = 128;
-  const FlopCounter flops(config.model);
+  const FlopCounter flops(config.model, has_pairs(objective_of(config)));
   if (!options.lengths.empty()) {
     const int64_t length = options.lengths[std::min(phase, options.lengths.size() - 1)];
     if (length > config.model.max_position_embeddings) {
@@ -183,7 +194,7 @@ StepWork work_of(const PretrainConfig& config, int64_t gpus) {
   // Bytes that an update moves per parameter, with gradients of 4 bytes: see cuda_ext/kernels/multi_tensor_optim.cu.
   constexpr double kLambBytes = 44, kAdamBytes = 32, kCopyBytes = 2;
   const int64_t micro_batches = config.global_batch_size / config.micro_batch_size;
-  const auto parameters = static_cast<double>(parameter_count(config.model));
+  const auto parameters = static_cast<double>(parameter_count(config.model, has_pairs(objective_of(config))));
   const double copy = config.precision.ends_with("-weights") ? kCopyBytes : 0;
   const double sent_share = config.distributed.compression == "none" ? 1 : 0.5;  // 2 bytes instead of 4
   const bool sharded = config.distributed.shard_optimizer_state;
@@ -236,7 +247,7 @@ Phase plan_phase(const std::string& path, const PretrainConfig& config, const Pl
                                      : assumed_micro_step(config, sequence, options.mfu, cluster.gpu);
   return {.config = path,
           .sequence = sequence,
-          .parameters = parameter_count(config.model),
+          .parameters = parameter_count(config.model, has_pairs(objective_of(config))),
           .micro_batch_size = config.micro_batch_size,
           .accumulation_steps = work.accumulation_steps,
           .global_batch_size = config.global_batch_size,
@@ -366,7 +377,8 @@ int plan_command(int argc, char** argv) {
                            .node_bandwidth = static_cast<double>(ports) * port.bandwidth};
   std::vector<Phase> phases;
   for (size_t i = 0; i < paths.size(); ++i)
-    phases.push_back(plan_phase(paths[i], load_pretrain_config(paths[i], overrides), options, cluster, i));
+    phases.push_back(
+        plan_phase(paths[i], with_objective(load_pretrain_config(paths[i], overrides)), options, cluster, i));
   if (options.json) {
     for (const Phase& phase : phases) fmt::print("{}\n", to_json(phase).dump());
   } else {

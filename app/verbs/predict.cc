@@ -43,10 +43,10 @@ nlohmann::ordered_json to_json(const std::string& text, const Features& features
   const torch::Tensor last_hidden_state = features.last_hidden_state.to(torch::kCPU);
   nlohmann::ordered_json hidden = nlohmann::ordered_json::array();
   for (int64_t i = 0; i < last_hidden_state.size(0); ++i) hidden.push_back(vector_of(last_hidden_state[i]));
-  return {{"text", text},
-          {"tokens", features.tokens},
-          {"pooler_output", vector_of(features.pooler_output.to(torch::kCPU))},
-          {"last_hidden_state", hidden}};
+  nlohmann::ordered_json answer = {{"text", text}, {"tokens", features.tokens}};
+  if (features.pooler_output.defined()) answer["pooler_output"] = vector_of(features.pooler_output.to(torch::kCPU));
+  answer["last_hidden_state"] = hidden;
+  return answer;
 }
 
 /// A text to predict on, and its place for messages: "texts.txt: line 3".

@@ -439,6 +439,11 @@ int64_t PretrainingShards::longest_row() const {
   return longest;
 }
 
+bool PretrainingShards::any_pairs() const {
+  return std::any_of(shards_.begin(), shards_.end(),
+                     [](const auto& shard) { return has_pairs(objective_of(shard->manifest())); });
+}
+
 std::string PretrainingShards::content_checksum() const {
   Checksum sum;
   for (const auto& shard : shards_)

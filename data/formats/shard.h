@@ -163,6 +163,8 @@ class PretrainingShards {
   /// Vocabulary::hash() of the vocabulary that the shards were made with; empty if none of them knows it.
   [[nodiscard]] const std::string& vocabulary_checksum() const { return known_->manifest().vocabulary_checksum; }
   [[nodiscard]] int64_t longest_row() const;
+  /// True if a shard has_pairs(). Throws DataError if one was made for an unknown objective.
+  [[nodiscard]] bool any_pairs() const;
   /// A checksum of the contents' checksums in order. A checkpoint stores it to recognise its data.
   [[nodiscard]] std::string content_checksum() const;
 

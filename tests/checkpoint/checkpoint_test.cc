@@ -29,6 +29,7 @@ Checkpoint example() {
   checkpoint.optimizer.insert("flag", at::tensor({1, 0}).to(at::kBool));
   checkpoint.optimizer.insert("none", at::empty({0, 3}));
   checkpoint.state.step = 12;
+  checkpoint.state.objective = Objective::kMlm;
   checkpoint.state.vocabulary = {"[PAD]", "the"};
   checkpoint.state.config = "{\n  \"seed\": 1\n}\n";
   return checkpoint;
@@ -61,6 +62,19 @@ TEST_CASE("A checkpoint comes back as it was, bit for bit", "[unit][checkpoint]"
   for (const char* file : {kModelFile, kOptimizerFile, kStateFile, kManifestFile}) {
     CHECK(read_file(saved + "/" + file) == read_file(directory.path("copy/") + file));
   }
+}
+
+TEST_CASE("A checkpoint without an objective is of nsp, and one of an unknown objective is refused",
+          "[unit][checkpoint]") {
+  std::string text = write_checkpoint_state(example().state);
+  const std::string objective = "\"objective\": \"mlm\"";
+  REQUIRE_THAT(text, testing::Contains(objective));
+  std::string unknown = text, older = text;
+  unknown.replace(text.find(objective), objective.size(), "\"objective\": \"rtd\"");
+  CHECK_THROWS_WITH(parse_checkpoint_state(unknown, "state.json"),
+                    testing::Contains("state.json: \"objective\": want nsp, mlm or sop, got rtd"));
+  older.replace(text.find(objective), objective.size(), "\"of the future\": 1");
+  CHECK(parse_checkpoint_state(older, "state.json").objective == Objective::kNsp);
 }
 
 TEST_CASE("A checkpoint that was verified is opened without another look at its bytes", "[unit][checkpoint]") {

@@ -149,7 +149,7 @@ std::vector<Broken> broken_configs() {
        {at + "2:1: /a~1b~0c: unknown key; known here: amp, checkpoint_every, data, device, distributed, "
              "evaluate_every, global_batch_size, gradient_checkpointing, "
              "initial_checkpoint, initial_optimizer_state, keep_checkpoints, log_every, max_steps, micro_batch_size, "
-             "model, num_threads, "
+             "model, num_threads, objective, "
              "optimizer, precision, run_directory, schedule, seed, stop_at_step",
         at + "2:21: /amp/d?e: unknown key; known here: backoff_factor, dynamic, growth_factor, growth_interval, "
              "init_scale, "

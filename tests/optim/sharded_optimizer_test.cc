@@ -138,6 +138,11 @@ TEST_CASE("A plan gives the largest share of a sharded state the memory that its
     sizes.push_back(item.value().numel());
   }
   CHECK(parameter_sizes(config.model) == sizes);
+  std::vector<int64_t> without_pairs;
+  for (const torch::Tensor& parameter : BertForPreTraining(config.model, /*sentence_pair_head=*/false)->parameters()) {
+    without_pairs.push_back(parameter.numel());
+  }
+  CHECK(parameter_sizes(config.model, /*sentence_pair_head=*/false) == without_pairs);
   for (const int ranks : {2, 8, 64}) {
     CAPTURE(ranks);
     const std::vector<int> owners = assign_owners(parameters, ranks);

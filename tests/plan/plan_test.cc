@@ -19,6 +19,7 @@
 #include "data/io/files.h"
 // The last include: it includes Catch2.
 #include "tests/support/command_testing.h"
+#include "tests/support/tiny_pretraining.h"
 
 using namespace bert;
 using bert::testing::Approx;
@@ -173,6 +174,8 @@ nlohmann::json step_report() {
 TEST_CASE("Parameters are counted as the published models have them", "[unit][plan]") {
   CHECK(parameter_count(BertConfig()) == 110106428);
   CHECK(parameter_count(bert_large()) == 336226108);
+  // Hugging Face's BertForMaskedLM of bert-base-uncased, which has no pooler.
+  CHECK(parameter_count(BertConfig(), /*sentence_pair_head=*/false) == 109514298);
 }
 
 TEST_CASE("FLOPs of BERT-large at 128 tokens agree with the published count", "[unit][plan]") {
@@ -181,6 +184,9 @@ TEST_CASE("FLOPs of BERT-large at 128 tokens agree with the published count", "[
   // 580 sequences/s.
   const double training = 3 * (flops.forward_of_sequence(128) + flops.forward_of_heads(20, 1));
   CHECK(training == Approx(139.5e12 / 580).epsilon(0.005));
+  // The pooler and the two logits of a pair: two products with 1024 x 1024 and 1024 x 2 numbers.
+  CHECK(flops.forward_of_heads(20, 3) - FlopCounter(bert_large(), false).forward_of_heads(20, 3) ==
+        Approx(3 * 2 * (1024 * 1024 + 1024 * 2)));
 }
 
 TEST_CASE("A step on one GPU is compute and update alone", "[unit][plan]") {
@@ -213,6 +219,19 @@ TEST_CASE("Communication is what the note says, by hand", "[unit][plan]") {
   time = predict_step(work, cluster);
   CHECK(time.communication == Approx(reduced + gathered));
   CHECK(time.exposed == Approx(reduced - 2e-3 + 0.08 * 2e-3 + gathered));
+}
+
+TEST_CASE("A plan is of the objective that the configuration or the shards name", "[unit][plan]") {
+  const Plan plan;
+  constexpr int64_t kPositions = (512 - 128) * 768, kPairs = 110106428 - kPositions,
+                    kMaskedAlone = 109514298 - kPositions;
+  CHECK(plan.json({})["parameters"] == kPairs);
+  CHECK(plan.json({"objective=mlm"})["parameters"] == kMaskedAlone);
+  CHECK(plan.json({"objective=mlm"})["memory_bytes"] < plan.json({"objective=sop"})["memory_bytes"]);
+  const std::string shard = plan.path("mlm.shard");
+  bert::testing::write_counting_shard(shard, 5, 1, {{"objective", "mlm"}});
+  CHECK(plan.json({"data.train=" + shard})["parameters"] == kMaskedAlone);
+  CHECK(plan.json({"data.train=" + shard, "objective=nsp"})["parameters"] == kPairs);
 }
 
 TEST_CASE("What follows --length is not its", "[unit][plan]") {

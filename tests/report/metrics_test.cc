@@ -32,10 +32,11 @@ TEST_CASE("A line of progress fits the terminal, and always has the step and the
                             .skipped = 3,
                             .loss = 7.1234,
                             .mlm_loss = 6.5,
-                            .nsp_loss = 0.6234,
                             .learning_rate = 1e-3,
                             .grad_norm = 1.5,
                             .loss_scale = 1,
+                            .pairs = "nsp",
+                            .pair_loss = 0.6234,
                             .sequences_per_second = 123.4,
                             .tokens_per_second = 7890,
                             .mfu = 0.123};
@@ -47,6 +48,9 @@ TEST_CASE("A line of progress fits the terminal, and always has the step and the
   CHECK(wide ==
         "████████████░░░░░░░░░░░░ step 1234/8000  loss 7.1234 (mlm 6.5000 nsp 0.6234)  lr 0.001  |g| 1.500  "
         "123.4 seq/s  7890 tok/s  mfu 12.3%  skipped 3  eta 01:30");
+  StepMetrics without_pairs = metrics;
+  without_pairs.pairs = "";
+  CHECK_THAT(progress_line(without_pairs, 0.5, 90, 200), testing::Contains("  loss 7.1234  lr 0.001  "));
   const std::string usual = progress_line(metrics, 0.5, 90, 79);
   CHECK(usual == "███░░░ step 1234/8000  loss 7.1234  lr 0.001  123.4 seq/s  skipped 3  eta 01:30");
   for (int columns = 0; columns <= 160; ++columns) {

@@ -23,7 +23,8 @@ inline std::vector<std::string> tokens() {
   return result;
 }
 
-/// Writes sequences in which every token is the previous one plus one: a language that a tiny model can learn.
+/// Writes sequences in which every token is the previous one plus one: a language that a tiny model can learn. They have
+/// pairs of segments unless `parameters` name an objective without.
 inline void write_counting_shard(const std::string& path, int64_t rows, unsigned seed,
                                  std::vector<std::pair<std::string, std::string>> parameters = {}) {
   std::mt19937 random(seed);
@@ -32,6 +33,7 @@ inline void write_counting_shard(const std::string& path, int64_t rows, unsigned
   options.max_seq_length = kLength;
   options.vocabulary_checksum = Vocabulary(tokens()).hash();
   options.parameters = std::move(parameters);
+  const bool pairs = has_pairs(objective_of(options.parameters));
   ShardWriter writer(path, options);
   for (int64_t row = 0; row < rows; ++row) {
     PretrainingExample example;
@@ -40,8 +42,8 @@ inline void write_counting_shard(const std::string& path, int64_t rows, unsigned
     for (int32_t i = 0; i < length; ++i) example.input_ids.push_back(5 + (first + i) % 50);
     example.input_ids.front() = 2;
     example.input_ids[static_cast<size_t>(length / 2)] = example.input_ids.back() = 3;
-    example.segment_b_start = length / 2 + 1;
-    example.is_random_next = row % 2 == 1;
+    example.segment_b_start = pairs ? length / 2 + 1 : length;
+    example.is_random_next = pairs && row % 2 == 1;
     for (const int32_t position : {2, length - 3}) {
       example.masked_positions.push_back(position);
       example.masked_ids.push_back(example.input_ids[static_cast<size_t>(position)]);

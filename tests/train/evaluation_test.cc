@@ -24,8 +24,8 @@ namespace {
 std::vector<double> values(const Evaluation& e) {
   return {e.mlm_loss,
           e.mlm_accuracy,
-          e.nsp_loss,
-          e.nsp_accuracy,
+          e.pair_loss,
+          e.pair_accuracy,
           e.unigram_entropy,
           static_cast<double>(e.examples),
           static_cast<double>(e.masked_tokens)};
