@@ -22,7 +22,13 @@ void fail(const std::string& what) {
   throw Error(what + ": " + message);
 }
 
-Entered::Entered() : lock_(library_mutex()) { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+Entered::Entered() : lock_(library_mutex()) {
+  // At the end of the process the library would flush files that it could not write, and crash. Every handle is closed
+  // before. The call must be the first of all.
+  static const herr_t kNothingAtExit = H5dont_atexit();
+  static_cast<void>(kNothingAtExit);
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+}
 
 Handle file_access() {
   Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "properties");
