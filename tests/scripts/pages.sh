@@ -63,6 +63,20 @@ check_options() {
     done
   done
 }
+# check_parts WHERE VERB ACTION PART WORD...: the part of an action has the options
+check_parts() {
+  local where=$1 verb=$2 action=$3 parts=$4 part help
+  shift 4
+  for part in ${parts//|/ }; do
+    if ! grep -qE "^  $part " "$(help_of "bert-$verb-$action" "$build/bert" "$verb" "$action")"; then
+      wrong "$where: bert $verb $action has no $part"
+    elif help=$(help_of "bert-$verb-$action-$part" "$build/bert" "$verb" "$action" "$part"); then
+      check_options "$where" "$help" "$@"
+    else
+      wrong "$where: bert $verb $action $part has no help"
+    fi
+  done
+}
 # check_bert WHERE VERB WORD...
 check_bert() {
   local where=$1 verb=${2:-} actions action= help action_help word config overrides=()
@@ -85,7 +99,11 @@ check_bert() {
           if ! grep -qE "^  $action " "$help"; then
             wrong "$where: bert $verb has no $action"
           elif action_help=$(help_of "bert-$verb-$action" "$build/bert" "$verb" "$action"); then
-            check_options "$where" "$action_help" "$@"
+            if grep -q "^Usage: bert $verb $action ACTION" "$action_help" && [[ "${1:-}" =~ ^[a-z] ]]; then  # bert data download squad
+              check_parts "$where" "$verb" "$action" "$@"
+            else
+              check_options "$where" "$action_help" "$@"
+            fi
           else
             wrong "$where: bert $verb $action has no help"
           fi

@@ -15,6 +15,7 @@ See [nothing](nothing.md), [no heading](#no-heading) and [this heading](#faults)
 `bert prepare corpus.txt`, `bert data mix`, `bert config show configs/bert-base.json optimizer.rate=1`, `tests/run.sh --fast`
 ```
 build/bert vocab --input a.txt --pieces 100 --output vocab.txt
+build/bert data download squid && build/bert data download squad --release 1.1
 build/bert data create --input a.txt \
     --vocabulary vocab.txt
 build/bertrun --nproc-per-node 8 --ranks 9 build/bert pretrain c.json max_stepz=3
@@ -26,9 +27,9 @@ code=0
 [ $code -eq 1 ] || { echo "expected exit code 1, got $code"; failed=1; }
 for fault in 'faults.md:2: the link to nothing.md leads nowhere' 'faults.md:2: #no-heading: there is no such heading' \
   'there is no verb prepare' 'bert data has no mix' 'faults.md:3: bert config show configs/bert-base.json optimizer.rate=1: bert config: ' \
-  'there is no option --fast' 'there is no option --pieces' 'faults.md:6:' 'there is no option --vocabulary' 'there is no option --ranks' \
+  'there is no option --fast' 'there is no option --pieces' 'bert data download has no squid' 'there is no option --release' 'faults.md:7:' 'there is no option --vocabulary' 'there is no option --ranks' \
   '/max_stepz: unknown key' 'there is no option --shout' 'there is no script app/missing.sh'; do
   grep -qF -- "$fault" "$work/log" || { echo "not found: $fault, in"; cat "$work/log"; failed=1; }
 done
-[ "$(grep -c '^faults.md' "$work/log")" -eq 12 ] || { echo "expected 12 faults, got"; cat "$work/log"; failed=1; }
+[ "$(grep -c '^faults.md' "$work/log")" -eq 14 ] || { echo "expected 14 faults, got"; cat "$work/log"; failed=1; }
 exit $failed
