@@ -5,9 +5,11 @@
 #include <cctype>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,7 +45,7 @@ class DownloadApp : public CLI::App {
     footer(
         "A download that was cut or killed goes on where it stopped: run the command again. What has come so far is in "
         "NAME.part; NAME appears when the file is whole and has its published checksum. A proxy is taken from "
-        "https_proxy, http_proxy and no_proxy, certificates from the system or SSL_CERT_FILE.");
+        "https_proxy, http_proxy and no_proxy, certificates from the system or CURL_CA_BUNDLE.");
     add_option("--output", options.output, "directory for the files")->required();
     add_option("--mirror", options.download.mirrors,
                "base URL in place of the usual server's; may be repeated, the first that has a file gives it. It has "
@@ -82,7 +84,7 @@ Json unpack(const DataSetFile& file, const DownloadedFile& archive, const std::s
     if (!archive.digest.empty()) throw;
     std::filesystem::remove(archive.path);
     throw DataError(std::string(error.what()) +
-                    ". The archive was removed; download it again, or name another server " + "with --mirror URL");
+                    ". The archive was removed; download it again, or name another server with --mirror URL");
   }
   Json files = Json::array();
   for (const UnpackedFile& each : unpacked.files) {
@@ -93,7 +95,18 @@ Json unpack(const DataSetFile& file, const DownloadedFile& archive, const std::s
   return {{"files", files}, {"files_of_macos_left_out", unpacked.left_out}};
 }
 
-/// Downloads the files that `list` gives and unpacks the archives. Prints the summary; `finish` may add to it before.
+/// Downloads one file, and unpacks it if it is an archive.
+Json get_file(const DataSetFile& file, const std::string& output, Downloader& downloader) {
+  const std::filesystem::path own = std::filesystem::path(file.remote.name).parent_path();
+  std::filesystem::create_directories(std::filesystem::path(output) / own);
+  const DownloadedFile there = downloader.file(file.remote, output);
+  Json json = file_json(there);
+  if (!file.unpack_into.empty()) json["unpacked"] = unpack(file, there, output);
+  return json;
+}
+
+/// Downloads the files that `list` gives and prints the summary; `finish` may add to it before. A file that no server
+/// has, or that is damaged, does not keep the others from being downloaded. Its error is thrown at the end.
 int download(
     const std::string& data_set, Options options, const std::function<std::vector<DataSetFile>(Downloader&)>& list,
     const std::function<void(Json& summary)>& finish = [](Json&) {}) {
@@ -109,43 +122,63 @@ int download(
   };
   std::filesystem::create_directories(options.output);
   Downloader downloader(options.download);
-  Json files = Json::array();
+  Json files = Json::array(), failed = Json::array();
+  std::exception_ptr first_error;
+  const auto keep_error = [&](const DataSetFile& file, const std::string& message) {
+    if (first_error) options.download.say(message);  // the first one is said at the end
+    if (!first_error) first_error = std::current_exception();
+    failed.push_back({{"file", file.remote.host + file.remote.path}, {"error", message}});
+  };
   int64_t bytes = 0, received = 0;
   for (const DataSetFile& file : list(downloader)) {
-    const auto directory = std::filesystem::path(options.output) / file.remote.name;
-    std::filesystem::create_directories(file.remote.name.empty() ? options.output : directory.parent_path().string());
-    const DownloadedFile there = downloader.file(file.remote, options.output);
-    Json json = file_json(there);
-    if (!file.unpack_into.empty()) json["unpacked"] = unpack(file, there, options.output);
-    files.push_back(json);
-    bytes += there.bytes;
-    received += there.bytes_received;
+    try {
+      files.push_back(get_file(file, options.output, downloader));
+      bytes += files.back()["bytes"].get<int64_t>();
+      received += files.back()["bytes_received"].get<int64_t>();
+    } catch (const InputMissing& error) {
+      keep_error(file, error.what());
+    } catch (const DataError& error) {
+      keep_error(file, error.what());
+    }
   }
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  Json summary = {{"data_set", data_set}, {"files", files}, {"bytes", bytes}, {"bytes_received", received}};
+  Json summary = {{"data_set", data_set}, {"files", files}, {"failed", failed}};
+  summary["bytes"] = bytes;
+  summary["bytes_received"] = received;
   finish(summary);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   summary["seconds"] = took.count();
   print_line(summary);
+  if (first_error) std::rethrow_exception(first_error);
   return kOk;
+}
+
+/// Names the parts of other dumps of the same Wikipedia: since yesterday's call there may be a newer latest dump.
+void tell_of_other_parts(const std::string& directory, const DataSetFile& dump) {
+  const std::string name = std::filesystem::path(dump.remote.path).filename().string();
+  const std::string wiki = name.substr(0, name.find('-') + 1);
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    const std::string other = entry.path().filename().string();
+    if (!other.starts_with(wiki) || !other.ends_with(".xml.bz2.part") || other == name + ".part") continue;
+    fmt::print(stderr, "bert data download: {} is of another dump than {}; --date {} continues it\n",
+               printable(entry.path().string()), name,
+               printable(other.substr(wiki.size(), other.find('-', wiki.size()) - wiki.size())));
+  }
 }
 
 int download_wikipedia(int argc, char** argv) {
   Options options;
   std::string language = "en", date = "latest";
   DownloadApp app(
-      "Downloads the dump of all articles of a Wikipedia: 25 GB for English (2026), with the SHA-1 that Wikimedia "
+      "Downloads the dump of all articles of a Wikipedia, more than 20 GB for English, with the SHA-1 that Wikimedia "
       "publishes.\nExample: bert data download wikipedia --language simple --output dumps",
       "wikipedia", options);
-  const auto of_characters = [](const char* allowed, const char* expected) {
-    return CLI::Validator(
-        [=](std::string& text) {
-          return text.find_first_not_of(allowed) == std::string::npos ? std::string()
-                                                                      : fmt::format("want {}, got {}", expected, text);
-        },
-        "");
-  };
   app.add_option("--language", language, "language as in the address: en for en.wikipedia.org, or simple, zh-min-nan")
-      ->check(of_characters("abcdefghijklmnopqrstuvwxyz-", "small letters and hyphens"))
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const bool name = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz-") == std::string::npos;
+            return name ? std::string() : "want small letters and hyphens, got " + text;
+          },
+          ""))
       ->capture_default_str();
   app.add_option("--date", date, "latest, or the day of a dump as YYYYMMDD; https://dumps.wikimedia.org lists them")
       ->check(CLI::Validator(
@@ -157,7 +190,9 @@ int download_wikipedia(int argc, char** argv) {
       ->capture_default_str();
   if (!parse_command_line(app, argc, argv)) return kOk;
   return download("wikipedia", options, [&](Downloader& downloader) -> std::vector<DataSetFile> {
-    return {wikipedia_file(downloader, language, date)};
+    const DataSetFile dump = wikipedia_file(downloader, language, date);
+    tell_of_other_parts(options.output, dump);
+    return {dump};
   });
 }
 
@@ -214,7 +249,10 @@ int download_glue(int argc, char** argv) {
     return files;
   };
   return download("glue", options, list, [&](Json& summary) {
-    if (std::find(tasks.begin(), tasks.end(), "MRPC") != tasks.end())
+    const auto of_mrpc = std::count_if(summary["files"].begin(), summary["files"].end(), [](const Json& file) {
+      return std::filesystem::path(file["path"].get<std::string>()).parent_path().filename() == "MRPC";
+    });
+    if (of_mrpc == static_cast<int64_t>(glue_files("MRPC").size()))
       summary["made"] = split_mrpc((std::filesystem::path(options.output) / "MRPC").string());
   });
 }

@@ -176,7 +176,7 @@ struct HttpClient::Transfer {
       case CURLE_SSL_CACERT_BADFILE:
         throw TransferError(
             cause +
-                "; the certificates of this machine are in the package ca-certificates, and SSL_CERT_FILE may name a "
+                "; the certificates of this machine are in the package ca-certificates, and CURL_CA_BUNDLE may name a "
                 "file with others",
             true, false);
       default:
@@ -201,7 +201,10 @@ HttpClient::HttpClient(const HttpOptions& options) : transfer_(std::make_unique<
   to.set(CURLOPT_HEADERDATA, transfer_.get());
   to.set(CURLOPT_WRITEFUNCTION, &Transfer::on_body);
   to.set(CURLOPT_WRITEDATA, transfer_.get());
-  if (const char* certificates = std::getenv("SSL_CERT_FILE")) to.set(CURLOPT_CAINFO, certificates);
+  for (const char* variable : {"SSL_CERT_FILE", "CURL_CA_BUNDLE"}) {  // the later one counts, as for curl
+    const char* certificates = std::getenv(variable);
+    if (certificates != nullptr && *certificates != '\0') to.set(CURLOPT_CAINFO, certificates);
+  }
 }
 
 HttpClient::~HttpClient() { curl_easy_cleanup(transfer_->curl); }

@@ -190,7 +190,7 @@ TEST_CASE("A changed byte of an archive is an error, or changes no file", "[unit
   for (const auto& [name, archive] : golden["good"].items()) {
     const std::string right = from_hexadecimal(archive["zip"]);
     int refused = 0;
-    for (size_t at = 0; at<right.size(); at += right.size()> 1000 ? 7 : 1) {
+    for (size_t at = 0; at < right.size(); at += right.size() / 12) {  // few, since each file is synced
       const TemporaryDirectory directory;
       std::string bytes = right;
       bytes[at] = static_cast<char>(bytes[at] ^ 4);

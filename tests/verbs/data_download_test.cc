@@ -41,7 +41,9 @@ TEST_CASE("bert data download wikipedia finds the dump, checks it, and says what
     serve_file({.content = digest.hexadecimal() + "  simplewiki-20260901-pages-articles.xml.bz2\n"}, question, answer);
   });
   const TemporaryDirectory directory;
-  const std::string output = directory.path("new/dumps");
+  const std::string output = directory.path("new/dumps"), older = "simplewiki-20260801-pages-articles.xml.bz2.part";
+  std::filesystem::create_directories(output);
+  std::ofstream(output + "/" + older) << "x";
   const CommandResult result =
       download({"wikipedia", "--language", "simple", "--output", output, "--mirror", server.url()});
   REQUIRE(result.code == kOk);
@@ -59,7 +61,8 @@ TEST_CASE("bert data download wikipedia finds the dump, checks it, and says what
   CHECK(read_file(file["path"]) == dump);
   CHECK_THAT(result.err, Contains("bert data download: " + server.url() + path) &&
                              Contains("trying again in 1 s (1 of 5)") &&
-                             Contains("simplewiki-20260901-pages-articles.xml.bz2: 100 %"));
+                             Contains("simplewiki-20260901-pages-articles.xml.bz2: 100 %") &&
+                             Contains(older + " is of another dump") && Contains("--date 20260801 continues it"));
 
   const json again =
       json::parse(download({"wikipedia", "--language", "simple", "--output", output, "--mirror", server.url()}).out);
@@ -114,8 +117,6 @@ TEST_CASE("The exit codes of bert data download", "[unit][download]") {
     CHECK(result.out.empty());
     return result.code;
   };
-  CHECK(code({"squad", "--output", output, "--mirror", server.url()}, "bert data: cannot download train-v1.1.json") ==
-        kBadData);
   CHECK(code({"glue", "--task", "sst2", "--output", output, "--mirror", "http://127.0.0.1:1"},
              "http://127.0.0.1:1/glue/data/SST-2.zip: ") == kPeerFailure);
   CHECK(std::filesystem::is_empty(output));
@@ -130,6 +131,26 @@ TEST_CASE("The exit codes of bert data download", "[unit][download]") {
   CHECK(code({"squad"}, "--output") == kUsage);
   std::ofstream(directory.path("file")) << "x";
   CHECK(code({"squad", "--output", directory.path("file"), "--mirror", server.url()}, "file") == kIo);
+}
+
+TEST_CASE("A file that is missing or damaged does not keep the others from being downloaded", "[unit][download]") {
+  const HttpServer server([&](const HttpQuestion& question, const HttpAnswer& answer) {
+    if (question.target.ends_with("train-v1.1.json")) return answer.status(404);
+    serve_file({.content = "{}"}, question, answer);
+  });
+  const TemporaryDirectory directory;
+  const CommandResult result =
+      download({"squad", "--version", "1.1", "--output", directory.path(), "--mirror", server.url()});
+  CHECK(result.code == kInputMissing);  // the first error
+  const json summary = json::parse(result.out);
+  CHECK(summary["files"].empty());
+  REQUIRE(summary["failed"].size() == 2);
+  CHECK(summary["failed"][0]["file"] == "https://rajpurkar.github.io/SQuAD-explorer/dataset/train-v1.1.json");
+  CHECK_THAT(summary["failed"][1]["error"].get<std::string>(),
+             Contains("dev-v1.1.json: the server has 2 bytes, and 4854279 are published"));
+  CHECK_THAT(result.err, Contains("bert data download: cannot download dev-v1.1.json") &&
+                             Contains("bert data: cannot download train-v1.1.json"));
+  CHECK(std::filesystem::is_empty(directory.path()));
 }
 
 TEST_CASE("The progress of a transfer has a rate and the time that is left", "[unit][download]") {
