@@ -97,13 +97,15 @@ bool is_wide(const std::string& encoding) {
          name.starts_with("UTF32") || name.starts_with("UCS-") || name.starts_with("UCS2") || name.starts_with("UCS4");
 }
 
+const iconv_t kNotOpen = reinterpret_cast<iconv_t>(-1);  // NOLINT(performance-no-int-to-ptr): iconv_open(3) says so
+
 iconv_t opened(const std::string& encoding) {
   // glibc reads a slash as the beginning of options, such as //IGNORE, and an empty name as that of the locale.
-  if (encoding.empty() || encoding.find('/') != std::string::npos) return reinterpret_cast<iconv_t>(-1);
+  if (encoding.empty() || encoding.find('/') != std::string::npos) return kNotOpen;
   return iconv_open("UTF-8", encoding.c_str());
 }
 
-bool is_open(iconv_t handle) { return handle != reinterpret_cast<iconv_t>(-1); }
+bool is_open(iconv_t handle) { return handle != kNotOpen; }
 
 }  // namespace
 
@@ -132,7 +134,7 @@ std::string find_encoding(std::string_view text) {
     return name.empty() || name == "ASCII" || name == "UTF-8" ? "?" : common_name(name, text);
   }
   if (counts.multibyte == 0 && text.find('\x1B') != std::string_view::npos) {  // encodings of seven bits
-    const std::string name = uchardet_name(text);
+    std::string name = uchardet_name(text);
     if (name.starts_with("ISO-2022")) return name;
   }
   return {};

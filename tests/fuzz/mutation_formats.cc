@@ -24,6 +24,7 @@
 #include "data/formats/shard.h"
 #include "data/io/error.h"
 #include "data/tokenizer/tokenizer.h"
+#include "tests/fuzz/corpus_formats.h"
 #include "tests/support/event_loop_testing.h"
 #include "tests/support/example_data.h"
 #include "tests/support/sentencepiece_model.h"
@@ -46,20 +47,6 @@ Files files_in(const std::string& directory) {
   for (const auto& entry : fs::directory_iterator(directory))
     files[entry.path().filename().string()] = read_file(entry.path().string());
   return files;
-}
-
-/// Changes one of `files` at a time. `read` gets the directory that holds them.
-Format format_of_files(const std::string& name, bool sealed, const std::string& directory, Files files,
-                       const std::function<void(const std::string&)>& read) {
-  const std::string place = directory + "/" + name;
-  return {name, sealed, [=](Mutator* mutator) {
-            fs::create_directories(place);
-            const size_t changed = mutator != nullptr ? mutator->below(files.size()) : files.size();
-            size_t index = 0;
-            for (const auto& [file, bytes] : files)
-              write_bytes(place + "/" + file, index++ == changed ? (*mutator)(bytes) : bytes);
-            read(place);
-          }};
 }
 
 Format shards(const std::string& directory) {
@@ -368,6 +355,19 @@ void exchange_frames(Mutator* mutator) {
 
 }  // namespace
 
+Format format_of_files(const std::string& name, bool sealed, const std::string& directory, const Files& files,
+                       const std::function<void(const std::string&)>& read) {
+  const std::string place = directory + "/" + name;
+  return {name, sealed, [=](Mutator* mutator) {
+            fs::create_directories(place);
+            const size_t changed = mutator != nullptr ? mutator->below(files.size()) : files.size();
+            size_t index = 0;
+            for (const auto& [file, bytes] : files)
+              write_bytes(place + "/" + file, index++ == changed ? (*mutator)(bytes) : bytes);
+            read(place);
+          }};
+}
+
 std::vector<Format> mutation_formats(const std::string& directory) {
   return {shards(directory),
           example_file("tfrecord", directory),
@@ -385,6 +385,22 @@ std::vector<Format> mutation_formats(const std::string& directory) {
           error_files(directory),
           job_messages(directory),
           {"job frames", true, exchange_frames}};
+  std::vector<Format> formats = {shards(directory),
+                                 checkpoints(directory),
+                                 safetensors(directory),
+                                 exports(directory),
+                                 states(directory),
+                                 configurations(directory),
+                                 vocabularies(directory),
+                                 sentencepiece_models(directory),
+                                 texts(directory),
+                                 metrics(directory),
+                                 error_files(directory),
+                                 job_messages(directory),
+                                 {"job frames", true, exchange_frames}};
+  const std::vector<Format> corpora = corpus_formats(directory);
+  formats.insert(formats.end(), corpora.begin(), corpora.end());
+  return formats;
 }
 
 }  // namespace bert::testing

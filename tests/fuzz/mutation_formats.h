@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,11 @@ struct Format {
   /// Reads a changed copy; without a mutator, the valid one. Throws the same exceptions as the program.
   std::function<void(Mutator*)> read;
 };
+
+/// A format of files, named to content. One of them at a time is changed. `read` gets the directory that holds them.
+Format format_of_files(const std::string& name, bool sealed, const std::string& directory,
+                       const std::map<std::string, std::string>& files,
+                       const std::function<void(const std::string& directory)>& read);
 
 /// All formats. Their files are written into `directory` once, and again at every read.
 std::vector<Format> mutation_formats(const std::string& directory);

@@ -1,0 +1,67 @@
+#include "tests/fuzz/corpus_formats.h"
+
+#include "data/corpus/document_reader.h"
+#include "data/io/error.h"
+#include "tests/support/corpus_testing.h"
+#include "tests/support/packed_text.h"
+
+namespace bert::testing {
+namespace {
+
+std::string some_prose() {
+  std::string text;
+  for (int i = 0; i < 40; ++i)
+    text += "Document " + std::to_string(i * i) + " has caf\u00e9s, \u4e2d\u6587 and\nlines.\n\n";
+  return text;
+}
+
+/// Not all bytes of a packed file have to do with its text: a gzip header has a time. A copy that gives the same
+/// documents counts as refused, because no difference is silent. The file has one member: a file of several that is cut
+/// where one ends is whole.
+Format packed(const std::string& directory, const std::string& name, std::string (*pack)(std::string_view)) {
+  const std::string text = some_prose();
+  const std::string bytes = pack(text);
+  const std::vector<std::string> want = documents_of({write_text(directory + "/plain", text)});
+  return format_of_files(name, true, directory, {{name, bytes}}, [=](const std::string& place) {
+    const std::string path = place + "/" + name;
+    if (documents_of({path}) != want) {
+      if (read_file(path) == bytes) throw std::logic_error("what is valid gives other documents");
+    } else if (read_file(path) != bytes) {
+      throw DataError("the damage changes no document");
+    }
+  });
+}
+
+Format json_lines(const std::string& directory) {
+  std::string text;
+  for (int i = 0; i < 20; ++i)
+    text +=
+        R"({"id": )" + std::to_string(i) + R"(, "a": {"b": "caf\u00e9 \"x\"", "c": [1.5, null, {"b": ""}]}})" + "\n";
+  return format_of_files("json lines", false, directory, {{"a.jsonl", text}}, [](const std::string& place) {
+    for (const bool skip : {true, false})
+      static_cast<void>(documents_of({place + "/a.jsonl"}, {.text_field = "a.b", .skip_bad_lines = skip}));
+  });
+}
+
+Format other_encodings(const std::string& directory) {
+  const std::string wide("\xFF\xFE\x61\0\n\0\x2D\x4E\x3D\xD8\x00\xDE", 12);
+  return format_of_files("other encodings", false, directory,
+                         {{"wide", wide}, {"GB18030", "\xD6\xD0\xCE\xC4\x81\x30\x81\x30.\n"}},
+                         [](const std::string& place) {
+                           static_cast<void>(documents_of({place + "/wide"}, {.encoding = "UTF-16"}));
+                           static_cast<void>(documents_of({place + "/GB18030"}, {.encoding = "GB18030"}));
+                         });
+}
+
+}  // namespace
+
+std::vector<Format> corpus_formats(const std::string& directory) {
+  return {packed(directory, "text.gz", gzip_of),
+          packed(directory, "text.bz2", bzip2_of),
+          packed(directory, "text.xz", xz_of),
+          packed(directory, "text.zst", zstd_of),
+          json_lines(directory),
+          other_encodings(directory)};
+}
+
+}  // namespace bert::testing
