@@ -369,23 +369,10 @@ Format format_of_files(const std::string& name, bool sealed, const std::string& 
 }
 
 std::vector<Format> mutation_formats(const std::string& directory) {
-  return {shards(directory),
-          example_file("tfrecord", directory),
-          example_file("tfrecord.gz", directory),
-          example_file("hdf5", directory),
-          checkpoints(directory),
-          safetensors(directory),
-          exports(directory),
-          states(directory),
-          configurations(directory),
-          vocabularies(directory),
-          sentencepiece_models(directory),
-          texts(directory),
-          metrics(directory),
-          error_files(directory),
-          job_messages(directory),
-          {"job frames", true, exchange_frames}};
   std::vector<Format> formats = {shards(directory),
+                                 example_file("tfrecord", directory),
+                                 example_file("tfrecord.gz", directory),
+                                 example_file("hdf5", directory),
                                  checkpoints(directory),
                                  safetensors(directory),
                                  exports(directory),
