@@ -7,6 +7,7 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <cstring>
 #include <new>
 #include <stdexcept>
 
@@ -115,9 +116,27 @@ bool is_known_encoding(const std::string& encoding) {
   return is_open(handle);
 }
 
+size_t valid_utf8_bytes(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    uint64_t eight = 0;
+    if (at + sizeof eight <= text.size()) std::memcpy(&eight, text.data() + at, sizeof eight);
+    constexpr uint64_t kHighBits = 0x8080808080808080U;
+    if (at + sizeof eight <= text.size() && (eight & kHighBits) == 0) {
+      at += sizeof eight;
+      continue;
+    }
+    const DecodedUtf8 decoded = decode_utf8(text.substr(at));
+    if (decoded.value == kInvalidUtf8) return at;
+    at += static_cast<size_t>(decoded.bytes);
+  }
+  return at;
+}
+
 std::string find_encoding(std::string_view text) {
   if (text.starts_with("\xFF\xFE\0\0"sv) || text.starts_with("\0\0\xFE\xFF"sv)) return "UTF-32";
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) return "UTF-16";
+  if (valid_utf8_bytes(text) == text.size() && text.find_first_of("\0\x1B"sv) == std::string_view::npos) return {};
   const Utf8Counts counts = count_utf8(text);
   const auto bytes = static_cast<int64_t>(text.size());
   // More invalid sequences than characters outside of ASCII are not damage, however rare they are: the quotation marks

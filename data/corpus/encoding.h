@@ -1,6 +1,7 @@
 // Encodings other than UTF-8: found, named, and converted.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,6 +11,9 @@ namespace bert {
 
 /// True if iconv(3) converts from `encoding` to UTF-8.
 bool is_known_encoding(const std::string& encoding);
+
+/// The place of the first byte of `text` that is no UTF-8, or its size.
+size_t valid_utf8_bytes(std::string_view text);
 
 /// The likely encoding of `text`, the beginning of a file, as a name for iconv(3): UTF-16, UTF-16LE, UTF-32BE, ISO-2022-JP,
 /// WINDOWS-1252 and so on. Empty for UTF-8, also with some damage (is_damaged_text), and for ASCII. "?" for anything

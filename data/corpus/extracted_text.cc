@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/corpus/input_files.h"
 #include "data/corpus/near_duplicates.h"
 #include "data/corpus/words.h"
 #include "data/io/descriptor.h"
@@ -28,7 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
-constexpr const char* kUnfinished = ".unfinished";
 constexpr const char* kSummary = ".extract.json";
 
 /// True for 00000.txt and the like, and for AtomicFile's temporary names of them.
@@ -54,7 +54,7 @@ class ExtractDirectory {
     AtomicFile file_of_summary(file(kSummary));
     file_of_summary.write(summary + "\n");
     file_of_summary.commit();
-    fs::remove(file(kUnfinished));
+    fs::remove(file(kUnfinishedExtraction));
     sync_path(path_);
   }
 
@@ -65,19 +65,19 @@ class ExtractDirectory {
     for (fs::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error))
       names.push_back(entry->path().filename().string());
     if (error) throw_io_error(path_, "read", error.value());
-    const bool unfinished = std::find(names.begin(), names.end(), kUnfinished) != names.end();
+    const bool unfinished = std::find(names.begin(), names.end(), kUnfinishedExtraction) != names.end();
     for (const std::string& name : names) {
       if (!unfinished && name == kSummary)
         throw IoError(path_ + ": an extraction has been finished here; name another directory, or remove this one");
-      if (name == kUnfinished || name == kSummary || (unfinished && is_text_file(name))) continue;
+      if (name == kUnfinishedExtraction || name == kSummary || (unfinished && is_text_file(name))) continue;
       throw IoError(fmt::format("{}: holds a file that no extraction wrote: {}; name an empty directory", path_, name));
     }
-    lock_ = Descriptor(open(file(kUnfinished).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    lock_ = Descriptor(open(file(kUnfinishedExtraction).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
     if (!lock_) throw_io_error(path_, "write", errno);
     if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
       throw IoError(path_ + ": another process extracts into this directory; wait for it, or name another directory");
     for (const std::string& name : names) {
-      if (name != kUnfinished) fs::remove(file(name));
+      if (name != kUnfinishedExtraction) fs::remove(file(name));
     }
   }
 

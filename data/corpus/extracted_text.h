@@ -5,8 +5,8 @@
 // ends it. So `bert data create --split-sentences` reads back exactly these documents: nowhere are two blank lines, and
 // every blank line ends a document (data/text/paragraphs.h). No document continues in another file.
 //
-// A file is there when it is whole. Until the directory is complete it holds DIR/.unfinished, and then DIR/.extract.json.
-// A killed extraction leaves whole files and .unfinished; the next one into the same directory removes them and starts
+// A file is there when it is whole. Until the directory is complete it holds DIR/.extract.unfinished, and then DIR/.extract.json.
+// A killed extraction leaves whole files and that mark; the next one into the same directory removes them and starts
 // over.
 //
 // Note [Duplicates]

@@ -64,6 +64,8 @@ class Search {
     std::sort(names.begin(), names.end());
     for (const std::string& name : names) {
       const std::string inner = (fs::path(path) / name).string();
+      if (name == kUnfinishedExtraction)
+        throw DataError(path + ": the extraction of this text was not finished; run bert data extract again");
       if (name.starts_with('.')) {
         ++found_.skipped;
         continue;

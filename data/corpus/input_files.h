@@ -7,6 +7,9 @@
 
 namespace bert {
 
+/// The file that marks a directory of extracted text (extracted_text.h) as unfinished.
+inline constexpr const char* kUnfinishedExtraction = ".extract.unfinished";
+
 struct InputFile {
   std::string path;
   int64_t bytes = 0;    // as stored
@@ -20,8 +23,8 @@ struct InputFiles {
 
 /// A path that is a file stands for itself; one that is a directory, for all files below it, sorted by the bytes of
 /// their names, directory by directory. Symbolic links are followed, but not into a directory that is being searched.
-/// Throws InputMissing if a path or the target of a link is not there, or if a directory has no file, and IoError if a
-/// file may not be read.
+/// Throws InputMissing if a path or the target of a link is not there, or if a directory has no file, IoError if a file
+/// may not be read, and DataError for a directory with an unfinished extraction.
 InputFiles find_input_files(const std::vector<std::string>& paths);
 
 }  // namespace bert

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "data/io/error.h"
 #include "data/text/text_input.h"
@@ -24,24 +23,6 @@ size_t cut_character(std::string_view text) {
     return needed > bytes ? bytes : 0;
   }
   return 0;
-}
-
-/// The place of the first invalid sequence, or the size.
-size_t valid_prefix(std::string_view text) {
-  size_t at = 0;
-  while (at < text.size()) {
-    uint64_t eight = 0;
-    if (at + sizeof eight <= text.size()) std::memcpy(&eight, text.data() + at, sizeof eight);
-    constexpr uint64_t kHighBits = 0x8080808080808080U;
-    if (at + sizeof eight <= text.size() && (eight & kHighBits) == 0) {
-      at += sizeof eight;
-      continue;
-    }
-    const DecodedUtf8 decoded = decode_utf8(text.substr(at));
-    if (decoded.value == kInvalidUtf8) return at;
-    at += static_cast<size_t>(decoded.bytes);
-  }
-  return at;
 }
 
 }  // namespace
@@ -75,7 +56,7 @@ void TextSource::check_encoding(std::string_view head) {
   }
   const std::string found = find_encoding(head);
   if (found.empty()) return;
-  size_t at = valid_prefix(head);
+  size_t at = valid_utf8_bytes(head);
   at = std::min(at, head.find('\0'));
   const std::string place = fmt::format("{}: byte {}: ", path(), at);
   if (found == "?")
@@ -102,7 +83,7 @@ std::string_view TextSource::next() {
       piece.remove_suffix(cut_);
     }
     const auto bytes = static_cast<int64_t>(piece.size());
-    if (const size_t valid = valid_prefix(piece); valid < piece.size()) {
+    if (const size_t valid = valid_utf8_bytes(piece); valid < piece.size()) {
       if (invalid_ == 0) first_invalid_ = text_bytes_ + static_cast<int64_t>(valid);
       cleaned_ = piece;
       invalid_ += drop_invalid_utf8(cleaned_);

@@ -106,11 +106,12 @@ TEST_CASE("A killed extraction leaves whole files, and the next one starts over"
   REQUIRE(WIFSIGNALED(status));
   size_t files = 0;
   for (const auto& entry : fs::directory_iterator(output)) {
-    if (entry.path().filename() == ".unfinished") continue;
+    if (entry.path().filename() == kUnfinishedExtraction) continue;
     ++files;
     CHECK(read_file(entry.path().string()).ends_with(".\n\n"));
   }
   CHECK(files == 5);  // two documents each
+  CHECK_THAT(message_of([&] { documents_of({output}); }), Contains("the extraction of this text was not finished"));
   {
     ExtractedText writer(output, {});
     CHECK_THAT(message_of([&] { ExtractedText(output, {}); }), Contains("another process extracts"));
@@ -119,7 +120,7 @@ TEST_CASE("A killed extraction leaves whole files, and the next one starts over"
   }
   CHECK(documents_of({output}) == Documents{"The only document of the second run.\n"});
   CHECK(read_file(output + "/.extract.json") == "{\"made\": \"by a test\"}\n");
-  CHECK_FALSE(fs::exists(output + "/.unfinished"));
+  CHECK_FALSE(fs::exists(output + "/" + kUnfinishedExtraction));
   CHECK_THAT(message_of([&] { ExtractedText(output, {}); }), Contains("an extraction has been finished here"));
   CHECK(documents_of({output}).size() == 1);
 }
