@@ -29,10 +29,10 @@ std::vector<std::string> seeds() {
 
 void read(std::string_view input) {
   std::string sentences;
-  for (const std::string& sentence : split_sentences(input)) sentences += sentence;
+  for (const std::string& sentence : split_sentences(input)) sentences += sentence + '\n';
   require(without_space(sentences) == without_space(input), "a sentence lost or gained characters");
   std::string lines;
-  split_prose(input, [&](std::string_view line) { lines += line; });
+  split_prose(input, [&](std::string_view line) { lines.append(line) += '\n'; });
   if (!input.starts_with("\xef\xbb\xbf"))
     require(without_space(lines) == without_space(input), "prose lost or gained characters");
 }

@@ -1,0 +1,295 @@
+// Statistics of pre-training examples, on text made here and on real text. A count of independent draws may differ from its
+// mean by three standard deviations. The seeds are fixed, so a test that passes once passes always.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "data/examples/pretraining_data.h"
+#include "data/random/permutation.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+constexpr int32_t kMask = 4, kCls = 2, kSep = 3, kFirstWord = 5;  // of toy_tokenizer
+
+WordPieceTokenizer toy_tokenizer(int32_t words) {
+  std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+  for (int32_t i = 0; i < words; ++i) tokens.push_back("w" + std::to_string(i));
+  return WordPieceTokenizer(Vocabulary(tokens));
+}
+
+bool is_within_three_sigma(double count, double mean, double variance) {
+  CAPTURE(count, mean, std::sqrt(variance));
+  return std::abs(count - mean) <= 3 * std::sqrt(variance);
+}
+
+bool is_binomial(int64_t count, int64_t draws, double probability) {
+  const auto n = static_cast<double>(draws);
+  return is_within_three_sigma(static_cast<double>(count), n * probability, n * probability * (1 - probability));
+}
+
+/// Python's round: halves go to the even neighbour. Google's script computes the number of predictions with it.
+int64_t python_round(double value) {
+  const double below = std::floor(value), fraction = value - below;
+  const bool up = fraction > 0.5 || (fraction == 0.5 && std::fmod(below, 2) != 0);
+  return static_cast<int64_t>(below) + (up ? 1 : 0);
+}
+
+/// The example's tokens before masking: the labels put back.
+std::vector<int32_t> restored(const PretrainingExample& example) {
+  std::vector<int32_t> ids = example.input_ids;
+  for (size_t i = 0; i < example.masked_ids.size(); ++i)
+    ids[static_cast<size_t>(example.masked_positions[i])] = example.masked_ids[i];
+  return ids;
+}
+
+/// Tokens of all documents, to find pieces of text in.
+class TextIndex {
+ public:
+  explicit TextIndex(const std::vector<TokenizedDocument>& documents) {
+    for (const TokenizedDocument& document : documents) {
+      begins_.push_back(ids_.size());
+      ids_.insert(ids_.end(), document.ids.begin(), document.ids.end());
+      ids_.push_back(-1);  // no piece reaches into the next document
+    }
+    for (size_t i = 0; i + 1 < ids_.size(); ++i) places_[key(ids_.data() + i)].push_back(i);
+  }
+
+  /// True if a document contains `a`, and if `b` is not empty, `b` at or behind the end of `a`.
+  [[nodiscard]] bool contains(std::span<const int32_t> a, std::span<const int32_t> b) const {
+    for (const size_t at : places(a)) {
+      if (b.empty()) return true;
+      const auto end = *std::upper_bound(begins_.begin(), begins_.end() - 1, at);
+      const size_t limit = end > at ? end : ids_.size();
+      const auto found = std::search(ids_.begin() + static_cast<std::ptrdiff_t>(at + a.size()),
+                                     ids_.begin() + static_cast<std::ptrdiff_t>(limit), b.begin(), b.end());
+      if (found != ids_.begin() + static_cast<std::ptrdiff_t>(limit)) return true;
+    }
+    return false;
+  }
+
+ private:
+  static uint64_t key(const int32_t* two) {
+    return static_cast<uint64_t>(static_cast<uint32_t>(two[0])) << 32 | static_cast<uint32_t>(two[1]);
+  }
+  [[nodiscard]] std::vector<size_t> places(std::span<const int32_t> piece) const {
+    std::vector<size_t> found;
+    const auto matches = [&](size_t at) {
+      return at + piece.size() <= ids_.size() &&
+             std::equal(piece.begin(), piece.end(), ids_.begin() + static_cast<std::ptrdiff_t>(at));
+    };
+    if (piece.size() < 2) {
+      for (size_t at = 0; at < ids_.size(); ++at) {
+        if (matches(at)) found.push_back(at);
+      }
+    } else if (const auto known = places_.find(key(piece.data())); known != places_.end()) {
+      std::copy_if(known->second.begin(), known->second.end(), std::back_inserter(found), matches);
+    }
+    return found;
+  }
+
+  std::vector<int32_t> ids_;
+  std::vector<size_t> begins_;
+  std::unordered_map<uint64_t, std::vector<size_t>> places_;
+};
+
+/// The parts of a set of examples that are drawn at random, counted.
+struct Counts {
+  int64_t predictions = 0, masked = 0, kept = 0, replaced = 0;
+  int64_t low_replacements = 0;  // by an id in the lower half of the vocabulary
+  int64_t first_half = 0;        // predictions in the first half of their example
+};
+
+/// Checks what holds for every example, and counts the rest.
+Counts count(const std::vector<PretrainingExample>& examples, const Tokenizer& tokenizer,
+             const PretrainingDataConfig& config) {
+  const Vocabulary& vocabulary = tokenizer.vocabulary();
+  const int32_t cls = vocabulary.cls_id(), sep = vocabulary.sep_id();
+  Counts counts;
+  for (const PretrainingExample& example : examples) {
+    const auto length = static_cast<int64_t>(example.input_ids.size());
+    const std::vector<int32_t> ids = restored(example);
+    // [CLS] A [SEP] B [SEP], with nothing of it masked.
+    const auto b = static_cast<size_t>(example.segment_b_start);
+    REQUIRE(length <= config.max_seq_length);
+    REQUIRE((b > 2 && b < ids.size() - 1));
+    REQUIRE((example.input_ids.front() == cls && example.input_ids.back() == sep && example.input_ids[b - 1] == sep));
+    REQUIRE(std::count(ids.begin(), ids.end(), sep) == 2);
+    REQUIRE(std::count(ids.begin(), ids.end(), cls) == 1);
+    // The number of predictions. Source: create_masked_lm_predictions in Google's create_pretraining_data.py.
+    const int64_t wanted = std::max<int64_t>(1, python_round(static_cast<double>(length) * config.masked_lm_prob));
+    REQUIRE(static_cast<int64_t>(example.masked_ids.size()) ==
+            std::min({config.max_predictions_per_seq, wanted, length - 3}));
+    std::set<int32_t> positions;
+    for (size_t i = 0; i < example.masked_ids.size(); ++i) {
+      const int32_t position = example.masked_positions[i], original = example.masked_ids[i];
+      const int32_t now = example.input_ids[static_cast<size_t>(position)];
+      REQUIRE((original != cls && original != sep));
+      REQUIRE(positions.insert(position).second);
+      ++counts.predictions;
+      counts.masked += now == vocabulary.mask_id();
+      counts.kept += now == original;
+      const bool is_replaced = now != vocabulary.mask_id() && now != original;
+      counts.replaced += is_replaced;
+      counts.low_replacements += is_replaced && now < vocabulary.size() / 2;
+      counts.first_half += 2 * position < length;
+    }
+  }
+  return counts;
+}
+
+void check_masks(const Counts& counts, int64_t vocab_size) {
+  const double any = 0.1 / static_cast<double>(vocab_size);  // a replacement that is [MASK], or the token itself
+  CHECK(is_binomial(counts.masked, counts.predictions, 0.8 + any));
+  CHECK_FALSE(is_binomial(counts.masked, counts.predictions, 0.82));  // the twin
+  CHECK(is_binomial(counts.kept, counts.predictions, 0.1 + any));
+  CHECK(is_binomial(counts.replaced, counts.predictions, 0.1 - 2 * any));
+  CHECK(is_binomial(counts.low_replacements, counts.replaced, 0.5));
+  // Masks without replacement vary less than independent ones. [CLS] takes a place in the first half, and [SEP] one in the
+  // second and one in either.
+  CHECK(is_within_three_sigma(
+      static_cast<double>(counts.first_half), 0.5 * static_cast<double>(counts.predictions),
+      0.25 * static_cast<double>(counts.predictions) + std::pow(0.01 * static_cast<double>(counts.predictions), 2)));
+}
+
+void check_text(const std::vector<PretrainingExample>& examples, const TextIndex& text) {
+  for (const PretrainingExample& example : examples) {
+    const std::vector<int32_t> ids = restored(example);
+    const auto b = static_cast<size_t>(example.segment_b_start);
+    const std::span<const int32_t> all(ids), first = all.subspan(1, b - 2), second = all.subspan(b, ids.size() - b - 1);
+    if (example.is_random_next) {
+      REQUIRE(text.contains(first, {}));
+      REQUIRE(text.contains(second, {}));
+    } else {
+      REQUIRE(text.contains(first, second));
+    }
+  }
+}
+
+constexpr int64_t kSentenceTokens = 5, kSentences = 60;
+
+/// Documents of 60 sentences of 5 random words.
+std::vector<TokenizedDocument> made_up_documents(int64_t count, int32_t words) {
+  std::vector<TokenizedDocument> documents(static_cast<size_t>(count));
+  uint64_t state = 1;
+  for (TokenizedDocument& document : documents) {
+    for (int64_t sentence = 0; sentence < kSentences; ++sentence) {
+      for (int64_t token = 0; token < kSentenceTokens; ++token)
+        document.ids.push_back(kFirstWord + static_cast<int32_t>(mix_bits(state++) % static_cast<uint64_t>(words)));
+      document.sentence_ends.push_back(document.ids.size());
+    }
+  }
+  return documents;
+}
+
+/// The number of examples, and of random next sentences less `share` times it, that a document gives whose `left`
+/// sentences are cut into chunks of `chunk`: mean and second moment. The recursion follows create_instances_from_document
+/// in Google's create_pretraining_data.py. A lone sentence always gets a random one; else A has 1 to n - 1 sentences, and
+/// in half of the cases B is random and the sentences behind A go back.
+struct Moments {
+  double examples = 0, excess = 0, excess_squared = 0;
+};
+std::vector<Moments> next_sentence_moments(int64_t sentences, int64_t chunk, double share) {
+  std::vector<Moments> by_left(static_cast<size_t>(sentences) + 1);
+  for (size_t left = 1; left < by_left.size(); ++left) {
+    Moments& moments = by_left[left];
+    const auto add = [&](double probability, bool random, size_t after) {
+      const Moments& rest = by_left[after];
+      const double step = (random ? 1.0 : 0.0) - share;
+      moments.examples += probability * (1 + rest.examples);
+      moments.excess += probability * (step + rest.excess);
+      moments.excess_squared += probability * (step * step + 2 * step * rest.excess + rest.excess_squared);
+    };
+    const size_t taken = std::min(static_cast<size_t>(chunk), left);
+    if (taken == 1) {
+      add(1, true, left - 1);
+      continue;
+    }
+    for (size_t a = 1; a < taken; ++a) add(0.5 / static_cast<double>(taken - 1), true, left - a);
+    add(0.5, false, left - taken);
+  }
+  return by_left;
+}
+
+TEST_CASE("Statistics of examples from made-up text are those of BERT's recipe", "[unit][statistics]") {
+  constexpr int32_t kWords = 995;
+  constexpr int64_t kDocuments = 3000;
+  const WordPieceTokenizer tokenizer = toy_tokenizer(kWords);
+  REQUIRE(tokenizer.vocabulary().mask_id() == kMask);
+  REQUIRE(tokenizer.vocabulary().cls_id() == kCls);
+  REQUIRE(tokenizer.vocabulary().sep_id() == kSep);
+  const auto documents = made_up_documents(kDocuments, kWords);
+  PretrainingDataConfig config;
+  config.max_seq_length = 64;
+  config.dupe_factor = 1;
+
+  SECTION("masks, and labels that restore the text") {
+    const auto examples = create_examples(documents, tokenizer, config);
+    check_masks(count(examples, tokenizer, config), tokenizer.vocabulary().size());
+    check_text(examples, TextIndex(documents));
+  }
+  SECTION("the share of random next sentences") {
+    config.short_seq_prob = 0;
+    // Chunks of 13 sentences: the first number whose 65 tokens reach the target of 64 - 3.
+    constexpr int64_t kChunk = 13;
+    const auto examples = create_examples(documents, tokenizer, config);
+    const double share = [&] {
+      const Moments totals = next_sentence_moments(kSentences, kChunk, 0).back();
+      return totals.excess / totals.examples;
+    }();
+    CHECK(share > 0.5);  // for the lone sentences at the ends of documents
+    CHECK(share < 0.55);
+    const Moments moments = next_sentence_moments(kSentences, kChunk, share).back();
+    REQUIRE(std::abs(moments.excess) < 1e-9);
+    const auto random = std::count_if(examples.begin(), examples.end(), [](const auto& e) { return e.is_random_next; });
+    CHECK(is_within_three_sigma(static_cast<double>(random) - share * static_cast<double>(examples.size()), 0,
+                                static_cast<double>(kDocuments) * moments.excess_squared));
+    // The twin: half of all examples would be another share.
+    CHECK_FALSE(is_within_three_sigma(static_cast<double>(random) - 0.4 * static_cast<double>(examples.size()), 0,
+                                      static_cast<double>(kDocuments) * moments.excess_squared));
+  }
+  SECTION("the share of documents with a shorter target") {
+    // A document's examples are found by the first word of A, which names the document here.
+    auto named = made_up_documents(kDocuments, kWords);
+    const WordPieceTokenizer more = toy_tokenizer(kWords + static_cast<int32_t>(kDocuments));
+    for (size_t d = 0; d < named.size(); ++d) {
+      for (size_t i = 0; i < named[d].ids.size(); ++i) named[d].ids[i] = kFirstWord + kWords + static_cast<int32_t>(d);
+    }
+    std::map<int32_t, size_t> longest;
+    for (const PretrainingExample& example : create_examples(named, more, config)) {
+      size_t& length = longest[restored(example)[1]];
+      length = std::max(length, example.input_ids.size());
+    }
+    REQUIRE(longest.size() == named.size());
+    // The shorter target is one of 2 .. 61. With a target of up to 56, chunks have up to 60 tokens, with a longer one 65.
+    const auto short_documents =
+        std::count_if(longest.begin(), longest.end(), [](const auto& l) { return l.second < 64; });
+    CHECK(is_binomial(short_documents, kDocuments, config.short_seq_prob * 55 / 60));
+    CHECK_FALSE(is_binomial(short_documents, kDocuments, 2 * config.short_seq_prob * 55 / 60));
+  }
+}
+
+TEST_CASE("Statistics of examples from real text are those of BERT's recipe", "[unit][statistics]") {
+  const std::string data = testing::shared_data();
+  if (data.empty()) BERT_SKIP("the novel and the vocabulary are in ../shared/data, which is absent");
+  const auto tokenizer = make_tokenizer(data + "/vocab/bert-base-uncased-vocab.txt");
+  const Corpus corpus = read_documents({data + "/text/novels/Burnett_Garden_1911.txt"}, *tokenizer,
+                                       {.split_sentences = true, .num_threads = 2, .progress = {}});
+  PretrainingDataConfig config;
+  config.dupe_factor = 5;
+  const auto examples = create_examples(corpus.documents, *tokenizer, config);
+  REQUIRE(examples.size() > 3000);
+  check_masks(count(examples, *tokenizer, config), tokenizer->vocabulary().size());
+  check_text(examples, TextIndex(corpus.documents));
+  // A chunk of several sentences gets a random next sentence with probability 1/2, a lone sentence always.
+  const auto random = std::count_if(examples.begin(), examples.end(), [](const auto& e) { return e.is_random_next; });
+  const auto draws = static_cast<double>(examples.size());
+  CHECK(static_cast<double>(random) >= 0.5 * draws - 3 * std::sqrt(0.25 * draws));
+  CHECK(static_cast<double>(random) <= 0.6 * draws);
+}
+
+}  // namespace
+}  // namespace bert
