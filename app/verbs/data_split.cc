@@ -23,8 +23,7 @@ int data_split(int argc, char** argv) {
       "Example: bert data split <book.txt >sentences.txt",
       "bert data split");
   if (!parse_command_line(app, argc, argv)) return kOk;
-  std::string text = read_standard_input();
-  check_is_plain_text("standard input", text);
+  std::string text = read_standard_input([](std::string_view start) { check_is_plain_text("standard input", start); });
   check_share_of_invalid("standard input", text, count_invalid_utf8(text));
   const int64_t invalid = drop_invalid_utf8(text);
   if (invalid > 0) fmt::print(stderr, "bert data split: dropped {} invalid UTF-8 sequences\n", invalid);

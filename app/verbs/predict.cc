@@ -57,8 +57,9 @@ struct Text {
 /// The non-empty lines of the file `input`; "-" is standard input.
 std::vector<Text> read_texts(const std::string& input) {
   const std::string name = input == "-" ? "standard input" : input;
-  std::istringstream stream(input == "-" ? read_standard_input() : read_file(input));
-  check_is_plain_text(name, stream.view());
+  const auto check = [&name](std::string_view start) { check_is_plain_text(name, start); };
+  std::istringstream stream(input == "-" ? read_standard_input(check) : read_file(input));
+  check(stream.view());
   std::vector<Text> texts;
   int64_t number = 0;
   for (std::string line; std::getline(stream, line);) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "data/io/error.h"
 #include "data/text/unicode.h"
 
@@ -9,6 +11,7 @@ namespace bert {
 namespace {
 
 constexpr int64_t kAlwaysAllowed = 10, kBytesOfEach = 100;
+constexpr size_t kCheckedForZeros = 1 << 16;  // bytes
 
 /// True for a bzip2 header: "BZh", the size of the blocks, then the mark of the first block (the digits of pi) or of
 /// the end (the digits of its square root).
@@ -48,6 +51,10 @@ void check_is_plain_text(const std::string& name, std::string_view text) {
     throw DataError(fmt::format("{}: is {}; unpack it first", name, format));
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
     throw DataError(name + ": is UTF-16; make it UTF-8: iconv -f UTF-16 -t UTF-8");
+  const std::string_view start = text.substr(0, kCheckedForZeros);
+  const auto zeros = static_cast<int64_t>(std::count(start.begin(), start.end(), '\0'));
+  if (!is_damaged_text(zeros, static_cast<int64_t>(start.size())))
+    throw DataError(fmt::format("{}: is not text: {} of its first {} bytes are 0", name, zeros, start.size()));
 }
 
 bool is_damaged_text(int64_t invalid, int64_t bytes) {

@@ -11,8 +11,9 @@ namespace bert {
 /// The format of compressed files that `text` begins as: gzip, bzip2, xz, zstd or zip. Empty for anything else.
 std::string_view packed_format(std::string_view text);
 
-/// Throws DataError if `text`, which may be the beginning of a file, begins as a compressed file or as UTF-16. `name`
-/// is its source in the message: "a.gz: is gzip; unpack it first".
+/// Throws DataError if `text`, which may be the beginning of a file, begins as a compressed file or as UTF-16, or
+/// is binary: more than one in a hundred of its first bytes are 0. `name` is its source in the message: "a.gz: is gzip;
+/// unpack it first".
 void check_is_plain_text(const std::string& name, std::string_view text);
 
 /// True if `invalid` sequences in `bytes` of text are damage of UTF-8, and not another encoding: at most ten, or at most
