@@ -247,7 +247,7 @@ std::string_view SentenceScanner::word_before(size_t position) const {
 bool SentenceScanner::is_initial_of_name(std::string_view word, std::string_view next_word) const {
   const auto offset = static_cast<size_t>(word.data() - text_.data());
   if (word == "I" && offset >= 2 && text_[offset - 1] == ' ') {  // "you and I.", not "Albert I. Jones"
-    const std::string_view before = word_before(offset - 1);
+    const std::string_view before = word_before(text_[offset - 2] == ',' ? offset - 2 : offset - 1);
     if (!before.empty() && is_small(decode_utf8(before).value)) return false;
   }
   return !is_starter(next_word, true);
@@ -265,7 +265,7 @@ bool SentenceScanner::is_part_of_word(const Stop& stop, size_t next) const {
   const bool dotted_letter = next_word.size() == 1 && text_.substr(next_begin + 1).starts_with('.');
   if (word.data() <= text_.data() + first_word_ && (single_letter || is_list_number(word))) return true;
   const bool bracket = text_[next] == '(' || text_[next] == '[';
-  const bool continues = bracket || dotted_letter || !is_starter(next_word, false);
+  const bool continues = !stop.quoted && (bracket || dotted_letter || !is_starter(next_word, false));
   switch (abbreviation(word)) {
     case Abbreviation::kNeverEnds:
       return true;
