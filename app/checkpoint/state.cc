@@ -66,10 +66,7 @@ class Reader {
   void field(const char* key, double& value) { value = number_member(object_, key, file_); }
   void field(const char* key, std::string& value) { value = string_member(object_, key, file_); }
   void field(const char* key, Objective& objective) {
-    const std::string& name = string_member(object_, key, file_);
-    const auto known = value_named<Objective>(name);
-    if (!known) throw DataError(file_ + ": \"" + key + "\": want nsp, mlm or sop, got " + name);
-    objective = *known;
+    objective = parse_objective(string_member(object_, key, file_), file_ + ": \"" + key + "\"");
   }
   void field(const char* key, std::vector<std::string>& list) {
     for (const json& item : member(object_, key, json::value_t::array, file_)) {
@@ -137,6 +134,12 @@ void visit_fields(Archive& archive, State& state) {
 }
 
 }  // namespace
+
+Objective parse_objective(const std::string& name, const std::string& place) {
+  const auto known = value_named<Objective>(name);
+  if (!known) throw DataError(place + ": want nsp, mlm or sop, got " + name);
+  return *known;
+}
 
 std::string write_checkpoint_state(const CheckpointState& state) {
   json document = {{"format_version", kFormatVersion}};

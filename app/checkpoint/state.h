@@ -36,6 +36,9 @@ struct CheckpointState {
   bool operator==(const CheckpointState&) const = default;
 };
 
+/// The objective of this name. `place` stands in messages. Throws DataError.
+Objective parse_objective(const std::string& name, const std::string& place);
+
 /// The state as JSON: sorted keys, final newline; equal states give equal bytes. Throws DataError if a token is not
 /// UTF-8.
 std::string write_checkpoint_state(const CheckpointState& state);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "app/checkpoint/state.h"
 #include "app/parse/bounded_json.h"
 #include "data/io/error.h"
 
@@ -59,10 +60,7 @@ ExportConfig read_export_config(const std::string& text, const std::string& file
   visit_model(config.model, read);
   visit_exported(config.tokenizer, read);
   if (object.contains("objective")) {
-    const std::string& name = string_member(object, "objective", file);
-    const auto known = value_named<Objective>(name);
-    if (!known) throw DataError(file + ": \"objective\": want nsp, mlm or sop, got " + name);
-    config.objective = *known;
+    config.objective = parse_objective(string_member(object, "objective", file), file + ": \"objective\"");
   }
   return config;
 }

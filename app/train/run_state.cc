@@ -36,10 +36,11 @@ DataLoaderConfig loader_config(const PretrainConfig& config, const DistributedEn
 }
 
 /// The identities of the shards. Throws ConfigError if the other ranks have other shards.
-std::map<std::string, DataIdentity> agreed_data(const RunState& run) {
-  std::map<std::string, DataIdentity> data = {{"train", identity_of(*run.train)}};
-  if (run.validation) data["validation"] = identity_of(*run.validation);
-  expect_same_data(run.group, data, run.config.distributed.timeout_seconds);
+std::map<std::string, DataIdentity> agreed_data(const PretrainingShards& train, const PretrainingShards* validation,
+                                                const ProcessGroupPtr& group, int64_t timeout_seconds) {
+  std::map<std::string, DataIdentity> data = {{"train", identity_of(train)}};
+  if (validation != nullptr) data["validation"] = identity_of(*validation);
+  expect_same_data(group, data, timeout_seconds);
   return data;
 }
 
@@ -75,7 +76,7 @@ RunState::RunState(const PretrainConfig& given, const DistributedEnvironment& en
       objective(objective_of(with_objective(config, *train))),
       validation(config.evaluate_every > 0 ? open_shards(with_objective(config, *train), "validation", *tokenizer)
                                            : nullptr),
-      data(agreed_data(*this)),
+      data(agreed_data(*train, validation.get(), group, config.distributed.timeout_seconds)),
       step(with_objective(config, *train), device, group),
       log(config, objective, step),
       loader(train, loader_config(config, environment, device.is_cuda())) {
@@ -121,8 +122,7 @@ void RunState::resume(const std::string& directory, bool allow_config_change) {
   if (state.objective != objective) {
     throw ConfigError(
         fmt::format("objective: was {} in {}, now {}; not even --allow-config-change changes it: use another "
-                    "run_directory, with {} "
-                    "as initial_checkpoint to start from these weights",
+                    "run_directory, with {} as initial_checkpoint to start from these weights",
                     name_of_value(state.objective), directory, name_of_value(objective), config.run_directory));
   }
   before.objective = config.objective;  // two words for one objective are no difference
