@@ -86,22 +86,27 @@ TEST_CASE("Google's TFRecord is read, and written again byte for byte", "[unit][
   CHECK(content == read_file(google));
 }
 
-TEST_CASE("Every changed byte of a TFRecord is noticed, and every cut", "[unit][tfrecord]") {
+TEST_CASE("No changed byte of a TFRecord changes an example, and every cut is noticed", "[unit][tfrecord]") {
   const TemporaryDirectory directory;
   const ExampleGolden golden(testing::golden("example_files.json"), directory.path());
   for (const char* name : {"plain.tfrecord", "packed.tfrecord.gz"}) {
     CAPTURE(name);
     const std::string path = golden.file(name), bytes = read_file(path);
-    const bool packed = std::string(name).ends_with(".gz");
-    for (size_t i = packed ? 10 : 0; i < bytes.size(); ++i) {  // gzip's head has bytes without meaning
+    size_t refused = 0;
+    for (size_t i = 0; i < bytes.size(); ++i) {
       std::string damaged = bytes;
       damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
       write_bytes(path, damaged);
       INFO("byte " << i);
-      CHECK_THROWS_AS(read_examples(path), DataError);
+      try {
+        const auto read = read_examples(path);
+        CHECK(read == golden.examples());  // some bits of gzip have no meaning
+      } catch (const DataError&) {
+        ++refused;
+      }
     }
-    const size_t record = (bytes.size() - 0) / 4;  // not exact: only plain cuts between records go unnoticed
-    for (const size_t size : {size_t{1}, size_t{11}, record + 5, bytes.size() - 1}) {
+    CHECK(refused + (path.ends_with(".gz") ? 12 : 0) >= bytes.size());
+    for (const size_t size : {size_t{1}, size_t{11}, bytes.size() / 4 + 5, bytes.size() - 1}) {
       write_bytes(path, bytes.substr(0, size));
       CHECK_THROWS_AS(read_examples(path), DataError);
     }
