@@ -5,6 +5,7 @@
 #   --cpu, --cuda  build without or with CUDA; default: with CUDA if an NVIDIA driver is loaded
 #   --user         without root: cmake, ninja and libraries go into the cache
 #   --jargon       also fetch the Jargon File, the quick start's text
+#   --arrow        also fetch Arrow (55 MB), for Parquet and Arrow files of examples
 #   --nvcc         also fetch nvcc (102 MB) if there is none, to check the kernels; continue if the download fails
 #   --build DIR    build in DIR instead of in build/
 #   --prefix DIR   then install into DIR, with LibTorch, for every user of the machine: DIR/bin/bert, DIR/lib/libbert.so
@@ -32,13 +33,14 @@ say() { echo "setup: $*" >&2; }
 die() { say "${*:2}"; exit "$1"; }
 
 root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
-cuda=auto user= jargon= want_nvcc= prefix= build=$root/build settings=() targets=()
+cuda=auto user= jargon= want_arrow= want_nvcc= prefix= build=$root/build settings=() targets=()
 while [ $# -gt 0 ]; do
   case $1 in
     --cpu) cuda=OFF ;;
     --cuda) cuda=ON ;;
     --user) user=1 ;;
     --jargon) jargon=1 ;;
+    --arrow) want_arrow=1 ;;
     --nvcc) want_nvcc=1 ;;
     --build) [ $# -gt 1 ] || die $usage "--build wants a directory"; build=$(realpath -m -- "$2"); shift ;;
     --prefix) [ $# -gt 1 ] || die $usage "--prefix wants a directory"; prefix=$(realpath -m -- "$2"); shift ;;
@@ -60,6 +62,7 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/bert
 libtorch=$cache/libtorch-2.11.0
 debs=$cache/debs
 tools=$cache/tools
+arrow=$cache/arrow-26.0.1
 changed=
 
 # ---- the machine ----
@@ -184,6 +187,8 @@ survey() {  # sets lacking (missing packages of the machine) and to_get (missing
     die $missing "this is neither Debian nor Ubuntu, and there is no ${lacking[*]}; install them and what Debian calls $libraries"
   fi
   wheels_are_there "$libtorch" $groups || needs_python=1
+  lacks_arrow=
+  if [ -n "$want_arrow" ] && ! wheels_are_there "$arrow" arrow; then lacks_arrow=1 needs_python=1; fi
   if as_root; then
     if [ -z "$has_cmake" ]; then  # Ubuntu 22.04's package is too old
       command -v cmake >/dev/null || lacking+=(cmake)
@@ -315,6 +320,7 @@ if [ -n "${to_get[*]}$needs_python$lacks_jargon$lacks_nvcc" ]; then
   survey
   if [ -z "$has_cmake" ] && ! wheels_are_there "$tools" tools; then fetch install "$tools" "cmake and ninja" tools || exit $?; fi
   if ! wheels_are_there "$libtorch" $groups; then fetch install "$libtorch" "LibTorch 2.11.0" $groups || exit $?; fi
+  if [ -n "$lacks_arrow" ]; then fetch install "$arrow" "Arrow 26.0.1" arrow || exit $?; fi
   if [ -n "$lacks_nvcc" ]; then
     if ! command -v python3 >/dev/null; then
       say "there is neither nvcc nor a python3 to fetch it with: the kernels will not be compiled for the device"
@@ -341,7 +347,7 @@ settings+=("-DBERT_CUDA=$cuda")
 [ -z "$toolkit" ] || settings+=("-DBERT_NVCC=$toolkit/bin/nvcc")
 if [ $cuda = ON ]; then settings+=("-DCMAKE_CUDA_COMPILER=$toolkit/bin/nvcc" "-DCUDAToolkit_ROOT=$toolkit"); fi
 
-wanted=$(printf '%s\n' "${settings[@]}" "LibTorch=${given_torch:-$libtorch}" "CMAKE_PREFIX_PATH=${CMAKE_PREFIX_PATH:-}" "cmake=$(command -v cmake)")
+wanted=$(printf '%s\n' "${settings[@]}" "LibTorch=${given_torch:-$libtorch}" "CMAKE_PREFIX_PATH=${CMAKE_PREFIX_PATH:-}" "cmake=$(command -v cmake)" "arrow=$(ls "$arrow/installed" 2>/dev/null || true)")
 if [ ! -e "$build/build.ninja" ] || [ "$(cat "$build/setup-settings" 2>/dev/null)" != "$wanted" ]; then
   rm -f "$build/setup-settings"
   say "configuring $build"

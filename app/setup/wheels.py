@@ -33,11 +33,12 @@ nvcc nvidia_cuda_nvcc-13.0.88-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_6
 nvcc nvidia_cuda_crt-13.0.88-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 134086 2c8043c7c9e02492716426e9919fc78d2c5b3b2a7a768a88e952676b08aa55a4
 nvcc nvidia_nvvm-13.0.88-py3-none-manylinux2010_x86_64.manylinux_2_12_x86_64.whl 61601415 c5f41ffeb6466944a026dfa5317d7d85355c119bbec279205d22f1869d1054e0
 nvcc nvidia_cuda_cccl-13.0.85-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 3120526 e0da7ad981f3a8aff08241b5bfc1af868742a63e2762f53a5171c492ef242649
+arrow pyarrow-26.0.1-cp311-cp311-manylinux_2_28_x86_64.whl 55016622 39cb0f2418282c24bea6ceda77b03e5a8f0a5766b63a8bf194d4e2a2c423548c
 tools cmake-3.31.6-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl 27800904 1c8b05df0602365da91ee6a3336fe57525b137706c4ab5675498f662ae1dbcec
 tools ninja-1.11.1.4-py3-none-manylinux_2_12_x86_64.manylinux2010_x86_64.whl 422814 096487995473320de7f65d622c3f1d16c3ad174797602218ca8c967f51ec38a0
 """
 # Files that a build or a run opens. The rest of the torch wheel is Python.
-WANTED = re.compile(r"(torch/(include|lib|share)|nvidia|cmake/data/(bin|share))/|ninja-[^/]*\.data/scripts/ninja$")
+WANTED = re.compile(r"(torch/(include|lib|share)|nvidia|cmake/data/(bin|share)|pyarrow/include)/|pyarrow/lib(arrow|parquet)\.so|ninja-[^/]*\.data/scripts/ninja$")
 TRIES = 5
 PATIENCE = 15  # seconds without an answer until "try" gives up
 CHUNK = 1 << 20

@@ -56,32 +56,29 @@ std::vector<Conversion> conversions(const ConvertOptions& options, const std::ve
 
 /// The facts of the files to write. Facts that the inputs do not know, and that the format needs, are counted.
 ExampleFileInfo complete_info(const ConvertOptions& options, const std::vector<std::string>& files,
-                              Percentage& percentage) {
-  ExampleFileInfo info = common_info(files);
-  if (!options.vocab.empty()) {
-    const auto tokenizer = make_tokenizer(options.vocab);
-    const Vocabulary& vocabulary = tokenizer->vocabulary();
-    if (!info.vocabulary_checksum.empty() && info.vocabulary_checksum != vocabulary.hash()) {
+                              const Vocabulary* vocabulary, Percentage& percentage) {
+  ExampleFileInfo info = common_info(files, vocabulary);
+  if (vocabulary != nullptr) {
+    if (!info.vocabulary_checksum.empty() && info.vocabulary_checksum != vocabulary->hash()) {
       throw DataError(fmt::format("{}: is not the vocabulary that {} was made with: checksum {}, the file says {}",
-                                  options.vocab, files.front(), vocabulary.hash(), info.vocabulary_checksum));
+                                  options.vocab, files.front(), vocabulary->hash(), info.vocabulary_checksum));
     }
-    info.vocabulary_checksum = vocabulary.hash();
-    info.vocab_size = vocabulary.size();
+    info.vocabulary_checksum = vocabulary->hash();
+    info.vocab_size = vocabulary->size();
   }
   const bool is_shard = options.format == "shard";
-  const bool states_objective = std::any_of(info.parameters.begin(), info.parameters.end(),
-                                            [](const auto& parameter) { return parameter.first == "objective"; });
-  // Only a shard needs the size of the vocabulary and the objective, and only the others pad the masks.
-  if (is_shard ? info.vocab_size > 0 && (states_objective || !info.parameters.empty())
-               : info.max_predictions_per_seq > 0)
-    return info;
+  // Only a shard needs the size of the vocabulary, the objective and the masking; only the others pad the masks.
+  if (is_shard ? info.vocab_size > 0 && !info.parameters.empty() : info.max_predictions_per_seq > 0) return info;
   ExampleCounts counts;
   for_each_example(
-      files, [&](const PretrainingExample& example) { counts.add(example); },
+      files, vocabulary, [&](const PretrainingExample& example) { counts.add(example); },
       [&](double share) { percentage.update("counting", share); });
   if (is_shard && info.vocab_size == 0) info.vocab_size = counts.max_id + 1;
   if (info.max_predictions_per_seq == 0) info.max_predictions_per_seq = counts.most_masked;
-  if (is_shard && info.parameters.empty() && counts.pairs == 0) info.parameters.emplace_back("objective", "mlm");
+  if (is_shard && info.parameters.empty()) {
+    if (counts.pairs == 0) info.parameters.emplace_back("objective", name_of_value(Objective::kMlm));
+    if (counts.masked_tokens == 0) info.parameters.emplace_back("masking", name_of_value(StoredMasks::kNone));
+  }
   return info;
 }
 
@@ -94,8 +91,10 @@ int data_convert(int argc, char** argv) {
       "bert data convert");
   app.footer(
       "The inputs' content tells their formats. A directory stands for its files of examples. All inputs become one "
-      "file; an --output that is a directory, or ends with '/', gets one file for each input. Shards and HDF5 keep the "
-      "vocabulary's checksum and the parameters of creation; the other formats have no place for them. A shard of "
+      "file; an --output that is a directory, or ends with '/', gets one file for each input. Formats: shard, which "
+      "training reads; tfrecord (Google), plain or gzip; hdf5 (NVIDIA); parquet (LDDL) and arrow (Hugging Face), which "
+      "need `app/setup.sh --arrow`. TFRecord has no place for the vocabulary's checksum and the parameters of "
+      "creation. A shard of "
       "unknown vocabulary is trained on with any vocabulary that has its ids.");
   ConvertOptions options;
   app.add_option("IN", options.input, "files of examples, or directories of them")->required();
@@ -104,7 +103,7 @@ int data_convert(int argc, char** argv) {
       ->required()
       ->check(CLI::IsMember(example_formats()));
   app.add_option("--vocab", options.vocab,
-                 "vocabulary that the examples were made with, for inputs that do not say it; a shard records it");
+                 "vocabulary of the examples: a shard records it, and Parquet (LDDL) holds its tokens");
   if (!parse_command_line(app, argc, argv)) return kOk;
   const auto start = std::chrono::steady_clock::now();
   const std::vector<std::string> files = all_example_files(options.input);
@@ -114,13 +113,15 @@ int data_convert(int argc, char** argv) {
   inputs.push_back({"--vocab", options.vocab});
   check_outputs(outputs, inputs);
 
+  const auto tokenizer = options.vocab.empty() ? nullptr : make_tokenizer(options.vocab);
+  const Vocabulary* const vocabulary = tokenizer ? &tokenizer->vocabulary() : nullptr;
   Percentage percentage;
-  const ExampleFileInfo info = complete_info(options, files, percentage);
+  const ExampleFileInfo info = complete_info(options, files, vocabulary, percentage);
   ExampleCounts counts;
   for (size_t i = 0; i < work.size(); ++i) {
-    const auto writer = create_examples_file(options.format, work[i].output, info);
+    const auto writer = create_examples_file(options.format, work[i].output, info, vocabulary);
     for_each_example(
-        work[i].inputs,
+        work[i].inputs, vocabulary,
         [&](const PretrainingExample& example) {
           writer->add(example);
           counts.add(example);

@@ -14,11 +14,29 @@
 #include "data/formats/example_set.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
+#include "data/tokenizer/tokenizer.h"
 
 namespace bert {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+/// The option --vocab of actions that read every format.
+class VocabularyOption {
+ public:
+  explicit VocabularyOption(CLI::App& app) {
+    app.add_option("--vocab", path_, "vocabulary of the examples; Parquet files (LDDL) need it, for they hold tokens");
+  }
+  /// The vocabulary, null if none was named.
+  const Vocabulary* get() {
+    if (tokenizer_ == nullptr && !path_.empty()) tokenizer_ = make_tokenizer(path_);
+    return tokenizer_ != nullptr ? &tokenizer_->vocabulary() : nullptr;
+  }
+
+ private:
+  std::string path_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
 
 Json counts_json(const ExampleCounts& counts) {
   return {{"examples", counts.examples},
@@ -28,7 +46,7 @@ Json counts_json(const ExampleCounts& counts) {
 }
 
 /// Reads and checks every byte of a file. Returns what a line says of it.
-Json verify_file(const std::string& path, Percentage& percentage) {
+Json verify_file(const std::string& path, const Vocabulary* vocabulary, Percentage& percentage) {
   const std::string phase = "verifying " + path, format = format_of_file(path);
   Json line = {{"path", path}, {"ok", true}, {"format", format}};
   if (format == "shard") {  // a shard has more checksums than those of its rows
@@ -39,7 +57,7 @@ Json verify_file(const std::string& path, Percentage& percentage) {
   }
   ExampleCounts counts;
   for_each_example(
-      {path}, [&](const PretrainingExample& example) { counts.add(example); },
+      {path}, vocabulary, [&](const PretrainingExample& example) { counts.add(example); },
       [&](double share) { percentage.update(phase, share); });
   line.update(counts_json(counts));
   return line;
@@ -101,13 +119,14 @@ int data_verify(int argc, char** argv) {
       "bert data verify");
   std::vector<std::string> paths;
   app.add_option("PATH", paths, "files of examples in any format, or directories of them")->required();
+  VocabularyOption words(app);
   if (!parse_command_line(app, argc, argv)) return kOk;
   const std::vector<std::string> files = all_example_files(paths);
   std::vector<std::string> damaged;
   for (const std::string& file : files) {
     try {
       Percentage percentage;
-      print_line(verify_file(file, percentage));
+      print_line(verify_file(file, words.get(), percentage));
     } catch (const DataError& error) {
       print_line(Json{{"path", file}, {"ok", false}, {"error", error.what()}});
       damaged.push_back(error.what());
@@ -127,19 +146,20 @@ int data_stats(int argc, char** argv) {
       "bert data stats");
   std::string path;
   app.add_option("PATH", path, "file of examples in any format, or a directory of them")->required();
+  VocabularyOption words(app);
   if (!parse_command_line(app, argc, argv)) return kOk;
   const std::vector<std::string> files = example_files(path);
-  const ExampleFileInfo common = common_info(files);
+  const ExampleFileInfo common = common_info(files, words.get());
   Statistics statistics;
   Percentage percentage;
   for (size_t i = 0; i < files.size(); ++i) {
     ExampleCounts counts;
     for_each_example(
-        {files[i]}, [&](const PretrainingExample& example) { counts.add(example); },
+        {files[i]}, words.get(), [&](const PretrainingExample& example) { counts.add(example); },
         [&](double share) {
           percentage.update("counting", (static_cast<double>(i) + share) / static_cast<double>(files.size()));
         });
-    statistics.add(files[i], open_examples(files[i])->info(), counts);
+    statistics.add(files[i], open_examples(files[i], words.get())->info(), counts);
   }
   const ExampleCounts& counts = statistics.counts;
   if (counts.examples == 0) throw DataError(path + ": no examples to read");

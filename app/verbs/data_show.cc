@@ -26,11 +26,11 @@ struct Found {
   int64_t of = 0;
 };
 
-Found find_example(const std::string& path, int64_t row) {
+Found find_example(const std::string& path, int64_t row, const Vocabulary* vocabulary) {
   Found found;
   int64_t before = 0;  // examples of earlier files
   for (const std::string& file : example_files(path)) {
-    const auto reader = open_examples(file);
+    const auto reader = open_examples(file, vocabulary);
     int64_t skipped = 0;
     if (found.example.input_ids.empty()) {
       skipped = reader->skip(row - before);
@@ -123,16 +123,16 @@ int data_show(int argc, char** argv) {
       ->check(number_in<int64_t>(0, INT64_MAX))
       ->capture_default_str();
   if (!parse_command_line(app, argc, argv)) return kOk;
-  std::unique_ptr<Tokenizer> tokenizer;
-  if (!vocab.empty()) {
-    tokenizer = make_tokenizer(vocab);
-    const std::string made_with = common_info(example_files(path)).vocabulary_checksum;
-    if (!made_with.empty() && tokenizer->vocabulary().hash() != made_with) {
+  const auto tokenizer = vocab.empty() ? nullptr : make_tokenizer(vocab);
+  const Vocabulary* const vocabulary = tokenizer ? &tokenizer->vocabulary() : nullptr;
+  if (vocabulary != nullptr) {
+    const std::string made_with = common_info(example_files(path), vocabulary).vocabulary_checksum;
+    if (!made_with.empty() && vocabulary->hash() != made_with) {
       throw DataError(fmt::format("{}: is not the vocabulary that {} was made with: checksum {}, the file says {}",
-                                  vocab, path, tokenizer->vocabulary().hash(), made_with));
+                                  vocab, path, vocabulary->hash(), made_with));
     }
   }
-  const Found found = find_example(path, row);
+  const Found found = find_example(path, row, vocabulary);
   const PretrainingExample& example = found.example;
   if (example.input_ids.empty())
     throw UsageError(fmt::format("--row {}: {} has the rows 0 to {}", row, path, found.of - 1));

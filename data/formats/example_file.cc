@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "data/formats/arrow_examples.h"
 #include "data/formats/hdf5.h"
 #include "data/formats/numbered_files.h"
 #include "data/formats/shard.h"
@@ -81,29 +82,36 @@ class ShardFileWriter : public ExampleWriter {
 struct FileFormat {
   const char* name;
   std::array<std::string_view, 2> extensions;
-  std::unique_ptr<ExampleReader> (*open)(const std::string& path);
-  std::unique_ptr<ExampleWriter> (*create)(const std::string& path, const ExampleFileInfo& info);
+  std::unique_ptr<ExampleReader> (*open)(const std::string& path, const Vocabulary* vocabulary);
+  std::unique_ptr<ExampleWriter> (*create)(const std::string& path, const ExampleFileInfo& info,
+                                           const Vocabulary* vocabulary);
 };
 
 using Path = const std::string&;
 using Info = const ExampleFileInfo&;
+using Words = const Vocabulary*;
 
 const FileFormat kFormats[] = {
     {"shard",
      {".shard", ".shard"},
-     [](Path path) -> std::unique_ptr<ExampleReader> { return std::make_unique<ShardReader>(path); },
-     [](Path path, Info info) -> std::unique_ptr<ExampleWriter> {
+     [](Path path, Words) -> std::unique_ptr<ExampleReader> { return std::make_unique<ShardReader>(path); },
+     [](Path path, Info info, Words) -> std::unique_ptr<ExampleWriter> {
        return std::make_unique<ShardFileWriter>(path, info);
      }},
     {"tfrecord",
      {".tfrecord", ".tfrecords"},
-     open_tfrecord,
-     [](Path path, Info info) { return create_tfrecord(path, info, false); }},
+     [](Path path, Words) { return open_tfrecord(path); },
+     [](Path path, Info info, Words) { return create_tfrecord(path, info, false); }},
     {"tfrecord.gz",
      {".tfrecord.gz", ".tfrecords.gz"},
-     open_tfrecord,
-     [](Path path, Info info) { return create_tfrecord(path, info, true); }},
-    {"hdf5", {".hdf5", ".h5"}, open_hdf5, create_hdf5},
+     [](Path path, Words) { return open_tfrecord(path); },
+     [](Path path, Info info, Words) { return create_tfrecord(path, info, true); }},
+    {"hdf5",
+     {".hdf5", ".h5"},
+     [](Path path, Words) { return open_hdf5(path); },
+     [](Path path, Info info, Words) { return create_hdf5(path, info); }},
+    {"parquet", {".parquet", ".parquet"}, open_arrow, create_parquet},
+    {"arrow", {".arrow", ".arrow"}, open_arrow, [](Path path, Info info, Words) { return create_arrow(path, info); }},
 };
 
 const FileFormat& find_format(std::string_view name) {
@@ -118,7 +126,9 @@ std::string_view extension_of(std::string_view name) {
   for (const FileFormat& format : kFormats)
     for (const std::string_view extension : format.extensions)
       if (name.ends_with(extension)) return extension;
-  return {};
+  // LDDL puts the number of a bin behind: "part.0.parquet_1".
+  const size_t bin = name.rfind(".parquet_");
+  return bin != std::string_view::npos ? name.substr(bin) : std::string_view();
 }
 
 }  // namespace
@@ -147,9 +157,12 @@ std::string format_of_file(const std::string& path) {
   if (is_tfrecord(bytes)) return file.packed() ? "tfrecord.gz" : "tfrecord";
   if (!file.packed() && is_shard(bytes)) return "shard";
   if (!file.packed() && is_hdf5(bytes)) return "hdf5";
-  throw DataError(path, 0,
-                  "no file of examples: it begins neither as a shard, nor as a TFRecord (plain or gzip), nor as HDF5. "
-                  "`bert data create` makes examples from text.");
+  if (!file.packed() && is_parquet(bytes)) return "parquet";
+  if (!file.packed() && is_arrow(bytes)) return "arrow";
+  throw DataError(
+      path, 0,
+      "no file of examples: it begins neither as a shard, nor as TFRecord (plain or gzip), HDF5, Parquet or Arrow. "
+      "`bert data create` makes examples from text.");
 }
 
 std::vector<std::string> example_files(const std::string& path) {
@@ -165,13 +178,13 @@ std::vector<std::string> example_files(const std::string& path) {
   return result;
 }
 
-std::unique_ptr<ExampleReader> open_examples(const std::string& path) {
-  return find_format(format_of_file(path)).open(path);
+std::unique_ptr<ExampleReader> open_examples(const std::string& path, const Vocabulary* vocabulary) {
+  return find_format(format_of_file(path)).open(path, vocabulary);
 }
 
 std::unique_ptr<ExampleWriter> create_examples_file(std::string_view format, const std::string& path,
-                                                    const ExampleFileInfo& info) {
-  return find_format(format).create(path, info);
+                                                    const ExampleFileInfo& info, const Vocabulary* vocabulary) {
+  return find_format(format).create(path, info, vocabulary);
 }
 
 }  // namespace bert

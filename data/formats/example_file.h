@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/examples/pretraining_data.h"
+#include "data/tokenizer/vocabulary.h"
 
 namespace bert {
 
@@ -58,16 +59,18 @@ std::string name_in_format(const std::string& name, std::string_view format);
 std::string format_of_file(const std::string& path);
 
 /// The files behind a path: the path itself, or for a directory its files of examples, sorted by name. A name says that
-/// a file has examples: ".shard", ".tfrecord", ".tfrecord.gz", ".hdf5", ".h5". Throws InputMissing if there are none, or
+/// a file has examples: ".shard", ".tfrecord", ".tfrecord.gz", ".hdf5", ".h5", ".parquet", ".parquet_0" and so on, ".arrow". Throws InputMissing if there are none, or
 /// if one of a numbered set is absent (data/formats/numbered_files.h).
 std::vector<std::string> example_files(const std::string& path);
 
-/// Opens a file of any format that `bert data` reads. Throws InputMissing, IoError, DataError.
-std::unique_ptr<ExampleReader> open_examples(const std::string& path);
+/// Opens a file of any format that `bert data` reads. LDDL's files hold tokens, which are looked up in `vocabulary`; no
+/// other format needs it. Throws InputMissing, IoError, DataError.
+std::unique_ptr<ExampleReader> open_examples(const std::string& path, const Vocabulary* vocabulary = nullptr);
 
 /// Creates a file. Throws IoError, and DataError for facts that the format cannot hold. A format without a place for the
-/// vocabulary or the parameters leaves them out.
+/// vocabulary or the parameters leaves them out. LDDL's files need the `vocabulary` of the examples.
 std::unique_ptr<ExampleWriter> create_examples_file(std::string_view format, const std::string& path,
-                                                    const ExampleFileInfo& info);
+                                                    const ExampleFileInfo& info,
+                                                    const Vocabulary* vocabulary = nullptr);
 
 }  // namespace bert

@@ -27,12 +27,12 @@ std::vector<std::string> all_example_files(const std::vector<std::string>& paths
   return files;
 }
 
-ExampleFileInfo common_info(const std::vector<std::string>& files) {
+ExampleFileInfo common_info(const std::vector<std::string>& files, const Vocabulary* vocabulary) {
   ExampleFileInfo common;
   std::string known_file, checksum;  // the first file with a vocabulary
   bool all_know = true;
   for (size_t i = 0; i < files.size(); ++i) {
-    const ExampleFileInfo info = open_examples(files[i])->info();
+    const ExampleFileInfo info = open_examples(files[i], vocabulary)->info();
     if (info.vocabulary_checksum.empty()) {
       all_know = false;
     } else if (checksum.empty()) {
@@ -57,14 +57,15 @@ ExampleFileInfo common_info(const std::vector<std::string>& files) {
   return common;
 }
 
-void for_each_example(const std::vector<std::string>& files, const std::function<void(const PretrainingExample&)>& take,
+void for_each_example(const std::vector<std::string>& files, const Vocabulary* vocabulary,
+                      const std::function<void(const PretrainingExample&)>& take,
                       const std::function<void(double)>& progress) {
   PretrainingExample example;
   for (size_t i = 0; i < files.size(); ++i) {
-    const auto reader = open_examples(files[i]);
+    const auto reader = open_examples(files[i], vocabulary);
     while (reader->next(example)) {
       take(example);
-      if (progress) progress((static_cast<double>(i) + reader->share()) / static_cast<double>(files.size()));
+      progress((static_cast<double>(i) + reader->share()) / static_cast<double>(files.size()));
     }
   }
 }

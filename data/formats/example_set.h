@@ -15,11 +15,12 @@ std::vector<std::string> all_example_files(const std::vector<std::string>& paths
 /// The facts that hold for all files: the largest lengths and vocabulary; 0 where a file does not know; the vocabulary's
 /// checksum if all files have the same, empty if one does not know it; the parameters that all have in common. Opens
 /// each file. Throws what open_examples() throws, and DataError for files of two vocabularies.
-ExampleFileInfo common_info(const std::vector<std::string>& files);
+ExampleFileInfo common_info(const std::vector<std::string>& files, const Vocabulary* vocabulary);
 
-/// Passes every example of the files to `take`, and the share that is done, 0 to 1, to `progress`, which may be empty.
-void for_each_example(const std::vector<std::string>& files, const std::function<void(const PretrainingExample&)>& take,
-                      const std::function<void(double)>& progress = {});
+/// Passes every example of the files to `take`, and the share that is done, 0 to 1, to `progress`.
+void for_each_example(const std::vector<std::string>& files, const Vocabulary* vocabulary,
+                      const std::function<void(const PretrainingExample&)>& take,
+                      const std::function<void(double)>& progress);
 
 /// Counts of examples. The memory does not grow with their number.
 class ExampleCounts {

@@ -23,6 +23,7 @@
 #include "data/formats/example_file.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
+#include "data/io/plugin.h"
 #include "data/tokenizer/tokenizer.h"
 #include "tests/fuzz/corpus_formats.h"
 #include "tests/support/event_loop_testing.h"
@@ -68,26 +69,28 @@ Format shards(const std::string& directory) {
 
 /// A file of examples in a format that other programs have too. Some changes of such a file are no damage: gzip's head
 /// has bytes without meaning, and a TFRecord without its last record is a whole TFRecord. A change counts as refused if
-/// all that is read was written so; anything else that is read is silent damage.
-Format example_file(const std::string& format, const std::string& directory) {
+/// all that is read was written so; anything else that is read is silent damage in a format with checksums (`sealed`).
+Format example_file(const std::string& format, bool sealed, const std::string& directory,
+                    const std::vector<PretrainingExample>& examples) {
+  static const Vocabulary vocabulary = [] {
+    std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+    while (tokens.size() < 1004) tokens.push_back("t" + std::to_string(tokens.size()));
+    return Vocabulary(tokens);
+  }();
   const std::string path = directory + "/examples";
   const ExampleFileInfo info{.max_seq_length = 16,
                              .max_predictions_per_seq = 3,
-                             .vocab_size = 1004,
-                             .vocabulary_checksum = "0123456789abcdef0123456789abcdef",
+                             .vocab_size = vocabulary.size(),
+                             .vocabulary_checksum = vocabulary.hash(),
                              .parameters = {{"random_seed", "12345"}}};
-  std::vector<PretrainingExample> examples;
-  const auto writer = create_examples_file(format, path, info);
-  for (int64_t i = 0; i < 20; ++i) {
-    examples.push_back(made_up_example(i));
-    writer->add(examples.back());
-  }
+  const auto writer = create_examples_file(format, path, info, &vocabulary);
+  for (const PretrainingExample& example : examples) writer->add(example);
   writer->commit();
-  const ExampleFileInfo written = open_examples(path)->info();
+  const ExampleFileInfo written = open_examples(path, &vocabulary)->info();
   const std::string bytes = read_file(path);
   fs::remove(path);
-  return format_of_files(format, true, directory, {{"examples", bytes}}, [=](const std::string& place) {
-    const auto reader = open_examples(place + "/examples");
+  return format_of_files(format, sealed, directory, {{"examples", bytes}}, [=](const std::string& place) {
+    const auto reader = open_examples(place + "/examples", &vocabulary);
     bool as_written =
         reader->info().parameters == written.parameters && reader->info().vocab_size == written.vocab_size;
     int64_t read = 0;
@@ -96,6 +99,20 @@ Format example_file(const std::string& format, const std::string& directory) {
     if (reader->size() >= 0) as_written = as_written && read == static_cast<int64_t>(examples.size());
     if (as_written && read_file(place + "/examples") != bytes) throw DataError("all that is read was written");
   });
+}
+
+/// Adds the formats of other programs, those of Arrow where this build has it.
+void add_example_files(const std::string& directory, std::vector<Format>& formats) {
+  std::vector<PretrainingExample> examples, pairs;
+  for (int32_t i = 0; i < 20; ++i) {
+    examples.push_back(made_up_example(i));
+    pairs.push_back({{2, 4, 6 + i, 3, 7, 3}, 4, {1}, {5 + i}, i % 2 == 1});
+  }
+  for (const char* format : {"tfrecord", "tfrecord.gz", "hdf5"})
+    formats.push_back(example_file(format, true, directory, examples));
+  if (!fs::exists(plugin_path("libbert_arrow.so"))) return;
+  formats.push_back(example_file("arrow", false, directory, examples));  // no checksums
+  formats.push_back(example_file("parquet", false, directory, pairs));   // of the pages alone
 }
 
 std::vector<TensorSource> some_tensors() {
@@ -387,6 +404,7 @@ std::vector<Format> mutation_formats(const std::string& directory) {
                                  {"job frames", true, exchange_frames}};
   const std::vector<Format> corpora = corpus_formats(directory);
   formats.insert(formats.end(), corpora.begin(), corpora.end());
+  add_example_files(directory, formats);
   return formats;
 }
 

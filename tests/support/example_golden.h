@@ -40,9 +40,10 @@ class ExampleGolden {
     return path;
   }
 
-  [[nodiscard]] std::vector<PretrainingExample> examples() const {
+  /// The list "examples" of the golden, or "pairs".
+  [[nodiscard]] std::vector<PretrainingExample> examples(const char* list = "examples") const {
     std::vector<PretrainingExample> examples;
-    for (const auto& each : golden_.at("examples")) {
+    for (const auto& each : golden_.at(list)) {
       examples.push_back({each.at("input_ids"), each.at("segment_b_start"), each.at("masked_positions"),
                           each.at("masked_ids"), each.at("is_random_next")});
     }
@@ -66,8 +67,8 @@ inline std::vector<PretrainingExample> read_examples(ExampleReader& reader) {
   return examples;
 }
 
-inline std::vector<PretrainingExample> read_examples(const std::string& path) {
-  return read_examples(*open_examples(path));
+inline std::vector<PretrainingExample> read_examples(const std::string& path, const Vocabulary* vocabulary = nullptr) {
+  return read_examples(*open_examples(path, vocabulary));
 }
 
 }  // namespace bert::testing
