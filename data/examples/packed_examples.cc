@@ -1,0 +1,88 @@
+#include "data/examples/packed_examples.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace bert {
+namespace {
+
+// A masked token is the distance from the one before it, and its fate in the low 2 bits; kOther is followed by the id.
+enum Fate : uint64_t { kMask = 0, kSame = 1, kOther = 2 };
+constexpr uint64_t kFateBits = 2, kFateMask = 3;
+
+/// Appends a number of 7 bits a byte; the high bit says that more follow.
+void put(std::vector<uint8_t>& bytes, uint64_t number) {
+  for (; number >= 0x80; number >>= 7) bytes.push_back(static_cast<uint8_t>(number | 0x80));
+  bytes.push_back(static_cast<uint8_t>(number));
+}
+
+}  // namespace
+
+void PackedExamples::add(const SegmentPair& pair, std::span<const MaskedToken> masked, std::span<const int32_t> ids,
+                         int32_t mask_id) {
+  std::vector<uint8_t>& bytes = scratch_;
+  bytes.clear();
+  put(bytes, pair.a_begin);
+  put(bytes, pair.a_end - pair.a_begin);
+  put(bytes, static_cast<uint64_t>(pair.has_b) | static_cast<uint64_t>(pair.label) << 1);
+  if (pair.has_b) {
+    put(bytes, pair.b_begin);
+    put(bytes, pair.b_end - pair.b_begin);
+  }
+  put(bytes, masked.size());
+  int32_t last = -1;
+  for (const auto& [position, id] : masked) {
+    const int32_t now = ids[static_cast<size_t>(position)];
+    const Fate fate = now == mask_id ? kMask : now == id ? kSame : kOther;
+    put(bytes, static_cast<uint64_t>(position - last) << kFateBits | fate);
+    if (fate == kOther) put(bytes, static_cast<uint64_t>(now));
+    last = position;
+  }
+  assert(bytes.size() <= kBlockBytes);
+  if (used_ + bytes.size() > kBlockBytes) {
+    blocks_.push_back(std::make_unique_for_overwrite<uint8_t[]>(kBlockBytes));
+    used_ = 0;
+  }
+  places_.push_back((blocks_.size() - 1) << kBlockBits | used_);
+  std::copy(bytes.begin(), bytes.end(), blocks_.back().get() + used_);
+  used_ += bytes.size();
+}
+
+PackedExamples::Reader::Reader(const PackedExamples& examples, size_t i)
+    : at_(examples.blocks_[examples.places_[i] >> kBlockBits].get() + (examples.places_[i] & (kBlockBytes - 1))) {
+  pair_.a_begin = number();
+  pair_.a_end = pair_.a_begin + number();
+  const uint64_t flags = number();
+  pair_.has_b = (flags & 1) != 0;
+  pair_.label = (flags & 2) != 0;
+  if (pair_.has_b) {
+    pair_.b_begin = number();
+    pair_.b_end = pair_.b_begin + number();
+  }
+  masked_ = number();
+}
+
+TokenReplacement PackedExamples::Reader::next_masked(std::span<const int32_t> ids, int32_t mask_id) {
+  const uint64_t code = number();
+  position_ += static_cast<int32_t>(code >> kFateBits);
+  --masked_;
+  switch (code & kFateMask) {
+    case kMask:
+      return {position_, mask_id};
+    case kSame:
+      return {position_, ids[static_cast<size_t>(position_)]};
+    default:
+      return {position_, static_cast<int32_t>(number())};
+  }
+}
+
+uint64_t PackedExamples::Reader::number() {
+  uint64_t result = 0;
+  for (int shift = 0;; shift += 7) {
+    const uint8_t byte = *at_++;
+    result |= static_cast<uint64_t>(byte & 0x7F) << shift;
+    if (byte < 0x80) return result;
+  }
+}
+
+}  // namespace bert
