@@ -17,13 +17,19 @@ enum class FailPoint {
   kCheckpointRenamed,
   kCheckpointLatest,
   kCheckpointPrune,
+  kDataChunk,
+  kDataRead,
+  kDataExamples,
+  kDataFile,
+  kDataNamed,
   kTrainStep
 };
 
 /// Names in BERT_FAIL_POINT, in the order of FailPoint.
-inline constexpr std::array<const char*, 8> kFailPointNames = {
-    "checkpoint.write",   "checkpoint.fsync",  "checkpoint.manifest", "checkpoint.rename",
-    "checkpoint.renamed", "checkpoint.latest", "checkpoint.prune",    "train.step"};
+inline constexpr std::array<const char*, 13> kFailPointNames = {
+    "checkpoint.write",  "checkpoint.fsync", "checkpoint.manifest", "checkpoint.rename", "checkpoint.renamed",
+    "checkpoint.latest", "checkpoint.prune", "data.chunk",          "data.read",         "data.examples",
+    "data.file",         "data.named",       "train.step"};
 static_assert(kFailPointNames.size() == static_cast<size_t>(FailPoint::kTrainStep) + 1);
 
 /// Kills the process (SIGKILL) at the COUNT-th visit (default: the first) of the point that BERT_FAIL_POINT names. With

@@ -2,8 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -11,12 +13,22 @@
 
 #include "app/cli/command_line.h"
 #include "app/cli/percentage.h"
+#include "app/distributed/environment.h"
+#include "app/system/errors.h"
 #include "app/system/exit_codes.h"
+#include "app/system/fail_point.h"
+#include "app/system/memory.h"
 #include "app/system/processors.h"
 #include "app/system/threads.h"
 #include "app/verbs/data_actions.h"
 #include "app/verbs/output_paths.h"
-#include "data/examples/pretraining_data.h"
+#include "data/corpus/document_reader.h"
+#include "data/creation/document_tokenizer.h"
+#include "data/creation/example_directory.h"
+#include "data/creation/needs.h"
+#include "data/creation/write_examples.h"
+#include "data/examples/example_maker.h"
+#include "data/formats/example_file.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
 #include "data/tokenizer/tokenizer.h"
@@ -25,87 +37,254 @@ namespace bert {
 namespace {
 
 using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
 
-/// The fields of a configuration struct as text, for the manifest of a shard.
-struct ParameterList {
-  std::vector<std::pair<std::string, std::string>> parameters;
-
-  template <class T, class... Rest>
-  void operator()(const char* name, const T& value, Rest&&...) {
-    if constexpr (std::is_enum_v<T>) {
-      parameters.emplace_back(name, name_of_value(value));
-    } else {
-      parameters.emplace_back(name, fmt::format("{}", value));
-    }
-  }
-};
+constexpr const char* kProgram = "bert data create";
 
 struct CreateOptions {
   std::vector<std::string> input;
-  std::string vocab, output, validation_output, format = "shard";
+  std::string vocab, output, validation_output, format = "shard", layout = "sentences";
   double validation_share = 0.05;
   std::optional<double> validation_masked_lm_prob;  // default: examples.masked_lm_prob
-  int64_t num_threads = usable_processors();
-  bool split_sentences = false;
+  int64_t num_threads = usable_processors(), num_shards = 0;
+  bool split_sentences = false, overwrite = false;
+  ReaderOptions reader;
   PretrainingDataConfig examples;
   TokenizerConfig tokenizer;
+
+  /// Held-out examples are used once, and have masks: a loss is comparable only with the same masks.
+  [[nodiscard]] PretrainingDataConfig validation_examples() const {
+    PretrainingDataConfig once = examples;
+    once.dupe_factor = 1;
+    once.masked_lm_prob = validation_masked_lm_prob.value_or(once.masked_lm_prob);
+    once.masking = StoredMasks::kStatic;
+    return once;
+  }
+
+  /// The settings beside those of the examples that the result depends on.
+  [[nodiscard]] Parameters parameters() const {
+    Parameters list = parameters_of(tokenizer);
+    list.emplace_back("layout", layout);
+    if (!reader.encoding.empty()) list.emplace_back("encoding", reader.encoding);
+    if (reader.layout == Layout::kJsonLines) list.emplace_back("text_field", reader.text_field);
+    return list;
+  }
+
+  [[nodiscard]] bool is_directory() const {
+    return num_shards > 0 || output.ends_with('/') || fs::is_directory(output);
+  }
 };
 
-/// Makes the examples and writes them to the shard `path`. Returns the counts of the shard for the summary.
-Json write_shard(const std::string& path, const std::vector<TokenizedDocument>& documents, const Tokenizer& tokenizer,
-                 const CreateOptions& options, const PretrainingDataConfig& config, Percentage& percentage) {
-  ParameterList list;
-  PretrainingDataConfig::visit_fields(config, list);
-  TokenizerConfig::visit_fields(options.tokenizer, list);
-  list("split_sentences", options.split_sentences);
-  list("documents", documents.size());
-  // The shard is opened before the examples are made: a directory that is not writable is reported at once.
-  ShardWriter writer(path, {.vocab_size = tokenizer.vocabulary().size(),
-                            .max_seq_length = config.max_seq_length,
-                            .vocabulary_checksum = tokenizer.vocabulary().hash(),
-                            .parameters = list.parameters});
-  const auto examples =
-      create_examples(documents, tokenizer, config, [&](double share) { percentage.update("making examples", share); });
-  int64_t without_masks = 0;  // Google's create_pretraining_data.py makes such examples, too
-  for (const PretrainingExample& example : examples) {
-    writer.add(example);
-    without_masks += example.masked_ids.empty();
+/// The sums over files of examples, for the summary.
+Json counts_of(const std::vector<ExampleFileFigures>& files) {
+  ExampleFileFigures sum;
+  for (const ExampleFileFigures& file : files) {
+    sum.examples += file.examples;
+    sum.tokens += file.tokens;
+    sum.masked_tokens += file.masked_tokens;
+    sum.longest = std::max(sum.longest, file.longest);
+    sum.without_masks += file.without_masks;
+    sum.lone_tokens += file.lone_tokens;
+    sum.documents += file.documents;
   }
-  if (without_masks > 0) {
-    const std::string why = fmt::format(
-        "{}: {} of {} examples have no masked token: {}", path, without_masks, examples.size(),
-        config.do_whole_word_mask
-            ? fmt::format("each word of them has more pieces than may be masked; raise --max-predictions-per-seq ({}) "
-                          "or --masked-lm-prob ({})",
-                          config.max_predictions_per_seq, config.masked_lm_prob)
-            : "they have nothing but special tokens");
-    if (without_masks == static_cast<int64_t>(examples.size())) throw DataError(why);
-    fmt::print(stderr, "bert data create: {}\n", why);
+  Json json = {{"examples", sum.examples},
+               {"example_tokens", sum.tokens},
+               {"masked_tokens", sum.masked_tokens},
+               {"longest", sum.longest}};
+  if (files.size() == 1) json["checksum"] = files.front().checksum;
+  json["examples_without_masks"] = sum.without_masks;
+  if (sum.lone_tokens > 0) json["sentences_without_pair"] = sum.lone_tokens;
+  return json;
+}
+
+Json text_json(const CorpusStatistics& text, const ReadStatistics& read) {
+  const double tokens = static_cast<double>(std::max<int64_t>(1, text.tokens));
+  Json json = {{"files", read.files},
+               {"documents", text.documents},
+               {"sentences", text.sentences},
+               {"tokens", text.tokens},
+               {"unknown_token_share", static_cast<double>(text.unknown_tokens) / tokens},
+               {"invalid_utf8", read.invalid_sequences}};
+  if (text.empty_documents > 0) json["documents_without_tokens"] = text.empty_documents;
+  if (read.skipped_files > 0) json["skipped_files"] = read.skipped_files;
+  return json;
+}
+
+/// Says on standard error what was left out, and why.
+void say_left_out(const CorpusStatistics& text, const ReadStatistics& read, const CreateOptions& options,
+                  const std::vector<ExampleFileFigures>& files) {
+  const auto say = say_in(kProgram);
+  if (read.invalid_sequences > 0) say(fmt::format("dropped {} invalid UTF-8 sequences", read.invalid_sequences));
+  if (text.empty_documents > 0)
+    say(fmt::format("left out {} documents that have no token, such as control characters", text.empty_documents));
+  if (read.skipped_files > 0)
+    say(fmt::format("left out {} files or directories whose names begin with a full stop", read.skipped_files));
+  for (const ExampleFileFigures& file : files) {
+    if (file.without_masks > 0) say(without_masks_message(file.path, options.examples, file));
+    if (file.lone_tokens > 0) {
+      say(fmt::format("{}: left out {} sentences of one token, of which no pair can be made", file.path,
+                      file.lone_tokens));
+    }
   }
-  Json summary = manifest_json(writer.commit());
-  summary["examples_without_masks"] = without_masks;
+}
+
+/// Google's form: all documents in one shuffle, and all in memory.
+Json create_file(const CreateOptions& options, const Tokenizer& tokenizer, Percentage& percentage) {
+  std::vector<NamedPath> inputs = named_paths("--input", options.input);
+  inputs.push_back({"--vocab", options.vocab});
+  check_outputs({{"--output", options.output}, {"--validation-output", options.validation_output}}, inputs);
+
+  const int64_t text_bytes = guess_text_bytes(find_input_files(options.input).files);
+  const int64_t need = memory_of(workload_of_text(text_bytes, tokenizer.vocabulary().size(), options.examples));
+  const int64_t available = available_memory();
+  constexpr int64_t kMegabyte = 1'000'000;
+  const std::string figures = fmt::format(
+      "a single file of examples of {} MB of text takes about {} MB of memory; {} MB "
+      "are available",
+      text_bytes / kMegabyte, need / kMegabyte + 1, available / kMegabyte);
+  if (need > available)
+    throw OutOfMemory(fmt::format("{}. --num-shards {} makes a directory of files in less than 2 GB.", figures,
+                                  text_bytes / kShardTextBytes + 1));
+  say_in(kProgram)(figures);
+
+  ReadOptions read{.reader = options.reader, .num_threads = options.num_threads, .progress = {}};
+  read.progress = [&](int64_t bytes, int64_t of_bytes) {
+    percentage.update("reading and tokenizing", static_cast<double>(bytes) / 1e6, static_cast<double>(of_bytes) / 1e6,
+                      "MB");
+  };
+  const Corpus corpus = read_documents(options.input, tokenizer, read);
+  const auto seed = static_cast<uint64_t>(options.examples.random_seed);
+  std::vector<uint8_t> held(corpus.documents.size());
+  if (!options.validation_output.empty()) {
+    if (held.size() < 2) {
+      throw DataError(
+          "the input has one document; holding one out for validation needs two. Separate documents by empty "
+          "lines, or leave validation out.");
+    }
+    held = held_out(0, held.size(), options.validation_share, seed, true);
+  }
+  const auto write = [&](const std::string& path, const PretrainingDataConfig& config, bool validation) {
+    std::vector<uint32_t> which;
+    for (uint32_t i = 0; i < held.size(); ++i) {
+      if ((held[i] != 0) == validation) which.push_back(i);
+    }
+    Parameters parameters = parameters_of(config);
+    for (const auto& each : options.parameters()) parameters.push_back(each);
+    parameters.emplace_back("documents", std::to_string(which.size()));
+    return write_examples({.path = path,
+                           .format = options.format,
+                           .named = path,
+                           .which = std::move(which),
+                           .config = config,
+                           .seed = seed,
+                           .parameters = parameters},
+                          corpus.documents, tokenizer,
+                          [&](double share) { percentage.update("making examples", share); });
+  };
+  Json summary = text_json(corpus.statistics, corpus.read), validation;
+  std::vector<ExampleFileFigures> files;
+  if (!options.validation_output.empty()) {
+    files.push_back(write(options.validation_output, options.validation_examples(), true));
+    validation = counts_of(files);
+    validation["documents"] = files.back().documents;
+    validation["output"] = options.validation_output;
+  }
+  files.push_back(write(options.output, options.examples, false));
+  summary.update(counts_of({files.back()}));
+  if (options.format == "shard") summary["content_checksum"] = Shard(options.output).manifest().content_checksum;
+  summary["output"] = options.output;
+  if (!validation.is_null()) summary["validation"] = validation;
+  summary["text_bytes"] = corpus.read.text_bytes;
+  say_left_out(corpus.statistics, corpus.read, options, files);
   return summary;
 }
 
-}  // namespace
+/// Throws UsageError if the directory `output` is an input, or lies in one: the next run would read its files as text.
+void check_apart(const std::string& name, const std::string& output, const std::vector<std::string>& inputs) {
+  if (output.empty()) return;
+  const std::string target = (fs::weakly_canonical(fs::absolute(output)) / "").string();
+  for (const std::string& input : inputs) {
+    if (fs::is_directory(input) && target.starts_with((fs::weakly_canonical(fs::absolute(input)) / "").string()))
+      throw UsageError(fmt::format("{} {}: lies in --input {}; write elsewhere", name, output, input));
+  }
+}
 
-int data_create(int argc, char** argv) {
-  CLI::App app(
-      "Makes pre-training examples from text: one sentence per line, an empty line between documents.\nExample: bert "
-      "data create --input a.txt b.txt --vocab vocab.txt --output train.shard --max-seq-length 128",
-      "bert data create");
-  app.footer(
-      "Text and examples are held in memory: about 24 bytes for a byte of text at --dupe-factor 10. Make several "
-      "shards of a larger corpus in one directory; data.train takes the directory. --do-lower-case, "
-      "--match-special-tokens and --max-input-chars-per-word do not apply to a SentencePiece model, which has its own "
-      "rules inside.");
-  CreateOptions options;
-  app.add_option("--input", options.input, "text files, UTF-8")->required();
-  app.add_option("--vocab", options.vocab, "vocab.txt, or a SentencePiece model *.model")->required();
-  app.add_option("--output", options.output, "file to write")->required();
-  app.add_option("--format", options.format, "shard")->check(CLI::IsMember({"shard"}))->capture_default_str();
-  app.add_flag("--split-sentences", options.split_sentences,
-               "split the input, which is prose, into sentences first (as bert data split does)");
+/// The scalable form: a directory of files.
+Json create_files(const CreateOptions& options, const Tokenizer& tokenizer, const DistributedEnvironment& ranks,
+                  Percentage& percentage) {
+  check_apart("--output", options.output, options.input);
+  check_apart("--validation-output", options.validation_output, options.input);
+  if (ranks.world_size > 1 && options.overwrite)
+    throw UsageError("--overwrite works with one process: remove the directory before you start several ranks");
+  constexpr std::array<FailPoint, 5> kSteps = {FailPoint::kDataChunk, FailPoint::kDataRead, FailPoint::kDataExamples,
+                                               FailPoint::kDataFile, FailPoint::kDataNamed};
+  const DirectorySummary made =
+      create_directory({.input = options.input,
+                        .reader = options.reader,
+                        .output = options.output,
+                        .validation_output = options.validation_output,
+                        .format = options.format,
+                        .num_shards = options.num_shards,
+                        .validation_share = options.validation_share,
+                        .examples = options.examples,
+                        .validation_examples = options.validation_examples(),
+                        .parameters = options.parameters(),
+                        .num_threads = options.num_threads,
+                        .rank = ranks.rank,
+                        .world_size = ranks.world_size,
+                        .overwrite = options.overwrite,
+                        .progress = [&](std::string_view phase, double done, double total,
+                                        std::string_view unit) { percentage.update(phase, done, total, unit); },
+                        .reached = [&](CreationStep step) { fail_point(kSteps[static_cast<size_t>(step)]); },
+                        .say = say_in(kProgram)},
+                       tokenizer);
+  Json summary = text_json(made.statistics, made.read);
+  summary.update(counts_of(made.files));
+  summary["shards"] = made.files.size();
+  summary["complete"] = made.complete;
+  if (made.complete && options.format == "shard")
+    summary["content_checksum"] = PretrainingShards({options.output}).content_checksum();
+  summary["output"] = options.output;
+  if (!options.validation_output.empty()) {
+    Json validation = counts_of(made.validation_files);
+    validation["shards"] = made.validation_files.size();
+    validation["output"] = options.validation_output;
+    summary["validation"] = validation;
+  }
+  summary["text_bytes"] = made.read.text_bytes;
+  if (made.nothing_to_do) say_in(kProgram)(options.output + ": is finished; nothing to do");
+  if (!made.complete) say_in(kProgram)(options.output + ": other processes are still making files");
+  auto files = made.files;
+  files.insert(files.end(), made.validation_files.begin(), made.validation_files.end());
+  say_left_out(made.statistics, made.read, options, files);
+  return summary;
+}
+
+void add_options(CLI::App& app, CreateOptions& options) {
+  app.add_option("--input,--input-file", options.input, "text files or directories of them, UTF-8; may be compressed")
+      ->required();
+  app.add_option("--vocab,--vocab-file", options.vocab, "vocab.txt, or a SentencePiece model *.model")->required();
+  app.add_option("--output,--output-file", options.output,
+                 "file to write; a directory, or a name that ends with /, gets numbered files")
+      ->required();
+  const auto formats = example_formats();
+  app.add_option("--format", options.format, "of the files")
+      ->check(CLI::IsMember(std::vector<std::string>(formats.begin(), formats.end())))
+      ->capture_default_str();
+  app.add_option("--num-shards", options.num_shards,
+                 "number of files in the directory --output; default: as many as keep the text of each at 64 MB")
+      ->check(number_in<int64_t>(1, 99'999));
+  app.add_flag("--overwrite", options.overwrite, "make the directory again, whatever it was made of");
+  auto* layout =
+      app.add_option("--layout", options.layout,
+                     "of the input. sentences: one a line, blank lines between documents; prose: the sentences "
+                     "are found first; lines, json-lines: one document a line; files: one document a file")
+          ->check(CLI::IsMember(kLayoutNames))
+          ->capture_default_str();
+  app.add_flag("--split-sentences", options.split_sentences, "the same as --layout prose")->excludes(layout);
+  app.add_option("--text-field", options.reader.text_field, "the field of JSON lines that has the text")
+      ->capture_default_str();
+  app.add_option("--encoding", options.reader.encoding, "of the input, if it is not UTF-8: a name that iconv knows");
   auto* validation =
       app.add_option("--validation-output", options.validation_output,
                      "examples of documents that are held out, each used once; they are not in --output");
@@ -117,52 +296,69 @@ int data_create(int argc, char** argv) {
                  "share of the held-out examples' tokens that is masked; default: --masked-lm-prob")
       ->check(number_in(0.0, 1.0))
       ->needs(validation);
-  app.add_option("--num-threads", options.num_threads,
-                 "threads that tokenize; the result does not depend on their number")
+  app.add_option("--num-threads", options.num_threads, "threads; the result does not depend on their number")
       ->check(number_in<int64_t>(1, kMaxThreads))
       ->capture_default_str();
   PretrainingDataConfig::visit_fields(options.examples, OptionAdder(app));
   TokenizerConfig::visit_fields(options.tokenizer, OptionAdder(app));
-  if (!parse_command_line(app, argc, argv)) return kOk;
-  std::vector<NamedPath> inputs = named_paths("--input", options.input);
-  inputs.push_back({"--vocab", options.vocab});
-  check_outputs({{"--output", options.output}, {"--validation-output", options.validation_output}}, inputs);
+}
+
+/// The command line with the hyphens of our options in place of the underscores of Google's: --max_seq_length.
+std::vector<std::string> with_hyphens(int argc, char** argv) {
+  std::vector<std::string> arguments(argv, argv + argc);
+  for (std::string& argument : arguments) {
+    if (!argument.starts_with("--")) continue;
+    const auto end = argument.begin() + static_cast<std::ptrdiff_t>(std::min(argument.find('='), argument.size()));
+    std::replace(argument.begin(), end, '_', '-');
+  }
+  return arguments;
+}
+
+}  // namespace
+
+int data_create(int argc, char** argv) {
+  CLI::App app(
+      "Makes pre-training examples from text: one sentence per line, an empty line between documents.\nExample: bert "
+      "data create --input a.txt b.txt --vocab vocab.txt --output train/ --max-seq-length 128",
+      kProgram);
+  app.footer(
+      "A directory is made in less than 2 GB of memory, whatever the size of the text. Each file is what Google's "
+      "create_pretraining_data.py makes of its documents. A killed run continues where it was. Several processes may "
+      "work on one directory; bertrun starts them. A single file, all documents in one shuffle as Google's script "
+      "makes it, "
+      "is made in memory. With --masking none the text is used once unless --dupe-factor says otherwise; held-out "
+      "examples have masks. --short-seq-prob does not apply to --objective mlm. --do-lower-case, "
+      "--match-special-tokens "
+      "and --max-input-chars-per-word do not apply to a SentencePiece model, which has its own rules inside. Names "
+      "with "
+      "underscores, as Google's, work too.");
+  CreateOptions options;
+  add_options(app, options);
+  std::vector<std::string> arguments = with_hyphens(argc, argv);
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  if (!parse_command_line(app, argc, pointers.data())) return kOk;
+  if (options.split_sentences) options.layout = "prose";
+  const auto place = std::find(kLayoutNames.begin(), kLayoutNames.end(), options.layout) - kLayoutNames.begin();
+  options.reader.layout = static_cast<Layout>(place);
+  if (options.examples.masking == StoredMasks::kNone && app.count("--dupe-factor") == 0)
+    options.examples.dupe_factor = 1;
+  const DistributedEnvironment ranks = distributed_environment();
+  if (ranks.world_size > 1 && !options.is_directory()) {
+    throw UsageError(
+        fmt::format("--output {}: {} processes make a directory of files together: end the name with /, or "
+                    "give --num-shards",
+                    options.output, ranks.world_size));
+  }
 
   const auto start = std::chrono::steady_clock::now();
   Percentage percentage;
   const auto tokenizer = make_tokenizer(options.vocab, options.tokenizer);
-  ReadOptions read{.split_sentences = options.split_sentences, .num_threads = options.num_threads, .progress = {}};
-  read.progress = [&](int64_t bytes, int64_t of_bytes) {
-    percentage.update("reading and tokenizing",
-                      static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(1, of_bytes)));
-  };
-  Corpus corpus = read_documents(options.input, *tokenizer, read);
-  const CorpusStatistics& statistics = corpus.statistics;
-  if (statistics.invalid_sequences > 0)
-    fmt::print(stderr, "bert data create: dropped {} invalid UTF-8 sequences\n", statistics.invalid_sequences);
-  Json summary = {
-      {"documents", statistics.documents},
-      {"sentences", statistics.sentences},
-      {"tokens", statistics.tokens},
-      {"unknown_token_share", static_cast<double>(statistics.unknown_tokens) / static_cast<double>(statistics.tokens)},
-      {"invalid_utf8", statistics.invalid_sequences}};
-  Json validation_summary;
-  if (!options.validation_output.empty()) {
-    const auto held_out =
-        hold_out(corpus.documents, options.validation_share, static_cast<uint64_t>(options.examples.random_seed));
-    PretrainingDataConfig once = options.examples;
-    once.dupe_factor = 1;
-    once.masked_lm_prob = options.validation_masked_lm_prob.value_or(once.masked_lm_prob);
-    validation_summary = write_shard(options.validation_output, held_out, *tokenizer, options, once, percentage);
-    validation_summary["documents"] = held_out.size();
-    validation_summary["output"] = options.validation_output;
-  }
-  summary.update(write_shard(options.output, corpus.documents, *tokenizer, options, options.examples, percentage));
-  summary["output"] = options.output;
-  if (!validation_summary.is_null()) summary["validation"] = validation_summary;
+  Json summary = options.is_directory() ? create_files(options, *tokenizer, ranks, percentage)
+                                        : create_file(options, *tokenizer, percentage);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   summary["seconds"] = took.count();
-  summary["megabytes_per_second"] = static_cast<double>(statistics.bytes) / 1e6 / took.count();
+  summary["megabytes_per_second"] = summary["text_bytes"].get<double>() / 1e6 / took.count();
   print_line(summary);
   return kOk;
 }

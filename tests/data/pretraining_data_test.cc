@@ -1,10 +1,10 @@
-#include "data/examples/pretraining_data.h"
-
 #include <bit>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <numeric>
 
+#include "data/creation/document_tokenizer.h"
+#include "data/examples/example_maker.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "tests/support/tfrecord_reader.h"
@@ -27,16 +27,31 @@ WordPieceTokenizer toy_tokenizer(const std::vector<std::string>& words) {
   return WordPieceTokenizer(Vocabulary(tokens));
 }
 
+/// All examples of all documents.
+std::vector<PretrainingExample> create_examples(const TokenizedDocuments& documents, const Tokenizer& tokenizer,
+                                                const PretrainingDataConfig& config) {
+  std::vector<uint32_t> which(documents.size());
+  std::iota(which.begin(), which.end(), 0U);
+  ExampleMaker maker(documents, which, std::make_shared<const MaskingVocabulary>(tokenizer), config,
+                     static_cast<uint64_t>(config.random_seed));
+  maker.make();
+  std::vector<PretrainingExample> examples(maker.size());
+  for (size_t i = 0; i < examples.size(); ++i) maker.get(i, examples[i]);
+  return examples;
+}
+
 /// Sentences of each document, as tokens joined by spaces.
 using Sentences = std::vector<std::vector<std::string>>;
 Sentences sentences_of(const Corpus& corpus, const Tokenizer& tokenizer) {
   Sentences result;
-  for (const TokenizedDocument& document : corpus.documents) {
+  const TokenizedDocuments& documents = corpus.documents;
+  for (size_t document = 0; document < documents.size(); ++document) {
     result.emplace_back();
-    for (size_t i = 0; i < document.size(); ++i) {
+    for (size_t i = documents.first_sentence(document); i < documents.first_sentence(document + 1); ++i) {
+      std::vector<int32_t> ids;
+      documents.append(documents.first_token(i), documents.first_token(i + 1), ids);
       std::string text;
-      for (const int32_t id : document.sentence(i))
-        text += (text.empty() ? "" : " ") + tokenizer.vocabulary().token(id);
+      for (const int32_t id : ids) text += (text.empty() ? "" : " ") + tokenizer.vocabulary().token(id);
       result.back().push_back(text);
     }
   }
@@ -153,7 +168,7 @@ TEST_CASE("A document goes on from one file into the next, as in Google's script
   CHECK(read_text({"a\n\n", "\ufeffb\n"}) == Sentences{{"a"}, {"b"}});
   CHECK(read_text({"a\n", "\ufeff\nb\n"}) == Sentences{{"a", "b"}});
   ReadOptions prose;
-  prose.split_sentences = true;
+  prose.reader.layout = Layout::kProse;
   CHECK(read_text({"A b. C\nd.\n", "\ufeffB c.\r\n\r\nD.\r\n"}, prose).size() == 3);
 }
 
@@ -163,7 +178,7 @@ TEST_CASE("Input without text is a clear error", "[unit][pretraining]") {
   CHECK_THROWS_AS(read_text({}), DataError);
   const WordPieceTokenizer tokenizer = toy_tokenizer({});
   CHECK_THROWS_AS(read_documents({"/nonexistent/text"}, tokenizer, {}), InputMissing);
-  CHECK_THROWS_AS(create_examples({}, tokenizer, {}), DataError);
+  CHECK_THROWS_AS(create_examples(TokenizedDocuments(5), tokenizer, {}), DataError);
 }
 
 TEST_CASE("Reading counts, and does not depend on the number of threads", "[unit][pretraining]") {
@@ -171,7 +186,7 @@ TEST_CASE("Reading counts, and does not depend on the number of threads", "[unit
   std::string text;
   for (int i = 0; i < 5000; ++i) {
     const std::string bad = i % 30 == 0 ? "\xff" : "";
-    text += i % 7 == 6 ? "\n" : std::string(static_cast<size_t>(i % 5 + 1), 'a') + " b zzz " + bad + " c\n";
+    text += i % 7 == 6 ? "\n" : std::string(static_cast<size_t>(i % 5 + 1), 'a') + " b zz\u00e9 " + bad + " c\n";
   }
   const std::string path = write_text(directory, "text", text);
   const WordPieceTokenizer tokenizer = toy_tokenizer({"a", "b", "c", "##a"});
@@ -188,44 +203,29 @@ TEST_CASE("Reading counts, and does not depend on the number of threads", "[unit
   CHECK(one.statistics.documents == 715);
   CHECK(one.statistics.sentences == 5000 - 714);
   CHECK(one.statistics.unknown_tokens == one.statistics.sentences);
-  CHECK(one.statistics.invalid_sequences == 167 - 24);  // multiples of 30, except those that are empty lines
+  CHECK(one.read.invalid_sequences == 167 - 24);  // multiples of 30, except those that are empty lines
   options.num_threads = 3;
   told = 0;
   CHECK(sentences_of(read_documents({path}, tokenizer, options), tokenizer) == sentences_of(one, tokenizer));
 }
 
-TEST_CASE("hold_out takes whole documents, the same for the same seed", "[unit][pretraining]") {
-  const auto numbered = [](int32_t count) {
-    std::vector<TokenizedDocument> documents;
-    for (int32_t i = 0; i < count; ++i) documents.push_back({{i}, {1}});
-    return documents;
-  };
-  const auto numbers = [](const std::vector<TokenizedDocument>& documents) {
-    std::vector<int32_t> result;
-    for (const TokenizedDocument& document : documents) result.push_back(document.ids.front());
-    return result;
-  };
-  auto documents = numbered(2000);
-  const auto held = numbers(hold_out(documents, 0.05, 7)), kept = numbers(documents);
-  CHECK(held.size() > 60);  // binomial: 100 with a standard deviation of 10
-  CHECK(held.size() < 140);
-  std::set<int32_t> all(held.begin(), held.end());
-  all.insert(kept.begin(), kept.end());
-  CHECK(all.size() == 2000);
-  CHECK(held.size() + kept.size() == 2000);
-  CHECK(std::is_sorted(kept.begin(), kept.end()));
-  documents = numbered(2000);
-  CHECK(numbers(hold_out(documents, 0.05, 7)) == held);
-  documents = numbered(2000);
-  CHECK(numbers(hold_out(documents, 0.05, 8)) != held);
+TEST_CASE("held_out takes the same documents for the same seed, and numbers go on over chunks", "[unit][pretraining]") {
+  const auto held = held_out(0, 2000, 0.05, 7, true);
+  const auto count = std::count(held.begin(), held.end(), 1);
+  CHECK(count > 60);  // binomial: 100 with a standard deviation of 10
+  CHECK(count < 140);
+  CHECK(held_out(0, 2000, 0.05, 7, true) == held);
+  CHECK(held_out(0, 2000, 0.05, 8, true) != held);
+  auto parts = held_out(0, 700, 0.05, 7, true);
+  const auto rest = held_out(700, 1300, 0.05, 7, false);
+  parts.insert(parts.end(), rest.begin(), rest.end());
+  CHECK(parts == held);
   for (const double share : {0.001, 0.999}) {  // at least one document moves, and at least one stays
-    documents = numbered(2);
-    CHECK(hold_out(documents, share, 1).size() == 1);
-    CHECK(documents.size() == 1);
+    const auto two = held_out(0, 2, share, 1, true);
+    CHECK(two[0] + two[1] == 1);
   }
-  documents = numbered(1);
-  CHECK_THROWS_AS(hold_out(documents, 0.5, 1), DataError);
-  CHECK_THROWS_AS(hold_out(documents, 1.0, 1), std::invalid_argument);
+  CHECK(held_out(0, 1, 0.001, 1, true) == std::vector<uint8_t>{0});
+  CHECK_THROWS_AS(held_out(0, 2, 1.0, 1, true), std::invalid_argument);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 #include "app/launcher/ranks/failure.h"
 #include "app/net/secure_channel.h"
 #include "app/report/metrics.h"
-#include "data/examples/pretraining_data.h"
+#include "data/creation/document_tokenizer.h"
 #include "data/formats/example_file.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
@@ -244,9 +244,11 @@ Format texts(const std::string& directory) {
       {"vocab.txt", some_vocabulary()}};
   return format_of_files("text", false, directory, files, [](const std::string& place) {
     const auto tokenizer = make_tokenizer(place + "/vocab.txt");
-    for (const bool split : {false, true}) {
-      static_cast<void>(read_documents({place + "/text.txt"}, *tokenizer,
-                                       {.split_sentences = split, .num_threads = 1, .progress = {}}));
+    for (const Layout layout : {Layout::kSentences, Layout::kProse}) {
+      ReaderOptions reader;
+      reader.layout = layout;
+      static_cast<void>(
+          read_documents({place + "/text.txt"}, *tokenizer, {.reader = reader, .num_threads = 1, .progress = {}}));
     }
   });
 }

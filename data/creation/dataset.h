@@ -1,0 +1,57 @@
+// A directory of files of examples as a whole: its plan, its manifest dataset.json, and its end.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/corpus/input_files.h"
+#include "data/creation/dealer.h"
+#include "data/creation/example_directory.h"
+
+namespace bert {
+
+/// What is to be made, known before the text is read.
+struct DatasetPlan {
+  int64_t text_bytes = 0;  // of all documents; estimated if num_shards was given and files are compressed
+  DealOptions deal;
+  std::vector<std::string> paths;  // of the files of examples, by target (data/creation/dealer.h)
+  Parameters parameters;           // everything that the result depends on
+  std::string output, validation_output;
+
+  [[nodiscard]] size_t targets() const { return paths.size(); }
+  [[nodiscard]] std::vector<std::string> directories() const;
+  /// The settings that a file stores.
+  [[nodiscard]] Parameters file_parameters(const PretrainingDataConfig& config, size_t number, bool validation,
+                                           size_t documents) const;
+  Parameters common;  // for file_parameters
+};
+
+/// Makes the plan, and the directories if they are absent. Throws what find_input_files() throws, IoError, and DataError
+/// if a directory has files of examples that were made otherwise.
+DatasetPlan plan_dataset(const DirectoryOptions& options, const Tokenizer& tokenizer, const InputFiles& files);
+
+/// The seed of the generator for one file.
+uint64_t seed_of_file(uint64_t seed, bool validation, size_t number);
+
+/// The summary of a directory that is finished; empty if there is no dataset.json, or with options.overwrite. Throws
+/// DataError if its settings are others, or a file has gone.
+std::optional<DirectorySummary> finished_dataset(const DirectoryOptions& options, const DatasetPlan& plan);
+
+/// Writes dataset.json to each directory, that of the output last. Its members: format, vocabulary_checksum, parameters,
+/// counts of the text, and `files`: name, documents, text_bytes, examples, tokens, masked_tokens, bytes, and checksum, the
+/// XXH3-128 of the file.
+void write_dataset(const DirectoryOptions& options, const DatasetPlan& plan, const Tokenizer& tokenizer,
+                   const DirectorySummary& summary);
+
+/// Removes dataset.json and the numbered files of examples.
+void remove_dataset(const DatasetPlan& plan);
+
+// Notes of the work directory.
+Parameters note_of(const ExampleFileFigures& figures);
+ExampleFileFigures figures_of(const Parameters& note);
+Parameters read_note(size_t chunks, const ReadStatistics& read, const std::vector<int64_t>& text_bytes);
+ReadStatistics read_statistics(const Parameters& note);
+
+}  // namespace bert

@@ -1,0 +1,32 @@
+// Documents in memory to one file of examples.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/creation/example_directory.h"
+#include "data/examples/tokenized_documents.h"
+
+namespace bert {
+
+struct ExampleFileOptions {
+  std::string path, format;
+  std::string named;              // the name of the file in messages
+  std::vector<uint32_t> which{};  // numbers of the documents; empty: all
+  PretrainingDataConfig config;
+  uint64_t seed = 0;
+  Parameters parameters;
+};
+
+/// Makes the examples and writes the file. `progress` may be empty; it gets the finished share, 0 to 1. Throws IoError,
+/// and DataError if no example has a masked token though masks are stored: no model learns from them.
+ExampleFileFigures write_examples(const ExampleFileOptions& options, const TokenizedDocuments& documents,
+                                  const Tokenizer& tokenizer, const std::function<void(double)>& progress);
+
+/// The sentence about examples without masked tokens, which Google's create_pretraining_data.py makes, too.
+std::string without_masks_message(const std::string& name, const PretrainingDataConfig& config,
+                                  const ExampleFileFigures& figures);
+
+}  // namespace bert
