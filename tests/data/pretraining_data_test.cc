@@ -1,12 +1,11 @@
 #include <bit>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "data/creation/document_tokenizer.h"
-#include "data/examples/example_maker.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "tests/support/examples_of_text.h"
 #include "tests/support/tfrecord_reader.h"
 #include "tests/testing.h"
 
@@ -14,6 +13,7 @@ namespace bert {
 namespace {
 
 using testing::Contains;
+using testing::create_examples;
 using testing::TemporaryDirectory;
 
 std::string write_text(const TemporaryDirectory& directory, const std::string& name, const std::string& text) {
@@ -25,19 +25,6 @@ WordPieceTokenizer toy_tokenizer(const std::vector<std::string>& words) {
   std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
   tokens.insert(tokens.end(), words.begin(), words.end());
   return WordPieceTokenizer(Vocabulary(tokens));
-}
-
-/// All examples of all documents.
-std::vector<PretrainingExample> create_examples(const TokenizedDocuments& documents, const Tokenizer& tokenizer,
-                                                const PretrainingDataConfig& config) {
-  std::vector<uint32_t> which(documents.size());
-  std::iota(which.begin(), which.end(), 0U);
-  ExampleMaker maker(documents, which, std::make_shared<const MaskingVocabulary>(tokenizer), config,
-                     static_cast<uint64_t>(config.random_seed));
-  maker.make();
-  std::vector<PretrainingExample> examples(maker.size());
-  for (size_t i = 0; i < examples.size(); ++i) maker.get(i, examples[i]);
-  return examples;
 }
 
 /// Sentences of each document, as tokens joined by spaces.

@@ -6,12 +6,15 @@
 #include <set>
 #include <unordered_map>
 
-#include "data/examples/pretraining_data.h"
+#include "data/creation/document_tokenizer.h"
 #include "data/random/permutation.h"
+#include "tests/support/examples_of_text.h"
 #include "tests/testing.h"
 
 namespace bert {
 namespace {
+
+using testing::create_examples;
 
 constexpr int32_t kMask = 4, kCls = 2, kSep = 3, kFirstWord = 5;  // of toy_tokenizer
 
@@ -49,10 +52,11 @@ std::vector<int32_t> restored(const PretrainingExample& example) {
 /// Tokens of all documents, to find pieces of text in.
 class TextIndex {
  public:
-  explicit TextIndex(const std::vector<TokenizedDocument>& documents) {
-    for (const TokenizedDocument& document : documents) {
+  explicit TextIndex(const TokenizedDocuments& documents) {
+    for (size_t document = 0; document < documents.size(); ++document) {
       begins_.push_back(ids_.size());
-      ids_.insert(ids_.end(), document.ids.begin(), document.ids.end());
+      documents.append(documents.first_token(documents.first_sentence(document)),
+                       documents.first_token(documents.first_sentence(document + 1)), ids_);
       ids_.push_back(-1);  // no piece reaches into the next document
     }
     for (size_t i = 0; i + 1 < ids_.size(); ++i) places_[key(ids_.data() + i)].push_back(i);
@@ -171,18 +175,26 @@ void check_text(const std::vector<PretrainingExample>& examples, const TextIndex
 
 constexpr int64_t kSentenceTokens = 5, kSentences = 60;
 
-/// Documents of 60 sentences of 5 random words.
-std::vector<TokenizedDocument> made_up_documents(int64_t count, int32_t words) {
-  std::vector<TokenizedDocument> documents(static_cast<size_t>(count));
-  uint64_t state = 1;
-  for (TokenizedDocument& document : documents) {
-    for (int64_t sentence = 0; sentence < kSentences; ++sentence) {
-      for (int64_t token = 0; token < kSentenceTokens; ++token)
-        document.ids.push_back(kFirstWord + static_cast<int32_t>(mix_bits(state++) % static_cast<uint64_t>(words)));
-      document.sentence_ends.push_back(document.ids.size());
+/// Documents of 60 sentences of 5 words. `word(document)` gives a word.
+template <class Word>
+TokenizedDocuments made_up_documents(int64_t count, Word word) {
+  TokenizedDocuments documents(kFirstWord);
+  std::vector<int32_t> sentence(kSentenceTokens);
+  for (int64_t document = 0; document < count; ++document) {
+    for (int64_t i = 0; i < kSentences; ++i) {
+      for (int32_t& id : sentence) id = word(document);
+      documents.add_sentence(sentence);
     }
+    documents.end_document();
   }
   return documents;
+}
+
+/// Documents of random words.
+TokenizedDocuments random_documents(int64_t count, int32_t words) {
+  return made_up_documents(count, [words, state = uint64_t{1}](int64_t /*document*/) mutable {
+    return kFirstWord + static_cast<int32_t>(mix_bits(state++) % static_cast<uint64_t>(words));
+  });
 }
 
 /// The number of examples, and of random next sentences less `share` times it, that a document gives whose `left`
@@ -221,7 +233,7 @@ TEST_CASE("Statistics of examples from made-up text are those of BERT's recipe",
   REQUIRE(tokenizer.vocabulary().mask_id() == kMask);
   REQUIRE(tokenizer.vocabulary().cls_id() == kCls);
   REQUIRE(tokenizer.vocabulary().sep_id() == kSep);
-  const auto documents = made_up_documents(kDocuments, kWords);
+  const TokenizedDocuments documents = random_documents(kDocuments, kWords);
   PretrainingDataConfig config;
   config.max_seq_length = 64;
   config.dupe_factor = 1;
@@ -253,11 +265,9 @@ TEST_CASE("Statistics of examples from made-up text are those of BERT's recipe",
   }
   SECTION("the share of documents with a shorter target") {
     // A document's examples are found by the first word of A, which names the document here.
-    auto named = made_up_documents(kDocuments, kWords);
+    const TokenizedDocuments named = made_up_documents(
+        kDocuments, [](int64_t document) { return kFirstWord + kWords + static_cast<int32_t>(document); });
     const WordPieceTokenizer more = toy_tokenizer(kWords + static_cast<int32_t>(kDocuments));
-    for (size_t d = 0; d < named.size(); ++d) {
-      for (size_t i = 0; i < named[d].ids.size(); ++i) named[d].ids[i] = kFirstWord + kWords + static_cast<int32_t>(d);
-    }
     std::map<int32_t, size_t> longest;
     for (const PretrainingExample& example : create_examples(named, more, config)) {
       size_t& length = longest[restored(example)[1]];
@@ -277,7 +287,7 @@ TEST_CASE("Statistics of examples from real text are those of BERT's recipe", "[
   if (data.empty()) BERT_SKIP("the novel and the vocabulary are in ../shared/data, which is absent");
   const auto tokenizer = make_tokenizer(data + "/vocab/bert-base-uncased-vocab.txt");
   const Corpus corpus = read_documents({data + "/text/novels/Burnett_Garden_1911.txt"}, *tokenizer,
-                                       {.split_sentences = true, .num_threads = 2, .progress = {}});
+                                       {.reader = {.layout = Layout::kProse}, .num_threads = 2, .progress = {}});
   PretrainingDataConfig config;
   config.dupe_factor = 5;
   const auto examples = create_examples(corpus.documents, *tokenizer, config);

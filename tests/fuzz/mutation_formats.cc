@@ -389,9 +389,6 @@ Format format_of_files(const std::string& name, bool sealed, const std::string& 
 
 std::vector<Format> mutation_formats(const std::string& directory) {
   std::vector<Format> formats = {shards(directory),
-                                 example_file("tfrecord", directory),
-                                 example_file("tfrecord.gz", directory),
-                                 example_file("hdf5", directory),
                                  checkpoints(directory),
                                  safetensors(directory),
                                  exports(directory),

@@ -1,5 +1,5 @@
 // Text files as `bert data create` reads them: sentences a line, and prose.
-#include "data/examples/pretraining_data.h"
+#include "data/creation/document_tokenizer.h"
 #include "data/tokenizer/tokenizer.h"
 #include "tests/fuzz/targets/fuzz_targets.h"
 #include "tests/support/small_vocabulary.h"
@@ -19,18 +19,16 @@ std::vector<std::string> seeds() {
 void read(std::string_view input) {
   static const WordPieceTokenizer tokenizer(small_vocabulary());
   const MemoryFile file(input);
-  for (const bool split : {false, true}) {
+  for (const Layout layout : {Layout::kSentences, Layout::kProse}) {
     const Corpus corpus =
-        read_documents({file.path()}, tokenizer, {.split_sentences = split, .num_threads = 1, .progress = {}});
-    require(corpus.statistics.documents == static_cast<int64_t>(corpus.documents.size()), "documents are miscounted");
-    int64_t tokens = 0, sentences = 0;
-    for (const TokenizedDocument& document : corpus.documents) {
-      require(document.size() > 0, "a document is empty");
-      sentences += static_cast<int64_t>(document.size());
-      tokens += static_cast<int64_t>(document.ids.size());
-    }
-    require(tokens == corpus.statistics.tokens, "tokens are miscounted");
-    require(sentences == corpus.statistics.sentences, "sentences are miscounted");
+        read_documents({file.path()}, tokenizer, {.reader = {.layout = layout}, .num_threads = 1, .progress = {}});
+    const TokenizedDocuments& documents = corpus.documents;
+    require(corpus.statistics.documents == static_cast<int64_t>(documents.size()), "documents are miscounted");
+    for (size_t i = 0; i < documents.size(); ++i)
+      require(documents.first_sentence(i) < documents.first_sentence(i + 1), "a document is empty");
+    require(static_cast<int64_t>(documents.tokens()) == corpus.statistics.tokens, "tokens are miscounted");
+    require(static_cast<int64_t>(documents.first_sentence(documents.size())) == corpus.statistics.sentences,
+            "sentences are miscounted");
   }
 }
 
