@@ -1,19 +1,23 @@
 #include <fmt/format.h>
+#include <glob.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "app/cli/command_line.h"
 #include "app/cli/percentage.h"
 #include "app/distributed/environment.h"
+#include "app/system/environment.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/fail_point.h"
@@ -22,6 +26,7 @@
 #include "app/system/threads.h"
 #include "app/verbs/data_actions.h"
 #include "app/verbs/output_paths.h"
+#include "data/corpus/decompression.h"
 #include "data/corpus/document_reader.h"
 #include "data/creation/document_tokenizer.h"
 #include "data/creation/example_directory.h"
@@ -41,12 +46,21 @@ namespace fs = std::filesystem;
 
 constexpr const char* kProgram = "bert data create";
 
+/// Number of ranks on this machine; they share its processors and the memory that a directory may take.
+int64_t processes_here() {
+  const std::string text = variable_or("LOCAL_WORLD_SIZE", "1");
+  int64_t number = 1;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return std::max<int64_t>(1, number);
+}
+
 struct CreateOptions {
-  std::vector<std::string> input;
+  std::vector<std::string> input, outputs;  // outputs: Google's list of files
+  std::string input_list, output_list;      // --input-file and --output-file
   std::string vocab, output, validation_output, format = "shard", layout = "sentences";
   double validation_share = 0.05;
   std::optional<double> validation_masked_lm_prob;  // default: examples.masked_lm_prob
-  int64_t num_threads = usable_processors(), num_shards = 0;
+  int64_t num_threads = std::max<int64_t>(1, usable_processors() / processes_here()), num_shards = 0;
   bool split_sentences = false, overwrite = false;
   ReaderOptions reader;
   PretrainingDataConfig examples;
@@ -131,8 +145,10 @@ void say_left_out(const CorpusStatistics& text, const ReadStatistics& read, cons
 /// Google's form: all documents in one shuffle, and all in memory.
 Json create_file(const CreateOptions& options, const Tokenizer& tokenizer, Percentage& percentage) {
   std::vector<NamedPath> inputs = named_paths("--input", options.input);
+  std::vector<NamedPath> outputs = named_paths("--output", options.outputs);
   inputs.push_back({"--vocab", options.vocab});
-  check_outputs({{"--output", options.output}, {"--validation-output", options.validation_output}}, inputs);
+  outputs.push_back({"--validation-output", options.validation_output});
+  check_outputs(outputs, inputs);
 
   const int64_t text_bytes = guess_text_bytes(find_input_files(options.input).files);
   const int64_t need = memory_of(workload_of_text(text_bytes, tokenizer.vocabulary().size(), options.examples));
@@ -163,7 +179,7 @@ Json create_file(const CreateOptions& options, const Tokenizer& tokenizer, Perce
     }
     held = held_out(0, held.size(), options.validation_share, seed, true);
   }
-  const auto write = [&](const std::string& path, const PretrainingDataConfig& config, bool validation) {
+  const auto write = [&](const std::vector<std::string>& paths, const PretrainingDataConfig& config, bool validation) {
     std::vector<uint32_t> which;
     for (uint32_t i = 0; i < held.size(); ++i) {
       if ((held[i] != 0) == validation) which.push_back(i);
@@ -171,9 +187,9 @@ Json create_file(const CreateOptions& options, const Tokenizer& tokenizer, Perce
     Parameters parameters = parameters_of(config);
     for (const auto& each : options.parameters()) parameters.push_back(each);
     parameters.emplace_back("documents", std::to_string(which.size()));
-    return write_examples({.path = path,
+    return write_examples({.paths = paths,
                            .format = options.format,
-                           .named = path,
+                           .named = paths.front(),
                            .which = std::move(which),
                            .config = config,
                            .seed = seed,
@@ -184,14 +200,16 @@ Json create_file(const CreateOptions& options, const Tokenizer& tokenizer, Perce
   Json summary = text_json(corpus.statistics, corpus.read), validation;
   std::vector<ExampleFileFigures> files;
   if (!options.validation_output.empty()) {
-    files.push_back(write(options.validation_output, options.validation_examples(), true));
+    files = write({options.validation_output}, options.validation_examples(), true);
     validation = counts_of(files);
     validation["documents"] = files.back().documents;
     validation["output"] = options.validation_output;
   }
-  files.push_back(write(options.output, options.examples, false));
-  summary.update(counts_of({files.back()}));
-  if (options.format == "shard") summary["content_checksum"] = Shard(options.output).manifest().content_checksum;
+  const auto made = write(options.outputs, options.examples, false);
+  summary.update(counts_of(made));
+  files.insert(files.end(), made.begin(), made.end());
+  if (options.format == "shard" && made.size() == 1)
+    summary["content_checksum"] = Shard(options.output).manifest().content_checksum;
   summary["output"] = options.output;
   if (!validation.is_null()) summary["validation"] = validation;
   summary["text_bytes"] = corpus.read.text_bytes;
@@ -199,13 +217,13 @@ Json create_file(const CreateOptions& options, const Tokenizer& tokenizer, Perce
   return summary;
 }
 
-/// Throws UsageError if the directory `output` is an input, or lies in one: the next run would read its files as text.
-void check_apart(const std::string& name, const std::string& output, const std::vector<std::string>& inputs) {
+/// Throws UsageError if the directory `output` is one of `others`, or lies in one: its files would count as theirs.
+void check_apart(const std::string& name, const std::string& output, const std::vector<std::string>& others) {
   if (output.empty()) return;
   const std::string target = (fs::weakly_canonical(fs::absolute(output)) / "").string();
-  for (const std::string& input : inputs) {
-    if (fs::is_directory(input) && target.starts_with((fs::weakly_canonical(fs::absolute(input)) / "").string()))
-      throw UsageError(fmt::format("{} {}: lies in --input {}; write elsewhere", name, output, input));
+  for (const std::string& other : others) {
+    if (target.starts_with((fs::weakly_canonical(fs::absolute(other)) / "").string()))
+      throw UsageError(fmt::format("{} {}: lies in {}; write elsewhere", name, output, other));
   }
 }
 
@@ -214,6 +232,7 @@ Json create_files(const CreateOptions& options, const Tokenizer& tokenizer, cons
                   Percentage& percentage) {
   check_apart("--output", options.output, options.input);
   check_apart("--validation-output", options.validation_output, options.input);
+  check_apart("--validation-output", options.validation_output, {options.output});
   if (ranks.world_size > 1 && options.overwrite)
     throw UsageError("--overwrite works with one process: remove the directory before you start several ranks");
   constexpr std::array<FailPoint, 5> kSteps = {FailPoint::kDataChunk, FailPoint::kDataRead, FailPoint::kDataExamples,
@@ -233,6 +252,7 @@ Json create_files(const CreateOptions& options, const Tokenizer& tokenizer, cons
                         .rank = ranks.rank,
                         .world_size = ranks.world_size,
                         .overwrite = options.overwrite,
+                        .memory_bytes = kDirectoryMemory / processes_here(),
                         .progress = [&](std::string_view phase, double done, double total,
                                         std::string_view unit) { percentage.update(phase, done, total, unit); },
                         .reached = [&](CreationStep step) { fail_point(kSteps[static_cast<size_t>(step)]); },
@@ -261,12 +281,16 @@ Json create_files(const CreateOptions& options, const Tokenizer& tokenizer, cons
 }
 
 void add_options(CLI::App& app, CreateOptions& options) {
-  app.add_option("--input,--input-file", options.input, "text files or directories of them, UTF-8; may be compressed")
-      ->required();
+  auto* input = app.add_option("--input", options.input, "text files or directories of them, UTF-8; may be compressed");
+  app.add_option("--input-file", options.input_list,
+                 "the same as Google's option: names or patterns with commas between")
+      ->excludes(input);
   app.add_option("--vocab,--vocab-file", options.vocab, "vocab.txt, or a SentencePiece model *.model")->required();
-  app.add_option("--output,--output-file", options.output,
-                 "file to write; a directory, or a name that ends with /, gets numbered files")
-      ->required();
+  auto* output = app.add_option("--output", options.output,
+                                "file to write; a directory, or a name that ends with /, gets numbered files");
+  app.add_option("--output-file", options.output_list,
+                 "the same as Google's option: files with commas between, which get the examples in turn")
+      ->excludes(output);
   const auto formats = example_formats();
   app.add_option("--format", options.format, "of the files")
       ->check(CLI::IsMember(std::vector<std::string>(formats.begin(), formats.end())))
@@ -314,6 +338,56 @@ std::vector<std::string> with_hyphens(int argc, char** argv) {
   return arguments;
 }
 
+std::vector<std::string> split_at_commas(const std::string& list) {
+  std::vector<std::string> parts;
+  std::istringstream text(list);
+  for (std::string part; std::getline(text, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+/// The files that Google's --input_file names. Throws InputMissing for a pattern that fits none.
+std::vector<std::string> files_of_patterns(const std::string& list) {
+  std::vector<std::string> files;
+  for (const std::string& pattern : split_at_commas(list)) {
+    glob_t found{};
+    const bool any = ::glob(pattern.c_str(), 0, nullptr, &found) == 0;
+    for (size_t i = 0; any && i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
+    globfree(&found);
+    if (!any) throw InputMissing("--input-file " + pattern + ": no such file");
+  }
+  return files;
+}
+
+/// The layout of input for which none was given. Files of JSON lines have prose. Throws UsageError if other files are
+/// among them, which have one sentence a line.
+std::string layout_of_names(const std::vector<InputFile>& files) {
+  const auto is_json = [](const InputFile& file) {
+    const std::string_view name = without_packed_suffix(file.path);
+    return name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".json");
+  };
+  const auto found = std::find_if(files.begin(), files.end(), is_json);
+  if (found == files.end()) return "sentences";
+  if (std::all_of(files.begin(), files.end(), is_json)) return "json-lines";
+  throw UsageError("--input has JSON lines, such as " + found->path +
+                   ", and files of one sentence a line: give --split-sentences for prose, or make them apart");
+}
+
+/// Settles the options that follow from others. Throws UsageError, InputMissing.
+void settle(CreateOptions& options, const CLI::App& app) {
+  if (!options.input_list.empty()) options.input = files_of_patterns(options.input_list);
+  if (options.input.empty()) throw UsageError("--input is required; see bert data create --help");
+  options.outputs = options.output_list.empty() ? std::vector{options.output} : split_at_commas(options.output_list);
+  if (!options.outputs.empty()) options.output = options.outputs.front();
+  if (options.output.empty()) throw UsageError("--output is required; see bert data create --help");
+  if (options.split_sentences) options.layout = "prose";
+  if (!options.split_sentences && app.count("--layout") == 0)
+    options.layout = layout_of_names(find_input_files(options.input).files);
+  const auto place = std::find(kLayoutNames.begin(), kLayoutNames.end(), options.layout) - kLayoutNames.begin();
+  options.reader.layout = static_cast<Layout>(place);
+  if (options.examples.masking == StoredMasks::kNone && app.count("--dupe-factor") == 0)
+    options.examples.dupe_factor = 1;
+}
+
 }  // namespace
 
 int data_create(int argc, char** argv) {
@@ -338,11 +412,7 @@ int data_create(int argc, char** argv) {
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   if (!parse_command_line(app, argc, pointers.data())) return kOk;
-  if (options.split_sentences) options.layout = "prose";
-  const auto place = std::find(kLayoutNames.begin(), kLayoutNames.end(), options.layout) - kLayoutNames.begin();
-  options.reader.layout = static_cast<Layout>(place);
-  if (options.examples.masking == StoredMasks::kNone && app.count("--dupe-factor") == 0)
-    options.examples.dupe_factor = 1;
+  settle(options, app);
   const DistributedEnvironment ranks = distributed_environment();
   if (ranks.world_size > 1 && !options.is_directory()) {
     throw UsageError(

@@ -37,6 +37,7 @@ constexpr const char* kReadNote = "read";
 struct Chunk {
   size_t number = 0;
   std::vector<std::string> texts;  // empty if the chunk is not made here
+  std::vector<TokenizedDocument> documents;
   std::vector<uint32_t> targets;
   CorpusStatistics statistics;
 };
@@ -49,10 +50,23 @@ class DirectoryCreation {
   DirectorySummary run() {
     plan_ = plan_dataset(options_, tokenizer_, files_);
     if (auto finished = finished_dataset(options_, plan_)) return *finished;
+    try {
+      return work();
+    } catch (const std::runtime_error&) {
+      // The last of several processes removes the work directory, in which this one may have been about to begin.
+      auto finished = options_.overwrite ? std::nullopt : finished_dataset(options_, plan_);
+      if (!finished) throw;
+      WorkDirectory::remove(plan_.output);
+      return *finished;
+    }
+  }
+
+ private:
+  DirectorySummary work() {
     work_.emplace(options_.output, plan_.parameters, options_.overwrite);
     if (options_.overwrite) remove_dataset(plan_);
     if (auto finished = finished_dataset(options_, plan_)) {  // meanwhile
-      work_->remove();
+      WorkDirectory::remove(plan_.output);
       return *finished;
     }
     check_disk();
@@ -64,7 +78,6 @@ class DirectoryCreation {
     return finish();
   }
 
- private:
   // ---- first pass ----
 
   [[nodiscard]] bool chunks_are_there() {
@@ -87,21 +100,27 @@ class DirectoryCreation {
   void read_text() {
     DocumentReader reader(options_.input, options_.reader);
     Dealer dealer(plan_.deal);
+    const auto tell_read = [&] {
+      tell("reading and tokenizing", static_cast<double>(read_bytes_) / 1e6,
+           static_cast<double>(reader.stored_bytes()) / 1e6, "MB");
+    };
+    tell_read();
     size_t number = 0;
     std::future<Chunk> ahead = std::async(std::launch::async, [&] { return next_chunk(reader, dealer, 0); });
+    std::future<void> writing;
     while (true) {
       Chunk chunk = ahead.get();
       if (chunk.targets.empty()) break;
       ++number;
       ahead = std::async(std::launch::async, [&, number] { return next_chunk(reader, dealer, number); });
       if (!chunk.texts.empty()) {
-        make_chunk(chunk);
-        work_->unlock_chunk(chunk.number);
+        tokenize(chunk);
+        if (writing.valid()) writing.get();
+        writing = std::async(std::launch::async, [this, made = std::move(chunk)] { write(made); });
       }
-      const int64_t read = read_bytes_;
-      tell("reading and tokenizing", static_cast<double>(read) / 1e6, static_cast<double>(reader.stored_bytes()) / 1e6,
-           "MB");
+      tell_read();
     }
+    if (writing.valid()) writing.get();
     if (reader.statistics().documents == 0) reader.throw_no_text();
     check_documents(dealer);
     chunks_ = number;
@@ -112,7 +131,7 @@ class DirectoryCreation {
 
   /// Reads and deals a chunk. Its texts are kept only if this process makes it.
   Chunk next_chunk(DocumentReader& reader, Dealer& dealer, size_t number) {
-    Chunk chunk{.number = number, .texts = {}, .targets = {}, .statistics = {}};
+    Chunk chunk{.number = number, .texts = {}, .documents = {}, .targets = {}, .statistics = {}};
     const bool wanted = is_mine(number) && !fs::exists(work_->chunk(number)) && work_->try_lock_chunk(number);
     std::vector<int64_t> sizes;
     for (std::string text; chunk.statistics.bytes < options_.chunk_bytes && reader.next(text);) {
@@ -125,18 +144,22 @@ class DirectoryCreation {
     return chunk;
   }
 
-  void make_chunk(Chunk& chunk) {
-    std::vector<TokenizedDocument> documents(chunk.texts.size());
+  void tokenize(Chunk& chunk) const {
+    chunk.documents.resize(chunk.texts.size());
     const bool prose = options_.reader.layout != Layout::kSentences;
-    for_each_in_parallel(documents.size(), options_.num_threads, [&](size_t i) {
-      documents[i] = tokenize_document(chunk.texts[i], tokenizer_, prose);
+    for_each_in_parallel(chunk.texts.size(), options_.num_threads, [&](size_t i) {
+      chunk.documents[i] = tokenize_document(chunk.texts[i], tokenizer_, prose);
       chunk.texts[i] = {};
     });
-    for (const TokenizedDocument& document : documents)
+    for (const TokenizedDocument& document : chunk.documents)
       chunk.statistics.add(statistics_of(document, tokenizer_.vocabulary().unk_id()));
-    write_chunk(work_->chunk(chunk.number), documents, chunk.targets, plan_.targets(), tokenizer_.vocabulary().size(),
-                chunk.statistics);
+  }
+
+  void write(const Chunk& chunk) {
+    write_chunk(work_->chunk(chunk.number), chunk.documents, chunk.targets, plan_.targets(),
+                tokenizer_.vocabulary().size(), chunk.statistics);
     reached(CreationStep::kChunk);
+    work_->unlock_chunk(chunk.number);
   }
 
   /// Waits for the chunks that other processes make. Returns early if one of them is free to be made here.
@@ -278,13 +301,14 @@ class DirectoryCreation {
       tell_locked("making examples", done_tokens_ * times, work_tokens_ * times, "million tokens");
     };
     ExampleFileFigures figures =
-        write_examples({.path = path,
+        write_examples({.paths = {path},
                         .format = options_.format,
                         .named = plan_.paths[target],
                         .config = config_of(target),
                         .seed = seed_of_file(static_cast<uint64_t>(options_.examples.random_seed), validation, number),
                         .parameters = plan_.file_parameters(config_of(target), number, validation, documents.size())},
-                       documents, tokenizer_, progress);
+                       documents, tokenizer_, progress)
+            .front();
     figures.path = plan_.paths[target];
     figures.text_bytes = plan_text_bytes(target);
     return figures;
@@ -322,7 +346,7 @@ class DirectoryCreation {
     if (!summary.complete) return summary;
     reached(CreationStep::kAllNamed);
     write_dataset(options_, plan_, tokenizer_, summary);
-    work_->remove();
+    WorkDirectory::remove(plan_.output);
     return summary;
   }
 
@@ -333,8 +357,11 @@ class DirectoryCreation {
     const Workload work = workload_of_text(plan_.text_bytes, tokenizer_.vocabulary().size(), options_.examples);
     int64_t bytes = disk_of_chunks(work) + disk_of_examples(work, options_.format);
     for (const std::string& directory : plan_.directories()) {
-      for (const auto& entry : fs::recursive_directory_iterator(directory)) {
-        if (entry.is_regular_file()) bytes -= static_cast<int64_t>(entry.file_size());
+      std::error_code gone;  // files that another process has renamed or removed
+      for (fs::recursive_directory_iterator entry(directory, gone), end; !gone && entry != end; entry.increment(gone)) {
+        std::error_code unknown;
+        const auto size = entry->is_regular_file(unknown) ? entry->file_size(unknown) : 0;
+        if (!unknown) bytes -= static_cast<int64_t>(size);
       }
     }
     if (bytes > 0) check_free_space(options_.output + "/", bytes, "this text, by its size and settings,");

@@ -28,6 +28,9 @@ namespace bert {
 /// Bytes of text that a shard has by default, and that a chunk file has.
 inline constexpr int64_t kShardTextBytes = 64'000'000;
 
+/// Memory for the shards that are made at once, so that a process stays below 2 GB.
+inline constexpr int64_t kDirectoryMemory = 1'500'000'000;
+
 /// Moments at which tests end the process.
 enum class CreationStep { kChunk, kTextRead, kExamplesMade, kFileNamed, kAllNamed };
 
@@ -44,7 +47,7 @@ struct DirectoryOptions {
   int64_t rank = 0, world_size = 1;
   bool overwrite = false;
   int64_t chunk_bytes = kShardTextBytes;
-  int64_t memory_bytes = int64_t{3} << 29;  // for the shards that are made at once: 1.5 GB
+  int64_t memory_bytes = kDirectoryMemory;  // for the shards that are made at once
   /// What is done of a phase, in `unit`. Never called by two threads at once. May be empty.
   std::function<void(std::string_view phase, double done, double total, std::string_view unit)> progress;
   std::function<void(CreationStep)> reached;    // may be empty

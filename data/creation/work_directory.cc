@@ -20,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kName = ".work";
 constexpr const char* kParameters = "parameters";
 
 /// Makes the directory with its parents. Returns `path`.
@@ -101,7 +102,7 @@ Parameters from_lines(const std::string& text) {
 }
 
 WorkDirectory::WorkDirectory(const std::string& output, const Parameters& parameters, bool overwrite)
-    : path_((fs::path(output) / ".work").string()) {
+    : path_((fs::path(output) / kName).string()) {
   locks_.emplace(make_directory(path_) + "/locks");
   if (overwrite) {
     if (!locks_->try_lock(kUse))
@@ -146,7 +147,11 @@ std::optional<Parameters> WorkDirectory::note(const std::string& name) const {
   return from_lines(read_file(path));
 }
 
-void WorkDirectory::remove() const { fs::remove_all(path_); }
+void WorkDirectory::remove(const std::string& output) {
+  // A process that is about to begin may add a file while this one removes them. It then removes the directory itself.
+  std::error_code in_use;
+  fs::remove_all(fs::path(output) / kName, in_use);
+}
 
 int64_t number_in_note(const Parameters& note, const std::string& name) {
   for (const auto& [key, value] : note) {

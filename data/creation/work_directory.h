@@ -72,8 +72,8 @@ class WorkDirectory {
   [[nodiscard]] std::optional<Parameters> note(const std::string& name) const;
   [[nodiscard]] static std::string target_note(size_t number);
 
-  /// Removes the directory.
-  void remove() const;
+  /// Removes OUTPUT/.work, when OUTPUT is finished. Other processes may do the same at the same time.
+  static void remove(const std::string& output);
 
  private:
   static constexpr int64_t kUse = 0, kBegin = 1, kEnd = 2, kFirstTarget = 1000, kFirstChunk = int64_t{1} << 40;

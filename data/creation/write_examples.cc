@@ -31,8 +31,9 @@ std::string checksum_of_file(const std::string& path) {
 
 }  // namespace
 
-ExampleFileFigures write_examples(const ExampleFileOptions& options, const TokenizedDocuments& documents,
-                                  const Tokenizer& tokenizer, const std::function<void(double)>& progress) {
+std::vector<ExampleFileFigures> write_examples(const ExampleFileOptions& options, const TokenizedDocuments& documents,
+                                               const Tokenizer& tokenizer,
+                                               const std::function<void(double)>& progress) {
   const auto tell = [&](double share) {
     if (progress) progress(share);
   };
@@ -41,44 +42,52 @@ ExampleFileFigures write_examples(const ExampleFileOptions& options, const Token
     which.resize(documents.size());
     std::iota(which.begin(), which.end(), 0U);
   }
-  ExampleFileFigures figures{.path = options.path, .documents = static_cast<int64_t>(which.size())};
-  // The file is opened before the examples are made: a directory that is not writable is reported at once.
-  const auto writer = create_examples_file(options.format, options.path,
+  std::vector<ExampleFileFigures> files(options.paths.size());
+  files.front().documents = static_cast<int64_t>(which.size());
+  // The files are opened before the examples are made: a directory that is not writable is reported at once.
+  std::vector<std::unique_ptr<ExampleWriter>> writers;
+  for (const std::string& path : options.paths) {
+    writers.push_back(create_examples_file(options.format, path,
                                            {.max_seq_length = options.config.max_seq_length,
                                             .max_predictions_per_seq = options.config.max_predictions_per_seq,
                                             .vocab_size = tokenizer.vocabulary().size(),
                                             .vocabulary_checksum = tokenizer.vocabulary().hash(),
-                                            .parameters = options.parameters});
+                                            .parameters = options.parameters}));
+  }
   ExampleMaker maker(documents, std::move(which), std::make_shared<const MaskingVocabulary>(tokenizer), options.config,
                      options.seed);
   maker.make([&](double share) { tell(kShareOfMaking * share); });
+  if (maker.size() == 0) {
+    throw DataError(options.named +
+                    ": no example can be made: each document is one token, and the order of sentences needs two");
+  }
+  const bool masked = options.config.masking == StoredMasks::kStatic;
+  ExampleFileFigures all;
+  all.examples = static_cast<int64_t>(maker.size());
   PretrainingExample example;
   for (size_t i = 0; i < maker.size(); ++i) {
     maker.get(i, example);
-    writer->add(example);
+    writers[i % writers.size()]->add(example);
+    ExampleFileFigures& figures = files[i % files.size()];
+    const bool without = masked && example.masked_ids.empty();
+    ++figures.examples;
     figures.tokens += static_cast<int64_t>(example.input_ids.size());
     figures.longest = std::max(figures.longest, static_cast<int64_t>(example.input_ids.size()));
     figures.masked_tokens += static_cast<int64_t>(example.masked_ids.size());
-    figures.without_masks += example.masked_ids.empty();
+    figures.without_masks += without;
+    all.without_masks += without;
     tell(kShareOfMaking + (1 - kShareOfMaking) * static_cast<double>(i) / static_cast<double>(maker.size()));
   }
-  figures.examples = static_cast<int64_t>(maker.size());
-  figures.lone_tokens = maker.lone_tokens();
-  if (figures.examples == 0) {
-    throw DataError(options.named +
-                    ": no example can be made: each document is one token, and the order of sentences "
-                    "needs two");
+  if (all.without_masks == all.examples) throw DataError(without_masks_message(options.named, options.config, all));
+  files.front().lone_tokens = maker.lone_tokens();
+  for (size_t i = 0; i < files.size(); ++i) {
+    writers[i]->commit();
+    files[i].path = options.paths[i];
+    files[i].bytes = static_cast<int64_t>(std::filesystem::file_size(options.paths[i]));
+    files[i].checksum = checksum_of_file(options.paths[i]);
   }
-  if (options.config.masking == StoredMasks::kNone) {
-    figures.without_masks = 0;
-  } else if (figures.without_masks == figures.examples) {
-    throw DataError(without_masks_message(options.named, options.config, figures));
-  }
-  writer->commit();
-  figures.bytes = static_cast<int64_t>(std::filesystem::file_size(options.path));
-  figures.checksum = checksum_of_file(options.path);
   tell(1);
-  return figures;
+  return files;
 }
 
 std::string without_masks_message(const std::string& name, const PretrainingDataConfig& config,

@@ -12,7 +12,8 @@
 namespace bert {
 
 struct ExampleFileOptions {
-  std::string path, format;
+  std::vector<std::string> paths;  // several files get the examples in turn, as in Google's script
+  std::string format;
   std::string named;              // the name of the file in messages
   std::vector<uint32_t> which{};  // numbers of the documents; empty: all
   PretrainingDataConfig config;
@@ -20,10 +21,10 @@ struct ExampleFileOptions {
   Parameters parameters;
 };
 
-/// Makes the examples and writes the file. `progress` may be empty; it gets the finished share, 0 to 1. Throws IoError,
+/// Makes the examples and writes the files. The figures of the first one count the documents. `progress` may be empty; it gets the finished share, 0 to 1. Throws IoError,
 /// and DataError if no example has a masked token though masks are stored: no model learns from them.
-ExampleFileFigures write_examples(const ExampleFileOptions& options, const TokenizedDocuments& documents,
-                                  const Tokenizer& tokenizer, const std::function<void(double)>& progress);
+std::vector<ExampleFileFigures> write_examples(const ExampleFileOptions& options, const TokenizedDocuments& documents,
+                                               const Tokenizer& tokenizer, const std::function<void(double)>& progress);
 
 /// The sentence about examples without masked tokens, which Google's create_pretraining_data.py makes, too.
 std::string without_masks_message(const std::string& name, const PretrainingDataConfig& config,

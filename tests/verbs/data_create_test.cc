@@ -1,0 +1,182 @@
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+#include "app/cli/percentage.h"
+#include "app/system/exit_codes.h"
+#include "app/verbs/verbs.h"
+#include "data/formats/shard.h"
+#include "data/io/files.h"
+#include "tests/support/command_testing.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+using nlohmann::json;
+using testing::CommandResult;
+using testing::Contains;
+using testing::TemporaryDirectory;
+
+CommandResult create(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"data", "create"});
+  return testing::run_command(data_command, arguments);
+}
+
+struct Files {
+  TemporaryDirectory directory;
+  std::string vocab = directory.path("vocab.txt"), text = directory.path("text.txt"), out = directory.path("out");
+  Files() {
+    std::ofstream(vocab) << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\ncat\ndog\nsat\nran\n.\n##s\n";
+    std::ofstream file(text);
+    for (int i = 0; i < 60; ++i) file << "The cat sat.\nThe dogs ran.\nThe cats sat.\nThe zebra ran.\n\n";
+  }
+  [[nodiscard]] CommandResult make(const std::string& output, std::vector<std::string> more) const {
+    more.insert(more.begin(), {"--input", text, "--vocab", vocab, "--output", output, "--max-seq-length", "24",
+                               "--dupe-factor", "2"});
+    return create(std::move(more));
+  }
+};
+
+TEST_CASE("bert data create writes Google's TFRecord byte for byte, with Google's names of options",
+          "[golden][data_create]") {
+  const std::string data = testing::shared_data();
+  if (data.empty()) BERT_SKIP("Google's TFRecord is in ../shared/data, which is absent");
+  const TemporaryDirectory directory;
+  const std::string want = read_file(data + "/pretraining/google_sample_seed12345.tfrecord");
+  const std::string text = data + "/text/google_bert_sample_text.txt",
+                    vocab = data + "/vocab/bert-base-uncased-vocab.txt", out = directory.path("out.tfrecord");
+  CHECK(
+      create({"--input", text, "--vocab", vocab, "--output", out, "--format", "tfrecord", "--dupe-factor", "5"}).code ==
+      kOk);
+  CHECK(read_file(out) == want);
+  const std::string again = directory.path("again.tfrecord");
+  CHECK(create({"--input_file=" + data + "/text/google_bert_sample*.txt", "--vocab_file=" + vocab,
+                "--output_file=" + again, "--do_lower_case=True", "--max_seq_length=128",
+                "--max_predictions_per_seq=20", "--masked_lm_prob=0.15", "--random_seed=12345", "--dupe_factor=5",
+                "--short_seq_prob=0.1", "--do_whole_word_mask=False", "--format=tfrecord"})
+            .code == kOk);
+  CHECK(read_file(again) == want);
+}
+
+TEST_CASE("Several outputs get the examples in turn, as in Google's script", "[unit][data_create]") {
+  const Files files;
+  const std::string one = files.directory.path("one.shard"), a = files.directory.path("a.shard"),
+                    b = files.directory.path("b.shard");
+  REQUIRE(files.make(one, {}).code == kOk);
+  REQUIRE(create({"--input_file", files.text, "--vocab", files.vocab, "--output_file", a + "," + b, "--max-seq-length",
+                  "24", "--dupe-factor", "2"})
+              .code == kOk);
+  const PretrainingShards all({one}), parts[] = {PretrainingShards({a}), PretrainingShards({b})};
+  REQUIRE(all.size() == parts[0].size() + parts[1].size());
+  for (int64_t i = 0; i < all.size(); ++i) REQUIRE(all.example(i) == parts[i % 2].example(i / 2));
+}
+
+TEST_CASE("bert data create makes directories, and says when there is nothing to do", "[unit][data_create]") {
+  const Files files;
+  const std::string held = files.directory.path("held");
+  CommandResult made = files.make(files.out + "/", {"--validation-output", held});
+  REQUIRE(made.code == kOk);
+  json summary = json::parse(made.out);
+  CHECK(summary["shards"] == 1);
+  CHECK(summary["complete"] == true);
+  CHECK(summary["documents"] == 60);
+  const PretrainingShards train({files.out}), validation({held});
+  CHECK(summary["examples"] == train.size());
+  CHECK(summary["content_checksum"] == train.content_checksum());
+  CHECK(summary["validation"]["examples"] == validation.size());
+  CHECK_THAT(made.err, Contains("reading and tokenizing: done"));
+
+  made = files.make(files.out, {"--validation-output", held});
+  CHECK(made.code == kOk);
+  CHECK_THAT(made.err, Contains("is finished; nothing to do"));
+  summary["seconds"] = summary["megabytes_per_second"] = summary["output"] = 0;
+  json again = json::parse(made.out);
+  again["seconds"] = again["megabytes_per_second"] = again["output"] = 0;
+  CHECK(again == summary);
+
+  made = files.make(files.out, {"--validation-output", held, "--random-seed", "1"});
+  CHECK(made.code == kBadData);
+  CHECK_THAT(made.err, Contains("random-seed is 12345 there and 1 here") && Contains("--overwrite"));
+  CHECK(files.make(files.out, {"--validation-output", held, "--random-seed", "1", "--overwrite"}).code == kOk);
+
+  made = files.make(files.directory.path("four"), {"--num-shards", "4", "--format", "tfrecord"});
+  REQUIRE(made.code == kOk);
+  CHECK(std::filesystem::exists(files.directory.path("four/00003-of-00004.tfrecord")));
+  made = files.make(files.directory.path("text"), {"--num-shards", "61"});
+  CHECK(made.code == kBadData);
+  CHECK_THAT(made.err, Contains("60 documents, too few for 61 files"));
+  const std::string corpus = files.directory.path("corpus");
+  std::filesystem::create_directory(corpus);
+  std::filesystem::copy(files.text, corpus);
+  made = create({"--input", corpus, "--vocab", files.vocab, "--output", corpus + "/out/"});
+  CHECK(made.code == kUsage);
+  CHECK_THAT(made.err, Contains("lies in " + corpus));
+  std::ofstream(corpus + "/more.jsonl") << "{\"text\": \"The cat sat.\"}\n";
+  made = create({"--input", corpus, "--vocab", files.vocab, "--output", files.directory.path("mixed/")});
+  CHECK(made.code == kUsage);
+  CHECK_THAT(made.err, Contains("more.jsonl") && Contains("--split-sentences"));
+}
+
+TEST_CASE("A single file says what memory it takes", "[unit][data_create]") {
+  const Files files;
+  const CommandResult made = files.make(files.out, {});
+  CHECK(made.code == kOk);
+  CHECK_THAT(made.err, Contains("takes about 1 MB of memory") && Contains("MB are available"));
+  // A sparse file of 4 TB is refused at once.
+  std::filesystem::resize_file(files.text, uintmax_t{1} << 42);
+  const CommandResult refused = files.make(files.out, {});
+  CHECK(refused.code == kOutOfMemory);
+  CHECK_THAT(refused.err, Contains("--num-shards 68720 makes a directory"));
+}
+
+TEST_CASE("Objective and masks are options of bert data create", "[unit][data_create]") {
+  const Files files;
+  for (const std::string objective : {"nsp", "mlm", "sop"}) {
+    const std::string out = files.directory.path(objective + ".shard");
+    REQUIRE(files.make(out, {"--objective", objective}).code == kOk);
+    const PretrainingShards shards({out});
+    CHECK(name_of_value(objective_of(shards.shards().front()->manifest())) == objective);
+    CHECK((shards.example(0).segment_b_start == shards.row(0).length) == (objective == "mlm"));
+  }
+  const std::string held = files.directory.path("held.shard");
+  const CommandResult made = create({"--input", files.text, "--vocab", files.vocab, "--output", files.out, "--masking",
+                                     "none", "--max-seq-length", "24", "--validation-output", held});
+  REQUIRE(made.code == kOk);
+  const json summary = json::parse(made.out);
+  CHECK(summary["masked_tokens"] == 0);
+  CHECK(summary["examples_without_masks"] == 0);
+  CHECK(summary["validation"]["masked_tokens"] > 0);  // held-out examples keep their masks
+  const auto& parameters = PretrainingShards({files.out}).shards().front()->manifest().parameters;
+  CHECK(std::find(parameters.begin(), parameters.end(), std::pair<std::string, std::string>("dupe_factor", "1")) !=
+        parameters.end());
+  CHECK(create({"--input", files.text, "--vocab", files.vocab, "--output", files.out, "--objective", "electra"}).code ==
+        kUsage);
+}
+
+TEST_CASE("Ranks make a directory, not a file", "[unit][data_create]") {
+  const Files files;
+  ::setenv("RANK", "0", 1);
+  ::setenv("WORLD_SIZE", "2", 1);
+  ::setenv("LOCAL_RANK", "0", 1);
+  const CommandResult file = files.make(files.out, {}), overwritten = files.make(files.out + "/", {"--overwrite"});
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK"}) ::unsetenv(name);
+  CHECK(file.code == kUsage);
+  CHECK_THAT(file.err, Contains("2 processes make a directory of files together: end the name with /"));
+  CHECK(overwritten.code == kUsage);
+}
+
+TEST_CASE("Progress of a known amount tells the rate", "[unit][data_create]") {
+  const std::string terminal = testing::on_terminal([] {
+    Percentage percentage;
+    percentage.update("reading", 0, 10, "MB");
+    percentage.update("reading", 10, 10, "MB");
+  });
+  CHECK_THAT(terminal, Contains("\rreading: 100 %, ") && Contains(" MB/s\r\n"));
+}
+
+}  // namespace
+}  // namespace bert
