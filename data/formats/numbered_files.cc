@@ -22,7 +22,7 @@ void check_numbered_files(const std::string& directory, const std::vector<std::s
     if (std::regex_match(name, part, kNumbered)) numbered[{part[1], part[4]}][part[3]].insert(std::stoi(part[2]));
   }
   for (const auto& [kind, totals] : numbered) {
-    const auto name = [&](int number, const std::string& total) {
+    const auto name = [&kind = kind](int number, const std::string& total) {  // clang 14 captures no binding by itself
       return fmt::format("{}{:05}-of-{}{}", kind.first, number, total, kind.second);
     };
     if (totals.size() > 1) {

@@ -8,7 +8,7 @@
 namespace bert::testing {
 
 std::vector<FuzzTarget> fuzz_targets() {
-  return {sentences_target(), shard_target(), text_target(), tokenizer_target()};
+  return {sentences_target(), shard_target(), text_target(), tfrecord_target(), tokenizer_target()};
 }
 
 void require(bool right, const char* what) {

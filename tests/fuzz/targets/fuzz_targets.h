@@ -20,6 +20,7 @@ struct FuzzTarget {
 FuzzTarget sentences_target();
 FuzzTarget shard_target();
 FuzzTarget text_target();
+FuzzTarget tfrecord_target();
 FuzzTarget tokenizer_target();
 
 /// All of these.
