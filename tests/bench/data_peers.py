@@ -13,8 +13,8 @@ import time
 
 import google_examples
 
-# enwiki-20251101-pages-articles-multistream.xml.bz2 and the XML in it, GB. Source: dumps.wikimedia.org; the XML is about
-# 4.3 times its bzip2.
+# Rough sizes in GB of the English Wikipedia's pages-articles dump, as bzip2 and as XML. dumps.wikimedia.org/enwiki/latest has
+# the present size; one of its parts, as --dump, tells the ratio.
 WIKIPEDIA_PACKED, WIKIPEDIA_XML = 25, 107
 DUPE_FACTOR = 10
 COPIES = 2, 12  # dupe factors of the two runs that are compared
