@@ -160,6 +160,8 @@ std::string find_encoding(std::string_view text) {
 }
 
 bool contradicts_encoding(std::string_view text, const std::string& encoding) {
+  const std::string name = upper_case(encoding);
+  if (name == "UTF-8" || name == "UTF8") return false;
   const Utf8Counts counts = count_utf8(text);
   return counts.invalid == 0 &&
          (counts.multibyte > kProof || (is_wide(encoding) && !text.empty() && counts.zeros == 0));

@@ -30,7 +30,7 @@ size_t cut_character(std::string_view text) {
 TextSource::TextSource(const std::string& path, const std::string& encoding)
     : file_(path), encoding_(encoding), bytes_(unpacked(file_)) {
   fill(kLookedAt);
-  check_encoding(raw_);
+  check_encoding(std::string_view(raw_).substr(0, raw_.size() - (ended_ ? 0 : cut_character(raw_))));
   if (!encoding_.empty()) converter_.emplace(encoding_);
 }
 

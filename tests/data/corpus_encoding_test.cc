@@ -130,6 +130,12 @@ TEST_CASE("UTF-8 with some damage stays UTF-8, and is not converted", "[unit][co
   CHECK_THAT(refusal(russian, "KOI8-R"), Contains("a: is UTF-8, not KOI8-R; read it apart"));
   CHECK_THAT(refusal(ascii, "UTF-16"), Contains("b: is UTF-8, not UTF-16"));
   CHECK(refusal(ascii, "KOI8-R").empty());
+  CHECK(refusal(russian, "utf-8").empty());
+  // The text is longer than what is looked at, whose end may be within a character.
+  for (const std::string before : {"", "x", "xx"}) {
+    const std::string chinese = write_text(directory.path("c"), before + repeated(kChinese, 8000));
+    CHECK_THAT(refusal(chinese, "KOI8-R"), Contains("c: is UTF-8, not KOI8-R"));
+  }
 }
 
 TEST_CASE("Bytes that mean nothing in an encoding are dropped and counted, few or refused", "[unit][corpus]") {
