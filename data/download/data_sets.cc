@@ -25,7 +25,8 @@ struct GlueFile {
   const char* sha256;
 };
 
-// Note [Published figures]. QQP is the archive without the wrong quotes, QNLI its second version: GLUE's page names these.
+// Note [Published figures]. The addresses, QQP-clean and QNLIv2 among them, are those of glue.py in Hugging Face's
+// datasets.
 constexpr GlueFile kGlueFiles[] = {
     {"CoLA", "/glue/data/CoLA.zip", 376'971, "f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff"},
     {"SST-2", "/glue/data/SST-2.zip", 7'439'277, "d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa"},

@@ -1,11 +1,11 @@
 // The files of public data sets: their addresses, sizes and checksums.
 //
 // Note [Published figures]
-// Wikipedia's dumps come with lists of SHA-1. For SQuAD and GLUE the figures are those of Hugging Face's datasets
-// (dataset_infos.json of its releases 1.x and 2.x) and of TensorFlow Datasets (url_checksums), which agree; GLUE's own
-// page and SQuAD's publish none. For Google's models the figures are those of the files inside the seven archives of
-// 2018, from GooglePretrainedWeightDownloader.py of NVIDIA's DeepLearningExamples. No figure of the archives themselves
-// is published, nor of the files inside the later ones: there the CRC-32 of the archive is what is checked.
+// Wikipedia's dumps come with lists of SHA-1. For SQuAD and GLUE the figures are those that Hugging Face's datasets
+// records (datasets/{squad,squad_v2,glue}/dataset_infos.json); TensorFlow Datasets (url_checksums/) has the same ones,
+// but none for SQuAD 2.0 and QQP-clean. For Google's models the figures are those of the files inside the seven archives
+// of 2018, from GooglePretrainedWeightDownloader.py of NVIDIA's DeepLearningExamples. No recorded figure is known for
+// the archives themselves, nor for the files inside the later ones: there the CRC-32 of the archive is what is checked.
 #pragma once
 
 #include <map>
@@ -38,8 +38,9 @@ DataSetFile google_bert_file(const std::string& model);
 
 /// The dump of all articles of a Wikipedia. `language` is the first part of its address ("en", "zh-min-nan"), `date`
 /// that of a dump as YYYYMMDD, or "latest". The lists of checksums are read from the mirrors: they give the date of the
-/// latest dump, so that the dump and its checksum belong together. Throws as Downloader does, and InputMissing if there
-/// is no such dump.
+/// latest dump, so that the dump and its checksum belong together. Without any list, the file is the one that the
+/// server calls latest, without a checksum. Throws as Downloader does, and InputMissing if the list of `date` has no
+/// dump.
 DataSetFile wikipedia_file(Downloader& downloader, const std::string& language, const std::string& date);
 
 }  // namespace bert

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kNewBytes = 1 << 16;              // an attempt that brings so many more has not failed
 constexpr int64_t kLongestWaitMs = 60'000;          // between two attempts, if the server does not ask for more
 constexpr int64_t kLongestRetryAfterSeconds = 300;  // a server that asks for more is given up
-constexpr int64_t kLargestText = 1 << 24;           // bytes of a list of checksums; English Wikipedia's has 100 KB
+constexpr int64_t kLargestText = 1 << 24;           // bytes of a list of checksums, with a line for each file
 
 enum class Reason { kUnreachable, kAbsent, kDamaged };
 
@@ -72,7 +72,8 @@ std::string last_part(const std::string& path) { return path.substr(path.rfind('
     message += (url == failures.front().first ? ": " : "; ") + url + ": " + failure.cause;
   message += ". ";
   if (any(Reason::kDamaged)) {
-    throw DataError(message + "What came was removed. Try again later, or name another server with --mirror URL.");
+    throw DataError(message +
+                    "The damaged bytes were removed. Try again later, or name another server with --mirror URL.");
   }
   if (any(Reason::kUnreachable)) {
     throw NetworkError(message +
@@ -178,9 +179,11 @@ class Downloader::Attempts {
 
   bool begin_rest(const HttpRequest& request, const HttpResponse& response, const PartSource& source) {
     const bool other_size = source.bytes && response.range_size && source.bytes != response.range_size;
-    const bool other_etag =
-        !request.if_range.empty() && !source.etag.empty() && !response.etag.empty() && source.etag != response.etag;
-    if (response.range_first != request.first_byte || other_size || other_etag)
+    const auto differ = [](const std::string& a, const std::string& b) { return !a.empty() && !b.empty() && a != b; };
+    const bool other_file =
+        !request.if_range.empty() && (source.etag.empty() ? differ(source.last_modified, response.last_modified)
+                                                          : differ(source.etag, response.etag));
+    if (response.range_first != request.first_byte || other_size || other_file)
       begin_anew("the server sent bytes of another file, or others than it was asked for");
     spliced_ = true;
     marked_ = response.end_is_marked;
@@ -213,10 +216,11 @@ class Downloader::Attempts {
                           remote_.digest.hexadecimal));
   }
 
-  /// Refuses what has come. A file that was put together from several answers gets another chance, in one piece.
+  /// Refuses what has come. A file that was put together from several answers gets another chance, but one only.
   [[noreturn]] void damaged(std::string cause) {
     if (content_type_.starts_with("text/html")) cause += "; the server sent a web page, perhaps a proxy's or a login's";
-    const bool again = spliced_;
+    const bool again = spliced_ && !had_its_chance_;
+    had_its_chance_ = had_its_chance_ || again;
     restart({});
     throw Failure{Reason::kDamaged, cause, again};
   }
@@ -235,6 +239,7 @@ class Downloader::Attempts {
   const RemoteFile& remote_;
   PartialFile& part_;
   bool spliced_;                     // the part's bytes came with several answers
+  bool had_its_chance_ = false;      // such a part was damaged before
   bool marked_ = true;               // a cut of the last answer would have been noticed
   std::optional<int64_t> expected_;  // bytes of the whole file
   int64_t received_ = 0;

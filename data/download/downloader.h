@@ -63,6 +63,9 @@ class Downloader {
   /// The content of a small file: a list of checksums.
   std::string text(const RemoteFile& remote);
 
+  /// Says something to the person who waits.
+  void say(const std::string& message) const { options_.say(message); }
+
  private:
   class Attempts;
 

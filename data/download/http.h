@@ -44,8 +44,8 @@ struct TransferError : std::runtime_error {
 };
 
 /// Keeps a connection open for the next request to the same server. Only http and https are followed, at most ten
-/// redirects, and none from https to http. libcurl reads the proxy from http_proxy, https_proxy, all_proxy and no_proxy,
-/// and CURL_CA_BUNDLE or SSL_CERT_FILE may name other certificates than the system's.
+/// redirects, and none from https to http. libcurl reads the proxy from http_proxy, https_proxy, all_proxy and
+/// no_proxy, and CURL_CA_BUNDLE or SSL_CERT_FILE may name other certificates than the system's.
 class HttpClient {
  public:
   explicit HttpClient(const HttpOptions& options);

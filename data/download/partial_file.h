@@ -18,10 +18,10 @@ struct PartSource {
   std::optional<int64_t> bytes;  // of the whole file
 };
 
-/// The bytes of a download until it is whole: TARGET.part. Beside it TARGET.part.source says, in lines "key value", what
-/// the bytes belong to, so that another process can continue. TARGET appears when all is there. A part without that
-/// file, or of a file with another published checksum, starts anew. Failures throw IoError with the path, and on a full
-/// disk with the bytes needed and free.
+/// The bytes of a download until it is whole: TARGET.part. Beside it TARGET.part.source says, in lines "key value",
+/// what the bytes belong to, so that another process can continue. TARGET appears when all is there. A part without
+/// that file, or of a file with another published checksum, starts anew. Failures throw IoError with the path, and on a
+/// full disk with the bytes needed and free.
 class PartialFile {
  public:
   /// Opens or creates the part of `target`. Throws IoError if another process has it open, too.

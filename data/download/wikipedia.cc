@@ -122,10 +122,11 @@ DataSetFile wikipedia_file(Downloader& downloader, const std::string& language, 
     const Listed listed = find_dump(lists.text(list_path(wiki, dates[i])), wiki, dates[i]);
     if (!listed.name.empty()) return dump_file(wiki, dates[i], listed.name, listed.sha1);
   }
-  throw InputMissing(
-      fmt::format("{}: no dump is found; check --language, or name a day with --date YYYYMMDD, or another server with "
-                  "--mirror URL. {}",
+  downloader.say(
+      fmt::format("{}: no list of checksums is found, so the latest dump is asked for without one; if it is "
+                  "not there either, check --language. {}",
                   wiki, lists.first_cause()));
+  return dump_file(wiki, "latest", wiki + "-latest" + kEndings[0], "");
 }
 
 }  // namespace bert

@@ -20,8 +20,8 @@ struct UnpackedArchive {
   int64_t left_out = 0;  // macOS's own files (__MACOSX/, .DS_Store), which some archives contain
 };
 
-/// Unpacks the archive `path` into `directory`, which may be absent. Names of members lose a first directory that all of
-/// them share. `sha256` has the published checksums of members, by their name without that directory.
+/// Unpacks the archive `path` into `directory`, which may be absent. Names of members lose a first directory that all
+/// of them share. `sha256` has the published checksums of members, by their name without that directory.
 ///
 /// Each file is whole or absent, as AtomicFile makes it, and has the archive's CRC-32. A file that is there with the
 /// right size and CRC-32 is left as it is. Throws DataError for a damaged archive, for a member whose checksum is not

@@ -126,7 +126,14 @@ TEST_CASE("The latest dump is named by its date, with the checksum of that date"
         "https://dumps.wikimedia.org/zh_min_nanwiki/20260901/zh_min_nanwiki-20260901-pages-articles.xml.bz2");
   CHECK(file.remote.digest.algorithm == "sha1");
   CHECK(file.remote.digest.hexadecimal == kSha1);
-  CHECK_THROWS_WITH(dumps.find("xx", "latest"), Contains("xxwiki: no dump is found") && Contains("--language"));
+  // Without any list, the file of that name is asked for.
+  std::string said;
+  dumps.options.say = [&](const std::string& message) { said = message; };
+  const DataSetFile unlisted = dumps.find("xx", "latest");
+  CHECK(url_of(unlisted) == "https://dumps.wikimedia.org/xxwiki/latest/xxwiki-latest-pages-articles.xml.bz2");
+  CHECK(unlisted.remote.digest.algorithm.empty());
+  CHECK_THAT(said, Contains("xxwiki: no list of checksums is found") && Contains("--language") &&
+                       Contains("xxwiki-latest-sha1sums.txt: the server answered 404"));
 }
 
 TEST_CASE("While a dump is being made, the one before is taken", "[unit][download]") {

@@ -187,11 +187,20 @@ TEST_CASE("A server without ranges is asked for the whole again, and not for eve
 TEST_CASE("Bytes of a file that has changed are not joined to those of the old one", "[unit][download]") {
   const ServedFile before{.content = bytes_of(200'000, 1), .etag = "\"old\""},
       after{.content = bytes_of(200'000, 2), .etag = "\"new\""};
-  // If-Range is obeyed, or ignored by a server that names the file, or by one that does not.
-  const std::string server_kind = GENERATE("obeys", "names", "hides");
+  // If-Range is obeyed, or ignored by a server that names the file, or its date, or by one that does not.
+  const std::string server_kind = GENERATE("obeys", "names", "dates", "hides");
   std::atomic<int> calls{0};
   const HttpServer server([&](const HttpQuestion& question, const HttpAnswer& answer) {
-    if (++calls == 1) return serve_file(before, question, answer, 90'000);
+    ++calls;
+    if (server_kind == "dates") {
+      const size_t first = question.first_byte();
+      answer.head(first > 0 ? 206 : 200,
+                  fmt::format("Last-Modified: {}\r\nContent-Length: {}\r\nContent-Range: bytes {}-199999/200000\r\n",
+                              calls == 1 ? "before" : "after", 200'000 - first, first));
+      const std::string& content = calls == 1 ? before.content : after.content;
+      return answer.send(std::string_view(content).substr(first, calls == 1 ? 90'000 : 200'000));
+    }
+    if (calls == 1) return serve_file(before, question, answer, 90'000);
     if (server_kind == "obeys") return serve_file(after, question, answer);
     HttpQuestion without = question;
     without.headers.erase("if-range");
@@ -385,6 +394,16 @@ TEST_CASE("A damaged file does not get its name, and another mirror is asked", "
   client.options.mirrors = {server.url() + "/bad", server.url() + "/good/"};
   CHECK(client.get(remote(server, content)).url == server.url() + "/good/d/file.bin");
   CHECK(client.content() == content);
+}
+
+TEST_CASE("A file in several parts that is damaged gets one more chance", "[unit][download]") {
+  const ServedFile damaged{.content = bytes_of(200'000, 2)};
+  const HttpServer server(
+      [&](const HttpQuestion& question, const HttpAnswer& answer) { serve_file(damaged, question, answer, 100'000); });
+  Client client(1000);
+  CHECK_THAT(client.refusal<DataError>(remote(server, bytes_of(200'000))), Contains("its sha256 is"));
+  CHECK(server.questions().size() == 4);
+  CHECK(client.names().empty());
 }
 
 TEST_CASE("Refusals by status name the URL and say what helps", "[unit][download]") {

@@ -168,8 +168,8 @@ struct ServedFile {
   bool ranges = true;
 };
 
-/// Answers as RFC 9110 says, with the rest of the file where it is asked for. At most `most` bytes of the body are sent;
-/// then the connection is cut.
+/// Answers as RFC 9110 says, with the rest of the file where it is asked for. At most `most` bytes of the body are
+/// sent; then the connection is cut.
 inline void serve_file(const ServedFile& file, const HttpQuestion& question, const HttpAnswer& answer,
                        size_t most = std::string::npos) {
   const size_t first = question.first_byte(), size = file.content.size();
