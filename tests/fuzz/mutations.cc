@@ -25,6 +25,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "app/cli/command_line.h"
 #include "app/system/errors.h"
@@ -49,7 +50,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr rlim_t kMostMemory = rlim_t{1} << 30;  // bytes of address space
+constexpr rlim_t kMostMemory = rlim_t{1} << 30;  // bytes of address space beyond that at the start of a read
 constexpr rlim_t kMostProcessorSeconds = 20;
 constexpr unsigned kMostSeconds = 300;  // for a child that sleeps
 
@@ -64,6 +65,14 @@ struct Counts {
   }
   [[nodiscard]] bool bad() const { return crashes + silent + timeouts > 0; }
 };
+
+/// The bytes of address space that this process has. Arrow's library alone reserves a gigabyte.
+rlim_t address_space() {
+  std::ifstream file("/proc/self/statm");
+  rlim_t pages = 0;
+  file >> pages;
+  return pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+}
 
 /// Called in the child. Reads and prints the exception to standard error. Returns the exit code.
 int read_once(const Format& format, Mutator* mutator) {
@@ -87,8 +96,8 @@ Outcome attempt(const Format& format, Mutator* mutator, int log) {
   if (child < 0) throw IoError(fmt::format("cannot fork: {}", std::strerror(errno)));
   if (child == 0) {
     dup2(log, STDERR_FILENO);
-    const rlimit processor{kMostProcessorSeconds, kMostProcessorSeconds + 5}, no_core{0, 0},
-        memory{kMostMemory, kMostMemory};
+    const rlim_t bytes = address_space() + kMostMemory;
+    const rlimit processor{kMostProcessorSeconds, kMostProcessorSeconds + 5}, no_core{0, 0}, memory{bytes, bytes};
     setrlimit(RLIMIT_CPU, &processor);
     setrlimit(RLIMIT_CORE, &no_core);
     if (BERT_SANITIZED == 0) setrlimit(RLIMIT_AS, &memory);
