@@ -35,15 +35,17 @@ inline std::string gzip_of(std::string_view text) {
   return out;
 }
 
-inline std::string bzip2_of(std::string_view text) {
-  std::string out(kPackedBytes, '\0');
-  auto bytes = static_cast<unsigned>(out.size());
-  constexpr int kLevel = 9;
+/// One stream with blocks of `level` * 100,000 bytes.
+inline std::string bzip2(std::string_view text, int level = 9) {
+  auto bytes = static_cast<unsigned>(text.size() + text.size() / 100 + 600);  // the bound of bzlib.h
+  std::string out(bytes, '\0');
   check_packed(BZ2_bzBuffToBuffCompress(out.data(), &bytes, const_cast<char*>(text.data()),
-                                        static_cast<unsigned>(text.size()), kLevel, 0, 0) == BZ_OK);
+                                        static_cast<unsigned>(text.size()), level, 0, 0) == BZ_OK);
   out.resize(bytes);
   return out;
 }
+
+inline std::string bzip2_of(std::string_view text) { return bzip2(text); }
 
 inline std::string xz_of(std::string_view text) {
   std::string out(kPackedBytes, '\0');

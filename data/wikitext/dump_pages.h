@@ -1,0 +1,46 @@
+// The pages of a MediaWiki XML dump.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "data/wikitext/wikitext.h"
+
+namespace bert {
+
+struct DumpPage {
+  std::string title;
+  int64_t id = 0;
+  int name_space = 0;
+  bool redirect = false;
+  std::string model = "wikitext";
+  std::string text;  // of the last revision
+};
+
+/// Parses a dump that arrives in pieces. Source: MediaWiki's export-0.10.xsd and 0.11.
+class DumpPages {
+ public:
+  /// `receive` gets every page at its end. `name` is the file's name in messages.
+  DumpPages(std::string name, std::function<void(DumpPage page)> receive);
+  ~DumpPages();
+  DumpPages(const DumpPages&) = delete;
+  DumpPages& operator=(const DumpPages&) = delete;
+
+  /// Parses the next bytes. Throws DataError with the byte offset in the unpacked dump: no XML, another XML than
+  /// <mediawiki>, a document type (a dump has none, and entities of one can fill the memory), text of more than 256 MB.
+  void parse(std::string_view bytes);
+  /// Throws DataError if the dump is not at its end.
+  void finish();
+
+  /// The names in <siteinfo>, which comes before the pages.
+  [[nodiscard]] const WikiNamespaces& namespaces() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bert

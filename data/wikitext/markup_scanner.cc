@@ -1,0 +1,458 @@
+#include "data/wikitext/markup_scanner.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "data/wikitext/links.h"
+#include "data/wikitext/tags.h"
+#include "data/wikitext/templates.h"
+#include "data/wikitext/text_pieces.h"
+
+namespace bert {
+namespace {
+
+/// Things that may be open at once; MediaWiki's own limits are 40 levels of templates and 100 of the parser.
+constexpr size_t kMaxDepth = 64;
+constexpr size_t kLongestAttributes = 4096;  // bytes of a tag; more is a tag that was not closed
+constexpr size_t kNone = std::string_view::npos;
+
+/// True for the bytes at which markup may begin or end.
+constexpr auto kSpecial = [] {
+  std::array<bool, 256> table{};
+  for (const char c : {'<', '{', '}', '[', ']', '|', '\n', '-'}) table[static_cast<uint8_t>(c)] = true;
+  return table;
+}();
+
+/// Finds the next place of something, for positions that never decrease: all searches together read the text once.
+template <class Find>
+class NextPlace {
+ public:
+  explicit NextPlace(Find find) : find_(std::move(find)) {}
+  size_t from(size_t position) {
+    if (!searched_ || (place_ != kNone && place_ < position)) {
+      place_ = find_(position);
+      searched_ = true;
+    }
+    return place_;
+  }
+
+ private:
+  Find find_;
+  size_t place_ = 0;
+  bool searched_ = false;
+};
+
+enum class Kind : uint8_t { kBraces, kLink, kExternal, kTable, kHtmlTable, kVariant };
+
+/// Something open. Its text lies in the output from `begin` on, with the opening characters, until its end is found.
+struct Frame {
+  Kind kind;
+  size_t begin = 0, content = 0;  // in the output: of the opening characters, and after them
+  size_t pipes = 0;               // number of pipes that lie before
+  size_t braces = 0;              // of kBraces, still open
+};
+
+class MarkupScanner {
+ public:
+  MarkupScanner(std::string_view text, std::string_view title, const WikiNamespaces& namespaces)
+      : in_(text),
+        title_(title),
+        namespaces_(namespaces),
+        next_heading_([text](size_t from) { return text.find("\n==", from); }),
+        next_comment_end_([text](size_t from) { return text.find("-->", from); }),
+        next_tag_end_([text](size_t from) { return text.find('>', from); }),
+        next_tag_begin_([text](size_t from) { return text.find('<', from); }) {}
+
+  std::string scan() {
+    out_.reserve(in_.size());
+    while (at_ < in_.size()) {
+      size_t plain = at_;
+      while (plain < in_.size() && !kSpecial[static_cast<uint8_t>(in_[plain])]) ++plain;
+      out_.append(in_, at_, plain - at_);
+      at_ = plain;
+      if (at_ < in_.size()) special(in_[at_]);
+    }
+    abandon_all();
+    return std::move(out_);
+  }
+
+ private:
+  void special(char c) {
+    switch (c) {
+      case '<':
+        return open_tag();
+      case '{':
+        return open_braces();
+      case '}':
+        return close_braces();
+      case '[':
+        return open_bracket();
+      case ']':
+        return close_bracket();
+      case '|':
+        return pipe();
+      case '\n':
+        return end_line();
+      default:
+        return open_variant();
+    }
+  }
+
+  [[nodiscard]] char peek(size_t ahead) const { return at_ + ahead < in_.size() ? in_[at_ + ahead] : '\0'; }
+
+  void copy(size_t bytes) {
+    out_.append(in_, at_, bytes);
+    at_ += bytes;
+  }
+
+  /// Number of characters `c` from at_ on.
+  [[nodiscard]] size_t run(char c) const {
+    const size_t end = in_.find_first_not_of(c, at_);
+    return std::min(end, in_.size()) - at_;
+  }
+
+  /// True if the output's line has only white space and marks of lists. Looks back a bounded number of bytes.
+  [[nodiscard]] bool at_line_start(std::string_view allowed) const {
+    constexpr size_t kMostMarks = 64;
+    const size_t least = out_.size() - std::min(out_.size(), kMostMarks);
+    for (size_t i = out_.size(); i > least; --i) {
+      if (out_[i - 1] == '\n') return true;
+      if (allowed.find(out_[i - 1]) == kNone) return false;
+    }
+    return least == 0;
+  }
+
+  // ---- the stack ----
+
+  /// Opens a frame whose opening characters are the next `bytes`.
+  void push(Kind kind, size_t bytes) {
+    if (frames_.size() < kMaxDepth) {
+      const size_t begin = out_.size();
+      frames_.push_back(
+          {.kind = kind, .begin = begin, .content = begin + bytes, .pipes = pipes_.size(), .braces = bytes});
+    }
+    copy(bytes);
+  }
+
+  /// The innermost frame of `kind` that has only frames of `between` inside; kMaxDepth if there is none.
+  [[nodiscard]] size_t innermost(Kind kind, std::initializer_list<Kind> between) const {
+    for (size_t i = frames_.size(); i-- > 0;) {
+      if (frames_[i].kind == kind) return i;
+      if (std::find(between.begin(), between.end(), frames_[i].kind) == between.end()) break;
+    }
+    return kMaxDepth;
+  }
+
+  /// Gives up the innermost frame. Its text stays; its pipes may be those of the frame around it.
+  void abandon() {
+    const Frame frame = frames_.back();
+    frames_.pop_back();
+    if (frame.kind == Kind::kBraces) {
+      // The rest of an unclosed template follows as text: its lines begin with '|'. The line of its name goes.
+      const size_t end = std::min(out_.find('\n', frame.begin), out_.size());
+      erase(frame.begin, end);
+    } else if (frame.kind == Kind::kLink) {
+      const size_t pipe = frame.pipes < pipes_.size() ? pipes_[frame.pipes] : out_.size();
+      if (is_file_link(std::string_view(out_).substr(frame.content, pipe - frame.content), namespaces_)) {
+        erase(frame.begin, out_.size());
+      } else {
+        erase(frame.begin, pipe < out_.size() ? pipe + 1 : frame.content);
+      }
+    }
+  }
+
+  /// Erases a part of the output that only the innermost frame had, with its pipes.
+  void erase(size_t begin, size_t end) {
+    out_.erase(begin, end - begin);
+    while (!pipes_.empty() && pipes_.back() >= begin) pipes_.pop_back();
+  }
+
+  void abandon_to(size_t depth) {
+    while (frames_.size() > depth) abandon();
+  }
+  void abandon_all() { abandon_to(0); }
+
+  /// Replaces the text of the innermost frame from `begin` on by `value`.
+  void replace(size_t begin, std::string_view value) {
+    pipes_.resize(frames_.back().pipes);
+    out_.resize(begin);
+    out_ += value;
+  }
+
+  // ---- braces ----
+
+  void open_braces() {
+    const size_t braces = run('{');
+    if (braces == 1) {
+      if (peek(1) == '|' && at_line_start(" \t:*#;")) return push(Kind::kTable, 2);
+      return copy(1);
+    }
+    push(Kind::kBraces, braces);
+  }
+
+  void close_braces() {
+    size_t braces = run('}');
+    while (braces >= 2) {
+      const size_t index =
+          innermost(Kind::kBraces, {Kind::kLink, Kind::kExternal, Kind::kVariant, Kind::kTable, Kind::kHtmlTable});
+      if (index == kMaxDepth) break;
+      // Frames inside are unclosed. All but links leave their text to the template.
+      while (frames_.size() > index + 1) frames_.pop_back();
+      braces -= close_template(std::min<size_t>({braces, frames_.back().braces, 3}));
+    }
+    if (braces > 0 && peek(braces) == '-' && close_variant(braces)) return;
+    copy(braces);
+  }
+
+  /// Closes the innermost `count` (2 or 3) of the braces of the innermost frame. Returns `count`.
+  size_t close_template(size_t count) {
+    Frame& frame = frames_.back();
+    parts_.clear();
+    size_t begin = frame.content;
+    const std::string_view text = out_;
+    for (size_t i = frame.pipes; i < pipes_.size(); ++i) {
+      parts_.push_back(text.substr(begin, pipes_[i] - begin));
+      begin = pipes_[i] + 1;
+    }
+    parts_.push_back(text.substr(begin));
+    // {{{parameter|default}}} is its default in an article.
+    const std::string value =
+        count == 2 ? expand_template(parts_, title_) : std::string(parts_.size() > 1 ? parts_[1] : std::string_view());
+    replace(frame.content - count, value);
+    frame.braces -= count;
+    frame.content -= count;
+    if (frame.braces < 2) frames_.pop_back();
+    at_ += count;
+    return count;
+  }
+
+  void open_variant() {
+    const bool opens = peek(1) == '{' && peek(2) != '{' && peek(2) != '|';
+    if (opens) return push(Kind::kVariant, 2);
+    copy(1);
+  }
+
+  /// Closes -{...}- at `braces` braces and a hyphen. False if none is open.
+  bool close_variant(size_t braces) {
+    const size_t index = innermost(Kind::kVariant, {Kind::kLink, Kind::kExternal});
+    if (index == kMaxDepth) return false;
+    while (frames_.size() > index + 1) frames_.pop_back();
+    const std::string value(variant_text(std::string_view(out_).substr(frames_.back().content)));
+    replace(frames_.back().begin, value);
+    frames_.pop_back();
+    at_ += braces + 1;
+    return true;
+  }
+
+  // ---- links ----
+
+  void open_bracket() {
+    const size_t brackets = run('[');
+    if (brackets == 1) {
+      if (url_scheme(in_.substr(at_ + 1, 16)) > 0) return push(Kind::kExternal, 1);
+      return copy(1);
+    }
+    copy(brackets - 2);  // all but the last two are text
+    push(Kind::kLink, 2);
+  }
+
+  void close_bracket() {
+    if (!frames_.empty() && frames_.back().kind == Kind::kExternal) {
+      const std::string_view content = std::string_view(out_).substr(frames_.back().content);
+      const std::string value = kCitation + std::string(external_link_text(content));
+      replace(frames_.back().begin, value);
+      frames_.pop_back();
+      ++at_;
+      return;
+    }
+    if (peek(1) != ']' || frames_.empty() || frames_.back().kind != Kind::kLink) return copy(1);
+    const Frame frame = frames_.back();
+    const std::string_view content = std::string_view(out_).substr(frame.content);
+    const bool has_label = frame.pipes < pipes_.size();
+    const size_t target_bytes = has_label ? pipes_[frame.pipes] - frame.content : content.size();
+    const auto label = has_label ? std::optional(content.substr(target_bytes + 1)) : std::nullopt;
+    const std::string value(internal_link_text(content.substr(0, target_bytes), label, namespaces_));
+    replace(frame.begin, value);
+    frames_.pop_back();
+    at_ += 2;
+  }
+
+  // ---- pipes, lines, tables ----
+
+  void pipe() {
+    // "|}" ends a table, but "|}}" may end a template whose last parameter is empty.
+    if (peek(1) == '}' && at_line_start(" \t")) {
+      const size_t table =
+          innermost(Kind::kTable, {Kind::kLink, Kind::kExternal, Kind::kVariant, Kind::kHtmlTable, Kind::kBraces});
+      const size_t braces = innermost(Kind::kBraces, {Kind::kLink, Kind::kExternal, Kind::kVariant});
+      const bool ends_template = peek(2) == '}' && braces != kMaxDepth;
+      if (table != kMaxDepth && !ends_template) {
+        frames_.resize(table + 1);
+        replace(frames_.back().begin, {});
+        frames_.pop_back();
+        at_ += 2;
+        return;
+      }
+    }
+    const bool counts =
+        !frames_.empty() && frames_.back().kind != Kind::kTable && frames_.back().kind != Kind::kHtmlTable;
+    if (counts) pipes_.push_back(out_.size());
+    copy(1);
+  }
+
+  [[nodiscard]] bool ends_with_line(const Frame& frame, bool paragraph_ends) const {
+    if (frame.kind == Kind::kExternal) return true;
+    const bool in_target = frame.kind == Kind::kLink && frame.pipes == pipes_.size();
+    return in_target || (paragraph_ends && (frame.kind == Kind::kLink || frame.kind == Kind::kVariant));
+  }
+
+  void end_line() {
+    const std::string_view rest = in_.substr(at_ + 1, 3);
+    const bool heading = rest.starts_with("==");
+    if (heading && rest != "===") abandon_all();
+    const bool paragraph_ends = heading || rest.starts_with('\n');
+    while (!frames_.empty() && ends_with_line(frames_.back(), paragraph_ends)) abandon();
+    copy(1);
+  }
+
+  // ---- tags ----
+
+  void open_tag() {
+    if (in_.substr(at_, 4) == "<!--") return skip_comment();
+    const bool closing = peek(1) == '/';
+    size_t end = at_ + (closing ? 2 : 1);
+    std::string name;
+    while (end < in_.size() && name.size() <= kLongestTag && (is_ascii_letter(in_[end]) || is_ascii_digit(in_[end])))
+      name += ascii_lower(in_[end++]);
+    const TagKind kind = tag_kind(name);
+    const size_t tag_end = kind == TagKind::kUnknown ? kNone : next_tag_end_.from(end);
+    const bool broken = tag_end == kNone || tag_end - end > kLongestAttributes ||
+                        (next_tag_begin_.from(end) < tag_end && kind != TagKind::kSkipped);
+    if (broken) return copy(1);
+    const std::string_view attributes = in_.substr(end, tag_end - end);
+    at_ = tag_end + 1;
+    if (closing) return close_tag(kind);
+    const bool has_content = !trim(attributes).ends_with('/');
+    switch (kind) {
+      case TagKind::kUnknown:
+      case TagKind::kInline:
+        return;
+      case TagKind::kBlock:
+        out_ += "\n\n";
+        return;
+      case TagKind::kBreak:
+        out_ += ' ';
+        return;
+      case TagKind::kQuote:
+        out_ += '"';
+        return;
+      case TagKind::kItem:
+        out_ += "\n* ";
+        return;
+      case TagKind::kHeading:
+        out_ += "\n==";
+        return;
+      case TagKind::kTable:
+        if (has_content && frames_.size() < kMaxDepth)
+          frames_.push_back(
+              {.kind = Kind::kHtmlTable, .begin = out_.size(), .content = out_.size(), .pipes = pipes_.size()});
+        return;
+      default:
+        if (has_content) element_with_raw_content(kind, name, attributes);
+        out_ += kSeparator;
+    }
+  }
+
+  void close_tag(TagKind kind) {
+    if (kind == TagKind::kBlock) out_ += "\n\n";
+    if (kind == TagKind::kItem) out_ += '\n';
+    if (kind == TagKind::kQuote) out_ += '"';
+    if (kind == TagKind::kHeading) out_ += "==\n";
+    if (kind != TagKind::kTable) return;
+    const size_t index = innermost(Kind::kHtmlTable, {Kind::kLink, Kind::kExternal, Kind::kVariant, Kind::kTable});
+    if (index == kMaxDepth) return;
+    frames_.resize(index + 1);
+    replace(frames_.back().begin, {});
+    frames_.pop_back();
+  }
+
+  void skip_comment() {
+    const size_t end = next_comment_end_.from(at_ + 4);
+    if (end == kNone) {  // unclosed: the rest of its line goes
+      at_ = std::min(in_.find('\n', at_), in_.size());
+      return;
+    }
+    at_ = end + 3;
+    // A comment on a line of its own goes with the line.
+    const size_t following = in_.find_first_not_of(" \t", at_);
+    if (following != kNone && in_[following] == '\n' && at_line_start(" \t")) at_ = following + 1;
+  }
+
+  /// An element whose content is no wikitext. at_ is after its tag.
+  void element_with_raw_content(TagKind kind, const std::string& name, std::string_view attributes) {
+    const size_t end = closing_tag(name);
+    const size_t heading = next_heading_.from(at_);
+    // A reference that is not closed before the next section was left open by mistake.
+    if (end == kNone || (heading < end && name == "ref")) return;
+    const std::string_view content = in_.substr(at_, end - at_);
+    const bool within_line = content.find('\n') == kNone;
+    if (kind == TagKind::kLiteral || (kind == TagKind::kFormula && is_plain_formula(trim(content))) ||
+        (kind == TagKind::kCode && within_line && attributes.find("inline") != kNone))
+      append_protected(kind == TagKind::kLiteral ? content : trim(content));
+    const size_t tag_end = next_tag_end_.from(end);
+    at_ = tag_end == kNone ? in_.size() : tag_end + 1;
+  }
+
+  /// The place of "</name" at or after at_, in any case.
+  size_t closing_tag(const std::string& name) {
+    auto found = closing_tags_.find(name);
+    if (found == closing_tags_.end()) {
+      FindClosing find = [this, name](size_t from) {
+        for (size_t i = from; (i = in_.find("</", i)) != kNone; i += 2) {
+          const std::string_view rest = in_.substr(i + 2);
+          if (starts_with_any_case(rest, name) && (rest.size() == name.size() || !is_ascii_letter(rest[name.size()])))
+            return i;
+        }
+        return kNone;
+      };
+      found = closing_tags_.emplace(name, NextPlace(std::move(find))).first;
+    }
+    return found->second.from(at_);
+  }
+
+  void append_protected(std::string_view text) {
+    constexpr std::string_view kMarkup = "[]{}|'*#:;=_<>!-";
+    out_ += kSeparator;
+    for (const char c : text) {
+      if (kMarkup.find(c) != kNone) out_ += kProtected;
+      out_ += c == '\n' ? ' ' : c;
+    }
+    out_ += kSeparator;
+  }
+
+  using FindClosing = std::function<size_t(size_t)>;
+
+  std::string_view in_, title_;
+  const WikiNamespaces& namespaces_;
+  size_t at_ = 0;  // in in_
+  std::string out_;
+  std::vector<Frame> frames_;
+  std::vector<size_t> pipes_;  // places of '|' in out_, of all frames
+  std::vector<std::string_view> parts_;
+  NextPlace<FindClosing> next_heading_, next_comment_end_, next_tag_end_, next_tag_begin_;
+  std::map<std::string, NextPlace<FindClosing>> closing_tags_;
+};
+
+}  // namespace
+
+std::string scan_markup(std::string_view text, std::string_view title, const WikiNamespaces& namespaces) {
+  return MarkupScanner(text, title, namespaces).scan();
+}
+
+}  // namespace bert

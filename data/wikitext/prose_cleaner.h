@@ -1,0 +1,22 @@
+// The third stage of Note [Wikitext]: a paragraph without the last of its markup.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace bert {
+
+/// The prose of a paragraph: character references decoded, without bare URLs, behaviour switches (__TOC__), invisible
+/// characters and empty parentheses; white space is single spaces. Of markup that is unbalanced or was written as
+/// character references, the signs {{ }} [[ ]] {| |} ''' and tags are dropped, so that no line has any. `text` has the
+/// bytes of markup_scanner.h. Empty if no letter is left.
+std::string clean_prose(std::string_view text);
+
+/// True if prose reads as a whole sentence, not as an entry of a list: it has some words and ends as a sentence.
+bool is_sentence(std::string_view prose);
+
+/// True if prose is one or two words without an end, such as a heading in bold letters or the name under a picture. In
+/// scripts without spaces nothing is.
+bool is_fragment(std::string_view prose);
+
+}  // namespace bert

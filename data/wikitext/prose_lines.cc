@@ -1,0 +1,189 @@
+#include "data/wikitext/prose_lines.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "data/wikitext/markup_scanner.h"
+#include "data/wikitext/prose_cleaner.h"
+#include "data/wikitext/text_pieces.h"
+
+namespace bert {
+namespace {
+
+constexpr size_t kNone = std::string_view::npos;
+
+bool is_nothing(char c) { return is_blank(c) || c == kSeparator || c == kCitation; }
+
+/// True if UTF-8 that begins with `lead` is of a script without spaces between words: U+3000 to U+9FFF, U+F000 to U+FFFF.
+bool is_east_asian(char lead) { return (lead >= '\xE3' && lead <= '\xE9') || lead == '\xEF'; }
+
+/// True if the list entry is about a book or a page: "Smith, J. (1999). Title. ISBN ..."
+bool is_source(std::string_view entry) {
+  for (const std::string_view word : {"ISBN", "ISSN", "pp. ", " p. ", "Vol. ", "doi:", "OCLC", "et al."})
+    if (entry.find(word) != kNone) return true;
+  constexpr size_t kYearWithin = 200;  // bytes: names of authors come before the year
+  const std::string_view begin = entry.substr(0, kYearWithin);
+  for (size_t at = 0; (at = begin.find('(', at)) != kNone; ++at) {
+    const std::string_view year = begin.substr(at + 1, 6);
+    const bool is_year = year.size() == 6 && std::all_of(year.begin(), year.begin() + 4, is_ascii_digit) &&
+                         year[4] == ')' && (year[5] == '.' || year[5] == ',' || year[5] == ':');
+    if (is_year) return true;
+  }
+  return false;
+}
+
+struct QuoteRun {
+  size_t begin = 0, count = 0;
+  size_t kept = 0;  // of its signs, as apostrophes
+};
+
+/// The runs of two and more quotes in `line`.
+std::vector<QuoteRun> quote_runs(std::string_view line) {
+  std::vector<QuoteRun> runs;
+  for (size_t at = line.find("''"); at != kNone; at = line.find("''", at)) {
+    const bool is_text = at > 0 && line[at - 1] == kProtected;
+    const size_t count = std::min(line.find_first_not_of('\'', at), line.size()) - at;
+    if (!is_text) runs.push_back({at, count, count == 4 ? size_t{1} : count > 5 ? count - 5 : 0});
+    at += count;
+  }
+  return runs;
+}
+
+/// The run of three that MediaWiki reads as an apostrophe and two, where bold and italics are both unbalanced: the first
+/// after a word of one letter, else after a longer word, else after a space.
+QuoteRun* apostrophe_run(std::string_view line, std::vector<QuoteRun>& runs) {
+  size_t bold = 0, italic = 0;
+  for (const QuoteRun& run : runs) {
+    const size_t signs = run.count - run.kept;
+    bold += signs != 2;
+    italic += signs != 3;
+  }
+  if (bold % 2 == 0 || italic % 2 == 0) return nullptr;
+  QuoteRun *after_letter = nullptr, *after_word = nullptr, *after_space = nullptr;
+  for (QuoteRun& run : runs) {
+    if (run.count - run.kept != 3) continue;
+    const size_t end = run.begin + run.kept;
+    const char last = end > 0 ? line[end - 1] : ' ', before = end > 1 ? line[end - 2] : ' ';
+    QuoteRun*& place = last == ' ' ? after_space : before == ' ' ? after_letter : after_word;
+    if (place == nullptr) place = &run;
+  }
+  return after_letter != nullptr ? after_letter : after_word != nullptr ? after_word : after_space;
+}
+
+/// Makes paragraphs of lines.
+class LineReader {
+ public:
+  void add(std::string_view line) {
+    while (!line.empty() && is_nothing(line.back())) line.remove_suffix(1);
+    while (!line.empty() && (line.front() == kSeparator || line.front() == kCitation)) line.remove_prefix(1);
+    if (std::all_of(line.begin(), line.end(), is_nothing)) return end_paragraph();
+    switch (line.front()) {
+      case '=':
+        if (line.size() > 2 && line.back() == '=') return heading(line);
+        return prose(line);
+      case '|':
+        return end_paragraph();
+      case '{':
+        if (line.starts_with("{|")) return end_paragraph();
+        return prose(line);
+      case '*':
+      case '#':
+      case ':':
+      case ';':
+      case '!':
+      case ' ':
+      case '\t':
+        return entry(line);
+      case '-':
+        if (line.starts_with("----")) return end_paragraph();
+        return prose(line);
+      default:
+        return prose(line);
+    }
+  }
+
+  std::string finish() {
+    end_paragraph();
+    return std::move(out_);
+  }
+
+ private:
+  void prose(std::string_view line) {
+    std::string plain;
+    append_without_quotes(line, plain);
+    if (plain.empty()) return;
+    if (!paragraph_.empty() && !(is_east_asian(plain.front()) && ends_east_asian())) paragraph_ += ' ';
+    paragraph_ += plain;
+  }
+
+  [[nodiscard]] bool ends_east_asian() const {
+    size_t lead = paragraph_.size() - 1;
+    while (lead > 0 && (is_nothing(paragraph_[lead]) || (static_cast<uint8_t>(paragraph_[lead]) & 0xC0) == 0x80))
+      --lead;
+    return is_east_asian(paragraph_[lead]);
+  }
+
+  void end_paragraph() {
+    const std::string text = paragraph_.empty() ? std::string() : clean_prose(paragraph_);
+    if (!is_fragment(text)) emit(text);
+    paragraph_.clear();
+  }
+
+  void emit(const std::string& text) {
+    if (!text.empty()) (out_ += text) += '\n';
+  }
+
+  void heading(std::string_view line) {
+    end_paragraph();
+    const size_t level = std::min(line.find_first_not_of('='), line.size() - 1);
+    if (reference_level_ != 0 && level > reference_level_) return;  // a part of the section
+    const std::string_view name = line.substr(level, line.size() - level);
+    const std::string_view title = trim(name.substr(0, name.find_last_not_of('=') + 1));
+    reference_level_ = is_reference_section(title) ? level : 0;
+  }
+
+  /// A line of a list, an indented or preformatted one: whole sentences stay, entries go.
+  void entry(std::string_view line) {
+    end_paragraph();
+    const bool cites = line.find(kCitation) != kNone;
+    line.remove_prefix(std::min(line.find_first_not_of("*#:;! \t"), line.size()));
+    if (reference_level_ != 0 || cites) return;
+    std::string plain;
+    append_without_quotes(line, plain);
+    const std::string text = clean_prose(plain);
+    if (is_sentence(text) && !is_source(text)) emit(text);
+  }
+
+  std::string out_, paragraph_;
+  size_t reference_level_ = 0;  // of the heading of a section of references, 0 outside
+};
+
+}  // namespace
+
+void append_without_quotes(std::string_view line, std::string& out) {
+  std::vector<QuoteRun> runs = quote_runs(line);
+  if (QuoteRun* run = apostrophe_run(line, runs)) ++run->kept;
+  size_t at = 0;
+  for (const QuoteRun& run : runs) {
+    out += line.substr(at, run.begin - at);
+    // An apostrophe that stays is text, whatever stands beside it when the markup is gone.
+    for (size_t i = 0; i < run.kept; ++i) (out += kProtected) += '\'';
+    at = run.begin + run.count;
+  }
+  out += line.substr(at);
+}
+
+std::string prose_of_lines(std::string_view lines) {
+  LineReader reader;
+  while (!lines.empty()) {
+    const size_t end = std::min(lines.find('\n'), lines.size());
+    reader.add(lines.substr(0, end));
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+  }
+  return reader.finish();
+}
+
+}  // namespace bert

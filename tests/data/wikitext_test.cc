@@ -1,0 +1,216 @@
+// Expected prose is what MediaWiki shows for the markup, by its documentation, without what Note [Wikitext] leaves out.
+#include "data/wikitext/wikitext.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/text/unicode.h"
+#include "data/wikitext/entities.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+std::string prose(std::string_view text) {
+  static const WikiNamespaces namespaces;
+  return wikitext_to_prose(text, "Title", namespaces);
+}
+
+using Cases = std::vector<std::pair<std::string, std::string>>;
+
+void check(const Cases& cases) {
+  for (const auto& [markup, want] : cases) {
+    CAPTURE(markup);
+    CHECK(prose(markup) == (want.empty() ? want : want + "\n"));
+  }
+}
+
+TEST_CASE("links leave their text", "[unit][wikitext]") {
+  check({
+      {"The [[cat]]s and [[Dog|the dogs]] ran.", "The cats and the dogs ran."},
+      {"See [[Foo#Bar|this]], [[:Category:Cats|cats]] and [[Help:Foo (bar)|]].", "See this, cats and Foo."},
+      {"Watch [[Star Wars: A New Hope]] on [[wikt:film|film]].", "Watch Star Wars: A New Hope on film."},
+      {"A [[File:A.jpg|thumb|A [[cat]] at [http://x.org home]]]sentence.", "A sentence."},
+      {"One.[[Category:Cats| ]][[de:Katze]] Two [[:de:Katze|in German]].", "One. Two in German."},
+      {"See [http://x.org the page], [https://x.org] and [//x.org ''it''].", "See the page, and it."},
+      {"Look at http://x.org/a_(b)?c=d, or (ftp://x.org).", "Look at, or."},
+      {"A [sic] and a[1] stay.", "A [sic] and a[1] stay."},
+  });
+}
+
+TEST_CASE("templates leave nothing, or the words that belong to a sentence", "[unit][wikitext]") {
+  check({
+      {"{{Infobox\n| a = {{b|c}}\n| d = [[e]]\n}}\nThe text{{cite web|url=http://x.org}} is here.",
+       "The text is here."},
+      {"It is {{convert|5|km|mi}} by {{convert|2|-|3|m}}, {{convert|6|ft|4|in}}.", "It is 5 km by 2–3 m, 6 ft 4 in."},
+      {"{{lang|de|Köln}}, {{lang-fr|Cologne}}, {{nowrap|a b}}, {{transl|ja|Hepburn|Tōkyō}}.",
+       "Köln, Cologne, a b, Tōkyō."},
+      {"The {{USS|Enterprise|CVN-65}} sailed{{spaced ndash}}{{as of|2010|5|lc=y}}.",
+       "The USS Enterprise sailed – as of May 2010."},
+      {"He said this:\n{{quote|All is well that ends.|Author}}", "He said this:\nAll is well that ends."},
+      {"{{nihongo|Tokyo|東京|Tōkyō}} has {{formatnum:1234}} {{abbr|km|kilometres}}.",
+       "Tokyo (東京, Tōkyō) has 1234 km."},
+      {"{{#if:x|This|That}} is {{PAGENAME}}, {{{1|default}}} {{#switch:a|b=c}}{{lc:Low}}.",
+       "This is Title, default Low."},
+      {"X ({{IPA|x}}, {{audio|a.ogg|}}; born 1900) and Y ({{IPAc-en|x}}) are.", "X (born 1900) and Y are."},
+      {"L’eau ({{lang-grc|ὕδωρ}}) est à {{unité|100|°C}} au {{s|XIX|e}}.", "L’eau (ὕδωρ) est à 100 °C au XIXe siècle."},
+  });
+}
+
+TEST_CASE("tables, headings and entries of lists go, whole sentences in lists stay", "[unit][wikitext]") {
+  check({
+      {"{| class=\"a\"\n! x !! y\n|-\n| a {{b}} || [[c]]\n{|\n| d\n|}\n|}\nAfter the table.", "After the table."},
+      {"<table><tr><td>a</td></tr></table>After the table.", "After the table."},
+      {"Before it.\n== Heading ==\nAfter it.\n=== ''Two'' ===\nEnd of it.", "Before it.\nAfter it.\nEnd of it."},
+      {"* one\n* [[two]]\n# three\n;term: text\n:indented\n----\n code = 1", ""},
+      {"* This entry of a list is a whole sentence.\n:: ''So is this one, in italics, at the margin.''",
+       "This entry of a list is a whole sentence.\nSo is this one, in italics, at the margin."},
+      {"== External links ==\n* This page has all that one can know about it.\n=== More ===\n* And so does this one, "
+       "or so it is "
+       "said.\n== Life ==\n* But this one is a sentence of the text.",
+       "But this one is a sentence of the text."},
+      {"* Smith, John (1999). A book about the subject. Publisher.\n* A text with [http://x.org a link] is a source, "
+       "not a "
+       "sentence.",
+       ""},
+      {"'''Works'''\n\nHe wrote books.", "He wrote books."},
+  });
+}
+
+TEST_CASE("tags and elements of extensions", "[unit][wikitext]") {
+  check({
+      {"A<ref>b</ref> c<ref name=\"d\" /> e<ref name=f>{{g}}</ref>.", "A c e."},
+      {"A <!-- b\n\nc -->d.\n<!-- e -->\nF.", "A d. F."},
+      {"Use <nowiki>[x] ''y''</nowiki> and <code>z</code>, H<sub>2</sub>O<br/>too.", "Use [x] y and z, H2O too."},
+      {"So <math>E = mc</math> and <math>\\frac{a}{b}</math> hold.", "So E = mc and hold."},
+      {"<gallery>\nFile:a.jpg|b\n</gallery>\n<syntaxhighlight lang=\"c\">\nint a;\n</syntaxhighlight>\nThe end is "
+       "here.",
+       "The end is here."},
+      {"A text.<blockquote>A quotation in it.</blockquote>More of it.", "A text.\nA quotation in it.\nMore of it."},
+      {"3 < 5 and 7 > 2 and <foo> is text.", "3 < 5 and 7 > 2 and <foo> is text."},
+      {"A &lt;ref&gt;b&lt;/ref&gt; c&nbsp;d &amp;nbsp; &amp;amp; &eacute;&#233;&#xE9; &bogus; e.",
+       "A b c d & ééé &bogus; e."},
+      {"__NOTOC__A text __FORCETOC__here __init__.", "A text here __init__."},
+  });
+}
+
+TEST_CASE("quotes of bold and italic text, with apostrophes beside them", "[unit][wikitext]") {
+  check({
+      {"'''Bold''' and ''italic'' and '''''both''''' aren't.", "Bold and italic and both aren't."},
+      {"L'''amour'' est l''''art''' ici.", "L'amour est l'art ici."},
+      {"An unclosed ''italic line.\nAnother '''line.", "An unclosed italic line. Another line."},
+  });
+}
+
+TEST_CASE("broken markup loses little, and leaves no signs of markup", "[unit][wikitext]") {
+  check({
+      {"An [[unclosed link here.\n\nThe next one.", "An unclosed link here.\nThe next one."},
+      {
+          "A text. [[File:x.jpg|thumb|unclosed file\n\nThe next one.",
+          "A text.\nThe next one.",
+      },
+      {"{{Infobox\n| a = b\nThe sentence after it.\n== H ==\nMore of it.", "The sentence after it.\nMore of it."},
+      {"{| class=x\n| a\nText in a table that never ends.\n== H ==\nMore of it.",
+       "Text in a table that never ends.\nMore of it."},
+      {"A <ref>never closed.\n== H ==\nMore of it.<ref>x</ref>", "A never closed.\nMore of it."},
+      {"Stray }} and ]] and |} and {{ signs.", "Stray and and and"},
+      {"A <!-- comment without an end.\nMore of it.", "A More of it."},
+      {"Four [[[[a]]]] and {{{{{b}}}}} are here.", "Four a and are here."},
+  });
+}
+
+TEST_CASE("other languages: names of namespaces, variants, marks", "[unit][wikitext]") {
+  check({
+      {"[[Datei:K.jpg|mini|Der [[Dom]]]]\n'''Köln''' ist eine Stadt.[[Kategorie:Ort]]\n[[Bild:x.jpg|thumb]]",
+       "Köln ist eine Stadt."},
+      {"[[Fichier:T.jpg|vignette|La [[tour]].]]\nLa tour est haute.[[Catégorie:Tour]]", "La tour est haute."},
+      {"[[文件:B.jpg|缩略图|北京]]北京（{{lang|en|Beijing}}，{{bpmf|x}}）是-{zh-hans:计算机; "
+       "zh-hant:電腦;}-城市。[[分类:北京]]-{H|a}-",
+       "北京（Beijing）是计算机城市。"},
+      {"[[ファイル:T.jpg|thumb|東京]]\n'''東京'''は首都で\n'''ある'''。\n[[カテゴリ:日本]]", "東京は首都である。"},
+      {"[[ملف:C.jpg|تصغير|[[القاهرة]]]]\n'''القاهرة''' ({{إنج|Cairo}}، عاصمة) مدينة.[[تصنيف:مدن]]",
+       "القاهرة (عاصمة) مدينة."},
+      {"[[चित्र:D.jpg|अंगूठाकार|[[लाल किला]]]]\n'''दिल्ली''' [[भारत]] की राजधानी है।[[श्रेणी:शहर]]",
+       "दिल्ली भारत की राजधानी है।"},
+      {"[[Файл:М.jpg|мини]][[файл:М.jpg]]Москва — столица.[[КАТЕГОРИЯ:Москва]]", "Москва — столица."},
+  });
+}
+
+TEST_CASE("a dump names namespaces that no list has", "[unit][wikitext]") {
+  WikiNamespaces namespaces;
+  const std::string text = "A [[Tiedosto X:a.jpg|thumb|b]]sentence [[Luokka_x:c]]here.";
+  CHECK(wikitext_to_prose(text, "", namespaces) == "A bsentence Luokka_x:chere.\n");
+  namespaces.add("Tiedosto_X", WikiNamespaces::kFile);
+  namespaces.add("luokka x", WikiNamespaces::kCategory);
+  CHECK(wikitext_to_prose(text, "", namespaces) == "A sentence here.\n");
+  CHECK(namespaces.find("tiedosto  x") == WikiNamespaces::kFile);
+  CHECK(namespaces.find("Star Trek") == WikiNamespaces::kArticle);
+}
+
+TEST_CASE("named references of HTML", "[unit][wikitext]") {
+  const auto decoded = [](std::string_view text) {
+    std::string out;
+    decode_references(text, out);
+    return out;
+  };
+  CHECK(decoded("&Alpha;&hellip;&zwnj;&NotEqualTilde;") == "Α…\u200C\u2242\u0338");
+  CHECK(decoded("&#0;&#xD800;&#x110000;&#99999999999;&#x;&;&#a;") == "&#x;&;&#a;");
+  CHECK(decoded("AT&T &ampere; &lt") == "AT&T &ampere; &lt");
+}
+
+TEST_CASE("any bytes give valid UTF-8 without markup", "[unit][wikitext]") {
+  uint64_t state = 7;
+  const std::vector<std::string> pieces = {
+      "[[",      "]]",      "{{",   "}}",   "|",        "{|",        "|}",   "\n",  "''",      "'",          "<ref>",
+      "</ref>",  "<",       ">",    "&lt;", "&amp;",    ";",         "-{",   "}-",  "http://", "[http://a ", "]",
+      "=",       "==",      "\xFF", "\xC3", "\xE4\xB8", "\xFD'",     "é",    "中",  "a",       " ",          "(",
+      ")",       ",",       "*",    "__",   "<nowiki>", "</nowiki>", "<!--", "-->", "thumb|",  "Category:",  "[[File:",
+      "<table>", "</table>"};
+  for (int round = 0; round < 3000; ++round) {
+    std::string text;
+    for (int i = 0; i < 40; ++i) {
+      state = state * 6364136223846793005U + 1442695040888963407U;
+      text += pieces[(state >> 33) % pieces.size()];
+    }
+    const std::string result = prose(text);
+    CAPTURE(text, result);
+    REQUIRE(count_invalid_utf8(result) == 0);
+    for (const char* sign : {"{{", "}}", "[[", "]]", "{|", "|}", "'''", "</", "<ref", "http://", "thumb|", "&lt;"})
+      REQUIRE(result.find(sign) == std::string::npos);
+  }
+}
+
+TEST_CASE("a megabyte of any repeated markup takes no longer than text", "[unit][wikitext]") {
+  constexpr size_t kBytes = 1 << 20;
+  for (const std::string piece :
+       {"[",      "[[",      "[[a|",  "[[File:a|", "{",          "{{",       "{{a|", "{{{",    "{{nowrap|", "}",
+        "]",      "<",       "<ref>", "<ref",      "<!--",       "<nowiki>", "<b ",  "{|\n",   "\n{|",      "\n==",
+        "-{",     "-{zh:a;", "''",    "'''a",      "[http://a ", "http://",  "__",   "__A",    "&",         "&amp;",
+        "&#",     "(",       "(,",    "()",        " ,",         "\n",       "\n*",  "\n* a.", "<table>",   "<math>",
+        "</ref>", "{{#if:|", "[[a\n", "{{quote|",  "thumb|",     "|"}) {
+    CAPTURE(piece);
+    std::string text;
+    while (text.size() < kBytes) text += piece;
+    const auto start = std::chrono::steady_clock::now();
+    static_cast<void>(prose(text));
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
+  }
+}
+
+TEST_CASE("a megabyte of nested markup is closed at once", "[unit][wikitext]") {
+  constexpr size_t kBytes = 1 << 20;
+  const Cases pairs = {{"{{nowrap|", "}}"},     {"[[a|", "]]"}, {"\n{|\n", "\n|}"},
+                       {"<table>", "</table>"}, {"-{a", "}-"},  {"(", ")"}};
+  for (const auto& [open, close] : pairs) {
+    std::string text, end;
+    while (text.size() + end.size() < kBytes) text += open, end += close;
+    const auto start = std::chrono::steady_clock::now();
+    static_cast<void>(prose(text + end));
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
+  }
+}
+
+}  // namespace
+}  // namespace bert
