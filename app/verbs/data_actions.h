@@ -16,11 +16,12 @@ namespace bert {
 struct ShardManifest;  // data/formats/shard.h
 
 // Exit codes as of every verb; argv[0] is the action.
+int data_convert(int argc, char** argv);
 int data_create(int argc, char** argv);
 int data_download(int argc, char** argv);
 int data_extract(int argc, char** argv);
 int data_extract_text(int argc, char** argv);
-int data_convert(int argc, char** argv);
+int data_extract_wikipedia(int argc, char** argv);
 int data_split(int argc, char** argv);
 int data_verify(int argc, char** argv);
 int data_show(int argc, char** argv);

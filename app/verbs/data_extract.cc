@@ -5,6 +5,7 @@ namespace bert {
 namespace {
 
 constexpr Action kActions[] = {
+    {"wikipedia", data_extract_wikipedia, "a dump of MediaWiki: the prose of its articles"},
     {"text", data_extract_text, "text of any kind: plain, packed, JSON lines, directories"},
 };
 

@@ -2,6 +2,7 @@
 
 #include "data/corpus/document_reader.h"
 #include "data/io/error.h"
+#include "data/wikitext/extract_dump.h"
 #include "tests/support/corpus_testing.h"
 #include "tests/support/packed_text.h"
 
@@ -53,15 +54,44 @@ Format other_encodings(const std::string& directory) {
                          });
 }
 
+/// The articles of a dump, one string.
+std::string articles_of(const std::string& path) {
+  std::string articles;
+  extract_dump(path, {.num_threads = 2, .progress = {}}, [&](std::string_view title, std::string_view text) {
+    articles.append(title).append("\n").append(text);
+  });
+  return articles;
+}
+
+/// A dump of one stream of bzip2 with several blocks, and the same without bzip2, which has no checksums. A packed copy
+/// that gives the same articles counts as refused, as in packed().
+std::vector<Format> dumps(const std::string& directory) {
+  std::string xml = "<mediawiki><siteinfo><namespaces><namespace key=\"6\">Datei</namespace></namespaces></siteinfo>\n";
+  for (int i = 0; i < 300; ++i) {
+    const std::string number = std::to_string(i * i);
+    xml += "<page><title>T" + number + "</title><ns>0</ns><revision><text>{{Box|a=" + number;
+    xml += "}}[[Datei:x|y]]\n'''T" + number + "''' is [[a|number]] " + number + ".&lt;ref&gt;x&lt;/ref&gt;\n{|\n| ";
+    xml += std::string(300, 'x') + number + "\n|}</text></revision></page>\n";
+  }
+  xml += "</mediawiki>\n";
+  const std::string want = articles_of(write_text(directory + "/dump.xml", xml)), bytes = bzip2(xml, 1);
+  const auto read_packed = [=](const std::string& place) {
+    const std::string path = place + "/dump.xml.bz2";
+    if (articles_of(path) == want && read_file(path) != bytes) throw DataError("the damage changes no article");
+  };
+  const auto read_plain = [](const std::string& place) { static_cast<void>(articles_of(place + "/dump.xml")); };
+  return {format_of_files("bz2 dump", true, directory, {{"dump.xml.bz2", bytes}}, read_packed),
+          format_of_files("dump", false, directory, {{"dump.xml", xml}}, read_plain)};
+}
+
 }  // namespace
 
 std::vector<Format> corpus_formats(const std::string& directory) {
-  return {packed(directory, "text.gz", gzip_of),
-          packed(directory, "text.bz2", bzip2_of),
-          packed(directory, "text.xz", xz_of),
-          packed(directory, "text.zst", zstd_of),
-          json_lines(directory),
-          other_encodings(directory)};
+  std::vector<Format> formats = dumps(directory);
+  formats.insert(formats.end(), {packed(directory, "text.gz", gzip_of), packed(directory, "text.bz2", bzip2_of),
+                                 packed(directory, "text.xz", xz_of), packed(directory, "text.zst", zstd_of),
+                                 json_lines(directory), other_encodings(directory)});
+  return formats;
 }
 
 }  // namespace bert::testing

@@ -1,4 +1,4 @@
-// The formats of text that data/corpus reads.
+// The formats of text that data/corpus and data/wikitext read.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace bert::testing {
 
-/// gzip, bzip2, xz and zstd; JSON lines; text in other encodings.
+/// Dumps of MediaWiki; gzip, bzip2, xz and zstd; JSON lines; text in other encodings.
 std::vector<Format> corpus_formats(const std::string& directory);
 
 }  // namespace bert::testing
