@@ -5,6 +5,9 @@
 #include <numeric>
 #include <unordered_set>
 
+#include "data/random/counter_random.h"
+#include "data/random/py_random.h"
+
 namespace bert {
 namespace {
 
@@ -34,7 +37,8 @@ Masker::Masker(std::shared_ptr<const MaskingVocabulary> vocabulary, const Maskin
   for (double& limit : ngram_limits_) limit /= sum;
 }
 
-const std::vector<MaskedToken>& Masker::mask(std::span<int32_t> ids, PyRandom& random) {
+template <class Random>
+const std::vector<MaskedToken>& Masker::mask(std::span<int32_t> ids, Random& random) {
   find_candidates(ids);
   masked_.clear();
   // nearbyint rounds halves to even, as Python's round does.
@@ -64,7 +68,8 @@ void Masker::find_candidates(std::span<const int32_t> ids) {
 }
 
 /// Google's create_masked_lm_predictions.
-void Masker::mask_single(std::span<int32_t> ids, size_t limit, PyRandom& random) {
+template <class Random>
+void Masker::mask_single(std::span<int32_t> ids, size_t limit, Random& random) {
   random.shuffle(candidates_);
   for (const Candidate& candidate : candidates_) {
     if (masked_.size() >= limit) break;
@@ -73,7 +78,8 @@ void Masker::mask_single(std::span<int32_t> ids, size_t limit, PyRandom& random)
   }
 }
 
-void Masker::mask_spans(std::span<int32_t> ids, size_t limit, PyRandom& random) {
+template <class Random>
+void Masker::mask_spans(std::span<int32_t> ids, size_t limit, Random& random) {
   order_.resize(candidates_.size());
   std::iota(order_.begin(), order_.end(), size_t{0});
   random.shuffle(order_);
@@ -98,12 +104,14 @@ void Masker::mask_spans(std::span<int32_t> ids, size_t limit, PyRandom& random) 
   }
 }
 
-Masker::Replacement Masker::draw(PyRandom& random) {
+template <class Random>
+Masker::Replacement Masker::draw(Random& random) {
   if (random.random() < 0.8) return Replacement::kMask;
   return random.random() < 0.5 ? Replacement::kKeep : Replacement::kAny;
 }
 
-void Masker::replace(std::span<int32_t> ids, int32_t position, Replacement how, PyRandom& random) {
+template <class Random>
+void Masker::replace(std::span<int32_t> ids, int32_t position, Replacement how, Random& random) {
   int32_t& id = ids[static_cast<size_t>(position)];
   masked_.push_back({position, id});
   if (how == Replacement::kMask) id = vocabulary_->mask_id;
@@ -112,5 +120,8 @@ void Masker::replace(std::span<int32_t> ids, int32_t position, Replacement how, 
     id = vocabulary_->random_ids[static_cast<size_t>(random.randint(0, last))];
   }
 }
+
+template const std::vector<MaskedToken>& Masker::mask(std::span<int32_t>, PyRandom&);
+template const std::vector<MaskedToken>& Masker::mask(std::span<int32_t>, CounterRandom&);
 
 }  // namespace bert

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "data/config.h"
-#include "data/random/py_random.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace bert {
@@ -46,7 +45,9 @@ class Masker {
   /// Replaces tokens of `ids`, a sequence with [CLS] and [SEP] but without padding. The result depends on `ids`, the
   /// configuration and the state of `random` alone. Returns the masked tokens by ascending position, valid until the
   /// next call; none if there is no candidate that fits.
-  const std::vector<MaskedToken>& mask(std::span<int32_t> ids, PyRandom& random);
+  /// Random is PyRandom or CounterRandom.
+  template <class Random>
+  const std::vector<MaskedToken>& mask(std::span<int32_t> ids, Random& random);
 
  private:
   struct Candidate {
@@ -55,10 +56,14 @@ class Masker {
   enum class Replacement : uint8_t { kMask, kKeep, kAny };
 
   void find_candidates(std::span<const int32_t> ids);
-  void mask_single(std::span<int32_t> ids, size_t limit, PyRandom& random);
-  void mask_spans(std::span<int32_t> ids, size_t limit, PyRandom& random);
-  void replace(std::span<int32_t> ids, int32_t position, Replacement how, PyRandom& random);
-  [[nodiscard]] static Replacement draw(PyRandom& random);
+  template <class Random>
+  void mask_single(std::span<int32_t> ids, size_t limit, Random& random);
+  template <class Random>
+  void mask_spans(std::span<int32_t> ids, size_t limit, Random& random);
+  template <class Random>
+  void replace(std::span<int32_t> ids, int32_t position, Replacement how, Random& random);
+  template <class Random>
+  [[nodiscard]] static Replacement draw(Random& random);
 
   std::shared_ptr<const MaskingVocabulary> vocabulary_;
   MaskingConfig config_;

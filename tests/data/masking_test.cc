@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "data/random/counter_random.h"
+#include "data/random/py_random.h"
 #include "tests/testing.h"
 
 namespace bert {
