@@ -1,9 +1,15 @@
 #include "data/loader/batch_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
+#include <queue>
+#include <set>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 namespace bert {
@@ -60,16 +66,66 @@ struct Bins {
   [[nodiscard]] int64_t weight(int64_t item) const { return weights[static_cast<size_t>(item)]; }
 };
 
+/// The items, heaviest first.
+std::vector<int64_t> heaviest_first(std::span<const int64_t> weights) {
+  std::vector<int64_t> items(weights.size());
+  std::iota(items.begin(), items.end(), 0);
+  std::stable_sort(items.begin(), items.end(), [&](int64_t a, int64_t b) {
+    return weights[static_cast<size_t>(a)] > weights[static_cast<size_t>(b)];
+  });
+  return items;
+}
+
+/// Puts each item, heaviest first, into the bin that it leaves fullest.
+std::vector<std::vector<int64_t>> pack_best_fit(std::span<const int64_t> weights, int64_t capacity) {
+  std::vector<std::vector<int64_t>> bins;
+  std::set<std::pair<int64_t, size_t>> by_room;  // room and number of each bin
+  for (const int64_t item : heaviest_first(weights)) {
+    const int64_t weight = weights[static_cast<size_t>(item)];
+    const auto best = by_room.lower_bound({weight, 0});
+    int64_t room = capacity;
+    size_t bin = bins.size();
+    if (best == by_room.end()) {
+      bins.emplace_back();
+    } else {
+      std::tie(room, bin) = *best;
+      by_room.erase(best);
+    }
+    bins[bin].push_back(item);
+    by_room.emplace(room - weight, bin);
+  }
+  return bins;
+}
+
+/// Puts each item, heaviest first, into the lightest of `count` bins. Returns no bins if one exceeds `capacity`.
+std::vector<std::vector<int64_t>> pack_evenly(std::span<const int64_t> weights, int64_t capacity, size_t count) {
+  std::vector<std::vector<int64_t>> bins(count);
+  std::priority_queue<std::pair<int64_t, size_t>, std::vector<std::pair<int64_t, size_t>>, std::greater<>> lightest;
+  for (size_t bin = 0; bin < count; ++bin) lightest.emplace(0, bin);
+  for (const int64_t item : heaviest_first(weights)) {
+    const auto [sum, bin] = lightest.top();
+    lightest.pop();
+    const int64_t with_item = sum + weights[static_cast<size_t>(item)];
+    if (with_item > capacity) return {};
+    bins[bin].push_back(item);
+    lightest.emplace(with_item, bin);
+  }
+  return bins;
+}
+
+std::vector<std::vector<int64_t>> with_ascending_items(std::vector<std::vector<int64_t>> bins) {
+  for (std::vector<int64_t>& items : bins) std::sort(items.begin(), items.end());
+  return bins;
+}
+
 }  // namespace
 
 std::vector<std::vector<int64_t>> deal_evenly(std::span<const int64_t> weights, int64_t bins) {
   if (bins < 1) throw std::invalid_argument("deal_evenly: bins must be at least 1");
   const auto count = static_cast<size_t>(bins);
   Bins dealt{weights, std::vector<std::vector<int64_t>>(count), std::vector<int64_t>(count)};
-  std::vector<int64_t> heaviest_first(weights.size()), lightest_bin_first(count);
-  std::iota(heaviest_first.begin(), heaviest_first.end(), 0);
-  std::stable_sort(heaviest_first.begin(), heaviest_first.end(),
-                   [&](int64_t a, int64_t b) { return dealt.weight(a) > dealt.weight(b); });
+  const std::vector<int64_t> sorted = heaviest_first(weights);
+  std::vector<int64_t> lightest_bin_first(count);
   for (size_t begin = 0; begin < weights.size(); begin += count) {
     const size_t items = std::min(count, weights.size() - begin);
     lightest_bin_first.resize(items);  // the items of the last round go to the first bins
@@ -79,15 +135,39 @@ std::vector<std::vector<int64_t>> deal_evenly(std::span<const int64_t> weights, 
     });
     for (size_t i = 0; i < items; ++i) {
       const auto bin = static_cast<size_t>(lightest_bin_first[i]);
-      dealt.items[bin].push_back(heaviest_first[begin + i]);
-      dealt.sums[bin] += dealt.weight(heaviest_first[begin + i]);
+      dealt.items[bin].push_back(sorted[begin + i]);
+      dealt.sums[bin] += dealt.weight(sorted[begin + i]);
     }
   }
   int64_t tries = kTriesPerBin * bins;
   bool improved = true;
   while (improved && tries > 0) improved = dealt.improve(tries);
-  for (std::vector<int64_t>& items : dealt.items) std::sort(items.begin(), items.end());
-  return std::move(dealt.items);
+  return with_ascending_items(std::move(dealt.items));
+}
+
+std::vector<std::vector<int64_t>> pack(std::span<const int64_t> weights, int64_t capacity, int64_t least_bins) {
+  for (const int64_t weight : weights) {
+    if (weight < 1 || weight > capacity) {
+      throw std::invalid_argument(fmt::format("pack: want weights from 1 to {}, got {}", capacity, weight));
+    }
+  }
+  std::vector<std::vector<int64_t>> bins = pack_best_fit(weights, capacity);
+  const size_t least = std::min(static_cast<size_t>(std::max<int64_t>(least_bins, 0)), weights.size());
+  std::vector<std::vector<int64_t>> even = pack_evenly(weights, capacity, std::max(bins.size(), least));
+  // Bins that are even have no empty one among them: an empty bin is the lightest, and takes the next item.
+  return with_ascending_items(even.empty() ? std::move(bins) : std::move(even));
+}
+
+std::vector<std::vector<int64_t>> group_by_weight(std::span<const int64_t> weights, int64_t size, int64_t width) {
+  if (size < 1 || width < 1 || weights.size() % static_cast<size_t>(size) != 0) {
+    throw std::invalid_argument("group_by_weight: want groups of a size that divides the number of items, and a width");
+  }
+  std::vector<int64_t> classes;
+  for (const int64_t weight : weights) classes.push_back((weight + width - 1) / width);
+  const std::vector<int64_t> sorted = heaviest_first(classes);
+  std::vector<std::vector<int64_t>> groups;
+  for (auto begin = sorted.begin(); begin != sorted.end(); begin += size) groups.emplace_back(begin, begin + size);
+  return with_ascending_items(std::move(groups));
 }
 
 }  // namespace bert

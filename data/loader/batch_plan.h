@@ -21,4 +21,24 @@ namespace bert {
 /// of its row in bytes, which is known without reading the row. So a rank reads the pages of its own sequences only.
 std::vector<std::vector<int64_t>> deal_evenly(std::span<const int64_t> weights, int64_t bins);
 
+/// Packs the items 0 .. weights.size() - 1 into as few bins of `capacity` as best-fit decreasing finds, but at least
+/// `least_bins` (if there are so many items). Items of a bin are ascending. A pure function of its arguments. Throws
+/// std::invalid_argument for a weight below 1 or above `capacity`.
+///
+/// Note [Packed micro-batches]
+/// With micro_batch_tokens, a micro-batch holds as many sequences of the step as have room in that many tokens. So the
+/// number of micro-batches of a step follows from its sequences, and most are full to the last tokens. If the sequences
+/// also have room in as many bins of nearly equal sums, these are taken: ranks then wait less for each other.
+/// A sum over the step does not depend on the division, because losses are weighted by tokens and sequences: a run
+/// consumes the same sequences as without packing and has the same gradients but for rounding.
+/// `least_bins` is the number of ranks: a rank without a micro-batch could not take part in the reduction. It matters
+/// only to a step that is smaller than the ranks' micro-batches together.
+/// Source of best-fit decreasing: D. S. Johnson, "Near-optimal bin packing algorithms", 1973.
+std::vector<std::vector<int64_t>> pack(std::span<const int64_t> weights, int64_t capacity, int64_t least_bins);
+
+/// Divides the items into groups of `size` with close weights: items are sorted by weight / `width` (rounded up),
+/// heaviest first, and cut. Items of a group are ascending. weights.size() must be a multiple of `size`. Throws
+/// std::invalid_argument.
+std::vector<std::vector<int64_t>> group_by_weight(std::span<const int64_t> weights, int64_t size, int64_t width);
+
 }  // namespace bert

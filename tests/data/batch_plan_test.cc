@@ -1,6 +1,8 @@
 #include "data/loader/batch_plan.h"
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -68,6 +70,48 @@ TEST_CASE("Bins of few items come close too, by swaps with a third one", "[unit]
     mean += (static_cast<double>(*most) / static_cast<double>(*least) - 1) / kDraws;
   }
   CHECK(mean < 0.02);  // 0.0355 if only the heaviest and the lightest bin swap items
+}
+
+TEST_CASE("Packing fills bins and keeps to their capacity", "[unit]") {
+  CHECK(pack(std::vector<int64_t>{6, 5, 4, 3, 2}, 10, 1) == Bins{{0, 2}, {1, 3, 4}});
+  CHECK(pack(std::vector<int64_t>{4, 4, 4}, 10, 1) == Bins{{0, 2}, {1}});
+  CHECK(pack(std::vector<int64_t>{4, 4, 4}, 100, 1) == Bins{{0, 1, 2}});
+  CHECK(pack(std::vector<int64_t>{1, 1, 1}, 100, 2).size() == 2);  // a bin for each of two ranks
+  CHECK(pack(std::vector<int64_t>{1}, 100, 2).size() == 1);
+  CHECK(pack(std::vector<int64_t>{}, 100, 2).empty());
+  CHECK_THROWS_AS(pack(std::vector<int64_t>{101}, 100, 1), std::invalid_argument);
+  CHECK_THROWS_AS(pack(std::vector<int64_t>{0}, 100, 1), std::invalid_argument);
+}
+
+TEST_CASE("Packing fills 99 % with the lengths of Wikipedia", "[unit]") {
+  std::ifstream file(testing::shared_data() + "/../peers/lengths_wikipedia_512.txt");
+  if (!file) BERT_SKIP("needs ../shared/peers/lengths_wikipedia_512.txt");
+  const std::vector<int64_t> lengths(std::istream_iterator<int64_t>(file), {});
+  REQUIRE(lengths.size() == 2048);
+  const auto fill = [&](int64_t capacity) {
+    const Bins bins = pack(lengths, capacity, 1);
+    std::vector<int64_t> all;
+    for (const auto& bin : bins) {
+      CHECK(std::is_sorted(bin.begin(), bin.end()));
+      all.insert(all.end(), bin.begin(), bin.end());
+    }
+    std::sort(all.begin(), all.end());
+    for (size_t i = 0; i < lengths.size(); ++i) REQUIRE(all.at(i) == static_cast<int64_t>(i));
+    const std::vector<int64_t> filled = sums(bins, lengths);
+    CHECK(*std::max_element(filled.begin(), filled.end()) <= capacity);
+    return static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), int64_t{0})) /
+           static_cast<double>(static_cast<int64_t>(bins.size()) * capacity);
+  };
+  CHECK(fill(512) > 0.99);  // NVIDIA's packing of whole Wikipedia: 0.9933 (input_preprocessing/packed_data/README.md)
+  CHECK(fill(1024) > 0.99);
+  CHECK(fill(4096) > 0.99);
+  CHECK(fill(8192) > 0.98);  // 62.6 bins are needed, so 63 are taken
+}
+
+TEST_CASE("Sequences of similar length share a group", "[unit]") {
+  CHECK(group_by_weight(std::vector<int64_t>{10, 70, 64, 120, 1, 65}, 2, 64) == Bins{{1, 3}, {0, 5}, {2, 4}});
+  CHECK(group_by_weight(std::vector<int64_t>{3, 2, 1}, 1, 1) == Bins{{0}, {1}, {2}});
+  CHECK_THROWS_AS(group_by_weight(std::vector<int64_t>{3, 2, 1}, 2, 1), std::invalid_argument);
 }
 
 }  // namespace bert
