@@ -375,6 +375,13 @@ void Shard::verify(const std::function<void(double)>& progress) const {
   }
 }
 
+std::string content_checksum_of(ShardSpan shards) {
+  Checksum sum;
+  for (const auto& shard : shards)
+    sum.update(shard->manifest().content_checksum.data(), shard->manifest().content_checksum.size());
+  return sum.hexadecimal();
+}
+
 PretrainingShards::PretrainingShards(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     for (const std::string& file : shard_files(path)) {
@@ -444,11 +451,10 @@ bool PretrainingShards::any_pairs() const {
                      [](const auto& shard) { return has_pairs(objective_of(shard->manifest())); });
 }
 
-std::string PretrainingShards::content_checksum() const {
-  Checksum sum;
-  for (const auto& shard : shards_)
-    sum.update(shard->manifest().content_checksum.data(), shard->manifest().content_checksum.size());
-  return sum.hexadecimal();
+double PretrainingShards::mean_length() const {
+  int64_t tokens = 0;
+  for (const auto& shard : shards_) tokens += shard->manifest().tokens;
+  return static_cast<double>(tokens) / static_cast<double>(size());
 }
 
 }  // namespace bert

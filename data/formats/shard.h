@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -90,6 +91,15 @@ class ShardRow {
   [[nodiscard]] int64_t masked_position(int64_t i) const { return masked_positions_[i]; }
   /// Makes `example` the example in the row.
   void copy_to(PretrainingExample& example) const;
+  /// Undoes the masks in `ids`, a copy of the input ids.
+  template <class Out>
+  void restore_masked_ids(Out* ids) const {
+    if (wide_) {
+      restore<uint32_t>(ids);
+    } else {
+      restore<uint16_t>(ids);
+    }
+  }
 
  private:
   friend class Shard;
@@ -100,6 +110,12 @@ class ShardRow {
     } else {
       for (int64_t i = 0; i < count; ++i) out[i] = static_cast<Out>(reinterpret_cast<const uint16_t*>(ids)[i]);
     }
+  }
+
+  template <class Stored, class Out>
+  void restore(Out* ids) const {
+    const auto* originals = reinterpret_cast<const Stored*>(masked_ids_);
+    for (int64_t i = 0; i < num_masked; ++i) ids[masked_positions_[i]] = static_cast<Out>(originals[i]);
   }
 
   const char* input_ids_ = nullptr;
@@ -135,6 +151,10 @@ class Shard {
 
 /// True if `start`, the first bytes of a file, is the beginning of a shard.
 bool is_shard(std::string_view start);
+using ShardSpan = std::span<const std::unique_ptr<Shard>>;
+
+/// A checksum of the contents' checksums in order.
+std::string content_checksum_of(ShardSpan shards);
 
 /// The files behind a path: the path itself, or for a directory its files *.shard, sorted. Throws InputMissing if there
 /// are none, or if one of a numbered set is absent (data/formats/numbered_files.h).
@@ -165,8 +185,10 @@ class PretrainingShards {
   [[nodiscard]] int64_t longest_row() const;
   /// True if a shard has_pairs(). Throws DataError if one was made for an unknown objective.
   [[nodiscard]] bool any_pairs() const;
-  /// A checksum of the contents' checksums in order. A checkpoint stores it to recognise its data.
-  [[nodiscard]] std::string content_checksum() const;
+  /// Mean number of tokens of a row.
+  [[nodiscard]] double mean_length() const;
+  /// content_checksum_of() all shards. A checkpoint stores it to recognise its data.
+  [[nodiscard]] std::string content_checksum() const { return content_checksum_of(shards_); }
 
  private:
   /// The shard with row `index`, and the number of the row in it. Throws std::out_of_range.

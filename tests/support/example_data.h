@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "data/formats/shard.h"
+#include "data/io/files.h"
 #include "data/random/permutation.h"
 
 namespace bert::testing {
@@ -39,6 +42,17 @@ inline ShardManifest write_made_up_shard(const std::string& path, int64_t first,
   ShardWriter writer(path, options);
   for (int64_t i = 0; i < count; ++i) writer.add(made_up_example(first + i));
   return writer.commit();
+}
+
+/// Flips a bit in the ids of a row.
+inline void damage_row(const std::string& path, int64_t row) {
+  constexpr size_t kOffsetsStart = 32, kIdsInRow = 12;  // Note [Shard format]
+  std::string bytes = read_file(path);
+  uint64_t offsets = 0, start = 0;
+  std::memcpy(&offsets, bytes.data() + kOffsetsStart, sizeof offsets);
+  std::memcpy(&start, bytes.data() + offsets + static_cast<size_t>(row) * sizeof start, sizeof start);
+  bytes[start + kIdsInRow + 2] = static_cast<char>(bytes[start + kIdsInRow + 2] ^ 16);
+  std::ofstream(path, std::ios::binary) << bytes;
 }
 
 }  // namespace bert::testing
