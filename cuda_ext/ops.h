@@ -78,4 +78,10 @@ at::Tensor dropout(const at::Tensor& x, const Dropout& dropout);
 /// throws.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, int64_t num_classes);
 
+/// cross_entropy() and the terms of its mean: [M] fp32 (fp64 for fp64 logits), without gradient.
+struct CrossEntropyOfRows {
+  at::Tensor mean, rows;
+};
+CrossEntropyOfRows cross_entropy_of_rows(const at::Tensor& logits, const at::Tensor& labels, int64_t num_classes);
+
 }  // namespace bert::ops

@@ -26,6 +26,7 @@ struct PackedBatch {
   int64_t first_sequence = 0;       // number of the first sequence, counted from 0 over the whole run
   at::Tensor masked_positions;      // [M], rows of the packed batch (0 .. T - 1), ascending
   at::Tensor masked_ids;            // [M], the original ids at those rows
+  at::Tensor masked_sources;        // [M], the source of each masked token; undefined unless sources are told apart
   at::Tensor next_sentence_labels;  // [B], 1: the second segment is random (NSP) or stands before the first in the text
                                     // (sentence order); undefined: no pairs
 
@@ -39,6 +40,7 @@ struct PackedBatch {
     visit(self.cu_seqlens);
     visit(self.masked_positions);
     visit(self.masked_ids);
+    visit(self.masked_sources);
     visit(self.next_sentence_labels);
   }
 

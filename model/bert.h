@@ -253,6 +253,7 @@ struct PretrainingOutput {
 
 struct PretrainingLoss {
   torch::Tensor total, mlm, nsp;  // fp32 scalars on the device; total = mlm + nsp
+  torch::Tensor mlm_of_tokens;    // [M], without gradient; undefined unless the batch has masked_sources
 };
 
 /// Note [Objectives]

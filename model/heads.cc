@@ -87,7 +87,13 @@ PretrainingOutput BertForPreTrainingImpl::forward(const torch::Tensor& input_ids
 }
 
 PretrainingLoss pretraining_loss(const PretrainingOutput& output, const PackedBatch& batch, int64_t vocab_size) {
-  return add_sentence_pair_loss(ops::cross_entropy(output.mlm_logits, batch.masked_ids, vocab_size), output, batch);
+  if (!batch.masked_sources.defined()) {
+    return add_sentence_pair_loss(ops::cross_entropy(output.mlm_logits, batch.masked_ids, vocab_size), output, batch);
+  }
+  const auto mlm = ops::cross_entropy_of_rows(output.mlm_logits, batch.masked_ids, vocab_size);
+  PretrainingLoss loss = add_sentence_pair_loss(mlm.mean, output, batch);
+  loss.mlm_of_tokens = mlm.rows;
+  return loss;
 }
 
 PretrainingLoss add_sentence_pair_loss(const torch::Tensor& mlm, const PretrainingOutput& output,
@@ -96,7 +102,7 @@ PretrainingLoss add_sentence_pair_loss(const torch::Tensor& mlm, const Pretraini
   const torch::Tensor nsp =
       pairs ? ops::cross_entropy(output.nsp_logits, batch.next_sentence_labels, output.nsp_logits.size(1))
             : at::zeros({}, mlm.options().requires_grad(false));
-  return {.total = mlm + nsp, .mlm = mlm, .nsp = nsp};
+  return {.total = mlm + nsp, .mlm = mlm, .nsp = nsp, .mlm_of_tokens = {}};
 }
 
 BertForQuestionAnsweringImpl::BertForQuestionAnsweringImpl(const BertConfig& config)

@@ -115,4 +115,11 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, int
   return std::get<0>(dispatch::cross_entropy(logits, labels, num_classes));
 }
 
+CrossEntropyOfRows cross_entropy_of_rows(const at::Tensor& logits, const at::Tensor& labels, int64_t num_classes) {
+  const auto [mean, logsumexp] = dispatch::cross_entropy(logits, labels, num_classes);
+  const at::NoGradGuard no_grad;
+  const at::Tensor chosen = logits.gather(1, labels.clamp(0, num_classes - 1).unsqueeze(1)).squeeze(1);
+  return {.mean = mean, .rows = logsumexp - chosen.to(logsumexp.scalar_type())};
+}
+
 }  // namespace bert::ops

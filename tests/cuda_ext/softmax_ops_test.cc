@@ -190,6 +190,21 @@ TEST_CASE("cross_entropy writes its gradient over logits that nobody else holds,
   CHECK_THROWS_WITH(loss.backward(), Contains("modified by an inplace operation"));
 }
 
+TEST_CASE("The rows of a cross entropy are the terms of its mean, and do not keep the logits", "[unit]") {
+  const Tensor labels = integers(7, 5, 1), logits = randn({5, 9}, 2).to(at::kFloat);
+  const auto [mean, rows] = ops::cross_entropy_of_rows(logits, labels, 7);
+  CHECK(mismatch(rows, at::cross_entropy_loss(logits.narrow(1, 0, 7), labels, {}, at::Reduction::None), {1e-6, 1e-6}) ==
+        "");
+  CHECK(mean.item<double>() == Approx(rows.mean().item<double>()));
+  CHECK(ops::cross_entropy_of_rows(logits.narrow(0, 0, 0), labels.narrow(0, 0, 0), 7).rows.numel() == 0);
+
+  const Tensor leaf = logits.clone().requires_grad_(true);
+  const auto with_rows = ops::cross_entropy_of_rows(leaf * 1, labels, 7);
+  CHECK_FALSE(with_rows.rows.requires_grad());
+  with_rows.mean.backward({}, /*retain_graph=*/true);
+  CHECK_THROWS_WITH(with_rows.mean.backward(), Contains("modified by an inplace operation"));  // the gradient is there
+}
+
 TEST_CASE("Softmax and cross entropy refuse what does not fit and say what they got", "[unit]") {
   const Tensor x = at::zeros({4, 6}), ids = at::zeros({4}, at::kLong);
   const Tensor scores = at::zeros({2, 1, 4, 3});
