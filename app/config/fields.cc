@@ -56,7 +56,7 @@ class Binder {
         }
       } else if (const auto leaf = leaves_.find(pointer); leaf != leaves_.end()) {
         report_.places[pointer] = place;
-        std::visit([&](auto* target) { bind_leaf(*target, *leaf->second, member.value, pointer); },
+        std::visit([&](const auto& target) { bind_value(target, *leaf->second, member.value, pointer); },
                    leaf->second->value);
       } else {
         report_.add(member.place, pointer, unknown(member.key, prefix));
@@ -65,6 +65,30 @@ class Binder {
   }
 
  private:
+  template <class T>
+  void bind_value(T* target, const ConfigField& field, const JsonNode& node, const std::string& pointer) {
+    bind_leaf(*target, field, node, pointer);
+  }
+  void bind_value(const ConfigList& list, const ConfigField& /*field*/, const JsonNode& node,
+                  const std::string& pointer) {
+    list.clear();
+    if (node.kind != JsonNode::Kind::kArray) {
+      report_.add(node.place, pointer, "want a list of objects [{...}], got " + node.got());
+      return;
+    }
+    const size_t problems = report_.problems.size();
+    for (size_t i = 0; i < node.items.size(); ++i) {
+      const std::string place = fmt::format("{}/{}", pointer, i);
+      const ConfigFields element = list.append();
+      if (node.items[i].kind == JsonNode::Kind::kObject) {
+        Binder(element, report_).bind(node.items[i], place);
+      } else {
+        report_.add(node.items[i].place, place, "want an object {...}, got " + node.items[i].got());
+      }
+    }
+    if (report_.problems.size() > problems) report_.bad.insert(pointer);
+  }
+
   template <class T>
   void bind_leaf(T& target, const ConfigField& field, const JsonNode& node, const std::string& pointer) {
     if (const std::string wrong = set(target, field, node); !wrong.empty()) report_.add(node.place, pointer, wrong);
@@ -158,16 +182,44 @@ class Binder {
   ConfigReport::Impl& report_;
 };
 
-nlohmann::json value_of(const ConfigField& field) {
-  return std::visit([](const auto* value) { return nlohmann::json(*value); }, field.value);
+nlohmann::json tree_of(const ConfigFields& fields, size_t prefix);
+
+struct ValueOf {
+  template <class T>
+  nlohmann::json operator()(const T* value) const {
+    return *value;
+  }
+  nlohmann::json operator()(const ConfigList& list) const {
+    nlohmann::json values = nlohmann::json::array();
+    const std::vector<ConfigFields> elements = list.elements();
+    for (size_t i = 0; i < elements.size(); ++i) {
+      values.push_back(tree_of(elements[i], pointer.size() + 1 + std::to_string(i).size()));
+    }
+    return values;
+  }
+  const std::string& pointer;
+};
+
+nlohmann::json value_of(const ConfigField& field) { return std::visit(ValueOf{field.pointer}, field.value); }
+
+/// The values of the fields, at their pointers without the first `prefix` characters.
+nlohmann::json tree_of(const ConfigFields& fields, size_t prefix) {
+  nlohmann::json tree = nlohmann::json::object();
+  const auto at = [&](const std::string& pointer) -> nlohmann::json& {
+    return tree[nlohmann::json::json_pointer(pointer.substr(prefix))];
+  };
+  for (const auto& [pointer, help] : fields.objects) at(pointer) = nlohmann::json::object();
+  for (const ConfigField& field : fields.leaves) at(field.pointer) = value_of(field);
+  return tree;
 }
 
-nlohmann::json tree_of(const ConfigFields& fields) {
-  nlohmann::json tree = nlohmann::json::object();
-  for (const auto& [pointer, help] : fields.objects)
-    tree[nlohmann::json::json_pointer(pointer)] = nlohmann::json::object();
-  for (const ConfigField& field : fields.leaves) tree[nlohmann::json::json_pointer(field.pointer)] = value_of(field);
-  return tree;
+nlohmann::json leaf_schema(const ConfigField& field);
+
+nlohmann::json object_schema(const std::string& help) {
+  using nlohmann::json;
+  json schema = {{"type", "object"}, {"additionalProperties", false}, {"properties", json::object()}};
+  if (!help.empty()) schema["description"] = help;
+  return schema;
 }
 
 struct SchemaOf {
@@ -192,7 +244,21 @@ struct SchemaOf {
   nlohmann::json operator()(const std::vector<std::string>*) const {
     return {{"type", {"array", "string"}}, {"items", {{"type", "string"}}}};
   }
+  nlohmann::json operator()(const ConfigList& list) const {
+    nlohmann::json items = object_schema("");
+    for (const ConfigField& member : list.default_element().leaves) {
+      items["properties"][last_part(member.pointer)] = leaf_schema(member);
+    }
+    return {{"type", "array"}, {"items", items}};
+  }
 };
+
+nlohmann::json leaf_schema(const ConfigField& field) {
+  nlohmann::json leaf = std::visit(SchemaOf{field}, field.value);
+  leaf["description"] = field.help + (field.may_change ? " (may change on resume)" : "");
+  leaf["default"] = value_of(field);
+  return leaf;
+}
 
 }  // namespace
 
@@ -245,16 +311,12 @@ void bind_config(const ConfigFields& fields, const JsonNode& tree, ConfigReport&
 }
 
 std::string write_config(const ConfigFields& fields) {
-  return tree_of(fields).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return tree_of(fields, 0).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 std::string config_schema(const ConfigFields& fields, const std::string& title) {
   using nlohmann::json;
-  const auto object = [](const std::string& help) {
-    return json{
-        {"type", "object"}, {"description", help}, {"additionalProperties", false}, {"properties", json::object()}};
-  };
-  json schema = object(title);
+  json schema = object_schema(title);
   schema["$schema"] = "https://json-schema.org/draft/2020-12/schema";
   schema["title"] = title;
   schema["properties"]["extends"] = {{"type", "string"},
@@ -269,13 +331,8 @@ std::string config_schema(const ConfigFields& fields, const std::string& title) 
     }
     return *here;
   };
-  for (const auto& [pointer, help] : fields.objects) at(pointer) = object(help);
-  for (const ConfigField& field : fields.leaves) {
-    json leaf = std::visit(SchemaOf{field}, field.value);
-    leaf["description"] = field.help + (field.may_change ? " (may change on resume)" : "");
-    leaf["default"] = value_of(field);
-    at(field.pointer) = leaf;
-  }
+  for (const auto& [pointer, help] : fields.objects) at(pointer) = object_schema(help);
+  for (const ConfigField& field : fields.leaves) at(field.pointer) = leaf_schema(field);
   return schema.dump(2) + "\n";
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -31,11 +32,22 @@ inline constexpr MayChangeMark kMayChange{};
 /// The values that a string may have.
 using OneOf = std::initializer_list<const char*>;
 
+struct ConfigFields;
+
+/// A list of structs with visit_fields, which the functions refer to. Its elements are read, written and described as
+/// objects, and compared as one value.
+struct ConfigList {
+  std::function<void()> clear;
+  std::function<ConfigFields()> append;                 // a new element; its fields are valid until the next call
+  std::function<std::vector<ConfigFields>()> elements;  // their pointers begin at the list's
+  std::function<ConfigFields()> default_element;
+};
+
 /// One leaf of a configuration struct. `value` points into that struct.
 struct ConfigField {
   std::string pointer;  // "/optimizer/lr"
   std::string help;
-  std::variant<bool*, int64_t*, double*, std::string*, std::vector<std::string>*> value;
+  std::variant<bool*, int64_t*, double*, std::string*, std::vector<std::string>*, ConfigList> value;
   int64_t integer_low = INT64_MIN, integer_high = INT64_MAX;
   double low = 0, high = 0;
   bool ranged = false;
@@ -53,6 +65,16 @@ struct ConfigFields {
 
 namespace detail {
 
+/// Element of a std::vector of structs, otherwise void.
+template <class T>
+struct ElementOf {
+  using Type = void;
+};
+template <class T>
+requires std::is_class_v<T> &&(!std::is_same_v<T, std::string>)struct ElementOf<std::vector<T>> {
+  using Type = T;
+};
+
 /// The visitor that visit_fields(visit) gets. Each call is visit(name, member, help, marks...). A mark is a range of a
 /// number (two bounds), OneOf, kPath or kMayChange.
 class FieldCollector {
@@ -63,22 +85,51 @@ class FieldCollector {
   template <class T, class... Marks>
   void operator()(const char* name, T& value, const char* help, Marks... marks) {
     const bool may_change = may_change_ || (std::is_same_v<Marks, MayChangeMark> || ...);
-    const std::string pointer = prefix_ + "/" + name;
+    ConfigField field;
+    field.pointer = prefix_ + "/" + name;
+    field.help = help;
+    field.may_change = may_change;
     if constexpr (std::is_constructible_v<decltype(ConfigField::value), T*>) {
-      ConfigField field;
-      field.pointer = pointer;
-      field.help = help;
       field.value = &value;
-      field.may_change = may_change;
       mark(field, value, marks...);
       out_.leaves.push_back(std::move(field));
+    } else if constexpr (!std::is_void_v<typename ElementOf<T>::Type>) {
+      field.value = list_of(value, field.pointer);
+      out_.leaves.push_back(std::move(field));
     } else {
-      out_.objects.emplace_back(pointer, help);
-      T::visit_fields(value, FieldCollector(out_, pointer, may_change));
+      out_.objects.emplace_back(field.pointer, help);
+      T::visit_fields(value, FieldCollector(out_, field.pointer, may_change));
     }
   }
 
  private:
+  template <class Element>
+  static ConfigList list_of(std::vector<Element>& list, const std::string& pointer) {
+    const auto fields = [](Element& element, const std::string& prefix) {
+      ConfigFields result;
+      Element::visit_fields(element, FieldCollector(result, prefix));
+      return result;
+    };
+    const auto place = [pointer](size_t i) { return pointer + "/" + std::to_string(i); };
+    return {.clear = [&list] { list.clear(); },
+            .append =
+                [&list, fields, place] {
+                  list.emplace_back();
+                  return fields(list.back(), place(list.size() - 1));
+                },
+            .elements =
+                [&list, fields, place] {
+                  std::vector<ConfigFields> result;
+                  for (size_t i = 0; i < list.size(); ++i) result.push_back(fields(list[i], place(i)));
+                  return result;
+                },
+            .default_element =
+                [fields] {
+                  static Element element;
+                  return fields(element, "");
+                }};
+  }
+
   template <class T>
   static void mark(ConfigField&, T&) {}
   template <class T, class... Rest>
