@@ -43,7 +43,7 @@ std::vector<PrecisionCurve> train_in_precisions(PretrainConfig config, const std
                                                 int64_t steps,
                                                 const std::function<void(const PrecisionCurve& curve)>& progress) {
   const c10::Device device = select_device(config.device, 0);
-  const auto shards = std::make_shared<const PretrainingShards>(config.data.train);
+  const auto shards = std::make_shared<const PretrainingShards>(training_paths(config.data));
   DataLoaderConfig loading;
   loading.micro_batch_size = config.micro_batch_size;
   loading.seed = static_cast<uint64_t>(config.seed);

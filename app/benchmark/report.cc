@@ -14,9 +14,9 @@ namespace {
 using Json = nlohmann::json;
 
 /// The fields that must be equal for two times to be comparable.
-constexpr std::array kIdentity = {"benchmark", "machine",      "device", "threads",     "precision",
-                                  "model",     "optimizer",    "batch",  "length",      "lengths",
-                                  "tokens",    "larger_batch", "data",   "global_batch"};
+constexpr std::array kIdentity = {
+    "benchmark", "machine", "device", "threads",      "precision", "model",        "optimizer", "batch",
+    "length",    "lengths", "tokens", "larger_batch", "data",      "global_batch", "masking",   "micro_batch_tokens"};
 
 /// The text after "key :" in the first line of a file that begins with the key.
 std::string field_of(const std::string& path, const std::string& key) {

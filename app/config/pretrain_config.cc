@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <set>
 
 #include "app/system/crypto.h"
 #include "app/system/errors.h"
@@ -21,13 +23,83 @@ void check_relations(const std::string& pointer, const Config& config, ConfigRep
   });
 }
 
+void check_sources(const DataSourcesConfig& data, ConfigReport& report) {
+  constexpr const char* kSources = "/data/sources";
+  if (!data.train.empty() && !data.sources.empty()) {
+    report.add(kSources, "want data.train or data.sources, got both; set data.train=[] to mix sources",
+               {"/data/train"});
+  }
+  constexpr double kLeastShare = 1.0 / 65536;  // SourceMix::kLongestPattern
+  double total = 0;
+  for (const DataSourceConfig& source : data.sources) total += source.weight;
+  std::set<std::string> names;
+  for (size_t i = 0; i < data.sources.size(); ++i) {
+    const DataSourceConfig& source = data.sources[i];
+    const std::string pointer = fmt::format("{}/{}", kSources, i);
+    if (source.path.empty()) {
+      report.add(pointer + "/path", "required, but not given; for example \"wikipedia/\"", {kSources});
+    } else if (!names.insert(source_name(source)).second) {
+      report.add(pointer + "/name",
+                 fmt::format("want another name for each source, got \"{}\" again", source_name(source)), {kSources});
+    }
+    if (source.weight < kLeastShare * total) {
+      report.add(pointer + "/weight",
+                 fmt::format("want at least 1/65536 of all weights, which are {:g}, got {}", total, source.weight),
+                 {kSources});
+    }
+  }
+}
+
+void check_masking(const DataSourcesConfig& data, ConfigReport& report) {
+  if (data.masking == "dynamic") return;
+  const MaskingConfig unused = DataSourcesConfig{}.masks;
+  const auto expect = [&](const char* field, const auto& value, const auto& unused_value) {
+    if (value == unused_value) return;
+    report.add(
+        std::string("/data/") + field,
+        fmt::format("data.masking static takes the masks in the shards; leave it at {} or set data.masking=dynamic",
+                    unused_value),
+        {"/data/masking"});
+  };
+  expect("masked_lm_prob", data.masks.masked_lm_prob, unused.masked_lm_prob);
+  expect("max_predictions_per_seq", data.masks.max_predictions_per_seq, unused.max_predictions_per_seq);
+  expect("do_whole_word_mask", data.masks.do_whole_word_mask, unused.do_whole_word_mask);
+  expect("max_ngram", data.masks.max_ngram, unused.max_ngram);
+}
+
+/// Checks the fields that divide a step into micro-batches.
+void check_division(const PretrainConfig& config, ConfigReport& report) {
+  if (config.micro_batch_tokens == 0) {
+    if (config.global_batch_size % config.micro_batch_size == 0) return;
+    report.add("/micro_batch_size",
+               fmt::format("want a divisor of global_batch_size {}, got {}", config.global_batch_size,
+                           config.micro_batch_size),
+               {"/global_batch_size"});
+    return;
+  }
+  if (config.optimizer.average != "masked_tokens") {
+    report.add(
+        "/optimizer/average",
+        fmt::format("want masked_tokens with micro_batch_tokens, as micro-batches then differ in their numbers of "
+                    "sequences, got {}",
+                    config.optimizer.average),
+        {"/micro_batch_tokens"});
+  }
+  if (config.data.length_bin_size > 0) {
+    report.add("/data/length_bin_size",
+               fmt::format("want 0 with micro_batch_tokens, which mixes lengths to fill micro-batches, got {}",
+                           config.data.length_bin_size),
+               {"/micro_batch_tokens"});
+  }
+}
+
 /// Checks the rules that the range of a single field cannot express.
 void check(const PretrainConfig& config, ConfigReport& report) {
   const auto required = [&](const char* pointer, bool empty, const char* example) {
     if (empty) report.add(pointer, fmt::format("required, but not given; for example {}", example));
   };
   required("/run_directory", config.run_directory.empty(), "\"runs/first\"");
-  required("/data/train", config.data.train.empty(), "[\"train.shard\"]");
+  required("/data/train", config.data.train.empty() && config.data.sources.empty(), "[\"train.shard\"]");
   required("/data/vocab_file", config.data.vocab_file.empty(), "\"vocab.txt\"");
   const auto filled = [&](const char* pointer, const std::vector<std::string>& words, const char* want) {
     if (std::find(words.begin(), words.end(), "") == words.end()) return;
@@ -41,12 +113,9 @@ void check(const PretrainConfig& config, ConfigReport& report) {
   check_relations("/optimizer", config.optimizer, report);
   check_relations("/schedule", config.schedule, report);
   check_relations("/amp", config.amp, report);
-  if (config.global_batch_size % config.micro_batch_size != 0) {
-    report.add("/micro_batch_size",
-               fmt::format("want a divisor of global_batch_size {}, got {}", config.global_batch_size,
-                           config.micro_batch_size),
-               {"/global_batch_size"});
-  }
+  check_sources(config.data, report);
+  check_masking(config.data, report);
+  check_division(config, report);
   if (config.stop_at_step > config.max_steps) {
     report.add("/stop_at_step", fmt::format("want at most max_steps {}, got {}", config.max_steps, config.stop_at_step),
                {"/max_steps"});
@@ -112,7 +181,26 @@ Objective objective_of(const PretrainConfig& config, Objective made_for) {
   return value_named<Objective>(config.objective).value_or(made_for);
 }
 
+std::vector<std::string> training_paths(const DataSourcesConfig& data) {
+  std::vector<std::string> paths = data.train;
+  for (const DataSourceConfig& source : data.sources) paths.push_back(source.path);
+  return paths;
+}
+
+std::string source_name(const DataSourceConfig& source) {
+  if (!source.name.empty()) return source.name;
+  const std::filesystem::path path(source.path);
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
 void check_micro_batches(const PretrainConfig& config, int64_t ranks) {
+  if (config.micro_batch_tokens > 0) {
+    if (ranks <= config.global_batch_size) return;
+    throw ConfigError(
+        fmt::format("global_batch_size {}: has fewer sequences than there are ranks, {}; use fewer ranks, "
+                    "or a larger global_batch_size",
+                    config.global_batch_size, ranks));
+  }
   const int64_t sequences = config.global_batch_size, micro_batches = sequences / config.micro_batch_size;
   if (ranks <= micro_batches) return;
   int64_t smaller = sequences / ranks;  // the largest micro_batch_size that leaves a micro-batch for each rank

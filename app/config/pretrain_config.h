@@ -13,20 +13,57 @@
 
 namespace bert {
 
+/// Shards that get a share of the sequences.
+struct DataSourceConfig {
+  std::string path;
+  double weight = 1;
+  std::string name;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit("path", self.path, "a shard or a directory of shards", kPath);
+    visit("weight", self.weight, "share of the sequences, in relation to the other sources", 1e-9, 1e9);
+    visit("name", self.name, "name in the log; empty = the last part of the path");
+  }
+};
+
 struct DataSourcesConfig {
   std::vector<std::string> train;
+  std::vector<DataSourceConfig> sources;
   std::vector<std::string> validation;
   std::string vocab_file;
   TokenizerConfig tokenizer;  // its fields are fields of `data`, not of an object in it
+  std::string masking = "static";
+  MaskingConfig masks{.max_predictions_per_seq = 0};  // its fields are fields of `data` too; 0: no bound
+  int64_t length_bin_size = 0;
+  std::string corrupted_rows = "fail";
   int64_t max_eval_examples = 10000;
   bool log_sample_ids = false;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit("train", self.train, "shards to train on: files or directories", kPath);
+    visit("sources", self.sources, "in place of train: several corpora, mixed by weight");
     visit("validation", self.validation, "shards held out for evaluation", kPath);
     visit("vocab_file", self.vocab_file, "vocab.txt or SentencePiece *.model that the shards were made with", kPath);
     TokenizerConfig::visit_fields(self.tokenizer, visit);
+    visit("masking", self.masking,
+          "static: the masks in the shards; dynamic: other masks in every epoch, drawn from seed, epoch and example",
+          OneOf{"static", "dynamic"});
+    visit("masked_lm_prob", self.masks.masked_lm_prob, "dynamic masking: share of a sequence's tokens", 0.0, 1.0);
+    visit("max_predictions_per_seq", self.masks.max_predictions_per_seq,
+          "dynamic masking: masked tokens of a sequence at most; 0 = as many as the share gives", 0, 65535);
+    visit("do_whole_word_mask", self.masks.do_whole_word_mask, "dynamic masking: all pieces of a word together");
+    visit("max_ngram", self.masks.max_ngram,
+          "dynamic masking: spans of up to so many tokens, or words with do_whole_word_mask; 10: as SpanBERT", 1, 100);
+    visit(
+        "length_bin_size", self.length_bin_size,
+        "tokens; micro-batches take sequences of one bin of lengths (LDDL: --bin-size); 0 = of all lengths, with even "
+        "sums",
+        0, 65535, kMayChange);
+    visit("corrupted_rows", self.corrupted_rows,
+          "fail: a damaged row ends the run; skip: the next good row takes its place, and the log has the number",
+          OneOf{"fail", "skip"}, kMayChange);
     visit("max_eval_examples", self.max_eval_examples, "held-out examples that one evaluation reads; 0 = all", 0,
           int64_t{1} << 40);
     visit("log_sample_ids", self.log_sample_ids,
@@ -69,6 +106,7 @@ struct PretrainConfig {
   int64_t max_steps = 1000000;
   int64_t stop_at_step = 0;
   int64_t micro_batch_size = 8;
+  int64_t micro_batch_tokens = 0;
   int64_t global_batch_size = 256;
   int64_t checkpoint_every = 1000;
   int64_t evaluate_every = 0;
@@ -103,6 +141,10 @@ struct PretrainConfig {
           kMayChange);
     visit("micro_batch_size", self.micro_batch_size, "sequences of one forward and backward on one device", 1, 1 << 20,
           kMayChange);
+    visit("micro_batch_tokens", self.micro_batch_tokens,
+          "in place of micro_batch_size: a micro-batch holds as many of the step's sequences as have room in so many "
+          "tokens; 0 = micro_batch_size sequences",
+          0, int64_t{1} << 30, kMayChange);
     visit("global_batch_size", self.global_batch_size, "sequences of one optimizer step, over all devices", 1, 1 << 24);
     visit("checkpoint_every", self.checkpoint_every, "steps between checkpoints; the final one is always written", 0,
           kSteps, kMayChange);
@@ -157,6 +199,12 @@ std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, c
 
 /// The objective that config.objective names. If it names none (auto), that of the examples, `made_for`.
 Objective objective_of(const PretrainConfig& config, Objective made_for = Objective::kNsp);
+
+/// The paths of the shards to train on: those of data.train, or of data.sources in their order.
+std::vector<std::string> training_paths(const DataSourcesConfig& data);
+
+/// The name of a source in the log.
+std::string source_name(const DataSourceConfig& source);
 
 /// Throws ConfigError if there are more ranks than micro-batches in a global batch.
 void check_micro_batches(const PretrainConfig& config, int64_t ranks);

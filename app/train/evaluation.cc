@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 #include <vector>
 
+#include "data/io/error.h"
 #include "data/loader/dataloader.h"
 #include "model/evaluation_guard.h"
 
@@ -19,16 +21,28 @@ double number_correct(const torch::Tensor& logits, const torch::Tensor& labels) 
 
 }  // namespace
 
-UnigramModel::UnigramModel(const PretrainingShards& train) {
+UnigramModel::UnigramModel(const PretrainingShards& train, bool skip_damaged) {
   constexpr int64_t kMostExamples = 100000;
   std::vector<double> counts(static_cast<size_t>(train.vocab_size()), 1.0);
   auto total = static_cast<double>(counts.size());
   std::vector<int64_t> ids;
   const int64_t stride = train.size() / kMostExamples + 1;
   for (int64_t row = 0; row < train.size(); row += stride) {
-    const ShardRow example = train.row(row);
-    ids.resize(static_cast<size_t>(example.num_masked));
-    example.copy_masked_ids(ids.data());
+    ShardRow example;
+    try {
+      example = train.row(row);
+    } catch (const DataError&) {
+      if (!skip_damaged) throw;
+      continue;
+    }
+    if (example.num_masked > 0) {
+      ids.resize(static_cast<size_t>(example.num_masked));
+      example.copy_masked_ids(ids.data());
+    } else {
+      ids.resize(static_cast<size_t>(example.length));
+      example.copy_input_ids(ids.data());
+      ids.erase(ids.begin());
+    }
     for (const int64_t id : ids) ++counts[static_cast<size_t>(id)];
     total += static_cast<double>(ids.size());
   }
@@ -37,7 +51,8 @@ UnigramModel::UnigramModel(const PretrainingShards& train) {
 
 std::optional<Evaluation> evaluate_pretraining(TrainingStep& step, std::shared_ptr<const PretrainingShards> shards,
                                                const UnigramModel& unigram, int64_t max_examples,
-                                               const std::function<bool()>& stop) {
+                                               const std::function<bool()>& stop,
+                                               std::optional<DynamicMasking> masking) {
   constexpr int64_t kBatch = 32;  // sequences; the figures do not depend on it
   const int64_t vocab_size = shards->vocab_size();
   const int64_t examples = max_examples > 0 ? std::min(max_examples, shards->size()) : shards->size();
@@ -46,7 +61,8 @@ std::optional<Evaluation> evaluate_pretraining(TrainingStep& step, std::shared_p
                                                    .repeat = false,
                                                    .max_sequences = examples,
                                                    .rank = step.rank(),
-                                                   .world_size = step.world_size()});
+                                                   .world_size = step.world_size(),
+                                                   .masking = std::move(masking)});
 
   // One row for each batch. One rank fills a row in, so the sum over ranks is exact. The rows are added up in order.
   enum Column : int64_t { kMlmLoss, kPairLoss, kMlmCorrect, kPairCorrect, kUnigram, kMasked, kSequences, kColumns };

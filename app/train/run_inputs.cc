@@ -46,6 +46,21 @@ void check_objective(const PretrainConfig& config, const std::string& key, const
   }
 }
 
+/// The shards of each of data.sources.
+std::vector<std::pair<const DataSourceConfig*, ShardSpan>> shards_of_sources(const PretrainConfig& config,
+                                                                             const PretrainingShards& train) {
+  if (config.data.sources.empty()) return {};
+  std::vector<std::pair<const DataSourceConfig*, ShardSpan>> result;
+  ShardSpan left = train.shards();
+  for (const DataSourceConfig& source : config.data.sources) {
+    const size_t files = std::min(shard_files(source.path).size(), left.size());
+    result.emplace_back(&source, left.first(files));
+    left = left.subspan(files);
+  }
+  if (!left.empty()) throw DataError(left.back()->path() + ": appeared or vanished while the shards were opened");
+  return result;
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_tokenizer(const PretrainConfig& config) {
@@ -63,9 +78,11 @@ std::unique_ptr<Tokenizer> load_tokenizer(const PretrainConfig& config) {
   return tokenizer;
 }
 
-std::shared_ptr<const PretrainingShards> open_shards(const PretrainConfig& config, const std::string& key,
+std::shared_ptr<const PretrainingShards> open_shards(const PretrainConfig& config, const std::string& name,
                                                      const Tokenizer& tokenizer) {
-  const std::vector<std::string>& paths = key == "train" ? config.data.train : config.data.validation;
+  const bool training = name == "train";
+  const std::vector<std::string> paths = training ? training_paths(config.data) : config.data.validation;
+  const std::string key = training && !config.data.sources.empty() ? "sources" : name;
   if (paths.empty()) throw ConfigError(fmt::format("data.{}: names no shard; `bert data create` makes them", key));
   std::shared_ptr<PretrainingShards> shards;
   try {
@@ -88,6 +105,14 @@ std::shared_ptr<const PretrainingShards> open_shards(const PretrainConfig& confi
                                   shards->longest_row(), config.model.max_position_embeddings));
   }
   check_objective(config, key, *shards);
+  if (training && config.micro_batch_tokens > 0 && shards->longest_row() > config.micro_batch_tokens) {
+    throw ConfigError(fmt::format("micro_batch_tokens {}: data.{} has sequences of {} tokens; expected room for these",
+                                  config.micro_batch_tokens, key, shards->longest_row()));
+  }
+  if (config.data.masking == "static" && lacks_masks(*shards)) {
+    throw ConfigError(fmt::format(
+        "data.{}: was made without masks (`bert data create --masking none`); set data.masking=dynamic", key));
+  }
   if (shards->any_pairs() && config.model.type_vocab_size < 2) {
     throw ConfigError(fmt::format("data.{}: has pairs of segments, model.type_vocab_size is {}; set it to 2", key,
                                   config.model.type_vocab_size));
@@ -117,8 +142,38 @@ PretrainConfig with_objective(PretrainConfig config, const PretrainingShards& tr
   return config;
 }
 
+std::vector<ExampleSource> training_sources(const PretrainConfig& config, const PretrainingShards& train) {
+  std::vector<ExampleSource> sources;
+  for (const auto& [source, shards] : shards_of_sources(config, train)) {
+    ExampleSource& added =
+        sources.emplace_back(ExampleSource{.name = source_name(*source), .examples = 0, .weight = source->weight});
+    for (const auto& shard : shards) added.examples += shard->size();
+    if (added.examples == 0) throw DataError(fmt::format("{}: no examples to read", source->path));
+  }
+  return sources;
+}
+
+bool lacks_masks(const PretrainingShards& shards) {
+  const std::pair<std::string, std::string> none = {"masking", "none"};  // a setting of `bert data create`
+  return std::any_of(shards.shards().begin(), shards.shards().end(), [&](const auto& shard) {
+    const auto& parameters = shard->manifest().parameters;
+    return std::find(parameters.begin(), parameters.end(), none) != parameters.end();
+  });
+}
+
 DataIdentity identity_of(const PretrainingShards& shards) {
   return {.content_checksum = shards.content_checksum(), .examples = shards.size()};
+}
+
+std::map<std::string, DataIdentity> training_identities(const PretrainConfig& config, const PretrainingShards& train) {
+  if (config.data.sources.empty()) return {{"train", identity_of(train)}};
+  std::map<std::string, DataIdentity> identities;
+  for (const auto& [source, shards] : shards_of_sources(config, train)) {
+    DataIdentity& identity = identities["sources." + source_name(*source)];
+    identity.content_checksum = content_checksum_of(shards);
+    for (const auto& shard : shards) identity.examples += shard->size();
+  }
+  return identities;
 }
 
 std::vector<std::string> compare_data(const std::map<std::string, DataIdentity>& before,

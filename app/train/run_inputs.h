@@ -10,6 +10,7 @@
 #include "app/checkpoint/state.h"
 #include "app/config/pretrain_config.h"
 #include "data/formats/shard.h"
+#include "data/loader/example_order.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace bert {
@@ -18,9 +19,10 @@ namespace bert {
 /// the key, IoError, DataError.
 std::unique_ptr<Tokenizer> load_tokenizer(const PretrainConfig& config);
 
-/// Opens the shards of data.<key>, "train" or "validation". Throws ConfigError if they were made with another
-/// vocabulary or other tokenizer settings, have sequences that are too long for the model, or were made for an objective
-/// that does not serve config.objective (with auto: for several objectives); InputMissing with the key, IoError,
+/// Opens the shards of data.<key>, "train" or "validation"; for "train" those of data.sources if these are given. Throws
+/// ConfigError if they were made with another vocabulary or other tokenizer settings, have sequences that are too long
+/// for the model or a micro-batch, lack the masks that are to be trained on, or were made for an objective that does not
+/// serve config.objective (with auto: for several objectives); InputMissing with the key, IoError,
 /// DataError.
 std::shared_ptr<const PretrainingShards> open_shards(const PretrainConfig& config, const std::string& key,
                                                      const Tokenizer& tokenizer);
@@ -31,8 +33,17 @@ std::string unknown_vocabulary(const PretrainingShards& shards);
 /// `config` with the objective of the run, which trains on `train`, in place of "auto".
 PretrainConfig with_objective(PretrainConfig config, const PretrainingShards& train);
 
+/// data.sources as parts of the shards that open_shards() has opened for "train"; empty if the configuration has none.
+std::vector<ExampleSource> training_sources(const PretrainConfig& config, const PretrainingShards& train);
+
+/// True if `bert data create` has left the masks of one of the shards to be drawn.
+bool lacks_masks(const PretrainingShards& shards);
+
 /// The identity of shards that a checkpoint keeps, from their headers.
 DataIdentity identity_of(const PretrainingShards& shards);
+
+/// The same for the shards to train on: the key "train", or a key "sources.NAME" for each source.
+std::map<std::string, DataIdentity> training_identities(const PretrainConfig& config, const PretrainingShards& train);
 
 /// Returns a line for each key whose examples have changed. Keys that one side lacks are left out.
 std::vector<std::string> compare_data(const std::map<std::string, DataIdentity>& before,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -41,12 +42,52 @@ void RunLog::start(int64_t applied, int64_t last_step) {
   first_step_ = applied;
 }
 
-void RunLog::add(const PackedBatch& batch) {
+void RunLog::add(const PackedBatch& batch, const PretrainingDataLoader& loader) {
   const auto* ends = batch.cu_seqlens.const_data_ptr<int32_t>();
   for (int64_t row = 0; row < batch.num_sequences(); ++row)
     flops_ += 3 * flop_counter_.forward_of_sequence(ends[row + 1] - ends[row]);
   flops_ += 3 * flop_counter_.forward_of_heads(batch.num_masked(), batch.num_sequences());
   tokens_ += batch.num_tokens();
+  capacity_ += loader.capacity();
+  waited_ = loader.seconds_waited();
+  corrupted_ = loader.damaged().sequences;
+  if (loader.sources().size() == 1) return;
+  for (size_t i = sources_.size(); i < loader.sources().size(); ++i) sources_.push_back({loader.sources()[i].name});
+  for (const int64_t sequence : sequence_numbers(batch)) {
+    ++sources_[static_cast<size_t>(loader.place_of_sequence(sequence).source)].examples;
+  }
+  const auto* sources = batch.masked_sources.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < batch.num_masked(); ++i) ++sources_[static_cast<size_t>(sources[i])].masked_tokens;
+}
+
+RunLog::Work RunLog::sum_work() const {
+  // Every rank fills in its own row, so the sum over ranks is exact.
+  enum Column : int64_t { kTokens, kWaited, kFlops, kCapacity, kColumns };
+  const auto sources = static_cast<int64_t>(sources_.size());
+  torch::Tensor table = torch::zeros({step_.world_size(), kColumns + 2 * sources}, torch::kDouble);
+  auto* row = table[step_.rank()].mutable_data_ptr<double>();
+  row[kTokens] = static_cast<double>(tokens_);
+  row[kWaited] = waited_ - waited_before_;
+  row[kFlops] = flops_;
+  row[kCapacity] = static_cast<double>(capacity_);
+  for (int64_t i = 0; i < sources; ++i) {
+    const SourceCounts& counts = sources_[static_cast<size_t>(i)];
+    row[kColumns + i] = static_cast<double>(counts.examples);
+    row[kColumns + sources + i] = static_cast<double>(counts.masked_tokens);
+  }
+  table = step_.sum_over_ranks(table);
+  const torch::Tensor sums = table.sum(0);
+  const auto* sum = sums.const_data_ptr<double>();
+  Work work;
+  work.tokens = sum[kTokens];
+  work.least_tokens = table.select(1, kTokens).min().item<double>();
+  work.most_tokens = table.select(1, kTokens).max().item<double>();
+  work.flops = sum[kFlops];
+  work.capacity = sum[kCapacity];
+  work.most_seconds_waited = table.select(1, kWaited).max().item<double>();
+  work.examples.assign(sum + kColumns, sum + kColumns + sources);
+  work.masked_tokens.assign(sum + kColumns + sources, sum + kColumns + 2 * sources);
+  return work;
 }
 
 void RunLog::write_interval(int64_t applied) {
@@ -65,10 +106,9 @@ void RunLog::write_interval(int64_t applied) {
   m.grad_norm = step_.optimizer->grad_norm().item<double>();
   m.loss_scale = step_.scaler.enabled() ? step_.scaler.current_scale().item<double>() : 1.0;
   m.sequences_per_second = static_cast<double>(tried_ * config_.global_batch_size) / seconds;
-  const torch::Tensor work =
-      step_.sum_over_ranks(torch::tensor({static_cast<double>(tokens_), flops_}, torch::kDouble));
-  m.tokens_per_second = work[0].item<double>() / seconds;
-  m.mfu = work[1].item<double>() / seconds / gemm_flops_ / step_.world_size();
+  const Work work = sum_work();
+  m.tokens_per_second = work.tokens / seconds;
+  m.mfu = work.flops / seconds / gemm_flops_ / step_.world_size();
   const double exposed_communication_ms = step_.exposed_communication_ms();
   if (chief()) {
     nlohmann::ordered_json line = {{"step", m.step}, {"steps", tried_}, {"loss", m.loss}, {"mlm_loss", m.mlm_loss}};
@@ -80,6 +120,15 @@ void RunLog::write_interval(int64_t applied) {
                  {"sequences_per_second", m.sequences_per_second},
                  {"tokens_per_second", m.tokens_per_second},
                  {"mfu", m.mfu}});
+    line["tokens_per_rank"] = {{"least", std::llround(work.least_tokens)}, {"most", std::llround(work.most_tokens)}};
+    line["fill"] = work.tokens / work.capacity;
+    line["data_wait_seconds"] = work.most_seconds_waited;
+    if (corrupted_ > corrupted_before_) line["corrupted_rows"] = corrupted_ - corrupted_before_;
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      line["sources"][sources_[i].name] = {{"mlm_loss", loss.mlm_sums[i] / std::max(work.masked_tokens[i], 1.0)},
+                                           {"examples", std::llround(work.examples[i])},
+                                           {"masked_tokens", std::llround(work.masked_tokens[i])}};
+    }
     if (step_.world_size() > 1) line["exposed_communication_ms"] = exposed_communication_ms;
     write(line);
     progress_->update(m);
@@ -87,8 +136,11 @@ void RunLog::write_interval(int64_t applied) {
   sequences_per_second_ = m.sequences_per_second;
   interval_start_ = Clock::now();
   first_step_ = applied;
-  tried_ = tokens_ = 0;
+  tried_ = tokens_ = capacity_ = 0;
   flops_ = 0;
+  waited_before_ = waited_;
+  corrupted_before_ = corrupted_;
+  for (SourceCounts& counts : sources_) counts.examples = counts.masked_tokens = 0;
 }
 
 void RunLog::write_evaluation(int64_t applied, const Evaluation& e) {

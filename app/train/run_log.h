@@ -13,6 +13,7 @@
 #include "app/report/metrics.h"
 #include "app/train/evaluation.h"
 #include "app/train/training_step.h"
+#include "data/loader/dataloader.h"
 
 namespace bert {
 
@@ -31,8 +32,8 @@ class RunLog {
   void open(int64_t saved);
   /// Begins the first interval and shows the progress line, which ends at `last_step`.
   void start(int64_t applied, int64_t last_step);
-  /// Counts a micro-batch of the current step; `batch` is on the CPU.
-  void add(const PackedBatch& batch);
+  /// Counts a micro-batch of the current step, which next() of `loader` has returned; `batch` is on the CPU.
+  void add(const PackedBatch& batch, const PretrainingDataLoader& loader);
   void step_tried() { ++tried_; }
   /// Excludes time that was not spent on training.
   void leave_out(std::chrono::steady_clock::duration time) { interval_start_ += time; }
@@ -56,6 +57,14 @@ class RunLog {
   void mend_summary(int64_t applied);
 
  private:
+  /// The work of this interval, over all ranks.
+  struct Work {
+    double tokens = 0, least_tokens = 0, most_tokens = 0;  // of all ranks; of the ranks with least and most
+    double flops = 0, capacity = 0;                        // capacity: tokens that the micro-batches could have held
+    double most_seconds_waited = 0;                        // of a rank, for the loader
+    std::vector<double> examples, masked_tokens;           // of each source
+  };
+  [[nodiscard]] Work sum_work() const;
   [[nodiscard]] bool chief() const { return step_.rank() == 0; }
   void write(const nlohmann::ordered_json& line);
 
@@ -72,8 +81,15 @@ class RunLog {
 
   // The current interval.
   std::chrono::steady_clock::time_point interval_start_ = std::chrono::steady_clock::now();
-  int64_t tried_ = 0, first_step_ = 0, tokens_ = 0;
+  int64_t tried_ = 0, first_step_ = 0, tokens_ = 0, capacity_ = 0;
   double flops_ = 0;
+  struct SourceCounts {
+    std::string name;
+    int64_t examples = 0, masked_tokens = 0;
+  };
+  std::vector<SourceCounts> sources_;             // empty unless there are several
+  double waited_ = 0, waited_before_ = 0;         // seconds that the loader has waited, and its count at the begin
+  int64_t corrupted_ = 0, corrupted_before_ = 0;  // damaged rows that were replaced, likewise
 };
 
 }  // namespace bert

@@ -16,29 +16,27 @@
 #include "app/train/rank_agreement.h"
 #include "app/train/rank_zero.h"
 #include "app/train/run_inputs.h"
+#include "app/train/run_loader.h"
 #include "data/io/error.h"
 #include "model/state_dict.h"
 
 namespace bert {
 namespace {
 
-DataLoaderConfig loader_config(const PretrainConfig& config, const DistributedEnvironment& environment,
-                               bool pin_memory) {
+/// `loader` for this rank.
+DataLoaderConfig of_rank(DataLoaderConfig loader, const PretrainConfig& config,
+                         const DistributedEnvironment& environment, c10::Device device) {
   check_micro_batches(config, environment.world_size);
-  DataLoaderConfig loader;
-  loader.micro_batch_size = config.micro_batch_size;
-  loader.global_batch_size = config.global_batch_size;
-  loader.seed = static_cast<uint64_t>(config.seed);
   loader.rank = environment.rank;
   loader.world_size = environment.world_size;
-  loader.pin_memory = pin_memory;
+  loader.pin_memory = device.is_cuda();
   return loader;
 }
 
 /// The identities of the shards. Throws ConfigError if the other ranks have other shards.
-std::map<std::string, DataIdentity> agreed_data(const PretrainingShards& train, const PretrainingShards* validation,
-                                                const ProcessGroupPtr& group, int64_t timeout_seconds) {
-  std::map<std::string, DataIdentity> data = {{"train", identity_of(train)}};
+std::map<std::string, DataIdentity> agreed_data(std::map<std::string, DataIdentity> data,
+                                                const PretrainingShards* validation, const ProcessGroupPtr& group,
+                                                int64_t timeout_seconds) {
   if (validation != nullptr) data["validation"] = identity_of(*validation);
   expect_same_data(group, data, timeout_seconds);
   return data;
@@ -76,13 +74,15 @@ RunState::RunState(const PretrainConfig& given, const DistributedEnvironment& en
       objective(objective_of(with_objective(config, *train))),
       validation(config.evaluate_every > 0 ? open_shards(with_objective(config, *train), "validation", *tokenizer)
                                            : nullptr),
-      data(agreed_data(*train, validation.get(), group, config.distributed.timeout_seconds)),
+      data(agreed_data(training_identities(config, *train), validation.get(), group,
+                       config.distributed.timeout_seconds)),
       step(with_objective(config, *train), device, group),
       log(config, objective, step),
-      loader(train, loader_config(config, environment, device.is_cuda())) {
+      loader(train, of_rank(loader_config(config, *train, tokenizer.get()), config, environment, device)) {
   for (const auto& shards : {train, validation}) {
     if (const std::string warning = shards ? unknown_vocabulary(*shards) : ""; !warning.empty()) log.say(warning);
   }
+  if (loader.sources().size() > 1) step.tell_sources_apart(static_cast<int64_t>(loader.sources().size()));
 }
 
 /// Waits for rank 0 longer than a collective may last: to verify or to write a checkpoint takes time.

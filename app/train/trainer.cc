@@ -20,6 +20,8 @@
 #include "app/system/threads.h"
 #include "app/train/device.h"
 #include "app/train/evaluation.h"
+#include "app/train/run_inputs.h"
+#include "app/train/run_loader.h"
 #include "app/train/run_lock.h"
 #include "app/train/run_state.h"
 #include "app/train/sequence_log.h"
@@ -50,6 +52,8 @@ class Trainer {
   std::vector<PackedBatch> next_micro_batches();
   /// Prints how evenly tokens are dealt to the ranks. Every rank must call it.
   void report_balance(int64_t tokens);
+  /// Prints the damaged rows that this process has replaced.
+  void report_damage();
   /// Tries steps until `applied_` is `target` or a signal arrives.
   void advance_to(int64_t target);
   /// Throws ConfigError, after the log is written, if skipped steps show that the run cannot continue. All ranks agree
@@ -76,7 +80,7 @@ class Trainer {
 Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device,
                  ProcessGroupPtr& joined)
     : environment_(environment), run_(config, environment, device, joined), stop_flag_(run_.group) {
-  if (run_.validation) unigram_.emplace(*run_.train);
+  if (run_.validation) unigram_.emplace(*run_.train, run_.config.data.corrupted_rows == "skip");
 }
 
 int64_t Trainer::next_stop() const {
@@ -96,13 +100,13 @@ std::vector<PackedBatch> Trainer::next_micro_batches() {
   set_phase(Phase::kReadingData);
   std::vector<PackedBatch> micro_batches;
   int64_t tokens = 0;
-  for (int64_t micro = 0; micro < run_.loader.micro_batches_per_step(); ++micro) {
+  do {
     const PackedBatch batch = run_.loader.next();
-    run_.log.add(batch);
+    run_.log.add(batch, run_.loader);
     tokens += batch.num_tokens();
     if (sequence_log_) sequence_log_->add(batch, run_.loader);
     micro_batches.push_back(batch.to(run_.step.device()));
-  }
+  } while (!run_.loader.between_steps());
   if (sequence_log_) sequence_log_->end_step();
   if (std::exchange(first_step_, false)) report_balance(tokens);
   return micro_batches;
@@ -118,6 +122,23 @@ void Trainer::report_balance(int64_t tokens) {
                            least, most, 100 * (most / least - 1)));
 }
 
+void Trainer::report_damage() {
+  const DamagedRows& damaged = run_.loader.damaged();
+  if (damaged.descriptions.empty()) return;
+  std::string message = fmt::format(
+      "{} damaged rows: {} sequences took the next good row instead (data.corrupted_rows skip). Make or copy these "
+      "files again:",
+      damaged.descriptions.size(), damaged.sequences);
+  constexpr size_t kMostShown = 10;
+  size_t shown = 0;
+  for (const std::string& description : damaged.descriptions) {
+    if (shown++ == kMostShown) break;
+    message += "\n  " + description;
+  }
+  if (shown > kMostShown) message += "\n  ... `bert data verify` names the others";
+  run_.log.say(message);
+}
+
 void Trainer::advance_to(int64_t target) {
   while (applied_ < target && !stopping_) {
     const int64_t before = applied_, most = run_.config.amp.max_consecutive_skips;
@@ -125,7 +146,8 @@ void Trainer::advance_to(int64_t target) {
     const int64_t attempts = std::min(target - applied_, left);
     int64_t tried = 0;
     while (tried < attempts && !stop_requested()) {
-      run_.step.run(next_micro_batches(), run_.config.global_batch_size / run_.config.micro_batch_size);
+      const std::vector<PackedBatch> micro_batches = next_micro_batches();
+      run_.step.run(micro_batches, run_.loader.micro_batches_of_step());
       fail_point(FailPoint::kTrainStep);
       run_.log.step_tried();
       ++tried;
@@ -155,8 +177,9 @@ void Trainer::evaluate() {
   // A signal does not abort the final evaluation: a finished run is not resumed, so the evaluation would never be
   // redone.
   const auto stop = [this] { return StopSignals::arrived() && applied_ < last_step(); };
-  const auto evaluation =
-      evaluate_pretraining(run_.step, run_.validation, *unigram_, run_.config.data.max_eval_examples, stop);
+  const auto evaluation = evaluate_pretraining(
+      run_.step, run_.validation, *unigram_, run_.config.data.max_eval_examples, stop,
+      lacks_masks(*run_.validation) ? dynamic_masking(run_.config, run_.tokenizer.get()) : std::nullopt);
   run_.log.leave_out(std::chrono::steady_clock::now() - start);
   if (evaluation) {
     run_.log.write_evaluation(applied_, *evaluation);
@@ -185,6 +208,7 @@ int Trainer::train() {
     if (due(run_.config.checkpoint_every) || applied_ == last_step() || stopping_) save();
   }
   run_.log.finish();
+  report_damage();
   const bool metrics_lost =
       run_.step.sum_over_ranks(int64_t{run_.log.failure() != nullptr}) > 0;  // all ranks end with the same code
   if (run_.log.failure()) {

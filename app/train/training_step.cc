@@ -109,15 +109,20 @@ TrainingStep::LossWeights TrainingStep::loss_weights(std::span<const PackedBatch
   // The reduction adds up over ranks. So a weight is a share of the global batch, and gradients overflow in the same
   // way on any number of ranks.
   const torch::Tensor equal = scalar(1.0 / static_cast<double>(of_all_ranks));
-  LossWeights weights{.nsp = equal, .mlm = std::vector<torch::Tensor>(micro_batches.size(), equal)};
+  LossWeights weights{.nsp = std::vector<torch::Tensor>(micro_batches.size(), equal),
+                      .mlm = std::vector<torch::Tensor>(micro_batches.size(), equal)};
   if (!average_masked_tokens_) return weights;
-  double masked = 0;
-  for (const PackedBatch& batch : micro_batches) masked += static_cast<double>(batch.num_masked());
-  const torch::Tensor total = scalar(masked);  // exact in fp32 up to 2^24 tokens
-  all_reduce(group_, total);
-  const torch::Tensor all = total.clamp_min(1.0);
+  double sequences = 0, masked = 0;
+  for (const PackedBatch& batch : micro_batches) {
+    sequences += static_cast<double>(batch.num_sequences());
+    masked += static_cast<double>(batch.num_masked());
+  }
+  const torch::Tensor totals = torch::stack({scalar(sequences), scalar(masked)});  // exact in fp32 up to 2^24
+  all_reduce(group_, totals);
+  const torch::Tensor all = totals.clamp_min(1.0);
   for (size_t i = 0; i < micro_batches.size(); ++i) {
-    weights.mlm[i] = static_cast<double>(micro_batches[i].num_masked()) / all;
+    weights.nsp[i] = static_cast<double>(micro_batches[i].num_sequences()) / all[0];
+    weights.mlm[i] = static_cast<double>(micro_batches[i].num_masked()) / all[1];
   }
   return weights;
 }
@@ -132,9 +137,12 @@ void TrainingStep::run(std::span<const PackedBatch> micro_batches, int64_t of_al
     set_phase(Phase::kBackward);
     parallel_.expect_reduction(micro + 1 ==
                                micro_batches.size());  // the last micro-step's backward overlaps with the communication
-    const torch::Tensor mlm = part.mlm * weights.mlm[micro], nsp = part.nsp * weights.nsp;
+    const torch::Tensor mlm = part.mlm * weights.mlm[micro], nsp = part.nsp * weights.nsp[micro];
     scaler.scale(mlm + nsp).backward();
     loss_sum_.add_(torch::stack({mlm.detach(), nsp.detach()}));
+    if (source_sums_.defined()) {
+      source_sums_.index_add_(0, micro_batches[micro].masked_sources, part.mlm_of_tokens.to(torch::kDouble));
+    }
   }
   ++steps_;
   set_phase(Phase::kReduction);
@@ -170,12 +178,19 @@ void TrainingStep::check_progress() const {
 }
 
 TrainingStep::MeanLoss TrainingStep::take_mean_loss() {
-  const torch::Tensor sums = sum_over_ranks(loss_sum_.to(torch::kCPU, torch::kDouble));
+  torch::Tensor sums = loss_sum_.to(torch::kCPU, torch::kDouble);
+  if (source_sums_.defined()) sums = torch::cat({sums, source_sums_.to(torch::kCPU)});
+  sums = sum_over_ranks(sums);
   const double steps = std::max(steps_, 1.0);
   loss_sum_.zero_();
+  if (source_sums_.defined()) source_sums_.zero_();
   steps_ = 0;
   const auto* sum = sums.const_data_ptr<double>();
-  return {.mlm = sum[0] / steps, .nsp = sum[1] / steps};
+  return {.mlm = sum[0] / steps, .nsp = sum[1] / steps, .mlm_sums = {sum + 2, sum + sums.numel()}};
+}
+
+void TrainingStep::tell_sources_apart(int64_t sources) {
+  source_sums_ = torch::zeros({sources}, torch::TensorOptions().dtype(torch::kDouble).device(device_));
 }
 
 void TrainingStep::broadcast_parameters() {

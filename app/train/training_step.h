@@ -40,11 +40,14 @@ class TrainingStep {
   PretrainingOutput forward(const PackedBatch& batch);
 
   struct MeanLoss {
-    double mlm = 0, nsp = 0;  // nsp: of the sentence pairs, 0 without them
+    double mlm = 0, nsp = 0;       // nsp: of the sentence pairs, 0 without them
+    std::vector<double> mlm_sums;  // loss of all masked tokens of each source, with tell_sources_apart()
   };
   /// Mean losses of the steps since the last call, averaged over all ranks with the weights of the gradient. Every rank
   /// must call it. Waits for the device.
   MeanLoss take_mean_loss();
+  /// From now on adds up the losses of each of `sources` sources; batches must have masked_sources.
+  void tell_sources_apart(int64_t sources);
   /// Number of applied updates. Waits for the device.
   [[nodiscard]] int64_t applied_steps() const;
   /// Number of skipped steps since the last applied one. Waits for the device.
@@ -104,9 +107,9 @@ class TrainingStep {
 
   /// Factors of the two losses of each micro-batch in the loss of the step: fp32 scalars on the device.
   struct LossWeights {
-    torch::Tensor nsp;               // 1 / number of micro-batches of all ranks
-    std::vector<torch::Tensor> mlm;  // the same, or the share of the step's masked tokens (optimizer.average =
-                                     // masked_tokens)
+    // 1 / number of micro-batches of all ranks; with optimizer.average = masked_tokens the shares of the step's sequences
+    // and masked tokens
+    std::vector<torch::Tensor> nsp, mlm;
   };
   [[nodiscard]] LossWeights loss_weights(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks);
 
@@ -121,7 +124,8 @@ class TrainingStep {
   std::string parameter_report_;
   torch::Tensor learning_rate_;  // fp32 scalar
   torch::Tensor loss_sum_;       // [2] fp32: mlm, nsp, summed over steps with the weights of the gradient
-  double steps_ = 0;             // number of steps in loss_sum_
+  torch::Tensor source_sums_;  // [sources] fp64: MeanLoss::mlm_sums of this rank; undefined unless they are told apart
+  double steps_ = 0;           // number of steps in loss_sum_
 };
 
 }  // namespace bert

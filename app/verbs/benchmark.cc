@@ -26,6 +26,7 @@
 #include "app/system/threads.h"
 #include "app/train/device.h"
 #include "app/train/run_inputs.h"
+#include "app/train/run_loader.h"
 #include "app/train/training_step.h"
 #include "app/verbs/benchmark_options.h"
 #include "app/verbs/output_paths.h"
@@ -150,23 +151,54 @@ Json run_step(const BenchmarkOptions& options) {
   return report;
 }
 
+/// The data of --shards.
+std::pair<std::shared_ptr<const PretrainingShards>, DataLoaderConfig> shards_to_load(const BenchmarkOptions& options) {
+  PretrainConfig config;
+  config.micro_batch_size = 32;
+  config.global_batch_size = 4096;
+  config.micro_batch_tokens = options.micro_batch_tokens;
+  const auto shards = std::make_shared<const PretrainingShards>(options.shards);
+  if (options.masking != "dynamic") return {shards, loader_config(config, *shards, nullptr)};
+  config.data.masking = "dynamic";
+  if (options.vocab.empty()) throw UsageError("--masking dynamic needs --vocab with --shards");
+  const auto tokenizer = make_tokenizer(options.vocab, {});
+  const std::string& checksum = shards->vocabulary_checksum();
+  if (!checksum.empty() && tokenizer->vocabulary().hash() != checksum) {
+    throw DataError(fmt::format("{} was made with another vocabulary than {}", options.shards.front(), options.vocab));
+  }
+  return {shards, loader_config(config, *shards, tokenizer.get())};
+}
+
+/// The data of --config.
+std::pair<std::shared_ptr<const PretrainingShards>, DataLoaderConfig> run_to_load(const BenchmarkOptions& options) {
+  PretrainConfig config = load_pretrain_config(options.config, options.overrides);
+  if (!options.masking.empty()) config.data.masking = options.masking;
+  if (options.micro_batch_tokens > 0) config.micro_batch_tokens = options.micro_batch_tokens;
+  const auto tokenizer = load_tokenizer(config);
+  const auto shards = open_shards(config, "train", *tokenizer);
+  return {shards, loader_config(config, *shards, tokenizer.get())};
+}
+
 /// Times the loader of a run of one process, on the run's data and in the run's order.
 Json run_data(const BenchmarkOptions& options) {
-  const PretrainConfig config = load_pretrain_config(options.config, options.overrides);
-  const auto shards = open_shards(config, "train", *load_tokenizer(config));
+  if (options.config.empty() == options.shards.empty()) throw UsageError("benchmark data: want --config or --shards");
+  const auto [shards, loader] = options.config.empty() ? shards_to_load(options) : run_to_load(options);
   Json report = {{"benchmark", "data"},
                  {"machine", processor_name()},
                  {"data", shards->content_checksum()},
-                 {"batch", config.micro_batch_size},
-                 {"global_batch", config.global_batch_size},
+                 {"batch", loader.micro_batch_size},
+                 {"micro_batch_tokens", loader.micro_batch_tokens},
+                 {"global_batch", loader.global_batch_size},
+                 {"masking", loader.masking ? "dynamic" : "static"},
+                 {"ranks", options.ranks},
                  {"steps", options.steps}};
   add_config_name(report, options);
   expect_comparable(options, report);
-  DataLoaderConfig loader;
-  loader.micro_batch_size = config.micro_batch_size;
-  loader.global_batch_size = config.global_batch_size;
-  loader.seed = static_cast<uint64_t>(config.seed);
-  report.update(benchmark_data(shards, {.loader = loader, .steps = options.steps, .warmup = options.warmup}));
+  report.update(benchmark_data(shards, {.loader = loader,
+                                        .steps = options.steps,
+                                        .warmup = options.warmup,
+                                        .ranks = options.ranks,
+                                        .demand = options.demand}));
   print_figures(options, report);
   return report;
 }

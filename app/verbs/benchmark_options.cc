@@ -96,6 +96,36 @@ void add_kernels_mode(CLI::App& app, BenchmarkOptions& options) {
 }
 
 /// `steps` holds the default of --steps and receives its value.
+void add_data_mode(CLI::App& app, BenchmarkOptions& options, int64_t& steps) {
+  constexpr int64_t kManyTokens = 1 << 30, kManyRanks = 1 << 14;
+  CLI::App* data = app.add_subcommand("data",
+                                      "The loader alone: the speed at which one process makes the batches of a "
+                                      "configuration's training data, in a run's "
+                                      "order, and the time that a step would wait for them");
+  CLI::Option* config = add_config(*data, options, "pre-training configuration; its data and batch sizes are used");
+  data->add_option("--shards", options.shards,
+                   "shards or directories of shards, without --config: 32 sequences a micro-batch, 4096 a step")
+      ->excludes(config);
+  data->add_option("--vocab", options.vocab, "vocabulary of --shards, for --masking dynamic")->excludes(config);
+  data->add_option("--masking", options.masking, "static or dynamic; default: as configured, static with --shards")
+      ->check(CLI::IsMember({"static", "dynamic"}));
+  data->add_option("--micro-batch-tokens", options.micro_batch_tokens,
+                   "packs micro-batches of so many tokens; default: as configured")
+      ->check(number_in<int64_t>(1, kManyTokens));
+  data->add_option("--ranks", options.ranks, "ranks to which the tokens of a step are dealt")
+      ->check(number_in<int64_t>(1, kManyRanks))
+      ->capture_default_str();
+  data->add_option("--demand", options.demand,
+                   "tokens a second of the step that waits (default: BERT-base at length 128 on an H100); 0 = do not "
+                   "measure the wait")
+      ->check(number_in(0.0, 1e12))
+      ->capture_default_str();
+  add_steps(*data, steps, options);
+  add_report_options(*data, options);
+  data->footer("Example: bert benchmark data --config configs/quickstart.json --steps 2000");
+}
+
+/// `steps` holds the default of --steps and receives its value.
 void add_precisions_mode(CLI::App& app, BenchmarkOptions& options, int64_t& steps) {
   CLI::App* precisions = app.add_subcommand(
       "precisions",
@@ -138,14 +168,7 @@ bool parse_benchmark_options(int argc, char** argv, BenchmarkOptions& options) {
   inference->footer("Example: bert benchmark inference --batch 1 --length 128 --precision bf16");
 
   add_kernels_mode(app, options);
-  CLI::App* data = app.add_subcommand(
-      "data",
-      "The loader alone: the speed at which one process makes the batches of a configuration's data.train, in a run's "
-      "order");
-  add_config(*data, options, "pre-training configuration; its data and batch sizes are used")->required();
-  add_steps(*data, data_steps, options);
-  add_report_options(*data, options);
-  data->footer("Example: bert benchmark data --config configs/quickstart.json --steps 2000");
+  add_data_mode(app, options, data_steps);
 
   CLI::App* ablation = app.add_subcommand(
       "ablation",

@@ -17,6 +17,10 @@ struct BenchmarkOptions {
   std::vector<std::string> precisions = {"fp32", "bf16", "fp16", "bf16-weights", "fp16-weights"};
   int64_t batch = 8, length = 128, steps = 10, warmup = 3, threads = 0;
   int64_t tokens = 0, hidden = 0, larger_batch = 0;
+  std::vector<std::string> shards;
+  std::string vocab, masking;
+  int64_t micro_batch_tokens = 0, ranks = 1;
+  double demand = 1'000'000;  // tokens a second
   double seconds = KernelBenchmarkOptions{}.seconds, fail_below = 0;
   bool json = false;
 };

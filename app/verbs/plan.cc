@@ -70,7 +70,7 @@ Sequence mean_sequence(const std::vector<std::string>& paths, const FlopCounter&
 PretrainConfig with_objective(PretrainConfig config) {
   if (config.objective != "auto") return config;
   try {
-    const Shard shard(shard_files(config.data.train.front()).front());
+    const Shard shard(shard_files(training_paths(config.data).front()).front());
     config.objective = name_of_value(objective_of(shard.manifest()));
   } catch (const InputMissing&) {  // a plan may be made before the data
   }
@@ -92,7 +92,7 @@ Sequence find_sequence(const PretrainConfig& config, const PlanOptions& options,
     return result;
   }
   try {
-    return mean_sequence(config.data.train, flops);
+    return mean_sequence(training_paths(config.data), flops);
   } catch (const InputMissing&) {  // a plan may be made before the data
   }
   Sequence result = sequence_of_length(std::min(kDefaultLength, config.model.max_position_embeddings), flops);
@@ -193,7 +193,7 @@ std::optional<Measurement> find_measurement(const PretrainConfig& config, const 
 StepWork work_of(const PretrainConfig& config, int64_t gpus) {
   // Bytes that an update moves per parameter, with gradients of 4 bytes: see cuda_ext/kernels/multi_tensor_optim.cu.
   constexpr double kLambBytes = 44, kAdamBytes = 32, kCopyBytes = 2;
-  const int64_t micro_batches = config.global_batch_size / config.micro_batch_size;
+  const int64_t micro_batches = (config.global_batch_size + config.micro_batch_size - 1) / config.micro_batch_size;
   const auto parameters = static_cast<double>(parameter_count(config.model, has_pairs(objective_of(config))));
   const double copy = config.precision.ends_with("-weights") ? kCopyBytes : 0;
   const double sent_share = config.distributed.compression == "none" ? 1 : 0.5;  // 2 bytes instead of 4
@@ -233,14 +233,24 @@ double assumed_micro_step(const PretrainConfig& config, const Sequence& sequence
                   static_cast<double>(config.model.num_hidden_layers) * kKernelsPerLayer * kLaunchSeconds);
 }
 
-Phase plan_phase(const std::string& path, const PretrainConfig& config, const PlanOptions& options,
+/// `config` with the number of sequences that micro_batch_tokens have room for as its micro_batch_size.
+PretrainConfig with_micro_batch_size(PretrainConfig config, const Sequence& sequence) {
+  if (config.micro_batch_tokens > 0) {
+    const double sequences = static_cast<double>(config.micro_batch_tokens) / sequence.tokens;
+    config.micro_batch_size = std::clamp<int64_t>(static_cast<int64_t>(sequences), 1, config.global_batch_size);
+  }
+  return config;
+}
+
+Phase plan_phase(const std::string& path, const PretrainConfig& given, const PlanOptions& options,
                  const Cluster& cluster, size_t index) {
   try {
-    check_micro_batches(config, cluster.gpus());
+    check_micro_batches(given, cluster.gpus());
   } catch (const ConfigError& error) {
     throw ConfigError(path + ": " + error.what());
   }
-  const Sequence sequence = find_sequence(config, options, index);
+  const Sequence sequence = find_sequence(given, options, index);
+  const PretrainConfig config = with_micro_batch_size(given, sequence);
   const std::optional<Measurement> measured = find_measurement(config, options, sequence, index);
   StepWork work = work_of(config, cluster.gpus());
   work.micro_step_seconds = measured ? measured_micro_step(*measured, config, cluster.gpu)

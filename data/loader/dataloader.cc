@@ -1,9 +1,9 @@
 #include "data/loader/dataloader.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <numeric>
@@ -13,7 +13,7 @@
 #include "data/io/error.h"
 #include "data/loader/batch_plan.h"
 #include "data/loader/prefetcher.h"
-#include "data/random/permutation.h"
+#include "data/loader/sequence_reader.h"
 
 namespace bert {
 namespace {
@@ -21,78 +21,46 @@ namespace {
 constexpr int64_t kMostLengthsRead = 4096;      // sequences of a step; at a page each, every rank reads 16 MiB
 constexpr int64_t kBytesMadeAhead = 256 << 20;  // Note [Batches made ahead]
 
-/// Example index of any sequence number. Keeps the permutation of the last epoch asked for.
-class ExampleOrder {
- public:
-  ExampleOrder(int64_t size, const DataLoaderConfig& config)
-      : size_(size), seed_(config.seed), shuffle_(config.shuffle), permutation_(size, config.seed, 0) {}
-
-  int64_t operator()(int64_t sequence) {
-    const int64_t epoch = sequence / size_;
-    if (!shuffle_) return sequence % size_;
-    if (epoch != epoch_) {
-      permutation_ = Permutation(size_, seed_, static_cast<uint64_t>(epoch));
-      epoch_ = epoch;
-    }
-    return permutation_(sequence % size_);
-  }
-
- private:
-  int64_t size_;
-  uint64_t seed_;
-  bool shuffle_;
-  int64_t epoch_ = 0;
-  Permutation permutation_;
+/// This rank's part of a step, by sequence numbers.
+struct StepPlan {
+  std::deque<std::vector<int64_t>> micro_batches;
+  int64_t of_all_ranks = 0;  // micro-batches
+  int64_t replaced = 0;      // sequences of all ranks, Note [Damaged rows]
 };
 
-/// Lays the rows end to end. `numbers` are their sequence numbers.
-PackedBatch collate(const std::vector<ShardRow>& rows, const std::vector<int64_t>& numbers, bool pin_memory) {
-  int64_t tokens = 0, masked = 0;
-  for (const ShardRow& row : rows) {
-    tokens += row.length;
-    masked += row.num_masked;
-  }
-  const auto make = [&](int64_t count, at::ScalarType type) {
-    return at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(pin_memory));
-  };
-  const int64_t sequences = static_cast<int64_t>(rows.size());
+/// A batch and its place in its step.
+struct Item {
   PackedBatch batch;
-  batch.first_sequence = numbers.front();
-  for (at::Tensor* tensor : {&batch.input_ids, &batch.token_type_ids, &batch.position_ids, &batch.dropout_keys}) {
-    *tensor = make(tokens, at::kLong);
-  }
-  batch.masked_positions = make(masked, at::kLong);
-  batch.masked_ids = make(masked, at::kLong);
-  batch.next_sentence_labels = make(sequences, at::kLong);
-  batch.cu_seqlens = make(sequences + 1, at::kInt);
+  bool ends_step = true;
+  int64_t of_all_ranks = 1;  // micro-batches of the step
+  int64_t replaced = 0;      // since the item before
+  std::vector<std::string> damage;
+};
 
-  int64_t* input_ids = batch.input_ids.mutable_data_ptr<int64_t>();
-  int64_t* token_type_ids = batch.token_type_ids.mutable_data_ptr<int64_t>();
-  int64_t* position_ids = batch.position_ids.mutable_data_ptr<int64_t>();
-  int64_t* dropout_keys = batch.dropout_keys.mutable_data_ptr<int64_t>();
-  int64_t* masked_positions = batch.masked_positions.mutable_data_ptr<int64_t>();
-  int64_t* masked_ids = batch.masked_ids.mutable_data_ptr<int64_t>();
-  int64_t* labels = batch.next_sentence_labels.mutable_data_ptr<int64_t>();
-  int32_t* cu_seqlens = batch.cu_seqlens.mutable_data_ptr<int32_t>();
-  int64_t token = 0, mask = 0;
-  cu_seqlens[0] = 0;
-  for (int64_t i = 0; i < sequences; ++i) {
-    const ShardRow& row = rows[static_cast<size_t>(i)];
-    row.copy_input_ids(input_ids + token);
-    for (int64_t position = 0; position < row.length; ++position) {
-      token_type_ids[token + position] = position >= row.segment_b_start;
-      position_ids[token + position] = position;
-      dropout_keys[token + position] = dropout_key(numbers[static_cast<size_t>(i)], position);
-    }
-    row.copy_masked_ids(masked_ids + mask);
-    for (int64_t j = 0; j < row.num_masked; ++j) masked_positions[mask + j] = token + row.masked_position(j);
-    labels[i] = row.is_random_next;
-    token += row.length;
-    mask += row.num_masked;
-    cu_seqlens[i + 1] = static_cast<int32_t>(token);
-    batch.max_seqlen = std::max(batch.max_seqlen, row.length);
-  }
-  return batch;
+void check_sources(const DataLoaderConfig& config, const PretrainingShards& shards) {
+  int64_t examples = 0;
+  for (const ExampleSource& source : config.sources) examples += source.examples;
+  TORCH_CHECK(examples == shards.size(), "PretrainingDataLoader: the sources have ", examples,
+              " examples, the shards have ", shards.size());
+  TORCH_CHECK(config.sources.size() == 1 || config.repeat, "PretrainingDataLoader: a single pass has one source, got ",
+              config.sources.size());
+  TORCH_CHECK(
+      !config.masking || static_cast<int64_t>(config.masking->vocabulary->continuations.size()) >= shards.vocab_size(),
+      "PretrainingDataLoader: the shards have ids up to ", shards.vocab_size(),
+      ", the vocabulary of the masks has fewer");
+}
+
+void check_division(const DataLoaderConfig& config, const PretrainingShards& shards) {
+  if (config.micro_batch_tokens == 0 && config.length_bin_size == 0) return;
+  TORCH_CHECK(config.global_batch_size > 0 && config.micro_batch_tokens >= 0 && config.length_bin_size >= 0 &&
+                  (config.micro_batch_tokens == 0 || config.length_bin_size == 0),
+              "PretrainingDataLoader: micro_batch_tokens or length_bin_size divides a global_batch_size, got ",
+              config.micro_batch_tokens, ", ", config.length_bin_size, " and ", config.global_batch_size);
+  TORCH_CHECK(config.micro_batch_tokens == 0 ||
+                  (config.micro_batch_tokens >= shards.longest_row() && config.global_batch_size >= config.world_size),
+              "PretrainingDataLoader: micro_batch_tokens ", config.micro_batch_tokens,
+              " must have room for the longest row of ", shards.longest_row(), " tokens, and global_batch_size ",
+              config.global_batch_size, " must have a sequence for each of the ", config.world_size, " ranks");
 }
 
 }  // namespace
@@ -110,7 +78,18 @@ struct PretrainingDataLoader::Impl {
   DataLoaderConfig config;
   int64_t start = 0;    // sequences that all ranks had consumed before the first of these batches
   int64_t batches = 0;  // batches returned since `start`
-  std::unique_ptr<Prefetcher<PackedBatch>> prefetcher;
+  int64_t steps = 0;    // finished since `start`, with a global batch
+  bool between_steps = true;
+  int64_t of_all_ranks = 0;  // micro-batches of the last step
+  double seconds_waited = 0;
+  DamagedRows damaged;
+  std::unique_ptr<SequenceReader> consumer_reader;  // of the consumer's thread
+  std::unique_ptr<Prefetcher<Item>> prefetcher;
+
+  [[nodiscard]] std::unique_ptr<SequenceReader> make_reader() const {
+    return std::make_unique<SequenceReader>(shards, config.sources, config.seed, config.shuffle,
+                                            config.replace_damaged_rows);
+  }
 
   /// First sequence of this rank's batch `index`, without a global batch.
   [[nodiscard]] int64_t first_sequence(int64_t index) const {
@@ -124,72 +103,107 @@ struct PretrainingDataLoader::Impl {
 
   [[nodiscard]] bool is_past_end(int64_t sequence) const { return !config.repeat && sequence >= end(); }
 
+  [[nodiscard]] int64_t capacity() const {
+    if (config.micro_batch_tokens > 0) return config.micro_batch_tokens;
+    return config.micro_batch_size * shards->longest_row();
+  }
+
+  /// The number of this rank's batches in a step; with micro_batch_tokens a number that hardly any step exceeds.
   [[nodiscard]] int64_t batches_per_step() const {
-    const int64_t all = config.global_batch_size / config.micro_batch_size;
+    constexpr double kLongerSteps = 1.1;  // sums of tokens differ between steps
+    int64_t all = config.global_batch_size / config.micro_batch_size;
+    if (config.micro_batch_tokens > 0) {
+      const double tokens = static_cast<double>(config.global_batch_size) * shards->mean_length();
+      all = static_cast<int64_t>(kLongerSteps * tokens / static_cast<double>(config.micro_batch_tokens)) + 1;
+    }
     return all / config.world_size + (config.rank < all % config.world_size ? 1 : 0);
   }
 
   /// Number of batches to make ahead: Note [Batches made ahead].
   [[nodiscard]] int64_t prefetch() const {
     if (config.prefetch > 0) return config.prefetch;
-    constexpr int64_t kOfToken = 4 * sizeof(int64_t);  // bytes that collate() makes of a token that is not masked
-    const int64_t batch_bytes = std::max<int64_t>(1, config.micro_batch_size * shards->longest_row() * kOfToken);
-    const int64_t wanted = config.global_batch_size > 0 ? batches_per_step() : 4;
-    return std::clamp<int64_t>(kBytesMadeAhead / batch_bytes, 1, wanted);
+    constexpr int64_t kOfToken = 4 * sizeof(int64_t);  // bytes that a Collator makes of a token that is not masked
+    const int64_t wanted = config.global_batch_size > 0 ? std::max<int64_t>(batches_per_step(), 1) : 4;
+    return std::clamp<int64_t>(kBytesMadeAhead / std::max<int64_t>(1, capacity() * kOfToken), 1, wanted);
   }
 
-  /// A generator of the sequence numbers of this rank's micro-batches. Returns an empty list after the last one.
-  [[nodiscard]] std::function<std::vector<int64_t>()> sampler() const {
-    if (config.global_batch_size > 0) return balanced_sampler();
-    return [this_batch = first_sequence(0), size = end(), settings = config]() mutable {
-      int64_t count = settings.micro_batch_size;
-      if (!settings.repeat) count = std::min(count, size - this_batch);
-      std::vector<int64_t> sequences(static_cast<size_t>(std::max<int64_t>(count, 0)));
-      std::iota(sequences.begin(), sequences.end(), this_batch);
-      this_batch += settings.world_size * settings.micro_batch_size;
-      return sequences;
-    };
-  }
-
-  /// The same with a global batch: Note [Balanced micro-batches].
-  [[nodiscard]] std::function<std::vector<int64_t>()> balanced_sampler() const {
-    return [data = shards, settings = config, order = ExampleOrder(shards->size(), config), step_start = start,
-            waiting = std::deque<std::vector<int64_t>>()]() mutable {
-      if (waiting.empty()) {
-        std::vector<int64_t> weights;
-        for (int64_t i = 0; i < settings.global_batch_size; ++i) {
-          const int64_t example = order(step_start + i);
-          weights.push_back(settings.global_batch_size <= kMostLengthsRead ? data->row(example).length
-                                                                           : data->bytes_of_row(example));
-        }
-        const auto micro_batches = deal_evenly(weights, settings.global_batch_size / settings.micro_batch_size);
-        std::vector<int64_t> sums;
-        for (const auto& members : micro_batches) {
-          int64_t& sum = sums.emplace_back(0);
-          for (const int64_t member : members) sum += weights[static_cast<size_t>(member)];
-        }
-        const auto of_ranks = deal_evenly(sums, settings.world_size);
-        for (const int64_t own : of_ranks[static_cast<size_t>(settings.rank)]) {
-          std::vector<int64_t>& sequences = waiting.emplace_back(micro_batches[static_cast<size_t>(own)]);
-          for (int64_t& sequence : sequences) sequence += step_start;
-        }
-        step_start += settings.global_batch_size;
+  /// The micro-batches of the step that begins with sequence `begin`, dealt to the ranks.
+  [[nodiscard]] StepPlan plan_step(SequenceReader& reader, int64_t begin) const {
+    const bool exact = config.micro_batch_tokens > 0 || config.length_bin_size > 0 || config.replace_damaged_rows ||
+                       config.global_batch_size <= kMostLengthsRead;
+    StepPlan plan;
+    std::vector<int64_t> weights;
+    for (int64_t number = begin; number < begin + config.global_batch_size; ++number) {
+      if (exact) {
+        const SequenceReader::Sequence sequence = reader.read(number);
+        weights.push_back(sequence.row.length);
+        plan.replaced += sequence.replaced;
+      } else {
+        weights.push_back(shards->bytes_of_row(reader.order()(number).example));
       }
-      std::vector<int64_t> sequences = std::move(waiting.front());
-      waiting.pop_front();
-      return sequences;
-    };
+    }
+    const auto micro_batches = divide(weights);
+    std::vector<int64_t> sums;
+    for (const auto& members : micro_batches) {
+      int64_t& sum = sums.emplace_back(0);
+      for (const int64_t member : members) sum += weights[static_cast<size_t>(member)];
+    }
+    plan.of_all_ranks = static_cast<int64_t>(micro_batches.size());
+    const auto of_ranks = deal_evenly(sums, config.world_size);
+    for (const int64_t own : of_ranks[static_cast<size_t>(config.rank)]) {
+      std::vector<int64_t>& sequences = plan.micro_batches.emplace_back(micro_batches[static_cast<size_t>(own)]);
+      for (int64_t& sequence : sequences) sequence += begin;
+    }
+    return plan;
   }
 
-  /// A generator of this rank's batches. It shares no state with next().
-  [[nodiscard]] std::function<std::optional<PackedBatch>()> maker() const {
-    return [data = shards, pin_memory = config.pin_memory, order = ExampleOrder(shards->size(), config),
-            next_sequences = sampler(), rows = std::vector<ShardRow>()]() mutable -> std::optional<PackedBatch> {
-      const std::vector<int64_t> sequences = next_sequences();
-      if (sequences.empty()) return std::nullopt;
-      rows.clear();
-      for (const int64_t sequence : sequences) rows.push_back(data->row(order(sequence)));
-      return collate(rows, sequences, pin_memory);
+  [[nodiscard]] std::vector<std::vector<int64_t>> divide(const std::vector<int64_t>& weights) const {
+    if (config.micro_batch_tokens > 0) return pack(weights, config.micro_batch_tokens, config.world_size);
+    if (config.length_bin_size > 0) return group_by_weight(weights, config.micro_batch_size, config.length_bin_size);
+    return deal_evenly(weights, config.global_batch_size / config.micro_batch_size);
+  }
+
+  /// The sequence numbers of this rank's batch `index`, without a global batch. Empty after the last one.
+  [[nodiscard]] std::vector<int64_t> consecutive(int64_t index) const {
+    const int64_t first = first_sequence(index);
+    int64_t count = config.micro_batch_size;
+    if (!config.repeat) count = std::min(count, end() - first);
+    std::vector<int64_t> sequences(static_cast<size_t>(std::max<int64_t>(count, 0)));
+    std::iota(sequences.begin(), sequences.end(), first);
+    return sequences;
+  }
+
+  /// A generator of this rank's batches. It shares no state with next(): the members that it reads do not change while
+  /// it runs.
+  [[nodiscard]] std::function<std::optional<Item>()> maker() const {
+    return [this, reader = std::shared_ptr<SequenceReader>(make_reader()),
+            collate = Collator(config.masking, config.seed, config.sources.size() > 1, config.pin_memory),
+            plan = StepPlan(), step_start = start, index = int64_t{0},
+            sequences = std::vector<NumberedSequence>()]() mutable -> std::optional<Item> {
+      Item item;
+      std::vector<int64_t> numbers;
+      if (config.global_batch_size > 0) {
+        if (plan.micro_batches.empty()) {
+          plan = plan_step(*reader, step_start);
+          step_start += config.global_batch_size;
+          item.replaced = plan.replaced;
+        }
+        numbers = std::move(plan.micro_batches.front());
+        plan.micro_batches.pop_front();
+        item.ends_step = plan.micro_batches.empty();
+        item.of_all_ranks = plan.of_all_ranks;
+      } else {
+        numbers = consecutive(index++);
+      }
+      if (numbers.empty()) return std::nullopt;
+      sequences.clear();
+      for (const int64_t number : numbers) {
+        sequences.push_back({number, reader->read(number)});
+        if (config.global_batch_size == 0) item.replaced += sequences.back().data.replaced;
+      }
+      item.batch = collate(sequences);
+      item.damage = reader->take_damage();
+      return item;
     };
   }
 };
@@ -201,8 +215,13 @@ PretrainingDataLoader::PretrainingDataLoader(std::shared_ptr<const PretrainingSh
   TORCH_CHECK(config.world_size >= 1 && config.rank >= 0 && config.rank < config.world_size,
               "PretrainingDataLoader: rank must be 0 to world_size - 1, got rank ", config.rank, " of ",
               config.world_size);
+  if (config.sources.empty()) config.sources = {{.name = "", .examples = shards->size(), .weight = 1}};
+  check_sources(config, *shards);
+  check_division(config, *shards);
   if (config.global_batch_size != 0) {
     TORCH_CHECK(config.repeat, "PretrainingDataLoader: a single pass has no global_batch_size");
+  }
+  if (config.global_batch_size != 0 && config.micro_batch_tokens == 0) {
     TORCH_CHECK(config.global_batch_size % config.micro_batch_size == 0 &&
                     config.global_batch_size >= config.micro_batch_size * config.world_size,
                 "PretrainingDataLoader: global_batch_size ", config.global_batch_size,
@@ -212,7 +231,10 @@ PretrainingDataLoader::PretrainingDataLoader(std::shared_ptr<const PretrainingSh
   TORCH_CHECK(config.max_sequences >= 0 && (config.max_sequences == 0 || !config.repeat),
               "PretrainingDataLoader: max_sequences ends a single pass (repeat = false), got ", config.max_sequences);
   TORCH_CHECK(config.prefetch >= 0, "PretrainingDataLoader: prefetch must be at least 0, got ", config.prefetch);
-  impl_ = std::make_unique<Impl>(Impl{.shards = std::move(shards), .config = config, .prefetcher = nullptr});
+  impl_ = std::make_unique<Impl>();
+  impl_->shards = std::move(shards);
+  impl_->config = std::move(config);
+  impl_->consumer_reader = impl_->make_reader();
 }
 
 PretrainingDataLoader::~PretrainingDataLoader() = default;
@@ -221,16 +243,32 @@ PackedBatch PretrainingDataLoader::next() {
   TORCH_CHECK(!exhausted(),
               "PretrainingDataLoader: next() after the last batch of a single pass; ask exhausted() first");
   if (impl_->prefetcher == nullptr) {
-    impl_->prefetcher =
-        std::make_unique<Prefetcher<PackedBatch>>(impl_->maker(), static_cast<size_t>(impl_->prefetch()));
+    impl_->prefetcher = std::make_unique<Prefetcher<Item>>(impl_->maker(), static_cast<size_t>(impl_->prefetch()));
   }
-  std::optional<PackedBatch> batch = impl_->prefetcher->next();
-  TORCH_INTERNAL_ASSERT(batch.has_value());
+  const auto before = std::chrono::steady_clock::now();
+  std::optional<Item> item = impl_->prefetcher->next();
+  impl_->seconds_waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+  TORCH_INTERNAL_ASSERT(item.has_value());
   ++impl_->batches;
-  return std::move(*batch);
+  if (item->ends_step) ++impl_->steps;
+  impl_->between_steps = item->ends_step;
+  impl_->of_all_ranks = item->of_all_ranks;
+  impl_->damaged.sequences += item->replaced;
+  for (std::string& description : item->damage) impl_->damaged.descriptions.insert(std::move(description));
+  return std::move(item->batch);
 }
 
-int64_t PretrainingDataLoader::micro_batches_per_step() const { return impl_->batches_per_step(); }
+bool PretrainingDataLoader::between_steps() const { return impl_->between_steps; }
+
+int64_t PretrainingDataLoader::micro_batches_of_step() const { return impl_->of_all_ranks; }
+
+const std::vector<ExampleSource>& PretrainingDataLoader::sources() const { return impl_->config.sources; }
+
+int64_t PretrainingDataLoader::capacity() const { return impl_->capacity(); }
+
+double PretrainingDataLoader::seconds_waited() const { return impl_->seconds_waited; }
+
+const DamagedRows& PretrainingDataLoader::damaged() const { return impl_->damaged; }
 
 int64_t PretrainingDataLoader::prefetch() const { return impl_->prefetch(); }
 
@@ -239,7 +277,7 @@ bool PretrainingDataLoader::exhausted() const { return impl_->is_past_end(impl_-
 SamplerState PretrainingDataLoader::state() const {
   const DataLoaderConfig& config = impl_->config;
   int64_t consumed = impl_->start;
-  consumed += config.global_batch_size > 0 ? impl_->batches / impl_->batches_per_step() * config.global_batch_size
+  consumed += config.global_batch_size > 0 ? impl_->steps * config.global_batch_size
                                            : impl_->batches * config.world_size * config.micro_batch_size;
   if (!config.repeat) consumed = std::min(consumed, impl_->end());
   return {.seed = config.seed, .consumed_sequences = consumed};
@@ -256,12 +294,14 @@ void PretrainingDataLoader::restore(const SamplerState& state) {
   }
   impl_->prefetcher.reset();
   impl_->start = state.consumed_sequences;
-  impl_->batches = 0;
+  impl_->batches = impl_->steps = 0;
+  impl_->between_steps = true;
 }
 
-int64_t PretrainingDataLoader::example_of_sequence(int64_t sequence) const {
+ExampleOrder::Place PretrainingDataLoader::place_of_sequence(int64_t sequence) const {
   TORCH_CHECK(sequence >= 0, "PretrainingDataLoader: a sequence number is at least 0, got ", sequence);
-  return ExampleOrder(impl_->shards->size(), impl_->config)(sequence);
+  return impl_->config.replace_damaged_rows ? impl_->consumer_reader->read(sequence).place
+                                            : impl_->consumer_reader->order()(sequence);
 }
 
 }  // namespace bert

@@ -3,18 +3,22 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "cuda_ext/packed_batch.h"
+#include "data/loader/collate.h"
+#include "data/loader/example_order.h"
 
 namespace bert {
 
-class PretrainingShards;  // data/formats/shard.h: memory-mapped, validated shards as one indexable set of examples
-
 struct DataLoaderConfig {
-  int64_t micro_batch_size = 8;  // sequences
-  bool shuffle = true;           // another permutation in every epoch, from seed and epoch
+  int64_t micro_batch_size = 8;    // sequences
+  int64_t micro_batch_tokens = 0;  // instead of micro_batch_size: Note [Packed micro-batches] in batch_plan.h
+  int64_t length_bin_size = 0;     // tokens; micro-batches of sequences whose lengths are in one bin, or the next ones
+  bool shuffle = true;             // another permutation in every epoch, from seed and epoch
   uint64_t seed = 0;
   bool repeat = true;         // false: one pass; the last batch may be smaller
   int64_t max_sequences = 0;  // in a single pass, over all ranks; 0: all examples
@@ -25,16 +29,20 @@ struct DataLoaderConfig {
   int64_t global_batch_size = 0;
   int64_t prefetch = 0;  // batches that the background thread makes ahead; 0: Note [Batches made ahead]
   bool pin_memory = false;
+  std::vector<ExampleSource> sources = {};     // of the shards' examples, in their order; empty: one source
+  std::optional<DynamicMasking> masking = {};  // drawn for every epoch; without it: the masks in the shards
+  bool replace_damaged_rows = false;           // Note [Damaged rows] in sequence_reader.h
 };
 
 /// Note [Batches made ahead]
 /// A step asks for all of its micro-batches at once and then computes for a long time. Meanwhile the loader makes those
 /// of the next step: as many as a step has (4 without a global batch), but at most 256 MiB, because the memory may be
 /// pinned and a machine may have eight ranks. Of configs/ only phase 2 on one GPU meets the limit: it has 1,024
-/// micro-batches of 32 x 512 tokens, and half of them are made ahead.
+/// micro-batches of 32 x 512 tokens, and half of them are made ahead. LibTorch keeps pinned memory that is free again, so
+/// a batch costs no call of the driver once the first ones are gone.
 
-/// The position of a run in its data. The order of sequences depends on nothing else, so micro_batch_size and
-/// world_size may change.
+/// The position of a run in its data. The order of sequences depends on this, the sources and the shards alone, so
+/// micro-batches and world_size may change.
 struct SamplerState {
   uint64_t seed = 0;
   int64_t consumed_sequences = 0;  // over all ranks, since the run began
@@ -44,10 +52,18 @@ struct SamplerState {
 /// The sequence numbers of a batch on the CPU, one for each sequence.
 [[nodiscard]] std::vector<int64_t> sequence_numbers(const PackedBatch& batch);
 
+/// The damaged rows that a loader has replaced.
+struct DamagedRows {
+  int64_t sequences = 0;               // that took another row, over all ranks, in the steps that next() has begun
+  std::set<std::string> descriptions;  // of the damaged rows
+};
+
 class PretrainingDataLoader {
  public:
-  /// Throws c10::Error on invalid settings. With a global_batch_size: it must be a multiple of micro_batch_size, every
-  /// rank must have a micro-batch, and repeat must be set. With max_sequences: repeat must not be set.
+  /// Throws c10::Error on invalid settings. With a global_batch_size: it must be a multiple of micro_batch_size (unless
+  /// micro_batch_tokens is set), every rank must have a micro-batch, and repeat must be set. With max_sequences: repeat
+  /// must not be set. Several sources, micro_batch_tokens and length_bin_size need a global_batch_size;
+  /// micro_batch_tokens must have room for the longest row.
   PretrainingDataLoader(std::shared_ptr<const PretrainingShards> shards, DataLoaderConfig config);
   ~PretrainingDataLoader();
 
@@ -55,9 +71,18 @@ class PretrainingDataLoader {
   PackedBatch next();
   [[nodiscard]] bool exhausted() const;  // never true with repeat
 
-  /// Number of this rank's micro-batches in every step, with a global_batch_size. If the division leaves a remainder,
-  /// the first ranks have one more.
-  [[nodiscard]] int64_t micro_batches_per_step() const;
+  /// With a global_batch_size: false if next() has returned a part of this rank's micro-batches of a step. If the step's
+  /// micro-batches cannot be divided by the number of ranks, the first ranks have one more.
+  [[nodiscard]] bool between_steps() const;
+  /// Number of micro-batches of all ranks in the step of the last batch, with a global_batch_size.
+  [[nodiscard]] int64_t micro_batches_of_step() const;
+  /// The sources, at least one.
+  [[nodiscard]] const std::vector<ExampleSource>& sources() const;
+  /// The most tokens that a batch may have.
+  [[nodiscard]] int64_t capacity() const;
+  /// Seconds that next() has waited for the background thread, in all calls.
+  [[nodiscard]] double seconds_waited() const;
+  [[nodiscard]] const DamagedRows& damaged() const;
 
   /// The number of batches that are made ahead.
   [[nodiscard]] int64_t prefetch() const;
@@ -66,8 +91,10 @@ class PretrainingDataLoader {
   [[nodiscard]] SamplerState state() const;
   /// Continues from `state`. Throws DataError when state.seed differs from the configured seed.
   void restore(const SamplerState& state);
-  /// Example index of a sequence number, for tests and logs.
-  [[nodiscard]] int64_t example_of_sequence(int64_t sequence) const;
+  /// The example that a sequence holds, for tests and logs; in place of a damaged one that which replaces it. Reads the
+  /// row if damaged rows are replaced.
+  [[nodiscard]] ExampleOrder::Place place_of_sequence(int64_t sequence) const;
+  [[nodiscard]] int64_t example_of_sequence(int64_t sequence) const { return place_of_sequence(sequence).example; }
 
  private:
   struct Impl;

@@ -370,7 +370,7 @@ TEST_CASE("bert benchmark data drains a configuration's data", "[unit][benchmark
   const PretrainConfig config = testing::tiny(directory, "run");  // 300 examples, 4 of 8 at a time
   const std::string file = directory.path("run.json");
   std::ofstream(file) << to_json(config);
-  const std::string data = "data --config " + file + " --steps 150 --warmup 0 ";  // two epochs
+  const std::string data = "data --config " + file + " --steps 150 --warmup 0 --demand 0 ";  // two epochs
   const Output output = run_benchmark(data + "--json");
   CAPTURE(output.text);
   REQUIRE(output.status == kOk);
@@ -390,6 +390,11 @@ TEST_CASE("bert benchmark data drains a configuration's data", "[unit][benchmark
   CHECK_THAT(run_benchmark(data).text, testing::Contains("\nsequences_per_second: "));
   CHECK(run_benchmark(data + "--json micro_batch_size=2").report()["batch"] == 2);
 
+  CHECK(report["masking"] == "static");
+  CHECK(report["fill"].get<double>() > 0.5);
+  CHECK(report["tokens_per_rank"]["least"] == report["tokens_per_rank"]["most"]);
+  CHECK_FALSE(report.contains("data_wait_share"));
+
   std::ofstream(directory.path("old.json")) << report.dump();
   CHECK(run_benchmark(data + "--json --compare " + directory.path("old.json")).report()["compare"]["figures"].size() ==
         1);
@@ -401,6 +406,28 @@ TEST_CASE("bert benchmark data drains a configuration's data", "[unit][benchmark
   CHECK(run_benchmark(data).status == kInputMissing);
   CHECK(run_benchmark("data").status == kUsage);
   CHECK(run_benchmark("step model.hidden_size=64").status == kUsage);  // of which configuration?
+}
+
+TEST_CASE("bert benchmark data packs shards and draws masks without a configuration, and measures the wait",
+          "[unit][benchmark]") {
+  const TemporaryDirectory directory;
+  const PretrainConfig config = testing::tiny(directory, "run");
+  const std::string shards =
+      "data --shards " + config.data.train.front() + " --micro-batch-tokens 512 --ranks 3 --steps 300 --json ";
+  const Output output = run_benchmark(shards + "--masking dynamic --vocab " + config.data.vocab_file);
+  CAPTURE(output.text);
+  REQUIRE(output.status == kOk);
+  const auto report = output.report();
+  CHECK(report["masking"] == "dynamic");
+  CHECK(report["micro_batch_tokens"] == 512);
+  CHECK(report["fill"].get<double>() > 0.98);
+  CHECK(report["masked_share"].get<double>() == Approx(0.15).epsilon(0.2));
+  CHECK(report["tokens_per_rank"]["most"].get<double>() / report["tokens_per_rank"]["least"].get<double>() < 1.05);
+  CHECK(report["data_wait_share"].get<double>() < 1);
+  CHECK(report["tokens_per_second_per_core"].get<double>() > 0);
+  CHECK(run_benchmark(shards + "--masking dynamic").status == kUsage);  // of which vocabulary?
+  CHECK(run_benchmark(shards + "--masking never").status == kUsage);
+  CHECK(run_benchmark(shards + "--config run.json").status == kUsage);
 }
 
 TEST_CASE("Reports compare by name, whatever else they hold", "[unit][benchmark]") {

@@ -149,7 +149,7 @@ std::vector<Broken> broken_configs() {
        {at + "2:1: /a~1b~0c: unknown key; known here: amp, checkpoint_every, data, device, distributed, "
              "evaluate_every, global_batch_size, gradient_checkpointing, "
              "initial_checkpoint, initial_optimizer_state, keep_checkpoints, log_every, max_steps, micro_batch_size, "
-             "model, num_threads, objective, "
+             "micro_batch_tokens, model, num_threads, objective, "
              "optimizer, precision, run_directory, schedule, seed, stop_at_step",
         at + "2:21: /amp/d?e: unknown key; known here: backoff_factor, dynamic, growth_factor, growth_interval, "
              "init_scale, "
@@ -270,6 +270,47 @@ std::vector<Broken> broken_configs() {
        {"data.validation=[\"v\", \"\"]"},
        {at + "3:27: /optimizer/no_decay: want parts of parameters' names, got an empty one",
         "command line: /data/validation: want names of files, got an empty one"}},
+      {"packed micro-batches with a mean of means",
+       in("\"micro_batch_tokens\": 4096"),
+       {},
+       {at +
+        "2:23: /optimizer/average: want masked_tokens with micro_batch_tokens, as micro-batches then differ in their "
+        "numbers of sequences, got micro_batches"}},
+      {"packed micro-batches of one length",
+       in("\"micro_batch_tokens\": 4096"),
+       {"optimizer.average=masked_tokens", "data.length_bin_size=64"},
+       {"command line: /data/length_bin_size: want 0 with micro_batch_tokens, which mixes lengths to fill "
+        "micro-batches, "
+        "got 64"}},
+      {"settings of masks that are not drawn",
+       in("\"seed\": 1"),
+       {"data.masked_lm_prob=0.3", "data.max_ngram=3"},
+       {"command line: /data/masked_lm_prob: data.masking static takes the masks in the shards; leave it at 0.15 or "
+        "set "
+        "data.masking=dynamic",
+        "command line: /data/max_ngram: data.masking static takes the masks in the shards; leave it at 1 or set "
+        "data.masking=dynamic"}},
+      {"training data twice",
+       in("\"seed\": 1"),
+       {"data.sources=[{\"path\": \"a\"}]"},
+       {"command line: /data/sources: want data.train or data.sources, got both; set data.train=[] to mix sources"}},
+      {"sources that are not told apart",
+       in("\"seed\": 1"),
+       {"data.train=[]",
+        "data.sources=[{\"path\": \"x/wiki\"}, {\"path\": \"y/wiki/\", \"weight\": 1e-7}, {\"weight\": 2}]"},
+       {"command line: /data/sources/1/name: want another name for each source, got \"wiki\" again",
+        "command line: /data/sources/2/path: required, but not given; for example \"wikipedia/\"",
+        "command line: /data/sources/1/weight: want at least 1/65536 of all weights, which are 3, got 1e-07"}},
+      {"sources of another form",
+       in("\"seed\": 1"),
+       {"data.train=[]", "data.sources=[\"a\", {\"path\": \"b\", \"wieght\": 1, \"weight\": -1}]"},
+       {"command line: /data/sources/0: want an object {...}, got \"a\"",
+        "command line: /data/sources/1/wieght: unknown key; did you mean \"weight\"?",
+        "command line: /data/sources/1/weight: want a number in [1e-09, 1000000000], got -1"}},
+      {"a single source",
+       in("\"seed\": 1"),
+       {"data.sources=a"},
+       {"command line: /data/sources: want a list of objects [{...}], got \"a\""}},
       {"a batch that the default does not divide",
        in("\"seed\": 1,\n\"global_batch_size\": 12"),
        {},

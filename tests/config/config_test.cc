@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "app/config/pretrain_config.h"
 #include "app/system/crypto.h"
@@ -119,6 +120,38 @@ TEST_CASE("A resolved configuration reads back as itself", "[unit][config]") {
   PretrainConfig other = again;
   other.optimizer.lr = 2e-5;
   CHECK(config_sha256(other) != config_sha256(config));
+}
+
+TEST_CASE("Sources are read, written, compared and described as a list of objects", "[unit][config]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("a.json");
+  std::ofstream(path) << R"({"run_directory": "r", "data": {"vocab_file": "v", "sources": [
+    {"path": "wiki", "weight": 0.7}, {"path": "/books/"}, {"path": "../b.shard", "name": "other", "weight": 2}]}})";
+  const PretrainConfig config = load_pretrain_config(path);
+  REQUIRE(config.data.sources.size() == 3);
+  CHECK(config.data.sources[0].path == directory.path("wiki"));
+  CHECK(config.data.sources[0].weight == 0.7);
+  CHECK(config.data.sources[1].weight == 1);
+  CHECK(source_name(config.data.sources[0]) == "wiki");
+  CHECK(source_name(config.data.sources[1]) == "books");
+  CHECK(source_name(config.data.sources[2]) == "other");
+  CHECK(training_paths(config.data).size() == 3);
+  const PretrainConfig again = parse_pretrain_config(to_json(config), "again");
+  CHECK(to_json(again) == to_json(config));
+  CHECK(nlohmann::json::parse(to_json(config))["data"]["sources"][2] ==
+        nlohmann::json({{"path", config.data.sources[2].path}, {"name", "other"}, {"weight", 2.0}}));
+  PretrainConfig heavier = config;
+  heavier.data.sources[0].weight = 0.8;
+  const auto differences = compare_for_resume(config, heavier);
+  REQUIRE(differences.size() == 1);
+  CHECK(differences[0].pointer == "/data/sources");
+  CHECK(load_pretrain_config(path, {"data.sources=[{\"path\": \"/x\"}]"}).data.sources.size() == 1);
+  const auto schema = nlohmann::json::parse(pretrain_config_schema());
+  const auto& sources = schema["properties"]["data"]["properties"]["sources"];
+  CHECK(sources["type"] == "array");
+  CHECK(sources["items"]["properties"]["weight"]["minimum"] == 1e-9);
+  CHECK(sources["items"]["additionalProperties"] == false);
+  CHECK(sources["default"] == nlohmann::json::array());
 }
 
 TEST_CASE("What may change when a run resumes", "[unit][config]") {

@@ -96,8 +96,10 @@ Result train(const PretrainConfig& config, const Case& c, const ProcessGroupPtr&
   Result result;
   for (int64_t i = 0; i < config.max_steps; ++i) {
     std::vector<PackedBatch> micro_batches;
-    for (int64_t micro = 0; micro < loader.micro_batches_per_step(); ++micro) micro_batches.push_back(loader.next());
-    step.run(micro_batches, config.global_batch_size / config.micro_batch_size);
+    do {
+      micro_batches.push_back(loader.next());
+    } while (!loader.between_steps());
+    step.run(micro_batches, loader.micro_batches_of_step());
     const auto loss = step.take_mean_loss();
     result.losses.push_back(loss.mlm + loss.nsp);
     result.applied.push_back(step.applied_steps());

@@ -1,0 +1,32 @@
+#include "app/train/run_loader.h"
+
+#include <cstdint>
+#include <memory>
+
+#include "app/train/run_inputs.h"
+
+namespace bert {
+
+std::optional<DynamicMasking> dynamic_masking(const PretrainConfig& config, const Tokenizer* tokenizer) {
+  if (config.data.masking != "dynamic") return std::nullopt;
+  DynamicMasking masking{.vocabulary = std::make_shared<const MaskingVocabulary>(*tokenizer),
+                         .config = config.data.masks};
+  if (masking.config.max_predictions_per_seq == 0) masking.config.max_predictions_per_seq = INT64_MAX;
+  return masking;
+}
+
+DataLoaderConfig loader_config(const PretrainConfig& config, const PretrainingShards& train,
+                               const Tokenizer* tokenizer) {
+  DataLoaderConfig loader;
+  loader.micro_batch_size = config.micro_batch_size;
+  loader.micro_batch_tokens = config.micro_batch_tokens;
+  loader.length_bin_size = config.data.length_bin_size;
+  loader.global_batch_size = config.global_batch_size;
+  loader.seed = static_cast<uint64_t>(config.seed);
+  loader.sources = training_sources(config, train);
+  loader.masking = dynamic_masking(config, tokenizer);
+  loader.replace_damaged_rows = config.data.corrupted_rows == "skip";
+  return loader;
+}
+
+}  // namespace bert

@@ -1,0 +1,20 @@
+// The settings of a run's loader.
+#pragma once
+
+#include <optional>
+
+#include "app/config/pretrain_config.h"
+#include "data/formats/shard.h"
+#include "data/loader/dataloader.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace bert {
+
+/// The masks that a run draws; empty with data.masking static, which needs no tokenizer.
+std::optional<DynamicMasking> dynamic_masking(const PretrainConfig& config, const Tokenizer* tokenizer);
+
+/// The settings of the loader of one process, which reads `train`, the shards that open_shards() has opened.
+DataLoaderConfig loader_config(const PretrainConfig& config, const PretrainingShards& train,
+                               const Tokenizer* tokenizer);
+
+}  // namespace bert
