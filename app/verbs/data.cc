@@ -26,8 +26,8 @@ namespace {
 
 constexpr Action kActions[] = {
     {"download", data_download, "downloads public data sets and models"},
-    {"create", data_create, "makes pre-training examples from text"},
     {"extract", data_extract, "copies the text of a corpus into a directory, without duplicates"},
+    {"create", data_create, "makes pre-training examples from text"},
     {"convert", data_convert, "writes examples into another format"},
     {"split", data_split, "splits prose into sentences"},
     {"verify", data_verify, "checks every byte of shards"},
