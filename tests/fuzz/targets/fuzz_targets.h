@@ -17,11 +17,13 @@ struct FuzzTarget {
   void (*read)(std::string_view bytes);
 };
 
+FuzzTarget dump_target();
 FuzzTarget sentences_target();
 FuzzTarget shard_target();
 FuzzTarget text_target();
 FuzzTarget tfrecord_target();
 FuzzTarget tokenizer_target();
+FuzzTarget wikitext_target();
 
 /// All of these.
 std::vector<FuzzTarget> fuzz_targets();
