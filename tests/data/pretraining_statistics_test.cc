@@ -263,6 +263,14 @@ TEST_CASE("Statistics of examples from made-up text are those of BERT's recipe",
     CHECK_FALSE(is_within_three_sigma(static_cast<double>(random) - 0.4 * static_cast<double>(examples.size()), 0,
                                       static_cast<double>(kDocuments) * moments.excess_squared));
   }
+  SECTION("the share of swapped segments, with the objective of sentence order") {
+    config.objective = Objective::kSop;
+    const auto examples = create_examples(documents, tokenizer, config);
+    check_masks(count(examples, tokenizer, config), tokenizer.vocabulary().size());
+    const auto swapped =
+        std::count_if(examples.begin(), examples.end(), [](const auto& e) { return e.is_random_next; });
+    CHECK(is_binomial(swapped, static_cast<int64_t>(examples.size()), 0.5));
+  }
   SECTION("the share of documents with a shorter target") {
     // A document's examples are found by the first word of A, which names the document here.
     const TokenizedDocuments named = made_up_documents(
