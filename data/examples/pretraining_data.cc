@@ -34,6 +34,10 @@ void validate(const PretrainingExample& example, int64_t vocab_size, int64_t max
   }
 }
 
+std::string parameter_text(bool value) { return fmt::format("{}", value); }
+std::string parameter_text(int64_t value) { return fmt::format("{}", value); }
+std::string parameter_text(double value) { return fmt::format("{}", value); }
+
 Objective objective_of(const Parameters& parameters) {
   for (const auto& [key, value] : parameters) {
     if (key != "objective") continue;

@@ -1,8 +1,6 @@
 // An example of pre-training: its parts, and the settings that it was made with.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -29,6 +27,11 @@ void validate(const PretrainingExample& example, int64_t vocab_size, int64_t max
 /// Settings of creation as names and values: the manifest of a shard stores them.
 using Parameters = std::vector<std::pair<std::string, std::string>>;
 
+/// A value as text: numbers with as few digits as tell them apart, "true" and "false".
+std::string parameter_text(bool value);
+std::string parameter_text(int64_t value);
+std::string parameter_text(double value);
+
 /// The fields of a configuration struct as parameters.
 template <class Config>
 Parameters parameters_of(const Config& config) {
@@ -37,7 +40,7 @@ Parameters parameters_of(const Config& config) {
     if constexpr (std::is_enum_v<std::decay_t<decltype(value)>>) {
       result.emplace_back(name, name_of_value(value));
     } else {
-      result.emplace_back(name, fmt::format("{}", value));
+      result.emplace_back(name, parameter_text(value));
     }
   });
   return result;
