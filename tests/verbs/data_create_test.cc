@@ -150,7 +150,8 @@ TEST_CASE("Objective and masks are options of bert data create", "[unit][data_cr
   CHECK(summary["masked_tokens"] == 0);
   CHECK(summary["examples_without_masks"] == 0);
   CHECK(summary["validation"]["masked_tokens"] > 0);  // held-out examples keep their masks
-  const auto& parameters = PretrainingShards({files.out}).shards().front()->manifest().parameters;
+  const PretrainingShards shards({files.out});
+  const auto& parameters = shards.shards().front()->manifest().parameters;
   CHECK(std::find(parameters.begin(), parameters.end(), std::pair<std::string, std::string>("dupe_factor", "1")) !=
         parameters.end());
   CHECK(create({"--input", files.text, "--vocab", files.vocab, "--output", files.out, "--objective", "electra"}).code ==
