@@ -379,6 +379,12 @@ void settle(CreateOptions& options, const CLI::App& app) {
   options.outputs = options.output_list.empty() ? std::vector{options.output} : split_at_commas(options.output_list);
   if (!options.outputs.empty()) options.output = options.outputs.front();
   if (options.output.empty()) throw UsageError("--output is required; see bert data create --help");
+  if (options.outputs.size() > 1 && options.is_directory()) {
+    throw UsageError(
+        fmt::format("--output-file {}: names {} files, and a directory is one name: end it with /, or leave "
+                    "--num-shards out",
+                    options.output_list, options.outputs.size()));
+  }
   if (options.split_sentences) options.layout = "prose";
   if (!options.split_sentences && app.count("--layout") == 0)
     options.layout = layout_of_names(find_input_files(options.input).files);

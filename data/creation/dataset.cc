@@ -243,8 +243,13 @@ std::optional<DirectorySummary> finished_dataset(const DirectoryOptions& options
   read_files(plan.output, manifest->value("files", Json::array()), summary.files);
   if (!plan.validation_output.empty()) {
     const auto validation = manifest_in(plan.validation_output);
-    if (validation)
-      read_files(plan.validation_output, validation->value("files", Json::array()), summary.validation_files);
+    if (!validation) {
+      throw DataError(
+          fmt::format("{}: {} is absent, although {} is finished: copy the held-out examples there again, or give "
+                      "--overwrite to make both directories again",
+                      plan.validation_output, kManifest, plan.output));
+    }
+    read_files(plan.validation_output, validation->value("files", Json::array()), summary.validation_files);
   }
   return summary;
 }

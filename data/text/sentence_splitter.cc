@@ -31,6 +31,12 @@ struct Stop {
   bool quoted = false;
 };
 
+/// Signs that end a sentence without white space behind them, with the quotation marks and brackets that follow.
+struct TerminatorRun {
+  size_t end = 0;
+  bool ends_sentence = false;
+};
+
 /// Finds the ends of the sentences of one paragraph, from its beginning to its end.
 class SentenceScanner {
  public:
@@ -49,7 +55,7 @@ class SentenceScanner {
   size_t skip_appendages(size_t position);
   size_t list_item_end() const;
   Stop read_stop(size_t position);
-  size_t terminated_end(size_t position) const;
+  TerminatorRun terminators(size_t position) const;
   bool ends_sentence(const Stop& stop) const;
   bool begins_in_small_letter(size_t position) const;
   bool names_speaker(size_t position) const;
@@ -186,15 +192,15 @@ Stop SentenceScanner::read_stop(size_t position) {
   return stop;
 }
 
-/// The end of the sentence whose terminator begins at `position`, or 0 if the sentence continues.
-size_t SentenceScanner::terminated_end(size_t position) const {
+/// The signs that begin at `position`, with the quotation marks and brackets behind them.
+TerminatorRun SentenceScanner::terminators(size_t position) const {
   const DecodedUtf8 sign = at(position);
   size_t end = position + static_cast<size_t>(sign.bytes);
   const auto& wide = sentence_rules::kWideFullStops;
   if (std::find(wide.begin(), wide.end(), sign.value) != wide.end()) {
     const char32_t next = at(end).value;  // digits and letters, of half and full width
     if (next < 0x80 ? next != U'\0' && !is_space(static_cast<char>(next)) : next >= U'\uff10' && next <= U'\uff5a')
-      return 0;
+      return {end, false};
   }
   for (DecodedUtf8 next = at(end); next.bytes > 0 && (is_terminator(next.value) || is_spaced_sign(next.value));
        next = at(end)) {
@@ -205,7 +211,7 @@ size_t SentenceScanner::terminated_end(size_t position) const {
   const auto& continuations = sentence_rules::kContinuations;
   const bool continues = std::any_of(continuations.begin(), continuations.end(),
                                      [&](std::string_view word) { return text_.substr(end).starts_with(word); });
-  return end > signs_end && continues ? 0 : end;
+  return {end, end == signs_end || !continues};
 }
 
 /// True for "the", not for "iPhone".
@@ -323,8 +329,12 @@ size_t SentenceScanner::sentence_end(size_t begin) {
     }
     const DecodedUtf8 sign = at(i);
     if (is_terminator(sign.value)) {
-      if (const size_t end = terminated_end(i)) return end;
-    } else if (is_spaced_sign(sign.value)) {
+      const TerminatorRun signs = terminators(i);
+      if (signs.ends_sentence) return signs.end;
+      i = signs.end;
+      continue;
+    }
+    if (is_spaced_sign(sign.value)) {
       const Stop stop = read_stop(i);
       if (ends_sentence(stop)) return stop.end;
       i = stop.end;

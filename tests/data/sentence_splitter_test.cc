@@ -123,6 +123,7 @@ TEST_CASE("Hostile text takes linear time", "[unit][splitter]") {
   CHECK(split_sentences(repeat("\u201c.\" ")).size() > 0);
   CHECK(split_sentences(repeat("\u3002\u300d")).size() == count);
   CHECK(split_sentences(repeat("1. A! ")).size() == count);
+  CHECK(split_sentences("\u3042" + repeat("\u3002") + "\u300d\u3068\u8a00\u3063\u305f\u3002").size() == 1);
 }
 
 }  // namespace

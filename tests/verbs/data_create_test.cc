@@ -102,6 +102,10 @@ TEST_CASE("bert data create makes directories, and says when there is nothing to
   CHECK(made.code == kBadData);
   CHECK_THAT(made.err, Contains("random-seed is 12345 there and 1 here") && Contains("--overwrite"));
   CHECK(files.make(files.out, {"--validation-output", held, "--random-seed", "1", "--overwrite"}).code == kOk);
+  std::filesystem::remove_all(held);
+  made = files.make(files.out, {"--validation-output", held, "--random-seed", "1"});
+  CHECK(made.code == kBadData);
+  CHECK_THAT(made.err, Contains("held: dataset.json is absent, although "));
 
   made = files.make(files.directory.path("four"), {"--num-shards", "4", "--format", "tfrecord"});
   REQUIRE(made.code == kOk);
@@ -119,6 +123,9 @@ TEST_CASE("bert data create makes directories, and says when there is nothing to
   made = create({"--input", corpus, "--vocab", files.vocab, "--output", files.directory.path("mixed/")});
   CHECK(made.code == kUsage);
   CHECK_THAT(made.err, Contains("more.jsonl") && Contains("--split-sentences"));
+  made = create({"--input", files.text, "--vocab", files.vocab, "--output-file", "a,b", "--num-shards", "2"});
+  CHECK(made.code == kUsage);
+  CHECK_THAT(made.err, Contains("--output-file a,b: names 2 files"));
 }
 
 TEST_CASE("A single file says what memory it takes", "[unit][data_create]") {
