@@ -33,7 +33,7 @@ die() { echo "gpu: ${*:2}" >&2; exit "$1"; }
 max_bytes=$((60 * 1024 * 1024))
 
 # Libraries of every machine with LibTorch: the C library and the libraries beside LibTorch (also CUDA's).
-everywhere='lib(c|m|dl|rt|pthread|util|resolv)\.so|ld-linux|lib(torch|c10|gomp|cud|cu[a-z]*|nv[a-zA-Z]*|nccl|shm|caffe2|mkl|omp)[^/]*$'
+everywhere='lib(c|m|dl|rt|pthread|util|resolv)\.so|ld-linux|lib(torch|c10|gomp|cud|cu(blas|fft|file|pti|rand|solver|sparse)|nv[a-zA-Z]*|nccl|shm|caffe2|mkl|omp)[^/]*$'
 # The C++ runtime. The other machine's may be older than the one of this build.
 runtime='lib(stdc\+\+|gcc_s)\.so'
 
