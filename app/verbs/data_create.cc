@@ -409,13 +409,13 @@ int data_create(int argc, char** argv) {
       "is made in memory. With --masking none the text is used once unless --dupe-factor says otherwise; held-out "
       "examples have masks. --short-seq-prob does not apply to --objective mlm. --do-lower-case, "
       "--match-special-tokens "
-      "and --max-input-chars-per-word do not apply to a SentencePiece model, which has its own rules inside. Names "
-      "with "
-      "underscores, as Google's, work too.");
+      "and --max-input-chars-per-word do not apply to a SentencePiece model, which has its own rules inside. "
+      "Names with underscores, as Google's, work too.");
   CreateOptions options;
   add_options(app, options);
   std::vector<std::string> arguments = with_hyphens(argc, argv);
   std::vector<char*> pointers;
+  pointers.reserve(arguments.size());
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   if (!parse_command_line(app, argc, pointers.data())) return kOk;
   settle(options, app);

@@ -7,6 +7,7 @@ namespace {
 
 std::vector<double> weights_of(const std::vector<ExampleSource>& sources) {
   std::vector<double> weights;
+  weights.reserve(sources.size());
   for (const ExampleSource& source : sources) weights.push_back(source.weight);
   return weights;
 }

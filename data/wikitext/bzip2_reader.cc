@@ -19,7 +19,7 @@ constexpr uint64_t kBlockMark = 0x314159265359, kEndMark = 0x177245385090;  // d
 constexpr int64_t kMarkBits = 48, kChecksumBits = 32, kHeaderBits = 32;
 constexpr size_t kReadBytes = size_t{1} << 20;
 /// A block has at most 900,000 symbols of at most 20 bits each, and its tables.
-constexpr int64_t kMostBlockBits = 900'000 * 20 + (int64_t{1} << 20);
+constexpr int64_t kMostBlockBits = int64_t{900'000} * 20 + (int64_t{1} << 20);
 
 /// Marks by chance in one block. One is there once in 2^48 bits.
 constexpr int kMostJoined = 16;
