@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace bert {
 
@@ -106,6 +108,45 @@ struct PretrainingDataConfig {
     visit("objective", self.objective,
           "nsp: next sentence, as BERT; mlm: full sequences without pairs, as RoBERTa; sop: sentence order, as ALBERT");
     visit("masking", self.masking, "static: store masks; none: training draws them (data.masking)");
+  }
+};
+
+/// The examples of a fine-tuning task: sizes, columns, and the decoding of answers. Names and defaults of Google's
+/// run_squad.py and run_classifier.py, and of transformers' example scripts for columns.
+struct TaskDataConfig {
+  int64_t max_seq_length = 128;
+  int64_t doc_stride = 128;
+  int64_t max_query_length = 64;
+  int64_t max_answer_length = 30;
+  int64_t n_best_size = 20;
+  bool search_null_threshold = true;
+  double null_score_diff_threshold = 0;
+  std::string text_column = "text";
+  std::string text_pair_column;
+  std::string label_column = "label";
+  std::vector<std::string> labels;
+  int64_t word_column = 0;
+  int64_t tag_column = -1;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit("max_seq_length", self.max_seq_length, "tokens of a sequence with [CLS] and [SEP]; longer texts are cut", 8,
+          65535);
+    visit("doc_stride", self.doc_stride, "SQuAD: tokens between the starts of two windows of a long context", 1, 65535);
+    visit("max_query_length", self.max_query_length, "SQuAD: tokens of a question; the rest is cut off", 1, 65535);
+    visit("max_answer_length", self.max_answer_length, "SQuAD: tokens of an answer at most", 1, 65535);
+    visit("n_best_size", self.n_best_size, "SQuAD: answers in nbest_predictions.json for each question", 1, 1000);
+    visit("search_null_threshold", self.search_null_threshold,
+          "SQuAD 2.0: the threshold is the one with the best F1 on the development set");
+    visit("null_score_diff_threshold", self.null_score_diff_threshold,
+          "SQuAD 2.0 without the search: no answer where its score exceeds that of the best answer by more", -1e9, 1e9);
+    visit("text_column", self.text_column, "own tables: column of the text");
+    visit("text_pair_column", self.text_pair_column, "own tables: column of a second text; empty = none");
+    visit("label_column", self.label_column, "own tables: column of the label, or of the number");
+    visit("labels", self.labels,
+          "own tables and ner: labels in their order; empty = those of the training file, sorted");
+    visit("word_column", self.word_column, "ner: column of the words, from 0; -1 = the last", -100, 100);
+    visit("tag_column", self.tag_column, "ner: column of the labels, from 0; -1 = the last", -100, 100);
   }
 };
 

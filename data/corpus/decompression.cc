@@ -287,6 +287,13 @@ size_t StoredFile::read(char* out, size_t bytes) {
   return got;
 }
 
+void StoredFile::seek(int64_t offset) {
+  // read() takes the first bytes from beginning_, and the rest from the descriptor.
+  const auto from = std::max(offset, static_cast<int64_t>(beginning_.size()));
+  if (lseek(file_.get(), from, SEEK_SET) < 0) throw_io_error(path_, "seek", errno);
+  offset_ = offset;
+}
+
 void StoredFile::check_unchanged() const {
   struct stat now {};
   if (fstat(file_.get(), &now) != 0) throw_io_error(path_, "read", errno);

@@ -30,10 +30,13 @@ class StoredFile final : public ByteStream {
   /// Throws IoError, and DataError at the end if the file has changed since it was opened.
   size_t read(char* out, size_t bytes) override;
 
+  /// Goes to a byte of a regular file, which read() returns next. Throws IoError.
+  void seek(int64_t offset);
+
   [[nodiscard]] const std::string& path() const { return path_; }
   /// The first bytes of the file, as many as tell its format if there are as many.
   [[nodiscard]] std::string_view beginning() const { return {beginning_.data(), beginning_.size()}; }
-  /// Number of bytes that read() has returned.
+  /// The place in the file of the byte that read() returns next.
   [[nodiscard]] int64_t offset() const { return offset_; }
 
  private:

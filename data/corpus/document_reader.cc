@@ -137,7 +137,17 @@ class FileDocuments {
     return false;
   }
 
+  /// Reads `lines` lines, which have given documents before. `bad_lines` of them were skipped.
+  void skip(int64_t lines, int64_t bad_lines) {
+    for (std::string_view line; number_ < lines; ++number_) {
+      if (!lines_.next(line))
+        throw DataError(fmt::format("{}: has {} lines; {} were read of it before", source().path(), number_, lines));
+    }
+    bad_lines_ = bad_lines;
+  }
+
   [[nodiscard]] Layout layout() const { return layout_; }
+  [[nodiscard]] int64_t lines() const { return number_; }
   [[nodiscard]] const TextSource& source() const { return lines_.source(); }
   [[nodiscard]] int64_t bad_lines() const { return bad_lines_; }
 
@@ -212,6 +222,24 @@ class DocumentReader::Impl {
     return false;
   }
 
+  [[nodiscard]] ReadPlace place() const {
+    ReadPlace result{.file = static_cast<int64_t>(index), .before = before};
+    if (file) result = {result.file - 1, file->lines(), file->bad_lines(), before};
+    result.before.documents = statistics.documents;
+    return result;
+  }
+
+  void go_to(const ReadPlace& place) {
+    if (place.file < 0 || place.file > static_cast<int64_t>(found.files.size()))
+      throw DataError(fmt::format("there is no input file number {} among {}", place.file, found.files.size()));
+    index = static_cast<size_t>(place.file);
+    statistics = before = place.before;
+    if (place.lines == 0) return;
+    open_next();
+    file->skip(place.lines, place.bad_lines);
+    update();
+  }
+
   const ReaderOptions options;
   const std::vector<std::string> paths;
   const InputFiles found;
@@ -245,6 +273,10 @@ DocumentReader::DocumentReader(const std::vector<std::string>& paths, ReaderOpti
 DocumentReader::~DocumentReader() = default;
 
 bool DocumentReader::next(std::string& document) { return impl_->next(document); }
+
+ReadPlace DocumentReader::place() const { return impl_->place(); }
+
+void DocumentReader::go_to(const ReadPlace& place) { impl_->go_to(place); }
 
 const ReadStatistics& DocumentReader::statistics() const { return impl_->statistics; }
 

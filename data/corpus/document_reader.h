@@ -48,6 +48,33 @@ struct ReadStatistics {
   int64_t documents = 0;
   int64_t invalid_sequences = 0;  // dropped: no UTF-8, or nothing in the encoding
   int64_t bad_lines = 0;          // skipped, with skip_bad_lines
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit("files", self.files);
+    visit("skipped_files", self.skipped_files);
+    visit("stored_bytes", self.stored_bytes);
+    visit("text_bytes", self.text_bytes);
+    visit("documents", self.documents);
+    visit("invalid_sequences", self.invalid_sequences);
+    visit("bad_lines", self.bad_lines);
+  }
+};
+
+/// A place between two documents.
+struct ReadPlace {
+  int64_t file = 0;            // number of the file that goes on, or begins
+  int64_t lines = 0;           // of that file, before the place
+  int64_t bad_lines = 0;       // of those lines
+  ReadStatistics before = {};  // counts of the files before, but all documents
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit("file", self.file);
+    visit("lines", self.lines);
+    visit("file.bad_lines", self.bad_lines);
+    ReadStatistics::visit_fields(self.before, visit);
+  }
 };
 
 /// The first bytes of a file's text that decide between one and two blank lines.
@@ -73,6 +100,12 @@ class DocumentReader {
   /// damaged compressed file, text in another encoding, something other than text, a bad line of JSON, a document that
   /// is too large, or a file that changed while it was read.
   bool next(std::string& document);
+
+  /// The place after the document that next() has given last.
+  [[nodiscard]] ReadPlace place() const;
+  /// Goes on at a place that a reader of the same files with the same options has given. Before the first next(), which
+  /// reads the lines of the file before the place again. Throws DataError if there is no such place.
+  void go_to(const ReadPlace& place);
 
   [[nodiscard]] const ReadStatistics& statistics() const;
   /// The files, in the order of reading.

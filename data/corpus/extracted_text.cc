@@ -1,22 +1,18 @@
 #include "data/corpus/extracted_text.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <optional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "data/corpus/input_files.h"
 #include "data/corpus/near_duplicates.h"
 #include "data/corpus/words.h"
-#include "data/io/descriptor.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/io/io_errors.h"
@@ -29,77 +25,46 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
-constexpr const char* kSummary = ".extract.json";
+constexpr const char* kWritten = "written.";  // begins the names of counts in the state
 
-/// True for 00000.txt and the like, and for AtomicFile's temporary names of them.
-bool is_text_file(const std::string& name) {
-  const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
-  const std::string_view rest = std::string_view(name).substr(digits);
-  return digits > 0 && (rest == ".txt" || rest.starts_with(".txt.tmp-"));
+/// The settings of the whole extraction.
+Settings all_settings(const ExtractOptions& options, Settings settings) {
+  settings.insert(settings.end(), {{"--min-characters", std::to_string(options.min_characters)},
+                                   {"--min-words", std::to_string(options.min_words)},
+                                   {"--keep-duplicates", options.keep_duplicates ? "on" : "off"},
+                                   {"--near-duplicates", options.near_duplicates ? "on" : "off"},
+                                   {"--with-titles", options.with_titles ? "on" : "off"},
+                                   {"--file-size in bytes", std::to_string(options.file_bytes)}});
+  return settings;
 }
-
-/// A directory that this process alone extracts into.
-class ExtractDirectory {
- public:
-  explicit ExtractDirectory(std::string path) : path_(std::move(path)) {
-    std::error_code error;
-    fs::create_directories(path_, error);
-    if (error) throw_io_error(path_, "create", error.value());
-    check_and_empty();
-  }
-
-  [[nodiscard]] std::string file(const std::string& name) const { return (fs::path(path_) / name).string(); }
-
-  void finish(const std::string& summary) {
-    AtomicFile file_of_summary(file(kSummary));
-    file_of_summary.write(summary + "\n");
-    file_of_summary.commit();
-    fs::remove(file(kUnfinishedExtraction));
-    sync_path(path_);
-  }
-
- private:
-  void check_and_empty() {
-    std::vector<std::string> names;
-    std::error_code error;
-    for (fs::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error))
-      names.push_back(entry->path().filename().string());
-    if (error) throw_io_error(path_, "read", error.value());
-    const bool unfinished = std::find(names.begin(), names.end(), kUnfinishedExtraction) != names.end();
-    for (const std::string& name : names) {
-      if (!unfinished && name == kSummary)
-        throw IoError(path_ + ": an extraction has been finished here; name another directory, or remove this one");
-      if (name == kUnfinishedExtraction || name == kSummary || (unfinished && is_text_file(name))) continue;
-      throw IoError(fmt::format("{}: holds a file that no extraction wrote: {}; name an empty directory", path_, name));
-    }
-    lock_ = Descriptor(open(file(kUnfinishedExtraction).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-    if (!lock_) throw_io_error(path_, "write", errno);
-    if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-      throw IoError(path_ + ": another process extracts into this directory; wait for it, or name another directory");
-    for (const std::string& name : names) {
-      if (name != kUnfinishedExtraction) fs::remove(file(name));
-    }
-  }
-
-  std::string path_;
-  Descriptor lock_;
-};
 
 }  // namespace
 
 class ExtractedText::Impl {
  public:
-  Impl(std::string path, const ExtractOptions& how) : options(how), directory(std::move(path)) {}
+  Impl(std::string path, const ExtractOptions& how, ExtractInput input_)
+      : options(how), input(std::move(input_)), directory(std::move(path), all_settings(how, input.settings)) {
+    if (!directory.saved()) return;
+    place = *directory.saved();
+    read_figures(place, kWritten, statistics);
+    read_again();
+  }
 
-  bool add(std::string_view text) {
+  bool add(std::string_view text, std::string_view title) {
+    document.clear();
+    ends.clear();
+    if (options.with_titles) take_title(title);
+    const size_t title_bytes = document.size();
     take_paragraphs(text);
-    if (is_near_empty()) return ++statistics.near_empty, false;
-    if (!options.keep_duplicates) {
-      const XXH128_hash_t hash = XXH3_128bits(document.data(), document.size());
-      if (!hashes.insert(hash.low64, hash.high64)) return ++statistics.duplicates, false;
-    }
-    if (options.near_duplicates && !signatures.insert(min_hash(document))) return ++statistics.near_duplicates, false;
+    const std::string_view compared = std::string_view(document).substr(title_bytes);
+    const int64_t characters = count_characters(compared);
+    if (is_near_empty(compared, characters)) return ++statistics.near_empty, false;
     check_memory();
+    const uint64_t hash = XXH3_64bits(compared.data(), compared.size());
+    if (!options.keep_duplicates && hashes.contains(hash)) return ++statistics.duplicates, false;
+    if (options.near_duplicates && !signatures.insert(min_hash(compared))) return ++statistics.near_duplicates, false;
+    if (!options.keep_duplicates) hashes.insert(hash);
+    statistics.characters += count_characters(std::string_view(document).substr(0, title_bytes)) + characters;
     for (const size_t end : ends) document[end] = '\n';
     document += '\n';
     write();
@@ -113,55 +78,109 @@ class ExtractedText::Impl {
 
   const ExtractOptions options;
   ExtractStatistics statistics;
+  Figures place;  // to begin at
 
  private:
-  /// Puts the paragraphs of `text` into `document`, each followed by a space whose place is in `ends`.
+  /// Reads the files of a killed extraction, and fills the tables of duplicates.
+  void read_again() {
+    ExtractStatistics found;
+    for (; found.files < statistics.files; ++found.files) {
+      const std::string path = directory.text_file(found.files);
+      std::ifstream in(path, std::ios::binary);
+      if (!in) throw_io_error(path, "open", errno);
+      document.clear();
+      bool is_title = options.with_titles;
+      for (std::string line; std::getline(in, line);) {
+        found.bytes += static_cast<int64_t>(line.size()) + 1;
+        if (!line.empty()) {
+          if (!is_title) document.append(line).push_back(' ');
+          is_title = false;
+          continue;
+        }
+        ++found.documents;
+        remember();
+        document.clear();
+        is_title = options.with_titles;
+      }
+      if (in.bad()) throw_io_error(path, "read", errno);
+    }
+    if (found.bytes == statistics.bytes && found.documents == statistics.documents) return;
+    throw DataError(fmt::format(
+        "{}: its files have {} documents in {} bytes; the extraction had written {} in {}. Remove the directory to "
+        "start over.",
+        fs::path(directory.text_file(0)).parent_path().string(), found.documents, found.bytes, statistics.documents,
+        statistics.bytes));
+  }
+
+  /// Puts `document`, which stays, into the tables of duplicates.
+  void remember() {
+    check_memory();
+    if (!options.keep_duplicates) hashes.insert(XXH3_64bits(document.data(), document.size()));
+    if (options.near_duplicates) signatures.insert(min_hash(document));
+  }
+
+  /// Puts the title into `document` as one line, whatever it is: read_again() takes the first line for the title.
+  void take_title(std::string_view title) {
+    std::string line(title);
+    std::replace(line.begin(), line.end(), '\n', ' ');
+    take_paragraphs(line);
+    if (ends.empty()) take_paragraphs("-");
+  }
+
+  /// Appends the paragraphs of `text` to `document`, each followed by a space whose place is in `ends`.
   void take_paragraphs(std::string_view text) {
-    document.clear();
-    ends.clear();
     while (!text.empty()) {
       const std::string_view line = strip_space(take_line(text));
-      if (line.empty()) continue;
+      const size_t begin = document.size();
       for (const char c : line) {
         const bool space = c == ' ' || (c >= '\t' && c <= '\r');
-        if (c == '\0') continue;  // many of them are no text for a reader
-        if (!space) {
+        if (c == '\0') {  // many of them are no text for a reader
+          ++statistics.zero_bytes;
+        } else if (!space) {
           document += c;
-        } else if (!document.empty() && document.back() != ' ') {
+        } else if (document.size() > begin && document.back() != ' ') {
           document += ' ';
         }
       }
+      if (document.size() > begin && document.back() == ' ') document.pop_back();
+      if (document.size() == begin) continue;
       ends.push_back(document.size());
       document += ' ';
     }
-    characters = std::count_if(document.begin(), document.end(), [](char c) {
+  }
+
+  /// Characters of `text` without white space.
+  static int64_t count_characters(std::string_view text) {
+    return std::count_if(text.begin(), text.end(), [](char c) {
       return c != ' ' && (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;  // not a byte inside of a character
     });
   }
 
-  [[nodiscard]] bool is_near_empty() const {
-    return ends.empty() || characters < options.min_characters ||
-           (options.min_words > 0 && count_words(document) < options.min_words);
+  [[nodiscard]] bool is_near_empty(std::string_view text, int64_t characters) const {
+    return text.empty() || characters < options.min_characters ||
+           (options.min_words > 0 && count_words(text) < options.min_words);
   }
 
+  /// Throws before a table grows that has no room.
   void check_memory() const {
-    const int64_t bytes = hashes.bytes() + signatures.bytes();
+    const int64_t bytes = (options.keep_duplicates ? 0 : hashes.bytes_to_insert()) +
+                          (options.near_duplicates ? signatures.bytes_to_insert() : 0);
     if (bytes <= options.most_duplicate_bytes) return;
     throw DataError(
         fmt::format("the search for duplicates among {} documents takes {} MB of memory, and {} MB are allowed; raise "
-                    "--duplicates-memory, or give {}",
+                    "--duplicates-memory and give the same command again, or give {} in another directory",
                     statistics.documents + 1, bytes / 1'000'000, options.most_duplicate_bytes / 1'000'000,
                     options.near_duplicates ? "up --near-duplicates" : "--keep-duplicates"));
   }
 
   void write() {
-    if (!file) file.emplace(directory.file(fmt::format("{:05}.txt", statistics.files++)));
+    if (!file) file.emplace(directory.text_file(statistics.files++));
     ++statistics.documents;
-    statistics.characters += characters;
     statistics.bytes += static_cast<int64_t>(document.size());
     buffer += document;
     if (file->size() + static_cast<int64_t>(buffer.size()) >= options.file_bytes) {
       end_file();
+      save();
     } else if (buffer.size() >= kBufferBytes) {
       flush();
     }
@@ -179,22 +198,31 @@ class ExtractedText::Impl {
     file.reset();
   }
 
-  ExtractDirectory directory;
+  void save() {
+    if (!input.place) return;
+    Figures figures = input.place();
+    add_figures(kWritten, statistics, figures);
+    directory.save(statistics.files, figures);
+  }
+
+  const ExtractInput input;
+  ExtractionDirectory directory;
   std::string document;      // the current one
   std::vector<size_t> ends;  // of its paragraphs
-  int64_t characters = 0;    // without white space
   HashSet hashes;
   NearDuplicates signatures;
   std::optional<AtomicFile> file;
   std::string buffer;  // of bytes that are not in the file yet
 };
 
-ExtractedText::ExtractedText(std::string directory, const ExtractOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(directory), options)) {}
+ExtractedText::ExtractedText(std::string directory, const ExtractOptions& options, ExtractInput input)
+    : impl_(std::make_unique<Impl>(std::move(directory), options, std::move(input))) {}
 
 ExtractedText::~ExtractedText() = default;
 
-bool ExtractedText::add(std::string_view text) { return impl_->add(text); }
+const Figures& ExtractedText::place() const { return impl_->place; }
+
+bool ExtractedText::add(std::string_view text, std::string_view title) { return impl_->add(text, title); }
 
 void ExtractedText::finish(const std::string& summary) { impl_->finish(summary); }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "data/io/error.h"
+#include "data/io/files.h"
 #include "data/io/io_errors.h"
 
 namespace bert {
@@ -49,7 +50,10 @@ class Search {
   void add_file(const std::string& path, const struct stat& status) {
     if (access(path.c_str(), R_OK) != 0) throw_io_error(path, "open", errno);
     const bool regular = S_ISREG(status.st_mode);
-    found_.files.push_back({.path = path, .bytes = regular ? int64_t{status.st_size} : 0, .regular = regular});
+    found_.files.push_back({.path = path,
+                            .bytes = regular ? int64_t{status.st_size} : 0,
+                            .regular = regular,
+                            .modified_ns = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec});
   }
 
   void add_directory(const std::string& path, const struct stat& status) {
@@ -92,6 +96,19 @@ InputFiles find_input_files(const std::vector<std::string>& paths) {
   Search search;
   for (const std::string& path : paths) search.add(path);
   return search.take();
+}
+
+std::string identity_of(const std::vector<InputFile>& files) {
+  Checksum checksum;
+  int64_t bytes = 0;
+  for (const InputFile& file : files) {
+    if (!file.regular) return "";
+    bytes += file.bytes;
+    const std::string line = fmt::format("{} {} {}\n", file.bytes, file.modified_ns, file.path);
+    checksum.update(line.data(), line.size());
+  }
+  constexpr size_t kDigits = 16;
+  return fmt::format("{} files, {} bytes, {}", files.size(), bytes, checksum.hexadecimal().substr(0, kDigits));
 }
 
 }  // namespace bert

@@ -12,8 +12,9 @@ inline constexpr const char* kUnfinishedExtraction = ".extract.unfinished";
 
 struct InputFile {
   std::string path;
-  int64_t bytes = 0;    // as stored
-  bool regular = true;  // false: a pipe or device, which can be read once
+  int64_t bytes = 0;        // as stored
+  bool regular = true;      // false: a pipe or device, which can be read once
+  int64_t modified_ns = 0;  // time of the last change, since 1970
 };
 
 struct InputFiles {
@@ -26,5 +27,9 @@ struct InputFiles {
 /// Throws InputMissing if a path or the target of a link is not there, or if a directory has no file, IoError if a file
 /// may not be read, and DataError for a directory with an unfinished extraction.
 InputFiles find_input_files(const std::vector<std::string>& paths);
+
+/// A text that changes if a file's name, size or time of change does: "2 files, 1234 bytes, 0123456789abcdef". Empty if
+/// one is a pipe or a device.
+std::string identity_of(const std::vector<InputFile>& files);
 
 }  // namespace bert

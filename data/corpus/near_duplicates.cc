@@ -13,8 +13,6 @@ namespace bert {
 namespace {
 
 constexpr size_t kShingleWords = 5;
-constexpr size_t kFirstSlots = 1024;
-constexpr size_t kLoadOf10 = 7;  // tenths of the slots that are used before a table grows
 /// Documents that agree in a band and are not similar otherwise, as boilerplate makes them, are compared up to this many:
 /// the time for a document stays bounded.
 constexpr size_t kMostCompared = 64;
@@ -58,89 +56,89 @@ MinHash min_hash(std::string_view text) {
   });
   if (count < kShingleWords) add_shingle(XXH3_64bits(words.data(), sizeof words));
   MinHash signature{};
-  // Knuth's multiplicative hash takes eight bits from all bits of a minimum, whose high bits are mostly zero.
-  std::transform(minima.begin(), minima.end(), signature.begin(),
-                 [](uint32_t minimum) { return static_cast<uint8_t>(minimum * 2654435769U >> 24); });
+  // Knuth's multiplicative hash takes four bits from all bits of a minimum, whose high bits are mostly zero.
+  const auto bits = [&](size_t i) { return minima[i] * 2654435769U >> 28; };
+  for (size_t i = 0; i < signature.size(); ++i) signature[i] = static_cast<uint8_t>(bits(2 * i) << 4 | bits(2 * i + 1));
   return signature;
 }
 
 double estimated_similarity(const MinHash& a, const MinHash& b) {
   size_t equal = 0;
-  for (size_t i = 0; i < kMinHashes; ++i) equal += a[i] == b[i];
-  constexpr double kByChance = 1.0 / 256;  // of eight bits
+  for (size_t i = 0; i < a.size(); ++i) {
+    const auto differ = static_cast<uint8_t>(a[i] ^ b[i]);
+    equal += (differ >> 4 == 0) + ((differ & 0xF) == 0);
+  }
+  constexpr double kByChance = 1.0 / 16;  // of four bits
   return std::max(0.0, (static_cast<double>(equal) / kMinHashes - kByChance) / (1 - kByChance));
 }
 
-bool HashSet::insert(uint64_t low, uint64_t high) {
-  const Hash hash{low == 0 && high == 0 ? 1 : low, high};
-  if (10 * (used_ + 1) > kLoadOf10 * slots_.size()) grow();
-  for (size_t at = hash.first;; ++at) {
-    Hash& slot = slots_[at & (slots_.size() - 1)];
-    if (slot == hash) return false;
-    if (slot != Hash{}) continue;
-    slot = hash;
+bool HashSet::insert(uint64_t hash) {
+  hash = std::max<uint64_t>(hash, 1);
+  if (slots_.must_grow(used_)) slots_.grow([](uint64_t each) { return each; });
+  for (size_t slot = slots_.first(hash);; slot = slots_.after(slot)) {
+    if (slots_[slot] == hash) return false;
+    if (slots_[slot] != 0) continue;
+    slots_[slot] = hash;
     ++used_;
     return true;
   }
 }
 
-void HashSet::grow() {
-  const std::vector<Hash> old = std::move(slots_);
-  slots_.assign(std::max(kFirstSlots, 2 * old.size()), Hash{});
-  for (const Hash& hash : old) {
-    if (hash == Hash{}) continue;
-    size_t at = hash.first;
-    while (slots_[at & (slots_.size() - 1)] != Hash{}) ++at;
-    slots_[at & (slots_.size() - 1)] = hash;
-  }
+bool HashSet::contains(uint64_t hash) const {
+  if (slots_.empty()) return false;
+  hash = std::max<uint64_t>(hash, 1);
+  for (size_t slot = slots_.first(hash); slots_[slot] != 0; slot = slots_.after(slot))
+    if (slots_[slot] == hash) return true;
+  return false;
 }
 
-uint64_t NearDuplicates::band_of(const MinHash& signature, size_t band) {
-  uint64_t rows = 0;
-  std::memcpy(&rows, signature.data() + band * kRows, kRows);
+uint32_t NearDuplicates::band_of(const MinHash& signature, size_t band) {
+  uint32_t rows = 0;
+  std::memcpy(&rows, signature.data() + band * kBandBytes, kBandBytes);
   return rows;
 }
 
+uint64_t NearDuplicates::hash_of(uint32_t band) { return XXH3_64bits(&band, sizeof band); }
+
 bool NearDuplicates::insert(const MinHash& signature) {
-  if (10 * (signatures_.size() + 1) > kLoadOf10 * tables_[0].size()) grow();
-  const size_t mask = tables_[0].size() - 1;
+  if (tables_[0].must_grow(count_)) grow();
   std::array<size_t, kBands> free{};  // the slot for the new signature in each table
   for (size_t band = 0; band < kBands; ++band) {
-    const uint64_t rows = band_of(signature, band);
+    const SlotTable<uint32_t>& table = tables_[band];
+    const uint32_t rows = band_of(signature, band);
     size_t compared = 0;
-    size_t at = XXH3_64bits(&rows, sizeof rows) & mask;
-    for (; tables_[band][at] != 0; at = (at + 1) & mask) {
-      const MinHash& other = signatures_[tables_[band][at] - 1];
+    size_t slot = table.first(hash_of(rows));
+    for (; table[slot] != 0; slot = table.after(slot)) {
+      const MinHash& other = signature_of(table[slot]);
       if (compared == kMostCompared || band_of(other, band) != rows) continue;
       ++compared;
       if (estimated_similarity(signature, other) >= kNearDuplicate) return false;
     }
-    free[band] = compared == kMostCompared ? SIZE_MAX : at;
+    free[band] = compared == kMostCompared ? SIZE_MAX : slot;
   }
-  signatures_.push_back(signature);
+  append(signature);
   for (size_t band = 0; band < kBands; ++band) {
-    if (free[band] != SIZE_MAX) tables_[band][free[band]] = static_cast<uint32_t>(signatures_.size());
+    if (free[band] != SIZE_MAX) tables_[band][free[band]] = static_cast<uint32_t>(count_);
   }
   return true;
 }
 
-void NearDuplicates::grow() {
-  const size_t slots = std::max(kFirstSlots, 2 * tables_[0].size());
-  if (slots > std::numeric_limits<uint32_t>::max()) throw std::length_error("too many documents to compare");
-  for (size_t band = 0; band < kBands; ++band) {
-    const std::vector<uint32_t> old = std::exchange(tables_[band], std::vector<uint32_t>(slots));
-    for (const uint32_t index : old) {
-      if (index == 0) continue;
-      const uint64_t rows = band_of(signatures_[index - 1], band);
-      size_t at = XXH3_64bits(&rows, sizeof rows) & (slots - 1);
-      while (tables_[band][at] != 0) at = (at + 1) & (slots - 1);
-      tables_[band][at] = index;
-    }
-  }
+void NearDuplicates::append(const MinHash& signature) {
+  if (count_ == std::numeric_limits<uint32_t>::max()) throw std::length_error("too many documents to compare");
+  if (count_ % kBlock == 0) blocks_.push_back(std::make_unique<std::array<MinHash, kBlock>>());
+  (*blocks_.back())[count_++ % kBlock] = signature;
 }
 
-int64_t NearDuplicates::bytes() const {
-  return static_cast<int64_t>(signatures_.size() * sizeof(MinHash) + kBands * tables_[0].size() * sizeof(uint32_t));
+void NearDuplicates::grow() {
+  for (size_t band = 0; band < kBands; ++band)
+    tables_[band].grow([&](uint32_t index) { return hash_of(band_of(signature_of(index), band)); });
+}
+
+int64_t NearDuplicates::bytes_to_insert() const {
+  // The tables grow one after another: the last one is there twice when all others have grown.
+  const size_t signatures = (count_ / kBlock + 1) * kBlock * sizeof(MinHash);
+  const size_t tables = (kBands - 1) * tables_[0].bytes_after_growing(count_) + tables_[0].bytes_while_growing(count_);
+  return static_cast<int64_t>(signatures + tables);
 }
 
 }  // namespace bert

@@ -8,14 +8,26 @@
 #include "data/creation/document_tokenizer.h"
 #include "data/examples/tokenized_documents.h"
 #include "data/io/descriptor.h"
+#include "data/tokenizer/tokenizer.h"
 
 namespace bert {
 
 // Note [Chunk file]
 // Little-endian. A header (ChunkHeader in chunk_file.cc), a SectionEntry for each target (Dealer), then the sections, one
-// after another. A section has the documents of a target in the order of the text: u32 sentences, u32 tokens of each
-// sentence, then the ids, 2 bytes each if the vocabulary has at most 65536 entries, otherwise 4. XXH3-64 checksums guard
-// header and table, and each section.
+// after another. A section has the documents of a target in the order of the text: u32 sentences, then for each sentence
+// u32 tokens and the ids, 2 bytes each if the vocabulary has at most 65536 entries, otherwise 4. XXH3-64 checksums guard
+// the header, each entry and each section: a section is read with its entry alone, so the work for a target does not grow
+// with the number of targets.
+
+/// A document as its section holds it.
+struct EncodedDocument {
+  std::string bytes;  // empty for a document without tokens
+  uint64_t sentences = 0, tokens = 0;
+};
+
+/// Tokenizes a document (tokenize_document) and adds its counts, but its bytes, to `statistics`.
+EncodedDocument encode_document(const std::string& text, const Tokenizer& tokenizer, bool prose,
+                                CorpusStatistics& statistics);
 
 /// Figures of a target's documents in one chunk, or in all.
 struct SectionFigures {
@@ -24,35 +36,29 @@ struct SectionFigures {
 };
 
 /// Writes a chunk. `documents[i]` belongs to the target `targets[i]`. Throws IoError.
-void write_chunk(const std::string& path, const std::vector<TokenizedDocument>& documents,
+void write_chunk(const std::string& path, const std::vector<EncodedDocument>& documents,
                  const std::vector<uint32_t>& targets, size_t target_count, int64_t vocab_size,
                  const CorpusStatistics& statistics);
 
 /// One chunk file, opened.
 class ChunkFile {
  public:
-  /// Throws InputMissing, IoError, and DataError if the header or the table is damaged.
+  /// Throws InputMissing, IoError, and DataError if the header is damaged.
   explicit ChunkFile(const std::string& path);
 
   [[nodiscard]] const CorpusStatistics& statistics() const { return statistics_; }
-  [[nodiscard]] size_t targets() const { return table_.size(); }
-  [[nodiscard]] SectionFigures figures(size_t target) const;
+  /// Adds the figures of each target to `sums`, which has one for each. Throws IoError, DataError.
+  void add_figures(std::vector<SectionFigures>& sums) const;
   /// Appends the documents of a target. Throws IoError, and DataError if the section is damaged.
   void read(size_t target, TokenizedDocuments& documents) const;
 
  private:
-  struct SectionEntry {
-    uint64_t start, bytes, documents, sentences, tokens, checksum;
-  };
-  friend void write_chunk(const std::string&, const std::vector<TokenizedDocument>&, const std::vector<uint32_t>&,
-                          size_t, int64_t, const CorpusStatistics&);
   [[nodiscard]] std::string read_bytes(uint64_t start, uint64_t bytes) const;
 
   std::string path_;
   Descriptor file_;
   CorpusStatistics statistics_;
-  std::vector<SectionEntry> table_;
-  uint64_t id_bytes_ = 0;
+  uint64_t file_bytes_ = 0, targets_ = 0, id_bytes_ = 0;
 };
 
 }  // namespace bert

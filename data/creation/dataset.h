@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,10 +10,11 @@
 #include "data/corpus/input_files.h"
 #include "data/creation/dealer.h"
 #include "data/creation/example_directory.h"
+#include "data/creation/work_directory.h"
 
 namespace bert {
 
-/// What is to be made, known before the text is read.
+/// The files to be made, known before the text is read.
 struct DatasetPlan {
   int64_t text_bytes = 0;  // of all documents; estimated if num_shards was given and files are compressed
   DealOptions deal;
@@ -35,23 +37,24 @@ DatasetPlan plan_dataset(const DirectoryOptions& options, const Tokenizer& token
 /// The seed of the generator for one file.
 uint64_t seed_of_file(uint64_t seed, bool validation, size_t number);
 
-/// The summary of a directory that is finished; empty if there is no dataset.json, or with options.overwrite. Throws
-/// DataError if its settings are others, or a file has gone.
+/// The summary of a directory that is finished; empty if there is no dataset.json, with options.overwrite, and after an
+/// overwriting process that was killed. Throws DataError if its settings are others, a file has gone, or dataset.json is
+/// not as write_dataset() writes it: with the file and the member.
 std::optional<DirectorySummary> finished_dataset(const DirectoryOptions& options, const DatasetPlan& plan);
 
 /// Writes dataset.json to each directory, that of the output last. Its members: format, vocabulary_checksum, parameters,
-/// counts of the text, and `files`: name, documents, text_bytes, examples, tokens, masked_tokens, bytes, and checksum, the
-/// XXH3-128 of the file.
+/// `text` and `read` (the fields of CorpusStatistics and ReadStatistics), and `files`: name, the fields of
+/// ExampleFileFigures, and checksum, the XXH3-128 of the file.
 void write_dataset(const DirectoryOptions& options, const DatasetPlan& plan, const Tokenizer& tokenizer,
                    const DirectorySummary& summary);
 
-/// Removes dataset.json and the numbered files of examples.
-void remove_dataset(const DatasetPlan& plan);
+/// Removes dataset.json and the numbered files of examples; calls `removed` after each.
+void remove_dataset(const DatasetPlan& plan, const std::function<void()>& removed);
 
 // Notes of the work directory.
 Parameters note_of(const ExampleFileFigures& figures);
-ExampleFileFigures figures_of(const Parameters& note);
+ExampleFileFigures figures_of(const Note& note);
 Parameters read_note(size_t chunks, const ReadStatistics& read, const std::vector<int64_t>& text_bytes);
-ReadStatistics read_statistics(const Parameters& note);
+ReadStatistics read_statistics(const Note& note);
 
 }  // namespace bert

@@ -12,8 +12,18 @@
 namespace bert {
 namespace {
 
-constexpr size_t kBlockBytes = size_t{16} << 20;  // bytes of text that the threads tokenize at a time
-constexpr size_t kBytesOfToken = 2;               // of text at least, as a rule: what is reserved, not what is used
+constexpr int64_t kBlockBytes = int64_t{16} << 20;  // of text with kDocumentBytes that the threads tokenize at a time
+constexpr size_t kBytesOfToken = 2;                 // of text at least, as a rule: what is reserved, not what is used
+
+/// The counts of one document, but its bytes.
+CorpusStatistics statistics_of(const TokenizedDocument& document, int32_t unk_id) {
+  return {.bytes = 0,
+          .documents = document.size() > 0,
+          .sentences = static_cast<int64_t>(document.size()),
+          .tokens = static_cast<int64_t>(document.ids.size()),
+          .unknown_tokens = std::count(document.ids.begin(), document.ids.end(), unk_id),
+          .empty_documents = document.size() == 0};
+}
 
 }  // namespace
 
@@ -26,32 +36,34 @@ void CorpusStatistics::add(const CorpusStatistics& more) {
   empty_documents += more.empty_documents;
 }
 
-TokenizedDocument tokenize_document(const std::string& text, const Tokenizer& tokenizer, bool prose) {
-  TokenizedDocument document;
+void for_each_sentence(const std::string& text, const Tokenizer& tokenizer, bool prose,
+                       const std::function<void(std::span<const int32_t>)>& take) {
+  std::vector<int32_t> ids;
   const auto add = [&](std::string_view sentence) {
-    const size_t before = document.ids.size();
-    tokenizer.encode(sentence, document.ids);
-    if (document.ids.size() > before) document.sentence_ends.push_back(document.ids.size());
+    ids.clear();
+    tokenizer.encode(sentence, ids);
+    if (!ids.empty()) take(ids);
   };
   if (prose) {
     split_document(text, add);
-  } else {
-    for (std::string_view rest = text; !rest.empty();) {
-      const std::string_view line = rest.substr(0, rest.find('\n'));
-      rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-      add(line);
-    }
+    return;
   }
-  return document;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    add(line);
+  }
 }
 
-CorpusStatistics statistics_of(const TokenizedDocument& document, int32_t unk_id) {
-  return {.bytes = 0,
-          .documents = document.size() > 0,
-          .sentences = static_cast<int64_t>(document.size()),
-          .tokens = static_cast<int64_t>(document.ids.size()),
-          .unknown_tokens = std::count(document.ids.begin(), document.ids.end(), unk_id),
-          .empty_documents = document.size() == 0};
+TokenizedDocument tokenize_document(const std::string& text, const Tokenizer& tokenizer, bool prose) {
+  TokenizedDocument document;
+  for_each_sentence(text, tokenizer, prose, [&](std::span<const int32_t> ids) {
+    document.ids.insert(document.ids.end(), ids.begin(), ids.end());
+    document.sentence_ends.push_back(document.ids.size());
+  });
+  document.ids.shrink_to_fit();
+  document.sentence_ends.shrink_to_fit();
+  return document;
 }
 
 void for_each_in_parallel(size_t count, int64_t threads, const std::function<void(size_t)>& work) {
@@ -84,7 +96,7 @@ Corpus read_documents(const std::vector<std::string>& paths, const Tokenizer& to
   const bool prose = options.reader.layout != Layout::kSentences;
   std::vector<std::string> texts;
   std::vector<TokenizedDocument> block;
-  size_t block_bytes = 0;
+  int64_t block_bytes = 0;
   const auto flush = [&] {
     block.assign(texts.size(), {});
     for_each_in_parallel(texts.size(), options.num_threads,
@@ -95,17 +107,18 @@ Corpus read_documents(const std::vector<std::string>& paths, const Tokenizer& to
     }
     texts.clear();
     block_bytes = 0;
+    corpus.statistics.bytes = reader.statistics().text_bytes;
     if (options.progress) options.progress(reader.statistics().stored_bytes, reader.stored_bytes());
+    if (options.counted) options.counted(corpus.statistics);
   };
   for (std::string text; reader.next(text);) {
-    block_bytes += text.size();
-    texts.push_back(std::move(text));
+    block_bytes += static_cast<int64_t>(text.size()) + kDocumentBytes;
+    texts.push_back(text);  // without the room that `text` has to grow
     if (block_bytes >= kBlockBytes) flush();
   }
   flush();
   if (corpus.documents.size() == 0) reader.throw_no_text();
   corpus.read = reader.statistics();
-  corpus.statistics.bytes = corpus.read.text_bytes;
   return corpus;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 
 #include "data/corpus/text_source.h"
 #include "data/creation/document_tokenizer.h"
@@ -12,17 +13,34 @@
 namespace bert {
 namespace {
 
-constexpr double kPackedFactor = 4.5;  // bzip2 -9 makes English a quarter, xz -9 a little less
+constexpr int64_t kBlockBytes = 1 << 20;   // of PackedExamples, of which the last one is partly used
+constexpr int64_t kFileBytes = 8'000'000;  // buffers of a writer, a section that is read, a block of examples
+constexpr double kWriterBytes = 16;        // of an example: its place, in a list that is copied when it grows
+constexpr double kPackedFactor = 4.5;      // bzip2 -9 makes English a quarter, xz -9 a little less
 
 bool is_packed(const InputFile& file) { return !packed_format(StoredFile(file.path).beginning()).empty(); }
 
 double id_bytes(const Workload& work) { return work.vocab_size > TokenizedDocuments::kNarrowVocabulary ? 4 : 2; }
 
+/// Tokens masked in an example.
 double masks_of_example(const Workload& work) {
   const PretrainingDataConfig& config = work.examples;
   if (config.masking == StoredMasks::kNone) return 0;
   return std::min(static_cast<double>(config.max_predictions_per_seq),
                   static_cast<double>(config.max_seq_length) * config.masked_lm_prob + 1);
+}
+
+/// Memory of an example in PackedExamples.
+double bytes_of_example(const Workload& work, ExamplesIn where) {
+  constexpr double kPlace = 8;
+  constexpr double kSegments = 14;    // two places of up to 2^28 tokens, two lengths, flags, number of masks
+  constexpr double kOther = 0.1 * 3;  // a tenth of the masked tokens has another id
+  if (where == ExamplesIn::kScratchFile) return kPlace;
+  const double masks = masks_of_example(work);
+  if (masks == 0) return kPlace + kSegments;
+  // The distance between two masks is geometric: from 2^5 and 2^12 tokens on it takes another byte.
+  const double share = masks / static_cast<double>(work.examples.max_seq_length);
+  return kPlace + kSegments + masks * (1 + std::exp(-32 * share) + std::exp(-4096 * share) + kOther);
 }
 
 }  // namespace
@@ -64,17 +82,40 @@ Workload workload_of_text(int64_t text_bytes, int64_t vocab_size, const Pretrain
 }
 
 double examples_of(const Workload& work) {
-  // A random next sentence uses up one segment, on average half of an example. A document ends with a short example.
-  const double share = work.examples.objective == Objective::kNsp ? 0.7 : 1;
-  const auto length = static_cast<double>(work.examples.max_seq_length);
-  const double of_documents = std::min(work.sentences, work.tokens / (share * length) + work.documents);
-  return of_documents * static_cast<double>(work.examples.dupe_factor);
+  const PretrainingDataConfig& config = work.examples;
+  const auto rounds = static_cast<double>(config.dupe_factor);
+  if (config.objective == Objective::kMlm) {
+    // Two sequences that follow each other have more tokens than fit into one. Long sentences are cut.
+    const double room = static_cast<double>(config.max_seq_length) - 2;
+    return rounds * (work.documents + std::min(2 * work.tokens / room, work.sentences + work.tokens / room));
+  }
+  // A chunk of sentences has at least the target length. A random next sentence, which half of the examples of nsp have,
+  // uses up half of the chunk's sentences. The rest at the end of a document becomes 2 examples in the mean, or 1.
+  const bool random_next = config.objective == Objective::kNsp;
+  const double used = random_next ? 0.75 : 1, at_end = random_next ? 2 : 1;
+  const auto of_target = [&](int64_t target) {
+    return std::min(work.sentences, work.tokens / (used * static_cast<double>(target)) + at_end * work.documents);
+  };
+  const int64_t longest = config.max_seq_length - 3;
+  double of_short = 0;  // the mean over the short target lengths, each with the same probability
+  for (int64_t target = 2; target <= longest; ++target) of_short += of_target(target);
+  of_short /= static_cast<double>(longest - 1);
+  return rounds * (config.short_seq_prob * of_short + (1 - config.short_seq_prob) * of_target(longest));
 }
 
-int64_t memory_of(const Workload& work) {
-  const double documents = work.tokens * id_bytes(work) + work.sentences * 8 + work.documents * 16;
-  const double of_example = 8 + 10 + 8 + 1.4 * masks_of_example(work);  // PackedExamples, and an offset in the writer
-  return static_cast<int64_t>(documents + of_example * examples_of(work));
+int64_t memory_of_documents(const Workload& work) {
+  return static_cast<int64_t>(work.tokens * id_bytes(work) + work.sentences * 8 + work.documents * 16);
+}
+
+int64_t memory_of(const Workload& work, ExamplesIn place) {
+  return kFileBytes + memory_of_documents(work) +
+         static_cast<int64_t>((bytes_of_example(work, place) + kWriterBytes) * examples_of(work));
+}
+
+int64_t memory_for_examples(const Workload& work, int64_t bytes, ExamplesIn place) {
+  const double of_example = bytes_of_example(work, place);
+  const auto for_all = static_cast<double>(bytes - kFileBytes - memory_of_documents(work));
+  return kBlockBytes + static_cast<int64_t>(for_all * of_example / (of_example + kWriterBytes));
 }
 
 int64_t disk_of_examples(const Workload& work, const std::string& format) {

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
-#include <stdexcept>
+#include <random>
 #include <string_view>
 
 #include "data/io/error.h"
@@ -22,13 +22,19 @@ namespace fs = std::filesystem;
 
 constexpr const char* kName = ".work";
 constexpr const char* kParameters = "parameters";
+constexpr const char* kRemoving = "removing";
 
-/// Makes the directory with its parents. Returns `path`.
-const std::string& make_directory(const std::string& path) {
+/// Makes the directory with its parents.
+void make_directory(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) throw_io_error(path, "create", error.value());
-  return path;
+}
+
+/// 64 random bits: process numbers and names of machines repeat, for example in containers.
+std::string name_of_process() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
 }
 
 std::string as_option(std::string name) {
@@ -83,9 +89,9 @@ std::string difference(const Parameters& there, const Parameters& here) {
 std::string to_lines(const Parameters& parameters) {
   std::string text;
   for (const auto& [name, value] : parameters) {
-    if (name.find_first_of("=\n") != std::string::npos || value.find('\n') != std::string::npos)
-      throw std::invalid_argument(fmt::format("\"{}\" = \"{}\" does not fit on a line", name, value));
-    text += name + "=" + value + "\n";
+    text += name + "=";
+    for (const char c : value) c == '\\' ? text += "\\\\" : c == '\n' ? text += "\\n" : text += c;
+    text += "\n";
   }
   return text;
 }
@@ -96,30 +102,42 @@ Parameters from_lines(const std::string& text) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     const size_t equals = std::min(line.find('='), line.size());
-    result.emplace_back(line.substr(0, equals), line.substr(std::min(equals + 1, line.size())));
+    std::string value;
+    for (size_t i = equals + 1; i < line.size(); ++i) {
+      const bool escaped = line[i] == '\\' && i + 1 < line.size();
+      value += !escaped ? line[i] : line[++i] == 'n' ? '\n' : line[i];
+    }
+    result.emplace_back(line.substr(0, equals), value);
   }
   return result;
 }
 
-WorkDirectory::WorkDirectory(const std::string& output, const Parameters& parameters, bool overwrite)
-    : path_((fs::path(output) / kName).string()) {
-  locks_.emplace(make_directory(path_) + "/locks");
-  if (overwrite) {
-    if (!locks_->try_lock(kUse))
-      throw DataError(path_ + ": another process works here; wait for its end, or leave --overwrite out to help it");
-    for (const auto& entry : fs::directory_iterator(path_)) {
-      if (entry.path().filename() != "locks") fs::remove_all(entry.path());
-    }
-  }
+Note Note::read(const std::string& path) { return {path, from_lines(read_file(path))}; }
+
+int64_t Note::number(const std::string& name, int64_t low, int64_t high) const {
+  const std::string text = parameter(values, name);
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size() && number >= low && number <= high) return number;
+  throw DataError(fmt::format("{}: {}: expected a number from {} to {}, got \"{}\": give --overwrite to start over",
+                              path, name, low, high, text));
+}
+
+WorkDirectory::WorkDirectory(const std::vector<std::string>& directories, const Parameters& parameters, bool overwrite,
+                             const std::function<void()>& remove_made)
+    : path_((fs::path(directories.front()) / kName).string()), process_(name_of_process()) {
+  for (const std::string& directory : directories) make_directory((fs::path(directory) / kName).string());
+  locks_.emplace(path_ + "/locks");
+  if (overwrite || is_being_removed(directories.front())) start_over(overwrite, parameters, remove_made);
   locks_->lock(kUse, true);
   locks_->lock(kBegin);
   if (const auto there = note(kParameters)) {
-    const std::string what = difference(*there, parameters);
+    const std::string what = difference(there->values, parameters);
     if (!what.empty()) {
       throw DataError(
           fmt::format("{}: was begun with other settings: {}. Write elsewhere, or give --overwrite to start "
                       "over.",
-                      output, what));
+                      directories.front(), what));
     }
   } else {
     write_note(kParameters, parameters);
@@ -127,10 +145,34 @@ WorkDirectory::WorkDirectory(const std::string& output, const Parameters& parame
   locks_->unlock(kBegin);
 }
 
+void WorkDirectory::start_over(bool overwrite, const Parameters& parameters, const std::function<void()>& remove_made) {
+  if (!locks_->try_lock(kUse)) {
+    if (!overwrite) return;  // another process goes on with the removal: lock(kUse) waits for its end
+    throw DataError(path_ + ": another process works here; wait for its end, or leave --overwrite out to help it");
+  }
+  write_note(kRemoving, {});
+  for (const auto& entry : fs::directory_iterator(path_)) {
+    if (entry.path().filename() != "locks" && entry.path().filename() != kRemoving) fs::remove_all(entry.path());
+  }
+  remove_made();
+  write_note(kParameters, parameters);
+  fs::remove(path_ + "/" + kRemoving);
+}
+
+std::optional<Note> WorkDirectory::parameters_in(const std::string& output) {
+  const std::string path = (fs::path(output) / kName / kParameters).string();
+  return fs::exists(path) ? std::optional(Note::read(path)) : std::nullopt;
+}
+
+bool WorkDirectory::is_being_removed(const std::string& output) {
+  return fs::exists(fs::path(output) / kName / kRemoving);
+}
+
 std::string WorkDirectory::chunk(size_t number) const { return fmt::format("{}/chunk-{:05}", path_, number); }
 
-std::string WorkDirectory::unnamed_target(size_t number) const {
-  return fmt::format("{}/{}.new", path_, target_note(number));
+std::string WorkDirectory::unnamed(const std::string& final_path) const {
+  const fs::path path = final_path;
+  return (path.parent_path() / kName / fmt::format("{}.{}", path.stem().string(), process_)).string();
 }
 
 std::string WorkDirectory::target_note(size_t number) { return fmt::format("target-{:05}", number); }
@@ -141,25 +183,26 @@ void WorkDirectory::write_note(const std::string& name, const Parameters& note) 
   file.commit();
 }
 
-std::optional<Parameters> WorkDirectory::note(const std::string& name) const {
+std::optional<Note> WorkDirectory::note(const std::string& name) const {
   const std::string path = path_ + "/" + name;
-  if (!fs::exists(path)) return std::nullopt;
-  return from_lines(read_file(path));
+  return fs::exists(path) ? std::optional(Note::read(path)) : std::nullopt;
 }
 
-void WorkDirectory::remove(const std::string& output) {
+void WorkDirectory::remove(const std::vector<std::string>& directories) {
   // A process that is about to begin may add a file while this one removes them. It then removes the directory itself.
   std::error_code in_use;
-  fs::remove_all(fs::path(output) / kName, in_use);
+  for (size_t i = directories.size(); i-- > 0;) fs::remove_all(fs::path(directories[i]) / kName, in_use);
 }
 
-int64_t number_in_note(const Parameters& note, const std::string& name) {
-  for (const auto& [key, value] : note) {
-    int64_t number = 0;
-    if (key == name && std::from_chars(value.data(), value.data() + value.size(), number).ec == std::errc())
-      return number;
+void WorkDirectory::remove_abandoned(const std::vector<std::string>& directories) {
+  const fs::path path = fs::path(directories.front()) / kName;
+  if (!fs::exists(path)) return;
+  try {
+    NumberedLocks locks((path / "locks").string());
+    if (locks.try_lock(kUse)) remove(directories);
+  } catch (const IoError&) {
+    // Another process removes it at this moment.
   }
-  throw DataError(fmt::format("a note of the work has no number \"{}\": give --overwrite to start over", name));
 }
 
 }  // namespace bert

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +18,10 @@ namespace bert {
 //   locks          an empty file with a lock a byte: the kernel frees the locks of a process that ends in any way
 //   chunk-00000    token ids of the first chunk of the text (chunk_file.h); likewise the others
 //   read           number of chunks and counts of the text, written when a process has read all of it
+//   removing       there while `overwrite` removes what an earlier process made; the next process goes on with that
 //   target-00000   figures of a finished file of examples; the file gets its final name after it
+// A file of examples is written in .work of the directory that it gets its name in: a rename stays on one file system, and
+// the directories may be on two. So the directory of the held-out examples has a .work of its own, for such files alone.
 // Each file is whole or absent. So any number of processes may work at once, one may be killed at any time, and the next
 // one goes on. OUTPUT/dataset.json is written last; then .work is removed.
 
@@ -43,19 +47,38 @@ class NumberedLocks {
 /// The names are those of the lists, with hyphens.
 std::string difference(const Parameters& there, const Parameters& here);
 
-/// "name=value" lines and back. Throws std::invalid_argument for a name or value that does not fit on its line.
+/// "name=value" lines and back. A value may have line breaks, which are escaped.
 std::string to_lines(const Parameters& parameters);
 Parameters from_lines(const std::string& text);
 
+/// A file of "name=value" lines.
+struct Note {
+  std::string path;
+  Parameters values;
+
+  /// Throws IoError, InputMissing.
+  static Note read(const std::string& path);
+  /// The number with this name. Throws DataError, with file and name, if there is none from `low` to `high`.
+  [[nodiscard]] int64_t number(const std::string& name, int64_t low = 0, int64_t high = INT64_MAX) const;
+};
+
 class WorkDirectory {
  public:
-  /// Opens or creates OUTPUT/.work. Throws IoError, and DataError, which names the difference, if the work there has
-  /// other parameters, or if another process uses it and `overwrite` wants to remove it.
-  WorkDirectory(const std::string& output, const Parameters& parameters, bool overwrite);
+  /// Opens or creates .work in each of the directories; the first is OUTPUT. With `overwrite`, or if a process ended while
+  /// it did so, removes the work there, and all that was made, by `remove_made`. Throws IoError, and DataError, which names
+  /// the difference, if the work there has other parameters, or if another process uses it and `overwrite` wants to remove
+  /// it.
+  WorkDirectory(const std::vector<std::string>& directories, const Parameters& parameters, bool overwrite,
+                const std::function<void()>& remove_made);
+
+  /// The parameters of the work in OUTPUT; empty if none has begun.
+  static std::optional<Note> parameters_in(const std::string& output);
+  /// True if a process ended while it removed what was made in OUTPUT.
+  static bool is_being_removed(const std::string& output);
 
   [[nodiscard]] std::string chunk(size_t number) const;
-  /// A file of examples before it gets its final name.
-  [[nodiscard]] std::string unnamed_target(size_t number) const;
+  /// The name of the file of examples `final_path` before it gets that name. No other process writes a file of this name.
+  [[nodiscard]] std::string unnamed(const std::string& final_path) const;
 
   [[nodiscard]] bool try_lock_chunk(size_t number) {
     return locks_->try_lock(kFirstChunk + static_cast<int64_t>(number));
@@ -67,22 +90,26 @@ class WorkDirectory {
   void unlock_target(size_t number) { locks_->unlock(kFirstTarget + static_cast<int64_t>(number)); }
   void lock_end() { locks_->lock(kEnd); }
 
+  /// A directory for files without names.
+  [[nodiscard]] const std::string& scratch_directory() const { return path_; }
+
   /// Notes and reads them back; empty if there is none.
   void write_note(const std::string& name, const Parameters& note) const;
-  [[nodiscard]] std::optional<Parameters> note(const std::string& name) const;
+  [[nodiscard]] std::optional<Note> note(const std::string& name) const;
   [[nodiscard]] static std::string target_note(size_t number);
 
-  /// Removes OUTPUT/.work, when OUTPUT is finished. Other processes may do the same at the same time.
-  static void remove(const std::string& output);
+  /// Removes .work of the directories, when they are finished. Other processes may do the same at the same time.
+  static void remove(const std::vector<std::string>& directories);
+  /// The same, unless a process works there.
+  static void remove_abandoned(const std::vector<std::string>& directories);
 
  private:
+  void start_over(bool overwrite, const Parameters& parameters, const std::function<void()>& remove_made);
+
   static constexpr int64_t kUse = 0, kBegin = 1, kEnd = 2, kFirstTarget = 1000, kFirstChunk = int64_t{1} << 40;
 
-  std::string path_;
+  std::string path_, process_;  // process_: a name of this process that no other has
   std::optional<NumberedLocks> locks_;
 };
-
-/// The number called `name` in a note. Throws DataError if it is not there.
-int64_t number_in_note(const Parameters& note, const std::string& name);
 
 }  // namespace bert

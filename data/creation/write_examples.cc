@@ -55,8 +55,15 @@ std::vector<ExampleFileFigures> write_examples(const ExampleFileOptions& options
                                             .parameters = options.parameters}));
   }
   ExampleMaker maker(documents, std::move(which), std::make_shared<const MaskingVocabulary>(tokenizer), options.config,
-                     options.seed);
-  maker.make([&](double share) { tell(kShareOfMaking * share); });
+                     options.seed, options.scratch_directory);
+  maker.reserve(static_cast<size_t>(options.expected_examples));
+  maker.make([&](double share) {
+    if (static_cast<int64_t>(maker.bytes()) > options.memory_bytes) {
+      throw MemoryExceeded(fmt::format("{}: its examples take more than {} MB of memory", options.named,
+                                       options.memory_bytes / 1'000'000));
+    }
+    tell(kShareOfMaking * share);
+  });
   if (maker.size() == 0) {
     throw DataError(options.named +
                     ": no example can be made: each document is one token, and the order of sentences needs two");

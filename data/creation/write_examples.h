@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/creation/example_directory.h"
+#include "data/creation/needs.h"
 #include "data/examples/tokenized_documents.h"
 
 namespace bert {
@@ -19,10 +20,19 @@ struct ExampleFileOptions {
   PretrainingDataConfig config;
   uint64_t seed = 0;
   Parameters parameters;
+  std::string scratch_directory{};   // for the examples that are not in memory; empty: all are
+  double expected_examples = 0;      // examples_of(), for whose places memory is reserved
+  int64_t memory_bytes = INT64_MAX;  // for the examples, beside the documents
 };
 
-/// Makes the examples and writes the files. The figures of the first one count the documents. `progress` may be empty; it gets the finished share, 0 to 1. Throws IoError,
-/// and DataError if no example has a masked token though masks are stored: no model learns from them.
+/// The examples took more than ExampleFileOptions::memory_bytes. No file was written.
+struct MemoryExceeded : TooMuchMemory {
+  using TooMuchMemory::TooMuchMemory;
+};
+
+/// Makes the examples and writes the files. The figures of the first one count the documents. `progress` may be empty; it
+/// gets the finished share, 0 to 1. Throws IoError, MemoryExceeded, and DataError if no example has a masked token though
+/// masks are stored: no model learns from them.
 std::vector<ExampleFileFigures> write_examples(const ExampleFileOptions& options, const TokenizedDocuments& documents,
                                                const Tokenizer& tokenizer, const std::function<void(double)>& progress);
 

@@ -11,7 +11,7 @@
 
 namespace bert {
 
-/// What a part belongs to. Numbers and text are absent where the server sent none.
+/// The file on a server that a part belongs to. Numbers and text are absent where the server sent none.
 struct PartSource {
   std::string url;  // that was asked for, before redirects
   std::string etag, last_modified;

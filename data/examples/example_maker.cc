@@ -26,13 +26,14 @@ constexpr int64_t kSpecialTokensOfPair = 3, kSpecialTokensOfOne = 2;  // [CLS] A
 
 ExampleMaker::ExampleMaker(const TokenizedDocuments& documents, std::vector<uint32_t> which,
                            std::shared_ptr<const MaskingVocabulary> vocabulary, const PretrainingDataConfig& config,
-                           uint64_t seed)
+                           uint64_t seed, const std::string& scratch_directory)
     : documents_(documents),
       which_(std::move(which)),
       vocabulary_(std::move(vocabulary)),
       config_(config),
       random_(seed),
-      masker_(vocabulary_, config.masks()) {
+      masker_(vocabulary_, config.masks()),
+      examples_(scratch_directory) {
   if (which_.empty()) throw DataError("no documents to make examples of: the input has no text");
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "data/config.h"
@@ -29,14 +30,21 @@ class ExampleMaker {
  public:
   /// Uses the documents with the numbers `which`, in this order. `documents` must outlive the object. Throws DataError
   /// if `which` is empty.
+  /// With `scratch_directory` the examples, but for 8 bytes each, are in a file there without a name.
   ExampleMaker(const TokenizedDocuments& documents, std::vector<uint32_t> which,
-               std::shared_ptr<const MaskingVocabulary> vocabulary, const PretrainingDataConfig& config, uint64_t seed);
+               std::shared_ptr<const MaskingVocabulary> vocabulary, const PretrainingDataConfig& config, uint64_t seed,
+               const std::string& scratch_directory = "");
 
-  /// Makes all examples. To be called once. `progress` may be empty; it gets the finished share, 0 to 1.
+  /// Reserves memory for the places of so many examples: a list that grows is copied.
+  void reserve(size_t examples) { examples_.reserve(examples); }
+  /// Makes all examples. To be called once. `progress` may be empty; it gets the finished share, 0 to 1, after each
+  /// document, and an exception of it ends the making.
   void make(const std::function<void(double)>& progress = {});
 
   /// Number of examples that were made.
   [[nodiscard]] size_t size() const { return examples_.size(); }
+  /// Memory of the examples, beside the documents.
+  [[nodiscard]] size_t bytes() const { return examples_.bytes(); }
   /// Makes `example` the example at place `i` of the final order.
   void get(size_t i, PretrainingExample& example) const;
   /// Sentences of one token from which no pair could be made (kSop).

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "data/io/error.h"
+
 namespace bert {
 namespace {
 
@@ -17,6 +19,10 @@ void put(std::vector<uint8_t>& bytes, uint64_t number) {
 }
 
 }  // namespace
+
+PackedExamples::PackedExamples(const std::string& scratch_directory) {
+  if (!scratch_directory.empty()) on_disk_.emplace(scratch_directory);
+}
 
 void PackedExamples::add(const SegmentPair& pair, std::span<const MaskedToken> masked, std::span<const int32_t> ids,
                          int32_t mask_id) {
@@ -40,16 +46,29 @@ void PackedExamples::add(const SegmentPair& pair, std::span<const MaskedToken> m
   }
   assert(bytes.size() <= kBlockBytes);
   if (used_ + bytes.size() > kBlockBytes) {
-    blocks_.push_back(std::make_unique_for_overwrite<uint8_t[]>(kBlockBytes));
+    full_blocks_ += !blocks_.empty();
+    if (on_disk_ && !blocks_.empty()) {
+      on_disk_->append(blocks_.back().get(), kBlockBytes);
+    } else {
+      blocks_.push_back(std::make_unique_for_overwrite<uint8_t[]>(kBlockBytes));
+    }
     used_ = 0;
   }
-  places_.push_back((blocks_.size() - 1) << kBlockBits | used_);
+  places_.push_back(full_blocks_ << kBlockBits | used_);
   std::copy(bytes.begin(), bytes.end(), blocks_.back().get() + used_);
   used_ += bytes.size();
 }
 
-PackedExamples::Reader::Reader(const PackedExamples& examples, size_t i)
-    : at_(examples.blocks_[examples.places_[i] >> kBlockBits].get() + (examples.places_[i] & (kBlockBytes - 1))) {
+PackedExamples::Reader::Reader(const PackedExamples& examples, size_t i) {
+  const uint64_t place = examples.places_[i], block = place >> kBlockBits;
+  if (examples.on_disk_ && block < examples.full_blocks_) {
+    file_ = &*examples.on_disk_;
+    file_offset_ = static_cast<int64_t>(place);
+  } else {
+    const uint8_t* const start = examples.blocks_[examples.on_disk_ ? 0 : block].get();
+    at_ = start + (place & (kBlockBytes - 1));
+    end_ = start + kBlockBytes;
+  }
   pair_.a_begin = number();
   pair_.a_end = pair_.a_begin + number();
   const uint64_t flags = number();
@@ -79,10 +98,19 @@ TokenReplacement PackedExamples::Reader::next_masked(std::span<const int32_t> id
 uint64_t PackedExamples::Reader::number() {
   uint64_t result = 0;
   for (int shift = 0;; shift += 7) {
+    if (at_ == end_) read_more();
     const uint8_t byte = *at_++;
     result |= static_cast<uint64_t>(byte & 0x7F) << shift;
     if (byte < 0x80) return result;
   }
+}
+
+void PackedExamples::Reader::read_more() {
+  const size_t got = file_->read(file_offset_, buffer_.data(), buffer_.size());
+  file_offset_ += static_cast<int64_t>(got);
+  at_ = buffer_.data();
+  end_ = at_ + got;
+  if (got == 0) throw IoError("the temporary file of the examples has been cut off");
 }
 
 }  // namespace bert

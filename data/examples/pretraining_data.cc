@@ -38,13 +38,18 @@ std::string parameter_text(bool value) { return fmt::format("{}", value); }
 std::string parameter_text(int64_t value) { return fmt::format("{}", value); }
 std::string parameter_text(double value) { return fmt::format("{}", value); }
 
-Objective objective_of(const Parameters& parameters) {
+std::string parameter(const Parameters& parameters, std::string_view name) {
   for (const auto& [key, value] : parameters) {
-    if (key != "objective") continue;
-    if (const auto objective = value_named<Objective>(value)) return *objective;
-    throw DataError(fmt::format("the examples were made with objective={}, which this program does not know", value));
+    if (key == name) return value;
   }
-  return Objective::kNsp;
+  return {};
+}
+
+Objective objective_of(const Parameters& parameters) {
+  const std::string value = parameter(parameters, "objective");
+  if (value.empty()) return Objective::kNsp;
+  if (const auto objective = value_named<Objective>(value)) return *objective;
+  throw DataError(fmt::format("the examples were made with objective={}, which this program does not know", value));
 }
 
 }  // namespace bert

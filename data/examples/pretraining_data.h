@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -45,6 +46,9 @@ Parameters parameters_of(const Config& config) {
   });
   return result;
 }
+
+/// The value of a parameter; empty if it is not there.
+std::string parameter(const Parameters& parameters, std::string_view name);
 
 /// The objective that examples with these parameters were made for; without the parameter it is kNsp. Throws DataError
 /// for an unknown word.

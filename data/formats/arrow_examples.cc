@@ -44,7 +44,7 @@ ExampleFileInfo info_of(const ArrowMetadata& metadata) {
   return info;
 }
 
-/// What the child does: it passes all examples of the file to `take`, after `begin`.
+/// The work of the child: it passes all examples of the file to `take`, after `begin`.
 void for_each_row(const ArrowLibrary& library, const std::string& path, const Vocabulary* vocabulary,
                   const std::function<void(const ArrowFacts&)>& begin,
                   const std::function<void(const PretrainingExample&, double)>& take) {

@@ -6,35 +6,27 @@
 #include <vector>
 
 #include "data/formats/example_file.h"
-#include "data/io/bounded_child.h"
-#include "data/io/error.h"
+#include "data/io/child_messages.h"
 
 namespace bert {
 
 /// The child's side. First the facts, then the examples.
 class ExampleSender {
  public:
-  explicit ExampleSender(const BoundedChild::Write& write) : write_(write) {}
+  explicit ExampleSender(MessageSender& sender) : sender_(sender) {}
   /// `size` is the number of examples that follow, -1 if it is unknown.
   void facts(const ExampleFileInfo& info, int64_t size);
   /// `share` of the file was read with this example.
   void example(const PretrainingExample& example, double share);
 
  private:
-  friend class ChildReader;
-  void append(const void* data, size_t bytes);
-  void number(int64_t value);
-  void text(const std::string& value);
-  void flush();
-
-  const BoundedChild::Write& write_;
-  std::string buffer_;  // what is not in the pipe yet
+  MessageSender& sender_;
 };
 
 /// Reads what a child finds in a file. Every example is checked here.
 class ChildReader : public ExampleReader {
  public:
-  /// What the child does. An exception's message becomes a DataError of the reader.
+  /// The work of the child. An exception's message becomes a DataError of the reader.
   using Parse = std::function<void(ExampleSender&)>;
 
   /// Runs `parse` in a child with limits that follow from the file's size: `seconds_per_megabyte` of processor time.
@@ -47,16 +39,10 @@ class ChildReader : public ExampleReader {
   bool next(PretrainingExample& example) override;
 
  private:
-  [[nodiscard]] DataError bad(const std::string& what) const;
-  void take(void* data, size_t bytes);
-  int64_t number();
-  std::string text();
   void numbers(std::vector<int32_t>& values);
-  int64_t take_message();
   void read_facts();
 
-  std::string path_;
-  BoundedChild child_;
+  MessageReader child_;
   ExampleFileInfo info_;
   int64_t size_ = 0, read_ = 0;
   double share_ = 0;

@@ -1,5 +1,7 @@
 #include "data/formats/example_file.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -7,6 +9,7 @@
 #include <stdexcept>
 
 #include "data/formats/arrow_examples.h"
+#include "data/formats/arrow_library.h"
 #include "data/formats/hdf5.h"
 #include "data/formats/numbered_files.h"
 #include "data/formats/shard.h"
@@ -81,6 +84,7 @@ class ShardFileWriter : public ExampleWriter {
 /// A format of this program: its name, the ends of its files' names, and its functions.
 struct FileFormat {
   const char* name;
+  bool keeps_parameters;
   std::array<std::string_view, 2> extensions;
   std::unique_ptr<ExampleReader> (*open)(const std::string& path, const Vocabulary* vocabulary);
   std::unique_ptr<ExampleWriter> (*create)(const std::string& path, const ExampleFileInfo& info,
@@ -93,25 +97,33 @@ using Words = const Vocabulary*;
 
 const FileFormat kFormats[] = {
     {"shard",
+     true,
      {".shard", ".shard"},
      [](Path path, Words) -> std::unique_ptr<ExampleReader> { return std::make_unique<ShardReader>(path); },
      [](Path path, Info info, Words) -> std::unique_ptr<ExampleWriter> {
        return std::make_unique<ShardFileWriter>(path, info);
      }},
     {"tfrecord",
+     false,
      {".tfrecord", ".tfrecords"},
      [](Path path, Words) { return open_tfrecord(path); },
      [](Path path, Info info, Words) { return create_tfrecord(path, info, false); }},
     {"tfrecord.gz",
+     false,
      {".tfrecord.gz", ".tfrecords.gz"},
      [](Path path, Words) { return open_tfrecord(path); },
      [](Path path, Info info, Words) { return create_tfrecord(path, info, true); }},
     {"hdf5",
+     true,
      {".hdf5", ".h5"},
      [](Path path, Words) { return open_hdf5(path); },
      [](Path path, Info info, Words) { return create_hdf5(path, info); }},
-    {"parquet", {".parquet", ".parquet"}, open_arrow, create_parquet},
-    {"arrow", {".arrow", ".arrow"}, open_arrow, [](Path path, Info info, Words) { return create_arrow(path, info); }},
+    {"parquet", true, {".parquet", ".parquet"}, open_arrow, create_parquet},
+    {"arrow",
+     true,
+     {".arrow", ".arrow"},
+     open_arrow,
+     [](Path path, Info info, Words) { return create_arrow(path, info); }},
 };
 
 const FileFormat& find_format(std::string_view name) {
@@ -147,6 +159,21 @@ std::vector<std::string> example_formats() {
 
 std::string name_in_format(const std::string& name, std::string_view format) {
   return name.substr(0, name.size() - extension_of(name).size()).append(find_format(format).extensions.front());
+}
+
+void require_format(std::string_view format) {
+  if (find_format(format).open == open_arrow) arrow_library();
+}
+
+std::string unsaid_objective(std::string_view format, const std::string& path, const Parameters& parameters) {
+  const std::string objective = parameter(parameters, "objective");
+  if (find_format(format).keeps_parameters || objective.empty() || objective == name_of_value(Objective::kNsp))
+    return {};
+  return fmt::format(
+      "{}: TFRecord has no place for the objective, and Google's programs take every file for next sentence (nsp); "
+      "these "
+      "examples are for {}. `bert data convert --objective {}` records it when they become shards again",
+      path, objective, objective);
 }
 
 std::string format_of_file(const std::string& path) {

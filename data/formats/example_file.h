@@ -15,11 +15,11 @@ namespace bert {
 
 /// The facts that hold for all examples of a file.
 struct ExampleFileInfo {
-  int64_t max_seq_length = 0;                                   // tokens; formats that pad, pad to it
-  int64_t max_predictions_per_seq = 0;                          // masked tokens; formats that pad, pad to it
-  int64_t vocab_size = 0;                                       // every id is below; 0: unknown
-  std::string vocabulary_checksum;                              // Vocabulary::hash(); empty: unknown
-  std::vector<std::pair<std::string, std::string>> parameters;  // settings of creation, for people
+  int64_t max_seq_length = 0;           // tokens; formats that pad, pad to it
+  int64_t max_predictions_per_seq = 0;  // masked tokens; formats that pad, pad to it
+  int64_t vocab_size = 0;               // every id is below; 0: unknown
+  std::string vocabulary_checksum;      // Vocabulary::hash(); empty: unknown
+  Parameters parameters;                // settings of creation; training relies on some (joint_info in example_set.h)
 };
 
 /// Reads the examples of one file in order. Every example has passed validate().
@@ -53,6 +53,13 @@ std::vector<std::string> example_formats();
 /// The name of a file after its conversion into `format`: its own, with the format's extension in place of that of any
 /// format. Throws std::invalid_argument for an unknown format.
 std::string name_in_format(const std::string& name, std::string_view format);
+
+/// Throws InputMissing, with the way to get it, if the format needs a library that is absent.
+void require_format(std::string_view format);
+
+/// The sentence for people who write examples with these parameters into a file `path` of a format that does not keep the
+/// objective; empty for a format that does, and for examples of next sentence, which such a format stands for.
+std::string unsaid_objective(std::string_view format, const std::string& path, const Parameters& parameters);
 
 /// The format of a file, one of example_formats(); its first bytes tell. Throws InputMissing, IoError, and DataError for
 /// content that is none of them.

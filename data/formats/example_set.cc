@@ -9,6 +9,8 @@
 namespace bert {
 namespace {
 
+constexpr const char* kObjective = "objective";  // the name of the parameter
+
 /// Keeps the parameters that `other` has with the same value.
 void intersect(std::vector<std::pair<std::string, std::string>>& parameters,
                const std::vector<std::pair<std::string, std::string>>& other) {
@@ -16,23 +18,19 @@ void intersect(std::vector<std::pair<std::string, std::string>>& parameters,
                 [&](const auto& each) { return std::find(other.begin(), other.end(), each) == other.end(); });
 }
 
-}  // namespace
-
-std::vector<std::string> all_example_files(const std::vector<std::string>& paths) {
-  std::vector<std::string> files;
-  for (const std::string& path : paths) {
-    const std::vector<std::string> of_path = example_files(path);
-    files.insert(files.end(), of_path.begin(), of_path.end());
-  }
-  return files;
+std::vector<ExampleFileInfo> infos_of(const std::vector<std::string>& files, const Vocabulary* vocabulary) {
+  std::vector<ExampleFileInfo> infos;
+  infos.reserve(files.size());
+  for (const std::string& file : files) infos.push_back(open_examples(file, vocabulary)->info());
+  return infos;
 }
 
-ExampleFileInfo common_info(const std::vector<std::string>& files, const Vocabulary* vocabulary) {
+ExampleFileInfo in_common(const std::vector<std::string>& files, const std::vector<ExampleFileInfo>& infos) {
   ExampleFileInfo common;
   std::string known_file, checksum;  // the first file with a vocabulary
   bool all_know = true;
   for (size_t i = 0; i < files.size(); ++i) {
-    const ExampleFileInfo info = open_examples(files[i], vocabulary)->info();
+    const ExampleFileInfo& info = infos[i];
     if (info.vocabulary_checksum.empty()) {
       all_know = false;
     } else if (checksum.empty()) {
@@ -55,6 +53,72 @@ ExampleFileInfo common_info(const std::vector<std::string>& files, const Vocabul
   }
   common.vocabulary_checksum = all_know ? checksum : "";
   return common;
+}
+
+/// Gives the objective to the files that do not say theirs.
+void say_objective(const std::vector<std::string>& files, std::vector<ExampleFileInfo>& infos, Objective objective) {
+  const std::string name = name_of_value(objective);
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string said = parameter(infos[i].parameters, kObjective);
+    if (said.empty()) {
+      infos[i].parameters.emplace_back(kObjective, name);
+    } else if (said != name) {
+      throw DataError(fmt::format("{}: says objective {}; --objective {} is for files that do not say theirs", files[i],
+                                  said, name));
+    }
+  }
+}
+
+struct NamedInfo {
+  const std::string& file;
+  const ExampleFileInfo& info;
+};
+
+/// Throws DataError if two files differ in a setting. A file without the setting has the value `without`, or if that is
+/// empty, any value.
+void check_alike(const char* name, const std::string& without, const NamedInfo& a, const NamedInfo& b) {
+  const std::string said_a = parameter(a.info.parameters, name), said_b = parameter(b.info.parameters, name);
+  const std::string &value_a = said_a.empty() ? without : said_a, &value_b = said_b.empty() ? without : said_b;
+  if (value_a == value_b || value_a.empty() || value_b.empty()) return;
+  const auto of = [&](const std::string& said, const std::string& value) {
+    return said.empty() ? fmt::format("does not say its {0}, which means {0} {1}", name, value)
+                        : fmt::format("was made with {} {}", name, value);
+  };
+  throw DataError(fmt::format("{} {}, {} {}: one file of both would say one of the two. Convert them into two files.",
+                              a.file, of(said_a, value_a), b.file, of(said_b, value_b)));
+}
+
+}  // namespace
+
+std::vector<std::string> all_example_files(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    const std::vector<std::string> of_path = example_files(path);
+    files.insert(files.end(), of_path.begin(), of_path.end());
+  }
+  return files;
+}
+
+ExampleFileInfo common_info(const std::vector<std::string>& files, const Vocabulary* vocabulary) {
+  return in_common(files, infos_of(files, vocabulary));
+}
+
+ExampleFileInfo joint_info(const std::vector<std::string>& files, const Vocabulary* vocabulary,
+                           std::optional<Objective> unsaid) {
+  std::vector<ExampleFileInfo> infos = infos_of(files, vocabulary);
+  if (unsaid) say_objective(files, infos, *unsaid);
+  const auto alike = [&](const char* name, const std::string& without) {
+    size_t first = 0;  // file with a value
+    for (size_t i = 1; i < files.size(); ++i) {
+      if (without.empty() && parameter(infos[first].parameters, name).empty()) first = i;
+      check_alike(name, without, {files[first], infos[first]}, {files[i], infos[i]});
+    }
+  };
+  alike(kObjective, name_of_value(Objective::kNsp));
+  alike("masking", name_of_value(StoredMasks::kStatic));
+  const TokenizerConfig tokenizer;
+  TokenizerConfig::visit_fields(tokenizer, [&](const char* name, auto&&...) { alike(name, ""); });
+  return in_common(files, infos);
 }
 
 void for_each_example(const std::vector<std::string>& files, const Vocabulary* vocabulary,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,13 @@ std::vector<std::string> all_example_files(const std::vector<std::string>& paths
 /// checksum if all files have the same, empty if one does not know it; the parameters that all have in common. Opens
 /// each file. Throws what open_examples() throws, and DataError for files of two vocabularies.
 ExampleFileInfo common_info(const std::vector<std::string>& files, const Vocabulary* vocabulary);
+
+/// The same for files whose examples become one file. Training relies on the objective, the masking and the settings of
+/// the tokenizer; common_info() leaves out those that differ. So this function throws DataError, with both files and both
+/// values, where they differ. A file that does not say its objective or its masking has the default, as in training, or
+/// the objective `unsaid` if there is one; DataError if a file says another.
+ExampleFileInfo joint_info(const std::vector<std::string>& files, const Vocabulary* vocabulary,
+                           std::optional<Objective> unsaid = {});
 
 /// Passes every example of the files to `take`, and the share that is done, 0 to 1, to `progress`.
 void for_each_example(const std::vector<std::string>& files, const Vocabulary* vocabulary,

@@ -170,7 +170,7 @@ void send_rows(const Datasets& datasets, hsize_t start, hsize_t count, ExampleSe
   }
 }
 
-/// What the child does.
+/// The work of the child.
 void parse(const std::string& path, ExampleSender& sender) {
   try {
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);

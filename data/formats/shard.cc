@@ -289,9 +289,23 @@ int64_t Shard::bytes_of_row(int64_t index) const {
   return static_cast<int64_t>(offsets_[index + 1] - offsets_[index]);
 }
 
+std::string Shard::changed() const {
+  std::error_code unseen;
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path_, unseen));
+  if (!unseen && bytes < file_.size()) {
+    return fmt::format("the file was cut to {} of its {} bytes while it was read. Make or copy it again.", bytes,
+                       file_.size());
+  }
+  return "its checksum does not match. The file is damaged: make or copy it again.";
+}
+
 ShardRow Shard::row(int64_t index) const {
   const auto bytes = static_cast<uint64_t>(bytes_of_row(index));
   const uint64_t start = offsets_[index];
+  const auto file_bytes = static_cast<uint64_t>(file_.size());
+  if (start > file_bytes || bytes > file_bytes - start || bytes < sizeof(RowHeader)) {  // not so when opened
+    throw DataError(path_, static_cast<int64_t>(start), fmt::format("row {}: {}", index, changed()));
+  }
   const char* data = file_.data() + start;
   const uint64_t id_bytes = wide_ ? 4 : 2;
   RowHeader header;
@@ -300,7 +314,7 @@ ShardRow Shard::row(int64_t index) const {
     return DataError(path_, static_cast<int64_t>(start), fmt::format("row {}: {}", index, message));
   };
   if (header.checksum != row_checksum(data, bytes)) {
-    throw bad("its checksum does not match. The file is damaged: make or copy it again.");
+    throw bad(changed());
   }
   ShardRow row;
   row.length = header.length;

@@ -142,6 +142,9 @@ class Shard {
   void verify(const std::function<void(double)>& progress = {}) const;
 
  private:
+  /// The reason why a row is not the one that was there when the file was opened.
+  [[nodiscard]] std::string changed() const;
+
   std::string path_;
   MappedFile file_;
   ShardManifest manifest_;

@@ -6,9 +6,19 @@
 #include <cstring>
 
 #include "data/io/error.h"
+#include "data/io/wire.h"
 
 namespace bert {
 namespace {
+
+using wire::append_head;
+using wire::append_varint;
+using wire::Field;
+using wire::Fields;
+using wire::kFixed32;
+using wire::kLengthDelimited;
+using wire::kVarint;
+using wire::varint_bytes;
 
 // tensorflow/core/example/example.proto and feature.proto:
 //   Example { Features features = 1 }; Features { map<string, Feature> feature = 1 }
@@ -16,7 +26,6 @@ namespace {
 //   each list { repeated TYPE value = 1 [packed] }; an entry of a map { key = 1; value = 2 }
 constexpr uint64_t kOnly = 1, kKey = 1, kValue = 2;  // numbers of fields
 constexpr uint64_t kFloatList = 2, kInt64List = 3;
-enum WireType : uint64_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 
 struct Feature {
   std::string_view name, later_name;
@@ -35,22 +44,6 @@ constexpr size_t kWeights = 1, kLabel = 2;
 
 // ---- writing ----
 
-size_t varint_bytes(uint64_t value) {
-  size_t bytes = 1;
-  for (; value >= 0x80; value >>= 7) ++bytes;
-  return bytes;
-}
-
-void append_varint(std::string& bytes, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) bytes.push_back(static_cast<char>(value | 0x80));
-  bytes.push_back(static_cast<char>(value));
-}
-
-void append_head(std::string& bytes, uint64_t field, size_t size) {
-  append_varint(bytes, field << 3 | kLengthDelimited);
-  append_varint(bytes, size);
-}
-
 /// The bytes of a field's tag, length and content. All tags here take one byte.
 size_t field_bytes(size_t content) { return 1 + varint_bytes(content) + content; }
 
@@ -61,65 +54,6 @@ size_t packed_bytes(const std::vector<int64_t>& values) {
 }
 
 // ---- reading ----
-
-/// One field: its number, and its number or bytes.
-struct Field {
-  uint64_t number = 0, type = 0, varint = 0;
-  std::string_view bytes;
-};
-
-/// The fields of a message, one after another.
-class Fields {
- public:
-  explicit Fields(std::string_view message) : rest_(message) {}
-
-  bool next(Field& field) {
-    if (rest_.empty()) return false;
-    const uint64_t tag = varint();
-    field = {.number = tag >> 3, .type = tag & 7, .varint = 0, .bytes = {}};
-    if (field.number == 0) throw DataError("a field of the message has number 0");
-    switch (field.type) {
-      case kVarint:
-        field.varint = varint();
-        return true;
-      case kFixed64:
-        field.bytes = take(sizeof(uint64_t));
-        return true;
-      case kLengthDelimited:
-        field.bytes = take(varint());
-        return true;
-      case kFixed32:
-        field.bytes = take(sizeof(uint32_t));
-        return true;
-      default:
-        throw DataError(fmt::format("a field of the message has wire type {}", field.type));
-    }
-  }
-
-  /// The next number of a packed list.
-  uint64_t varint() {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      const auto byte = static_cast<uint8_t>(take(1).front());
-      if (shift == 63 && byte > 1) break;  // more than 64 bits
-      value |= uint64_t{byte & 0x7fU} << shift;
-      if (byte < 0x80) return value;
-    }
-    throw DataError("a number of the message has more than 64 bits");
-  }
-
-  std::string_view take(uint64_t bytes) {
-    if (bytes > rest_.size()) throw DataError("the message is cut off");
-    const std::string_view taken = rest_.substr(0, bytes);
-    rest_.remove_prefix(bytes);
-    return taken;
-  }
-
-  [[nodiscard]] bool at_end() const { return rest_.empty(); }
-
- private:
-  std::string_view rest_;
-};
 
 /// The values of the one list that a Feature holds, packed or not.
 template <class T, class TakeValues>

@@ -246,9 +246,11 @@ MappedFile::MappedFile(const std::string& path) {
   void* mapping = mmap(nullptr, static_cast<size_t>(size_), PROT_READ, MAP_SHARED, file.get(), 0);
   if (mapping == MAP_FAILED) throw_io_error(path, "map", errno);
   data_ = static_cast<const char*>(mapping);
+  guard_ = MappingGuard(mapping, static_cast<size_t>(size_));
 }
 
 MappedFile::~MappedFile() {
+  guard_ = MappingGuard();
   if (size_ > 0) munmap(const_cast<char*>(data_), static_cast<size_t>(size_));
 }
 

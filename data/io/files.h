@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "data/io/descriptor.h"
+#include "data/io/mapping_guard.h"
 
 struct XXH3_state_s;
 
@@ -63,7 +64,8 @@ class AppendedFile {
 /// Reads a whole file. Throws InputMissing, IoError, or DataError if the file is larger than `limit` bytes.
 std::string read_file(const std::string& path, int64_t limit = int64_t{1} << 40);
 
-/// A read-only mapping of a file. Throws InputMissing, IoError.
+/// A read-only mapping of a file. Throws InputMissing, IoError. Bytes that the file loses while it is mapped read as
+/// zeros: Note [Cut mappings] in data/io/mapping_guard.h.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -77,6 +79,7 @@ class MappedFile {
  private:
   const char* data_ = nullptr;
   int64_t size_ = 0;
+  MappingGuard guard_;
 };
 
 /// fsync of a file or directory by name. Throws IoError.

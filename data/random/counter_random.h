@@ -1,18 +1,17 @@
 // A fast generator without a state to set up: draw n is a hash of the key and n.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <stdexcept>
 #include <utility>
 
 #include "data/random/permutation.h"
+#include "data/random/random_draws.h"
 
 namespace bert {
 
 /// Has the functions of PyRandom, but other numbers. Construction is free, so every sequence may have its own generator.
 /// Source: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
-class CounterRandom {
+class CounterRandom : public RandomDraws<CounterRandom> {
  public:
   /// Any two keys give unrelated draws.
   explicit CounterRandom(uint64_t key) : state_(mix_bits(key)) {}
@@ -20,22 +19,9 @@ class CounterRandom {
   /// A double in [0, 1) with 53 random bits.
   double random() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 
-  /// An integer in [low, high], both included. Throws std::invalid_argument when high < low.
-  int64_t randint(int64_t low, int64_t high) {
-    if (high < low) throw std::invalid_argument("CounterRandom::randint: empty range");
-    return low + static_cast<int64_t>(below(static_cast<uint64_t>(high - low) + 1));
-  }
-
-  /// A random order of anything that can be indexed and swapped (Fisher and Yates).
-  template <class Sequence>
-  void shuffle(Sequence& items) {
-    for (size_t i = items.size(); i-- > 1;) {
-      using std::swap;
-      swap(items[i], items[below(i + 1)]);
-    }
-  }
-
  private:
+  friend class RandomDraws<CounterRandom>;
+
   uint64_t next() {
     constexpr uint64_t kStep = 0x9e3779b97f4a7c15;  // SplitMix64's: 2^64 divided by the golden ratio
     return mix_bits(std::exchange(state_, state_ + kStep));

@@ -7,12 +7,12 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
-#include <utility>
+
+#include "data/random/random_draws.h"
 
 namespace bert {
 
-class PyRandom {
+class PyRandom : public RandomDraws<PyRandom> {
  public:
   /// random.Random(seed), seed >= 0.
   explicit PyRandom(uint64_t seed) {
@@ -33,22 +33,9 @@ class PyRandom {
     return low | static_cast<uint64_t>(next_word() >> (64 - bits)) << 32;
   }
 
-  /// An integer in [low, high], both included. Throws std::invalid_argument when high < low.
-  int64_t randint(int64_t low, int64_t high) {
-    if (high < low) throw std::invalid_argument("PyRandom::randint: empty range");
-    return low + static_cast<int64_t>(below(static_cast<uint64_t>(high - low) + 1));
-  }
-
-  /// random.shuffle of anything that can be indexed and swapped.
-  template <class Sequence>
-  void shuffle(Sequence& items) {
-    for (size_t i = items.size(); i-- > 1;) {
-      using std::swap;
-      swap(items[i], items[below(i + 1)]);
-    }
-  }
-
  private:
+  friend class RandomDraws<PyRandom>;
+
   static constexpr size_t kWords = 624, kShift = 397;  // MT19937's n and m
 
   /// Uniform in [0, n): draws as many bits as n has until the value fits.

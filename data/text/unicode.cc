@@ -89,6 +89,20 @@ char32_t simple_lower(char32_t value) {
   return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(value)));
 }
 
+/// Calls append(value) for each code point of the lower-case form of the character at `at`.
+template <class Append>
+void lower_in_context(const std::vector<SourceCharacter>& characters, size_t at, Append&& append) {
+  const char32_t value = characters[at].value;
+  if (value == kCapitalSigma) {
+    append(is_final_sigma(characters, at) ? kFinalSigma : kSmallSigma);
+  } else if (value == kCapitalIWithDot) {  // the only lower-case form of two characters (SpecialCasing.txt)
+    append(U'i');
+    append(kCombiningDotAbove);
+  } else {
+    append(simple_lower(value));
+  }
+}
+
 /// Appends the full canonical decomposition of `value`, before canonical ordering.
 template <class Append>
 void decompose(char32_t value, Append&& append) {
@@ -177,6 +191,39 @@ std::string_view strip_space(std::string_view text) {
   return text;
 }
 
+std::string collapse_space(std::string_view text) {
+  std::string result;
+  bool in_word = false;
+  for (size_t at = 0; at < text.size();) {
+    const DecodedUtf8 next = decode_utf8(text.substr(at));
+    const auto bytes = static_cast<size_t>(next.bytes);
+    const bool space = is_python_space(next.value);
+    if (!space && !in_word && !result.empty()) result += ' ';
+    if (!space) result += text.substr(at, bytes);
+    in_word = !space;
+    at += bytes;
+  }
+  return result;
+}
+
+std::string lower_case(std::string_view text) {
+  std::vector<SourceCharacter> characters;
+  for (size_t at = 0; at < text.size(); at += static_cast<size_t>(decode_utf8(text.substr(at)).bytes)) {
+    characters.push_back({decode_utf8(text.substr(at)).value, 0, 0});
+  }
+  std::string result;
+  for (size_t i = 0; i < characters.size(); ++i) {
+    lower_in_context(characters, i, [&](char32_t value) { append_utf8(value, result); });
+  }
+  return result;
+}
+
+bool is_word_character(char32_t value) {
+  const utf8proc_category_t c = category(value);
+  return value == '_' || (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO) ||
+         (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO);  // LU LL LT LM LO and ND NL NO are adjacent
+}
+
 bool is_bert_punctuation(char32_t value) {
   if (value < 0x80) {
     return (value >= 33 && value <= 47) || (value >= 58 && value <= 64) || (value >= 91 && value <= 96) ||
@@ -249,14 +296,7 @@ void fold_in_context(std::vector<SourceCharacter>& characters) {
   for (size_t i = 0; i < characters.size(); ++i) {
     const SourceCharacter& from = characters[i];
     const auto append = [&](char32_t value) { decomposed.push_back({value, from.begin, from.end}); };
-    if (from.value == kCapitalSigma) {
-      append(is_final_sigma(characters, i) ? kFinalSigma : kSmallSigma);
-    } else if (from.value == kCapitalIWithDot) {  // the only lower-case form of two characters (SpecialCasing.txt)
-      append('i');
-      append(kCombiningDotAbove);
-    } else {
-      decompose(simple_lower(from.value), append);
-    }
+    lower_in_context(characters, i, [&](char32_t lower) { decompose(lower, append); });
   }
   const auto starter = [](const SourceCharacter& c) { return combining_class(c.value) == 0; };
   for (auto run = decomposed.begin(); run != decomposed.end();) {

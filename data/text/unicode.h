@@ -46,6 +46,16 @@ bool is_python_space(char32_t value);
 /// `text` without white space (str.isspace) at both ends. `text` must be valid UTF-8.
 std::string_view strip_space(std::string_view text);
 
+/// The words of `text`, which white space (str.isspace) separates, joined by single spaces: " ".join(text.split()) of
+/// Python. `text` must be valid UTF-8.
+std::string collapse_space(std::string_view text);
+
+/// `text` in lower case as Python's str.lower makes it. `text` must be valid UTF-8.
+std::string lower_case(std::string_view text);
+
+/// A character of a word in Python's regular expressions (\w): str.isalnum, or _.
+bool is_word_character(char32_t value);
+
 /// The basic tokenizer's treatment of a code point.
 enum class CharacterKind : uint8_t {
   kLetter,       // part of a word

@@ -75,9 +75,10 @@ std::string stream_of_block(std::string_view bytes, int64_t begin, int64_t bits)
   return std::move(out.bytes_);
 }
 
-/// The text of a block, or nothing if the bits are not exactly one block with a right checksum.
-std::optional<std::string> unpack_block(std::string_view bytes, int64_t begin, int64_t bits) {
-  if (bits < kMarkBits + kChecksumBits) return std::nullopt;
+/// The text of a block, or nothing if the bits are not exactly one block with a right checksum, or if the text has more
+/// than `most` bytes.
+UnpackedBlock unpack_block(std::string_view bytes, int64_t begin, int64_t bits, size_t most) {
+  if (bits < kMarkBits + kChecksumBits) return {};
   std::string packed = stream_of_block(bytes, begin, bits);
   bz_stream stream{};
   if (BZ2_bzDecompressInit(&stream, 0, 0) != BZ_OK) throw std::bad_alloc();
@@ -86,7 +87,7 @@ std::optional<std::string> unpack_block(std::string_view bytes, int64_t begin, i
   std::string text(size_t{1} << 20, '\0');
   size_t size = 0;
   int status = BZ_OK;
-  while (status == BZ_OK) {
+  while (status == BZ_OK && size <= most) {
     if (size == text.size()) text.resize(text.size() * 2);
     stream.next_out = text.data() + size;
     stream.avail_out = static_cast<unsigned>(text.size() - size);
@@ -98,9 +99,9 @@ std::optional<std::string> unpack_block(std::string_view bytes, int64_t begin, i
   const bool whole = status == BZ_STREAM_END && stream.avail_in == 0;
   BZ2_bzDecompressEnd(&stream);
   if (status == BZ_MEM_ERROR) throw std::bad_alloc();
-  if (!whole) return std::nullopt;
+  if (!whole) return {.text = std::nullopt, .is_long = size > most};
   text.resize(size);
-  return text;
+  return {.text = std::move(text)};
 }
 
 /// Every mark covers five whole bytes, wherever it begins in a byte. Entry [byte] has bit s set if `byte` is the second
@@ -116,8 +117,15 @@ constexpr auto kSecondBytes = second_bytes();
 
 }  // namespace
 
-Bzip2Reader::Bzip2Reader(std::string name, ReadBytes read, WorkerPool& pool)
-    : name_(std::move(name)), read_(std::move(read)), pool_(pool) {}
+Bzip2Reader::Bzip2Reader(std::string name, ReadBytes read, WorkerPool& pool, Bzip2Place begin)
+    : name_(std::move(name)),
+      read_(std::move(read)),
+      pool_(pool),
+      window_begin_(begin.bit / 8),
+      scanned_bit_(begin.bit == 0 ? 0 : begin.bit + 1),  // the mark of the first block is found
+      piece_bit_(begin.bit),
+      began_(begin.bit > 0),
+      combined_(begin.checksum) {}
 
 void Bzip2Reader::fail(int64_t bit, const std::string& why) const { throw DataError(name_, bit / 8, why); }
 
@@ -167,7 +175,7 @@ void Bzip2Reader::cut_piece() {
       piece.bits >= kMarkBits && bits_at(*piece.bytes, piece_bit_ % 8, static_cast<int>(kMarkBits)) == kEndMark;
   if (piece_bit_ > 0 && !piece.is_end) {
     piece.text = pool_.submit([bytes = piece.bytes, begin = piece.begin_bit % 8, bits = piece.bits] {
-      return unpack_block(*bytes, begin, bits);
+      return unpack_block(*bytes, begin, bits, kMostAhead);
     });
   }
   all_cut_ = piece.at_end_of_file;
@@ -205,7 +213,11 @@ void Bzip2Reader::end_stream(const Piece& piece) {
 /// The text of the block that begins with `piece`. If libbz2 refuses the piece, the mark after it may be data: takes as
 /// many pieces as make a block.
 std::string Bzip2Reader::text_of_block(Piece piece) {
-  std::optional<std::string> text = pool_.wait(piece.text);
+  place_ = {piece.begin_bit, combined_};
+  constexpr size_t kAnyLength = SIZE_MAX;
+  UnpackedBlock ahead = pool_.wait(piece.text);
+  if (ahead.is_long) ahead = unpack_block(*piece.bytes, piece.begin_bit % 8, piece.bits, kAnyLength);
+  std::optional<std::string> text = std::move(ahead.text);
   for (int joined = 0; !text; ++joined) {
     if (piece.at_end_of_file)
       fail(piece.begin_bit, "the block of bzip2 that begins here is damaged, or the file is cut off after it");
@@ -220,7 +232,7 @@ std::string Bzip2Reader::text_of_block(Piece piece) {
     piece.bytes = std::make_shared<const std::string>(bytes + *next.bytes);
     piece.bits += next.bits;
     piece.at_end_of_file = next.at_end_of_file;
-    text = unpack_block(*piece.bytes, piece.begin_bit % 8, piece.bits);
+    text = unpack_block(*piece.bytes, piece.begin_bit % 8, piece.bits, kAnyLength).text;
   }
   const auto checksum =
       static_cast<uint32_t>(bits_at(*piece.bytes, piece.begin_bit % 8 + kMarkBits, static_cast<int>(kChecksumBits)));

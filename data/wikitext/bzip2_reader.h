@@ -6,6 +6,8 @@
 // A block needs nothing of the blocks before it. So the file is cut at every place that looks like the mark of a block
 // or of an end; each piece is made a stream of one block for libbz2, and the pieces are unpacked in parallel. Data may
 // contain the mark by chance: libbz2 then refuses the piece, and it is tried together with the pieces after it.
+// A block of equal bytes unpacks to up to 46 MB. A text of more than kMostAhead waits for its turn, so that blocks that are
+// unpacked ahead take a bounded memory.
 // Every block's checksum is checked by libbz2, every stream's checksum here.
 // Source: bzip2-1.0.8's decompress.c; J. Gilchrist, "Parallel data compression with bzip2" (2004) for the idea.
 #pragma once
@@ -26,14 +28,32 @@ namespace bert {
 /// Reads the next bytes of a file, at most `bytes`. Returns fewer only at the end of the file.
 using ReadBytes = std::function<size_t(char* to, size_t bytes)>;
 
+/// A place where a reader can begin: the beginning of the file, or of a block.
+struct Bzip2Place {
+  int64_t bit = 0;        // in the file
+  uint32_t checksum = 0;  // of the stream's blocks before it
+};
+
+/// Bytes of a block that are unpacked ahead. Blocks of text have about 1 MB.
+inline constexpr size_t kMostAhead = size_t{4} << 20;
+
+/// The text of a block. Empty if libbz2 refuses the block, or if the text is too long.
+struct UnpackedBlock {
+  std::optional<std::string> text;
+  bool is_long = false;
+};
+
 class Bzip2Reader {
  public:
-  /// `name` is the file's name in messages. `pool` must outlive the reader.
-  Bzip2Reader(std::string name, ReadBytes read, WorkerPool& pool);
+  /// `name` is the file's name in messages. `pool` must outlive the reader. `read` begins with the byte that has the bit
+  /// of `begin`.
+  Bzip2Reader(std::string name, ReadBytes read, WorkerPool& pool, Bzip2Place begin = {});
 
   /// The next unpacked bytes, or nothing at the end of the file. Throws DataError with the byte offset in the compressed
   /// file if it is damaged, cut off, or goes on after the end of a stream with something else than a stream.
   std::optional<std::string> next();
+  /// The place of the block that next() has returned last.
+  [[nodiscard]] Bzip2Place place() const { return place_; }
 
  private:
   /// The bits of the file from one mark to the next.
@@ -44,7 +64,7 @@ class Bzip2Reader {
     std::shared_ptr<const std::string> bytes;
     bool is_end = false;  // begins with the mark of a stream's end
     bool at_end_of_file = false;
-    std::future<std::optional<std::string>> text;  // of a block; nothing if libbz2 refuses it
+    std::future<UnpackedBlock> text;  // of a block
   };
 
   void fill();
@@ -59,14 +79,15 @@ class Bzip2Reader {
   ReadBytes read_;
   WorkerPool& pool_;
   std::string window_;  // bytes of the file from window_begin_ on
-  int64_t window_begin_ = 0;
-  int64_t scanned_bit_ = 0;  // no mark begins before this bit, but those found
-  int64_t piece_bit_ = 0;    // begin of the piece that is not cut yet
+  int64_t window_begin_;
+  int64_t scanned_bit_;  // no mark begins before this bit, but those found
+  int64_t piece_bit_;    // begin of the piece that is not cut yet
   bool end_of_file_ = false;
   bool all_cut_ = false;  // the last piece is in pieces_
   std::deque<Piece> pieces_;
-  bool began_ = false;     // the piece before the first mark is taken
-  uint32_t combined_ = 0;  // checksum of the stream's blocks
+  bool began_;          // the piece before the first mark is taken
+  uint32_t combined_;   // checksum of the stream's blocks
+  Bzip2Place place_{};  // of the last block
 };
 
 }  // namespace bert

@@ -6,10 +6,14 @@
 #include <charconv>
 #include <exception>
 #include <new>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "data/io/error.h"
+#include "data/wikitext/text_pieces.h"
+#include "data/wikitext/wiki_names.h"
 
 namespace bert {
 namespace {
@@ -24,6 +28,22 @@ int64_t number(std::string_view digits) {
   int64_t value = 0;
   std::from_chars(digits.data(), digits.data() + digits.size(), value);
   return value;
+}
+
+/// True for "#REDIRECT [[Title]]" in the language of any large Wikipedia. Source: MediaWiki's WikitextContent.php.
+bool begins_with_redirect(std::string_view text) {
+  static const std::unordered_set<std::string_view> words = [] {
+    std::unordered_set<std::string_view> made;
+    for_each_entry(kRedirectWords, [&](std::string_view word) { made.insert(word); });
+    return made;
+  }();
+  constexpr size_t kLongest = 100;  // bytes before the title
+  text = trim(text.substr(0, text.find("[[")));
+  constexpr std::string_view kWide = "＃";
+  if (text.size() > kLongest || (!text.starts_with('#') && !text.starts_with(kWide))) return false;
+  text.remove_prefix(text.front() == '#' ? 1 : kWide.size());
+  if (text.ends_with(':')) text.remove_suffix(1);
+  return words.contains(folded_name(trim(text)));
 }
 
 }  // namespace
@@ -55,6 +75,7 @@ class DumpPages::Impl {
     do {
       const std::string_view part = bytes.substr(0, kMostParsed);
       bytes.remove_prefix(part.size());
+      parsed_ += static_cast<int64_t>(part.size());
       const int final_part = last && bytes.empty() ? 1 : 0;
       const XML_Status status = XML_Parse(parser_, part.data(), static_cast<int>(part.size()), final_part);
       if (error_) std::rethrow_exception(error_);
@@ -69,7 +90,10 @@ class DumpPages::Impl {
     } while (!bytes.empty());
   }
 
+  void skip_to(int64_t byte) { skipped_ = byte - parsed_; }
+
   WikiNamespaces namespaces_;
+  std::optional<int64_t> first_page_;
 
  private:
   /// Exceptions may not pass through expat, which is C: keeps the exception and stops the parser.
@@ -84,9 +108,10 @@ class DumpPages::Impl {
     }
   }
 
-  [[noreturn]] void fail(const std::string& why) {
-    throw DataError(name_ + " (unpacked)", XML_GetCurrentByteIndex(parser_), why);
-  }
+  [[noreturn]] void fail(const std::string& why) { throw DataError(name_ + " (unpacked)", byte(), why); }
+
+  /// The place in the dump of the element or text that is being parsed.
+  [[nodiscard]] int64_t byte() const { return XML_GetCurrentByteIndex(parser_) + skipped_; }
 
   [[nodiscard]] std::string place() const {
     if (path_.empty()) return "no element";
@@ -104,7 +129,11 @@ class DumpPages::Impl {
     path_.emplace_back(element);
     content_ = nullptr;
     most_ = kMostName;
-    if (at("mediawiki", "page")) page_ = {};
+    if (at("mediawiki", "page")) {
+      page_ = {};
+      has_namespace_ = false;
+      if (!first_page_) first_page_ = byte();
+    }
     if (at("page", "revision")) page_.text.clear(), page_.model = "wikitext";
     if (at("page", "redirect")) page_.redirect = true;
     if (at("page", "title")) content_ = &page_.title;
@@ -128,14 +157,33 @@ class DumpPages::Impl {
 
   void end() {
     if (at("page", "id")) page_.id = number(number_);
-    if (at("page", "ns")) page_.name_space = static_cast<int>(number(number_));
-    if (at("namespaces", "namespace") && !number_.empty()) namespaces_.add(number_, namespace_key_);
+    if (at("page", "ns")) {
+      page_.name_space = static_cast<int>(number(number_));
+      has_namespace_ = true;
+    }
+    if (at("namespaces", "namespace") && !number_.empty()) {
+      namespaces_.add(number_, namespace_key_);
+      listed_.insert_or_assign(folded_name(number_), namespace_key_);
+    }
     if (at("mediawiki", "page")) {
+      if (!has_namespace_) page_.name_space = namespace_of(page_.title);
+      page_.redirect = page_.redirect || begins_with_redirect(page_.text);
+      page_.end = byte() + XML_GetCurrentByteCount(parser_);
       receive_(std::move(page_));
       page_ = {};
     }
     path_.pop_back();
     content_ = nullptr;
+  }
+
+  /// The namespace of a title. Names that <siteinfo> does not list are words: "Image: a Film" is an article elsewhere.
+  [[nodiscard]] int namespace_of(std::string_view title) const {
+    const size_t colon = title.find(':');
+    if (colon == std::string_view::npos) return WikiNamespaces::kArticle;
+    const std::string_view prefix = title.substr(0, colon);
+    if (listed_.empty()) return namespaces_.find(prefix);
+    const auto found = listed_.find(folded_name(prefix));
+    return found == listed_.end() ? WikiNamespaces::kArticle : found->second;
   }
 
   std::string name_;
@@ -148,12 +196,18 @@ class DumpPages::Impl {
   DumpPage page_;
   std::string number_;
   int namespace_key_ = 0;
+  std::unordered_map<std::string, int> listed_;  // the names in <siteinfo>, folded
+  bool has_namespace_ = false;                   // the page has <ns>
+  int64_t parsed_ = 0;                           // bytes given to the parser
+  int64_t skipped_ = 0;                          // bytes of the dump that were not given to it
 };
 
 DumpPages::DumpPages(std::string name, std::function<void(DumpPage page)> receive)
     : impl_(std::make_unique<Impl>(std::move(name), std::move(receive))) {}
 DumpPages::~DumpPages() = default;
 void DumpPages::parse(std::string_view bytes) { impl_->parse(bytes, false); }
+void DumpPages::skip_to(int64_t byte) { impl_->skip_to(byte); }
+std::optional<int64_t> DumpPages::first_page() const { return impl_->first_page_; }
 void DumpPages::finish() { impl_->parse({}, true); }
 const WikiNamespaces& DumpPages::namespaces() const { return impl_->namespaces_; }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,9 +19,12 @@ struct DumpPage {
   bool redirect = false;
   std::string model = "wikitext";
   std::string text;  // of the last revision
+  int64_t end = 0;   // byte of the unpacked dump after the page
 };
 
-/// Parses a dump that arrives in pieces. Source: MediaWiki's export-0.10.xsd and 0.11.
+/// Parses a dump that arrives in pieces. Source: MediaWiki's export-0.3.xsd to export-0.11.xsd. Versions before 0.5 have no
+/// <ns> and no <redirect>: the namespace of a page is then that of the title's prefix, as <siteinfo> lists it. A page that
+/// begins with a redirect in a large language is one in every version.
 class DumpPages {
  public:
   /// `receive` gets every page at its end. `name` is the file's name in messages.
@@ -32,6 +36,10 @@ class DumpPages {
   /// Parses the next bytes. Throws DataError with the byte offset in the unpacked dump: no XML, another XML than
   /// <mediawiki>, a document type (a dump has none, and entities of one can fill the memory), text of more than 256 MB.
   void parse(std::string_view bytes);
+  /// The next bytes are those from byte `byte` of the dump on, which is the end of a page or the beginning of the first.
+  void skip_to(int64_t byte);
+  /// The byte at which the first page begins. Empty before it.
+  [[nodiscard]] std::optional<int64_t> first_page() const;
   /// Throws DataError if the dump is not at its end.
   void finish();
 

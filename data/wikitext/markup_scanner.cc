@@ -1,7 +1,6 @@
 #include "data/wikitext/markup_scanner.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,11 +22,7 @@ constexpr size_t kLongestAttributes = 4096;  // bytes of a tag; more is a tag th
 constexpr size_t kNone = std::string_view::npos;
 
 /// True for the bytes at which markup may begin or end.
-constexpr auto kSpecial = [] {
-  std::array<bool, 256> table{};
-  for (const char c : {'<', '{', '}', '[', ']', '|', '\n', '-'}) table[static_cast<uint8_t>(c)] = true;
-  return table;
-}();
+constexpr ByteSet kSpecial = byte_set("<{}[]|\n-");
 
 /// Finds the next place of something, for positions that never decrease: all searches together read the text once.
 template <class Find>
@@ -56,6 +51,7 @@ struct Frame {
   size_t begin = 0, content = 0;  // in the output: of the opening characters, and after them
   size_t pipes = 0;               // number of pipes that lie before
   size_t braces = 0;              // of kBraces, still open
+  size_t end = 0;                 // of a caption: the place in the text of its end, if it is known
 };
 
 class MarkupScanner {
@@ -72,10 +68,7 @@ class MarkupScanner {
   std::string scan() {
     out_.reserve(in_.size());
     while (at_ < in_.size()) {
-      size_t plain = at_;
-      while (plain < in_.size() && !kSpecial[static_cast<uint8_t>(in_[plain])]) ++plain;
-      out_.append(in_, at_, plain - at_);
-      at_ = plain;
+      at_ = copy_until(kSpecial, in_, at_, out_);
       if (at_ < in_.size()) special(in_[at_]);
     }
     abandon_all();
@@ -109,12 +102,6 @@ class MarkupScanner {
   void copy(size_t bytes) {
     out_.append(in_, at_, bytes);
     at_ += bytes;
-  }
-
-  /// Number of characters `c` from at_ on.
-  [[nodiscard]] size_t run(char c) const {
-    const size_t end = in_.find_first_not_of(c, at_);
-    return std::min(end, in_.size()) - at_;
   }
 
   /// True if the output's line has only white space and marks of lists. Looks back a bounded number of bytes.
@@ -188,7 +175,7 @@ class MarkupScanner {
   // ---- braces ----
 
   void open_braces() {
-    const size_t braces = run('{');
+    const size_t braces = run_length(in_, '{', at_);
     if (braces == 1) {
       if (peek(1) == '|' && at_line_start(" \t:*#;")) return push(Kind::kTable, 2);
       return copy(1);
@@ -197,7 +184,7 @@ class MarkupScanner {
   }
 
   void close_braces() {
-    size_t braces = run('}');
+    size_t braces = run_length(in_, '}', at_);
     while (braces >= 2) {
       const size_t index =
           innermost(Kind::kBraces, {Kind::kLink, Kind::kExternal, Kind::kVariant, Kind::kTable, Kind::kHtmlTable});
@@ -223,13 +210,19 @@ class MarkupScanner {
     parts_.push_back(text.substr(begin));
     // {{{parameter|default}}} is its default in an article.
     const std::string value =
-        count == 2 ? expand_template(parts_, title_) : std::string(parts_.size() > 1 ? parts_[1] : std::string_view());
+        count == 2 ? expand_template(parts_, title()) : std::string(parts_.size() > 1 ? parts_[1] : std::string_view());
     replace(frame.content - count, value);
     frame.braces -= count;
     frame.content -= count;
     if (frame.braces < 2) frames_.pop_back();
     at_ += count;
     return count;
+  }
+
+  /// The value of {{PAGENAME}}. It ends being the title where a hostile page repeats a long title to any size.
+  [[nodiscard]] std::string_view title() const {
+    constexpr size_t kMore = size_t{1} << 16;  // bytes by which titles may lengthen a short page
+    return out_.size() <= 2 * in_.size() + kMore ? title_ : std::string_view();
   }
 
   void open_variant() {
@@ -253,7 +246,7 @@ class MarkupScanner {
   // ---- links ----
 
   void open_bracket() {
-    const size_t brackets = run('[');
+    const size_t brackets = run_length(in_, '[', at_);
     if (brackets == 1) {
       if (url_scheme(in_.substr(at_ + 1, 16)) > 0) return push(Kind::kExternal, 1);
       return copy(1);
@@ -265,7 +258,7 @@ class MarkupScanner {
   void close_bracket() {
     if (!frames_.empty() && frames_.back().kind == Kind::kExternal) {
       const std::string_view content = std::string_view(out_).substr(frames_.back().content);
-      const std::string value = kCitation + std::string(external_link_text(content));
+      const std::string value = kCitation + std::string(external_link_text(content)) + kCitation;
       replace(frames_.back().begin, value);
       frames_.pop_back();
       ++at_;
@@ -306,10 +299,37 @@ class MarkupScanner {
     copy(1);
   }
 
-  [[nodiscard]] bool ends_with_line(const Frame& frame, bool paragraph_ends) const {
+  [[nodiscard]] bool ends_with_line(Frame& frame, bool paragraph_ends) const {
     if (frame.kind == Kind::kExternal) return true;
     const bool in_target = frame.kind == Kind::kLink && frame.pipes == pipes_.size();
-    return in_target || (paragraph_ends && (frame.kind == Kind::kLink || frame.kind == Kind::kVariant));
+    if (in_target || !paragraph_ends) return in_target;
+    return frame.kind == Kind::kVariant || (frame.kind == Kind::kLink && !(is_file(frame) && closes_soon(frame)));
+  }
+
+  /// True if the link that is open at `frame` shows a file. The end of its target is known.
+  [[nodiscard]] bool is_file(const Frame& frame) const {
+    const std::string_view target = std::string_view(out_).substr(frame.content, pipes_[frame.pipes] - frame.content);
+    return is_file_link(target, namespaces_);
+  }
+
+  /// True if the end of `frame`, the innermost link, follows before the next heading of level 2: a caption may have
+  /// several paragraphs. Captions are short. Limits of bytes, and of links that are not closed, bound the time.
+  [[nodiscard]] bool closes_soon(Frame& frame) const {
+    constexpr size_t kLongest = 4096, kMostOpen = 8;
+    if (frame.end > at_) return true;
+    const std::string_view rest = in_.substr(at_, kLongest);
+    const std::string_view caption = rest.substr(0, rest.find("\n=="));
+    size_t open = 0;
+    for (size_t i = caption.find_first_of("[]"); i != kNone && i + 1 < caption.size() && open < kMostOpen;) {
+      const bool is_double = caption[i + 1] == caption[i];
+      if (is_double && caption[i] == ']' && open == 0) {
+        frame.end = at_ + i;
+        return true;
+      }
+      if (is_double) caption[i] == '[' ? ++open : --open;
+      i = caption.find_first_of("[]", i + (is_double ? 2 : 1));
+    }
+    return false;
   }
 
   void end_line() {

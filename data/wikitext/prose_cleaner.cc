@@ -15,14 +15,6 @@ namespace {
 
 constexpr size_t kNone = std::string_view::npos;
 
-using ByteSet = std::array<bool, 256>;
-
-constexpr ByteSet byte_set(std::string_view bytes) {
-  ByteSet set{};
-  for (const char c : bytes) set[static_cast<uint8_t>(c)] = true;
-  return set;
-}
-
 /// `text` without the scanner's bytes and with its references decoded, also those that were escaped twice.
 std::string decoded(std::string_view text) {
   constexpr int kMostTimes = 4;
@@ -52,10 +44,7 @@ class SignRemover {
       return set;
     }();
     while (at_ < in_.size()) {
-      size_t plain = at_;
-      while (plain < in_.size() && !kSpecial[static_cast<uint8_t>(in_[plain])]) ++plain;
-      out_.append(in_, at_, plain - at_);
-      at_ = plain;
+      at_ = copy_until(kSpecial, in_, at_, out_);
       if (at_ < in_.size()) special(in_[at_]);
     }
     return std::move(out_);
@@ -85,18 +74,17 @@ class SignRemover {
   }
 
   [[nodiscard]] std::string_view rest() const { return in_.substr(at_); }
-  [[nodiscard]] size_t run_of(char c) const { return std::min(in_.find_first_not_of(c, at_), in_.size()) - at_; }
 
   /// Double brackets are markup; single ones are text, unless they would become double here.
   void bracket(char c) {
-    const size_t count = run_of(c);
+    const size_t count = run_length(in_, c, at_);
     at_ += count;
     const bool closes_table = c == '}' && out_.ends_with('|');
     if (count == 1 && !out_.ends_with(c) && !closes_table) out_ += c;
   }
 
   void quotes() {
-    const size_t count = run_of('\'');
+    const size_t count = run_length(in_, '\'', at_);
     at_ += count;
     if (count == 1 && !out_.ends_with('\'')) out_ += '\'';
   }
@@ -218,9 +206,7 @@ class GapRemover {
     // Lead bytes of the other separators and brackets: U+0600 to U+063F, U+3000 to U+303F, U+FF00 to U+FF3F.
     static constexpr ByteSet kSpecial = byte_set("(), ;.\xD8\xE3\xEF");
     for (size_t at = 0; at < in_.size();) {
-      size_t plain = at;
-      while (plain < in_.size() && !kSpecial[static_cast<uint8_t>(in_[plain])]) ++plain;
-      out_.append(in_, at, plain - at);
+      const size_t plain = copy_until(kSpecial, in_, at, out_);
       if (plain == in_.size()) break;
       const std::string_view rest = in_.substr(plain);
       const std::string_view sign = rest.substr(0, static_cast<size_t>(decode_utf8(rest).bytes));
@@ -246,12 +232,20 @@ class GapRemover {
     if (out_.ends_with(' ')) out_.pop_back();
   }
 
+  /// True for "printf()". Where a template was, a space stands before the parentheses.
+  static bool ends_call(std::string_view text) {
+    constexpr std::string_view kParentheses = "()";
+    if (!text.ends_with(kParentheses) || text.size() == kParentheses.size()) return false;
+    const char before = text[text.size() - kParentheses.size() - 1];
+    return is_ascii_letter(before) || is_ascii_digit(before) || before == '_';
+  }
+
   /// `rest` is the text after the sign.
   void add(std::string_view sign, std::string_view rest) {
     const char next = rest.empty() ? ' ' : rest.front();
     if (sign == " ") {
       if (!ends_with_opening() && !out_.ends_with(' ')) out_ += sign;
-    } else if (sign == ")" || sign == "）") {
+    } else if ((sign == ")" || sign == "）") && !ends_call(in_.substr(0, in_.size() - rest.size()))) {
       close(sign);
     } else if (std::find(kSeparators.begin(), kSeparators.end(), sign) != kSeparators.end()) {
       if (next == ' ' || next == ')' || next == ',' || next == ';' || sign.size() > 1) drop_space();
@@ -300,28 +294,6 @@ bool has_letter(std::string_view text) {
   return false;
 }
 
-/// True if the text, without closing quotes and brackets, ends with a sign that ends sentences.
-bool ends_sentence(std::string_view prose) {
-  static constexpr std::array<std::string_view, 17> kEnds = {".", "!", "?", "…", "。", "！", "？", "．", "।",
-                                                             "॥", "؟", "۔", "։", "።",  "။",  "។",  "｡"};
-  static constexpr std::array<std::string_view, 14> kClosing = {"\"", "'",  ")",  "]",  "”",  "’", "»",
-                                                                "›",  "」", "』", "）", "》", "“", "】"};
-  bool closed = true;
-  while (closed) {
-    closed = false;
-    for (const std::string_view sign : kClosing) {
-      if (!prose.ends_with(sign)) continue;
-      prose.remove_suffix(sign.size());
-      closed = true;
-    }
-  }
-  return std::any_of(kEnds.begin(), kEnds.end(), [&](std::string_view end) { return prose.ends_with(end); });
-}
-
-size_t count_words(std::string_view prose) {
-  return static_cast<size_t>(std::count(prose.begin(), prose.end(), ' ')) + 1;
-}
-
 }  // namespace
 
 std::string clean_prose(std::string_view text) {
@@ -331,21 +303,6 @@ std::string clean_prose(std::string_view text) {
   while (out.ends_with(' ')) out.pop_back();
   if (!has_letter(out)) out.clear();
   return out;
-}
-
-bool is_sentence(std::string_view prose) {
-  constexpr size_t kFewestWords = 6, kFewestIdeographs = 12;
-  // Lead bytes of East Asian scripts, which have no spaces.
-  const auto ideographs =
-      static_cast<size_t>(std::count_if(prose.begin(), prose.end(), [](char c) { return c >= '\xE3' && c <= '\xE9'; }));
-  return ends_sentence(prose) && (count_words(prose) >= kFewestWords || ideographs >= kFewestIdeographs);
-}
-
-bool is_fragment(std::string_view prose) {
-  constexpr size_t kFewestWords = 3;
-  // UTF-8 of U+0800 and above: scripts of Asia.
-  const bool spaced = std::none_of(prose.begin(), prose.end(), [](char c) { return static_cast<uint8_t>(c) >= 0xE0; });
-  return spaced && count_words(prose) < kFewestWords && !ends_sentence(prose);
 }
 
 }  // namespace bert

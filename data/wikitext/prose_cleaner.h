@@ -12,11 +12,4 @@ namespace bert {
 /// bytes of markup_scanner.h. Empty if no letter is left.
 std::string clean_prose(std::string_view text);
 
-/// True if prose reads as a whole sentence, not as an entry of a list: it has some words and ends as a sentence.
-bool is_sentence(std::string_view prose);
-
-/// True if prose is one or two words without an end, such as a heading in bold letters or the name under a picture. In
-/// scripts without spaces nothing is.
-bool is_fragment(std::string_view prose);
-
 }  // namespace bert

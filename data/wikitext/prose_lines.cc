@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "data/wikitext/markup_scanner.h"
 #include "data/wikitext/prose_cleaner.h"
+#include "data/wikitext/prose_sentences.h"
 #include "data/wikitext/text_pieces.h"
 
 namespace bert {
@@ -20,10 +21,28 @@ bool is_nothing(char c) { return is_blank(c) || c == kSeparator || c == kCitatio
 /// True if UTF-8 that begins with `lead` is of a script without spaces between words: U+3000 to U+9FFF, U+F000 to U+FFFF.
 bool is_east_asian(char lead) { return (lead >= '\xE3' && lead <= '\xE9') || lead == '\xEF'; }
 
+bool is_space_or_quote(char c) { return is_blank(c) || c == kSeparator || c == '\'' || c == '"'; }
+
+/// True if text begins as a list of authors does: "Smith, J.", "J. Smith".
+bool begins_with_author(std::string_view entry) {
+  const size_t end = std::min(entry.find(' '), entry.size());
+  const bool initial = end == 2 && entry[1] == '.' && entry[0] >= 'A' && entry[0] <= 'Z';
+  const bool surname = end > 1 && entry[end - 1] == ',';
+  return initial || surname;
+}
+
 /// True if the list entry is about a book or a page: "Smith, J. (1999). Title. ISBN ..."
 bool is_source(std::string_view entry) {
-  for (const std::string_view word : {"ISBN", "ISSN", "pp. ", " p. ", "Vol. ", "doi:", "OCLC", "et al."})
+  for (const std::string_view word : {"ISBN", "ISSN", "doi:", "OCLC"})
     if (entry.find(word) != kNone) return true;
+  constexpr size_t kPagesWithin = 40;  // bytes of the end: pages are the last that a source has
+  const std::string_view end = entry.substr(entry.size() - std::min(entry.size(), kPagesWithin));
+  for (const std::string_view mark : {"pp. ", " p. ", "Vol. "}) {
+    const size_t at = end.find(mark);
+    if (at != kNone && at + mark.size() < end.size() && is_ascii_digit(end[at + mark.size()])) return true;
+  }
+  if (!begins_with_author(entry)) return false;
+  if (entry.find("et al.") != kNone) return true;
   constexpr size_t kYearWithin = 200;  // bytes: names of authors come before the year
   const std::string_view begin = entry.substr(0, kYearWithin);
   for (size_t at = 0; (at = begin.find('(', at)) != kNone; ++at) {
@@ -33,6 +52,20 @@ bool is_source(std::string_view entry) {
     if (is_year) return true;
   }
   return false;
+}
+
+/// True if the list entry is a link or the template of a source, with remarks: "[http://x.org Site] in English." A
+/// sentence goes on in small letters: "[http://x.org Site] is a catalogue of old books."
+bool begins_with_source(std::string_view entry) {
+  while (!entry.empty() && is_space_or_quote(entry.front())) entry.remove_prefix(1);
+  if (!entry.starts_with(kCitation)) return false;
+  const size_t label_end = entry.find(kCitation, 1);
+  entry.remove_prefix(label_end == kNone ? 1 : label_end + 1);
+  while (!entry.empty() && is_space_or_quote(entry.front())) entry.remove_prefix(1);
+  constexpr auto kFewestWords = 4;
+  const std::string rest = clean_prose(entry);
+  return std::count(rest.begin(), rest.end(), ' ') + 1 < kFewestWords ||
+         running_words(std::string_view(rest).substr(0, rest.find(' '))) == 0;
 }
 
 struct QuoteRun {
@@ -98,8 +131,7 @@ class LineReader {
       case '\t':
         return entry(line);
       case '-':
-        if (line.starts_with("----")) return end_paragraph();
-        return prose(line);
+        return line.starts_with("----") ? rule(line) : prose(line);
       default:
         return prose(line);
     }
@@ -111,10 +143,19 @@ class LineReader {
   }
 
  private:
+  /// "----" is a horizontal rule. Text may follow it.
+  void rule(std::string_view line) {
+    end_paragraph();
+    line.remove_prefix(std::min(line.find_first_not_of('-'), line.size()));
+    prose(line);
+  }
+
   void prose(std::string_view line) {
     std::string plain;
     append_without_quotes(line, plain);
     if (plain.empty()) return;
+    lead_in_.clear();
+    bold_ = paragraph_.empty() && line.starts_with("'''") && line.ends_with("'''");
     if (!paragraph_.empty() && !(is_east_asian(plain.front()) && ends_east_asian())) paragraph_ += ' ';
     paragraph_ += plain;
   }
@@ -126,10 +167,16 @@ class LineReader {
     return is_east_asian(paragraph_[lead]);
   }
 
+  /// Ends a paragraph. One or two words are left over from layout, unless they lead to the next line.
   void end_paragraph() {
-    const std::string text = paragraph_.empty() ? std::string() : clean_prose(paragraph_);
-    if (!is_fragment(text)) emit(text);
+    if (paragraph_.empty()) return;
+    std::string text = clean_prose(paragraph_);
     paragraph_.clear();
+    if (!is_fragment(text)) {
+      emit(text);
+    } else if (!bold_) {
+      lead_in_ = std::move(text);
+    }
   }
 
   void emit(const std::string& text) {
@@ -138,27 +185,37 @@ class LineReader {
 
   void heading(std::string_view line) {
     end_paragraph();
+    lead_in_.clear();
     const size_t level = std::min(line.find_first_not_of('='), line.size() - 1);
-    if (reference_level_ != 0 && level > reference_level_) return;  // a part of the section
+    if (section_ != SectionKind::kText && level > section_level_) return;  // a part of the section
     const std::string_view name = line.substr(level, line.size() - level);
-    const std::string_view title = trim(name.substr(0, name.find_last_not_of('=') + 1));
-    reference_level_ = is_reference_section(title) ? level : 0;
+    section_ = section_kind(trim(name.substr(0, name.find_last_not_of('=') + 1)));
+    section_level_ = level;
   }
 
-  /// A line of a list, an indented or preformatted one: whole sentences stay, entries go.
+  /// A line of a list, an indented or preformatted one: sentences stay, entries go.
   void entry(std::string_view line) {
     end_paragraph();
-    const bool cites = line.find(kCitation) != kNone;
+    const bool indented = line.front() == ':';
     line.remove_prefix(std::min(line.find_first_not_of("*#:;! \t"), line.size()));
-    if (reference_level_ != 0 || cites) return;
-    std::string plain;
-    append_without_quotes(line, plain);
-    const std::string text = clean_prose(plain);
-    if (is_sentence(text) && !is_source(text)) emit(text);
+    std::string text;
+    if (section_ != SectionKind::kSources && !begins_with_source(line)) {
+      std::string plain;
+      append_without_quotes(line, plain);
+      text = clean_prose(plain);
+      const bool strict = section_ == SectionKind::kWorks || line.find(kCitation) != kNone;
+      if (!is_sentence(text, strict) || is_source(text)) text.clear();
+    }
+    // "Thus" before a formula, and "For example:" before a list of sentences.
+    if (!text.empty() || (indented && section_ == SectionKind::kText)) emit(std::exchange(lead_in_, {}));
+    emit(text);
   }
 
   std::string out_, paragraph_;
-  size_t reference_level_ = 0;  // of the heading of a section of references, 0 outside
+  bool bold_ = false;    // the paragraph is one line in bold letters, as headings are written
+  std::string lead_in_;  // one or two words before a line of a list
+  SectionKind section_ = SectionKind::kText;
+  size_t section_level_ = 0;  // of its heading
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The second stage of Note [Wikitext]: lines to paragraphs.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -13,7 +14,14 @@ std::string prose_of_lines(std::string_view lines);
 /// of MediaWiki's Parser.php.
 void append_without_quotes(std::string_view line, std::string& out);
 
-/// True if `heading`, in any case, is that of a list of sources or links in a large language of Wikipedia.
-bool is_reference_section(std::string_view heading);
+/// Sections of lists.
+enum class SectionKind : uint8_t {
+  kText,
+  kWorks,    // of works and notes: titles and remarks
+  kSources,  // of sources and links
+};
+
+/// The kind of the section under `heading`, in any case, in a large language of Wikipedia.
+SectionKind section_kind(std::string_view heading);
 
 }  // namespace bert

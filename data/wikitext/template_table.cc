@@ -150,11 +150,13 @@ const std::string_view* template_pattern(std::string_view name) {
 }
 
 bool is_citation(std::string_view name) {
-  for (const std::string_view beginning :
-       {"cite ", "citation", "vcite", "harv", "internetquelle", "literatur", "ouvrage", "article", "lien web", "isbn",
-        "issn", "doi", "oclc", "cita ", "citar ", "cytuj"})
+  if (name.ends_with(" needed")) return false;  // {{citation needed}}, {{cite needed}}
+  for (const std::string_view beginning : {"cite ", "vcite", "harv", "internetquelle", "literatur", "ouvrage",
+                                           "article", "lien web", "cita ", "citar ", "cytuj"})
     if (name.starts_with(beginning)) return true;
-  return name == "книга" || name == "статья";
+  for (const std::string_view whole : {"citation", "isbn", "issn", "doi", "oclc", "книга", "статья"})
+    if (name == whole) return true;
+  return false;
 }
 
 }  // namespace bert

@@ -192,6 +192,27 @@ std::string as_of(const Parameters& parameters) {
   return out += parameters.get("1");
 }
 
+/// {{harvtxt|Smith|Jones|2001|p=5}}: "Smith & Jones (2001, p. 5)"; {{harvnb|Smith|2001}}: "Smith 2001". Other templates of
+/// the family stand in parentheses, where they are no words of a sentence. Source: Template:Harvard citation.
+std::string harvard_citation(std::string_view name, const Parameters& parameters) {
+  const bool text = name == "harvtxt" || name == "harvcoltxt" || name == "harvp" || name == "harvard citation text";
+  if (!text && name != "harvnb" && name != "harvcolnb" && name != "harvard citation no brackets") return {};
+  const auto& items = parameters.unnamed();
+  if (items.size() < 2) return {};
+  const size_t authors = items.size() - 1;
+  std::string out(items[0]);
+  if (authors > 3) {
+    out += " et al.";
+  } else {
+    for (size_t i = 1; i < authors; ++i) ((out += i + 1 == authors ? " & " : ", ") += items[i]);
+  }
+  std::string year(items.back());
+  if (!parameters.get("p").empty()) (year += ", p. ") += parameters.get("p");
+  if (!parameters.get("pp").empty()) (year += ", pp. ") += parameters.get("pp");
+  if (!parameters.get("loc").empty()) (year += ", ") += parameters.get("loc");
+  return text ? out + " (" + year + ")" : out + " " + year;
+}
+
 /// The value of {{#if:...}} and its like, of {{lc:...}} and its like, and of {{PAGENAME}}. Nothing if `parts` is a
 /// template. Source: "Help:Extension:ParserFunctions", "Help:Magic words".
 std::optional<std::string> parser_function(std::string_view name, std::span<const std::string_view> parts,
@@ -234,6 +255,9 @@ std::string expand_template(std::span<const std::string_view> parts, std::string
   const auto parameters = [&] { return Parameters(parts.subspan(1)); };
   if (name == "convert" || name == "cvt") return converted(parameters());
   if (name == "as of" || name == "asof") return as_of(parameters());
+  if (name.starts_with("harv")) {
+    if (std::string text = harvard_citation(name, parameters()); !text.empty()) return text;
+  }
   if (name.starts_with("lang-")) return std::string(parameters().get("1"));
   const std::string_view* pattern = template_pattern(name);
   const std::string text = pattern == nullptr ? std::string() : fill(*pattern, written, parameters());

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -30,6 +32,28 @@ inline std::string ascii_lower(std::string_view text) {
 inline bool starts_with_any_case(std::string_view text, std::string_view lower) {
   return text.size() >= lower.size() && std::equal(lower.begin(), lower.end(), text.begin(),
                                                    [](char want, char got) { return want == ascii_lower(got); });
+}
+
+/// A set of bytes.
+using ByteSet = std::array<bool, 256>;
+
+constexpr ByteSet byte_set(std::string_view bytes) {
+  ByteSet set{};
+  for (const char c : bytes) set[static_cast<uint8_t>(c)] = true;
+  return set;
+}
+
+/// Appends `in` from `at` on to `out`, up to the next byte of `stop`. Returns the place of that byte, or the size.
+inline size_t copy_until(const ByteSet& stop, std::string_view in, size_t at, std::string& out) {
+  size_t end = at;
+  while (end < in.size() && !stop[static_cast<uint8_t>(in[end])]) ++end;
+  out.append(in, at, end - at);
+  return end;
+}
+
+/// Number of characters `c` from `at` on.
+inline size_t run_length(std::string_view text, char c, size_t at) {
+  return std::min(text.find_first_not_of(c, at), text.size()) - at;
 }
 
 }  // namespace bert

@@ -73,6 +73,15 @@ const std::string_view kLanguageCodes =
     "sl|sm|smn|sn|so|sq|sr|srn|ss|st|stq|su|sv|sw|szl|szy|ta|tay|tcy|te|tet|tg|th|ti|tk|tl|tly|tn|to|tokipona|"
     "tpi|tr|trv|ts|tt|tum|tw|ty|tyv|udm|ug|uk|ur|uz|ve|vec|vep|vi|vls|vo|vro|wa|war|wo|wuu|xal|xh|xmf|yi|yo|yue|"
     "za|zea|zgh|zh|zh-classical|zh-min-nan|zh-yue|zu|";
+
+// Source: the magic word "redirect" in MediaWiki's MessagesDe.php and so on.
+const std::string_view kRedirectWords =
+    "redirect|weiterleitung|redirection|redirección|redireccion|redirecionamento|rinvia|rinvio|rimando|doorverwijzing|"
+    "omdirigering|ohjaus|uudelleenohjaus|patrz|przekieruj|tam|přesměruj|presmeruj|átirányítás|yönlendirme|yönlendir|"
+    "redirecteaza|preusmjeri|preusmeri|preusmeritev|birzuzendu|suuna|alih|đổi|tilvísun|adkas|aanstuur|ridrejto|"
+    "athsheoladh|перенаправление|перенапр|перенаправлення|виж|пренасочване|преусмери|перанакіраванне|айдау|ανακατευθυνση|"
+    "վերահղում|გადამისამართება|הפניה|تحويل|تغییر مسیر|تغییرمسیر|رجوع مکرر|अनुप्रेषित|पुनर्प्रेषित|पुनर्निर्देशन|পুনর্নির্দেশ|"
+    "வழிமாற்று|దారిమార్పు|തിരിച്ചുവിടുക|เปลี่ยนทาง|重定向|重新導向|転送|リダイレクト|넘겨주기|";
 // clang-format on
 
 }  // namespace bert

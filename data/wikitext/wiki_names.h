@@ -12,6 +12,8 @@ namespace bert {
 extern const std::string_view kFileNames, kCategoryNames, kMediaNames;
 /// Prefixes of links to Wikipedias in other languages.
 extern const std::string_view kLanguageCodes;
+/// Words after '#' that make a page a redirect, in the languages of the large Wikipedias.
+extern const std::string_view kRedirectWords;
 
 /// `name` as it is compared: in lower case, with single spaces for underscores and white space, without any at its ends.
 std::string folded_name(std::string_view name);
