@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <functional>
 #include <numeric>
 #include <queue>
 #include <set>
@@ -76,41 +75,33 @@ std::vector<int64_t> heaviest_first(std::span<const int64_t> weights) {
   return items;
 }
 
-/// Puts each item, heaviest first, into the bin that it leaves fullest.
-std::vector<std::vector<int64_t>> pack_best_fit(std::span<const int64_t> weights, int64_t capacity) {
+struct Packing {
   std::vector<std::vector<int64_t>> bins;
+  int64_t left_over = 0;  // weight of the items that no bin has room for
+};
+
+/// Puts each item, heaviest first, into the bin that it leaves fullest.
+Packing pack_best_fit(std::span<const int64_t> weights, int64_t capacity, size_t bins) {
+  Packing packing;
   std::set<std::pair<int64_t, size_t>> by_room;  // room and number of each bin
   for (const int64_t item : heaviest_first(weights)) {
     const int64_t weight = weights[static_cast<size_t>(item)];
     const auto best = by_room.lower_bound({weight, 0});
     int64_t room = capacity;
-    size_t bin = bins.size();
-    if (best == by_room.end()) {
-      bins.emplace_back();
-    } else {
+    size_t bin = packing.bins.size();
+    if (best != by_room.end()) {
       std::tie(room, bin) = *best;
       by_room.erase(best);
+    } else if (bin < bins) {
+      packing.bins.emplace_back();
+    } else {
+      packing.left_over += weight;
+      continue;
     }
-    bins[bin].push_back(item);
+    packing.bins[bin].push_back(item);
     by_room.emplace(room - weight, bin);
   }
-  return bins;
-}
-
-/// Puts each item, heaviest first, into the lightest of `count` bins. Returns no bins if one exceeds `capacity`.
-std::vector<std::vector<int64_t>> pack_evenly(std::span<const int64_t> weights, int64_t capacity, size_t count) {
-  std::vector<std::vector<int64_t>> bins(count);
-  std::priority_queue<std::pair<int64_t, size_t>, std::vector<std::pair<int64_t, size_t>>, std::greater<>> lightest;
-  for (size_t bin = 0; bin < count; ++bin) lightest.emplace(0, bin);
-  for (const int64_t item : heaviest_first(weights)) {
-    const auto [sum, bin] = lightest.top();
-    lightest.pop();
-    const int64_t with_item = sum + weights[static_cast<size_t>(item)];
-    if (with_item > capacity) return {};
-    bins[bin].push_back(item);
-    lightest.emplace(with_item, bin);
-  }
-  return bins;
+  return packing;
 }
 
 std::vector<std::vector<int64_t>> with_ascending_items(std::vector<std::vector<int64_t>> bins) {
@@ -145,17 +136,47 @@ std::vector<std::vector<int64_t>> deal_evenly(std::span<const int64_t> weights, 
   return with_ascending_items(std::move(dealt.items));
 }
 
-std::vector<std::vector<int64_t>> pack(std::span<const int64_t> weights, int64_t capacity, int64_t least_bins) {
+std::vector<std::vector<int64_t>> pack(std::span<const int64_t> weights, int64_t capacity, int64_t bins) {
+  if (bins < 1) throw std::invalid_argument("pack: bins must be at least 1");
   for (const int64_t weight : weights) {
     if (weight < 1 || weight > capacity) {
       throw std::invalid_argument(fmt::format("pack: want weights from 1 to {}, got {}", capacity, weight));
     }
   }
-  std::vector<std::vector<int64_t>> bins = pack_best_fit(weights, capacity);
-  const size_t least = std::min(static_cast<size_t>(std::max<int64_t>(least_bins, 0)), weights.size());
-  std::vector<std::vector<int64_t>> even = pack_evenly(weights, capacity, std::max(bins.size(), least));
-  // Bins that are even have no empty one among them: an empty bin is the lightest, and takes the next item.
-  return with_ascending_items(even.empty() ? std::move(bins) : std::move(even));
+  if (weights.empty()) return {};
+  // Best-fit closes a bin only to an item without room, so every bin has this many items at least.
+  const size_t fit = static_cast<size_t>(bins * (capacity / *std::max_element(weights.begin(), weights.end())));
+  int64_t excess = std::reduce(weights.begin(), weights.end()) - bins * capacity;
+  while (true) {
+    for (; excess > 0 && weights.size() > fit; weights = weights.first(weights.size() - 1)) excess -= weights.back();
+    Packing packing = pack_best_fit(weights, capacity, static_cast<size_t>(bins));
+    if (packing.left_over == 0) return with_ascending_items(std::move(packing.bins));
+    excess = packing.left_over;
+  }
+}
+
+void split_bins(std::vector<std::vector<int64_t>>& bins, std::span<const int64_t> weights, int64_t least) {
+  std::priority_queue<std::pair<int64_t, size_t>> heaviest;  // sum and number of each bin that can be halved
+  const auto offer = [&](size_t bin) {
+    int64_t sum = 0;
+    for (const int64_t item : bins[bin]) sum += weights[static_cast<size_t>(item)];
+    if (bins[bin].size() > 1) heaviest.emplace(sum, bin);
+  };
+  for (size_t bin = 0; bin < bins.size(); ++bin) offer(bin);
+  while (static_cast<int64_t>(bins.size()) < least && !heaviest.empty()) {
+    const size_t bin = heaviest.top().second;
+    heaviest.pop();
+    std::vector<int64_t> of_items;
+    for (const int64_t item : bins[bin]) of_items.push_back(weights[static_cast<size_t>(item)]);
+    std::vector<std::vector<int64_t>> halves = deal_evenly(of_items, 2);
+    for (std::vector<int64_t>& half : halves) {
+      for (int64_t& item : half) item = bins[bin][static_cast<size_t>(item)];
+    }
+    bins[bin] = std::move(halves[0]);
+    bins.push_back(std::move(halves[1]));
+    offer(bin);
+    offer(bins.size() - 1);
+  }
 }
 
 std::vector<std::vector<int64_t>> group_by_weight(std::span<const int64_t> weights, int64_t size, int64_t width) {

@@ -28,8 +28,8 @@ struct Cursor {
 
 }  // namespace
 
-Collator::Collator(std::optional<DynamicMasking> masking, uint64_t seed, bool name_sources, bool pin_memory)
-    : masking_(std::move(masking)), seed_(seed), name_sources_(name_sources), pin_memory_(pin_memory) {
+Collator::Collator(std::optional<DynamicMasking> masking, const CollatorConfig& config)
+    : masking_(std::move(masking)), config_(config) {
   if (masking_) masker_.emplace(masking_->vocabulary, masking_->config);
 }
 
@@ -44,7 +44,7 @@ void Collator::draw_masks(const std::vector<NumberedSequence>& sequences) {
     const std::span<int32_t> ids = std::span(drawn_ids_).subspan(begin);
     row.copy_input_ids(ids.data());
     row.restore_masked_ids(ids.data());
-    CounterRandom random(mask_key(seed_, sequence.data.place));
+    CounterRandom random(mask_key(config_.seed, sequence.data.place));
     const std::vector<MaskedToken>& masked = masker_->mask(ids, random);
     drawn_.insert(drawn_.end(), masked.begin(), masked.end());
     drawn_ends_.push_back(drawn_.size());
@@ -59,7 +59,7 @@ PackedBatch Collator::operator()(const std::vector<NumberedSequence>& sequences)
     if (!masker_) masked += sequence.data.row.num_masked;
   }
   const auto make = [&](int64_t count, at::ScalarType type) {
-    return at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(pin_memory_));
+    return at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(config_.pin_memory));
   };
   const auto count = static_cast<int64_t>(sequences.size());
   PackedBatch batch;
@@ -69,8 +69,8 @@ PackedBatch Collator::operator()(const std::vector<NumberedSequence>& sequences)
   }
   batch.masked_positions = make(masked, at::kLong);
   batch.masked_ids = make(masked, at::kLong);
-  if (name_sources_) batch.masked_sources = make(masked, at::kLong);
-  batch.next_sentence_labels = make(count, at::kLong);
+  if (config_.name_sources) batch.masked_sources = make(masked, at::kLong);
+  if (config_.pairs) batch.next_sentence_labels = make(count, at::kLong);
   batch.cu_seqlens = make(count + 1, at::kInt);
 
   Cursor at{.input_ids = batch.input_ids.mutable_data_ptr<int64_t>(),
@@ -79,8 +79,8 @@ PackedBatch Collator::operator()(const std::vector<NumberedSequence>& sequences)
             .dropout_keys = batch.dropout_keys.mutable_data_ptr<int64_t>(),
             .masked_positions = batch.masked_positions.mutable_data_ptr<int64_t>(),
             .masked_ids = batch.masked_ids.mutable_data_ptr<int64_t>(),
-            .masked_sources = name_sources_ ? batch.masked_sources.mutable_data_ptr<int64_t>() : nullptr,
-            .labels = batch.next_sentence_labels.mutable_data_ptr<int64_t>(),
+            .masked_sources = config_.name_sources ? batch.masked_sources.mutable_data_ptr<int64_t>() : nullptr,
+            .labels = config_.pairs ? batch.next_sentence_labels.mutable_data_ptr<int64_t>() : nullptr,
             .ends = batch.cu_seqlens.mutable_data_ptr<int32_t>()};
   int64_t token = 0, mask = 0;
   *at.ends++ = 0;
@@ -104,9 +104,9 @@ PackedBatch Collator::operator()(const std::vector<NumberedSequence>& sequences)
       for (int64_t j = 0; j < row.num_masked; ++j) at.masked_positions[mask + j] = token + row.masked_position(j);
       mask += row.num_masked;
     }
-    if (name_sources_)
+    if (config_.name_sources)
       std::fill(at.masked_sources + first_mask, at.masked_sources + mask, sequences[i].data.place.source);
-    *at.labels++ = row.is_random_next;
+    if (config_.pairs) *at.labels++ = row.is_random_next;
     token += row.length;
     *at.ends++ = static_cast<int32_t>(token);
     batch.max_seqlen = std::max(batch.max_seqlen, row.length);

@@ -24,12 +24,19 @@ struct NumberedSequence {
   SequenceReader::Sequence data;
 };
 
+struct CollatorConfig {
+  uint64_t seed = 0;          // of the masks
+  bool pairs = true;          // batches have next_sentence_labels
+  bool name_sources = false;  // batches have masked_sources
+  bool pin_memory = false;
+};
+
 /// Lays sequences end to end. Each thread needs its own object.
 class Collator {
  public:
-  /// The masks of `masking` are a pure function of `seed`, the epoch of the source and the example; without it masks are
-  /// those that the rows store. With `name_sources` a batch has masked_sources.
-  Collator(std::optional<DynamicMasking> masking, uint64_t seed, bool name_sources, bool pin_memory);
+  /// The masks of `masking` are a pure function of the seed, the epoch of the source and the example; without it masks
+  /// are those that the rows store.
+  Collator(std::optional<DynamicMasking> masking, const CollatorConfig& config);
 
   /// `sequences` must not be empty.
   PackedBatch operator()(const std::vector<NumberedSequence>& sequences);
@@ -40,8 +47,7 @@ class Collator {
 
   std::optional<DynamicMasking> masking_;
   std::optional<Masker> masker_;
-  uint64_t seed_;
-  bool name_sources_, pin_memory_;
+  CollatorConfig config_;
   // The masked ids of all sequences, and the masked tokens with positions in their sequences. Members keep their memory.
   std::vector<int32_t> drawn_ids_;
   std::vector<MaskedToken> drawn_;

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <optional>
 
@@ -25,7 +27,8 @@ constexpr int64_t kBytesMadeAhead = 256 << 20;  // Note [Batches made ahead]
 struct StepPlan {
   std::deque<std::vector<int64_t>> micro_batches;
   int64_t of_all_ranks = 0;  // micro-batches
-  int64_t replaced = 0;      // sequences of all ranks, Note [Damaged rows]
+  int64_t sequences = 0;     // of all ranks
+  int64_t replaced = 0;      // of these, Note [Damaged rows]
 };
 
 /// A batch and its place in its step.
@@ -33,6 +36,7 @@ struct Item {
   PackedBatch batch;
   bool ends_step = true;
   int64_t of_all_ranks = 1;  // micro-batches of the step
+  int64_t sequences = 0;     // of all ranks in the step, with a global batch
   int64_t replaced = 0;      // since the item before
   std::vector<std::string> damage;
 };
@@ -56,14 +60,52 @@ void check_division(const DataLoaderConfig& config, const PretrainingShards& sha
                   (config.micro_batch_tokens == 0 || config.length_bin_size == 0),
               "PretrainingDataLoader: micro_batch_tokens or length_bin_size divides a global_batch_size, got ",
               config.micro_batch_tokens, ", ", config.length_bin_size, " and ", config.global_batch_size);
-  TORCH_CHECK(config.micro_batch_tokens == 0 ||
-                  (config.micro_batch_tokens >= shards.longest_row() && config.global_batch_size >= config.world_size),
-              "PretrainingDataLoader: micro_batch_tokens ", config.micro_batch_tokens,
-              " must have room for the longest row of ", shards.longest_row(), " tokens, and global_batch_size ",
-              config.global_batch_size, " must have a sequence for each of the ", config.world_size, " ranks");
+  if (config.micro_batch_tokens == 0) return;
+  TORCH_CHECK(config.micro_batch_tokens >= shards.longest_row(), "PretrainingDataLoader: micro_batch_tokens ",
+              config.micro_batch_tokens, " must have room for the longest row of ", shards.longest_row(), " tokens");
+  const int64_t micro_batches = packed_micro_batches(config, shards);
+  TORCH_CHECK(micro_batches > 0, "PretrainingDataLoader: micro_batch_tokens ", config.micro_batch_tokens,
+              " must be half full at least with the ", config.global_batch_size, " sequences of a step");
+  TORCH_CHECK(micro_batches * (config.micro_batch_tokens / shards.longest_row()) >= config.world_size,
+              "PretrainingDataLoader: a step of ", micro_batches, " micro-batches of ", config.micro_batch_tokens,
+              " tokens must have room for the longest row of ", shards.longest_row(), " tokens for each of the ",
+              config.world_size, " ranks");
+}
+
+/// The number of tokens of a sequence in the mean over a run: that of each source by the share of its weight. Within a
+/// shard the mean counts, if a source ends there.
+double mean_length(const std::vector<ExampleSource>& sources, const PretrainingShards& shards) {
+  double mean = 0, weights = 0;
+  auto shard = shards.shards().begin();
+  int64_t used = 0;  // examples of the shard
+  for (const ExampleSource& source : sources) {
+    double tokens = 0;
+    for (int64_t left = source.examples; left > 0;) {
+      const ShardManifest& manifest = (*shard)->manifest();
+      const int64_t taken = std::min(left, manifest.rows - used);
+      if (taken > 0)
+        tokens +=
+            static_cast<double>(manifest.tokens) * static_cast<double>(taken) / static_cast<double>(manifest.rows);
+      left -= taken;
+      used += taken;
+      if (used == manifest.rows) {
+        ++shard;
+        used = 0;
+      }
+    }
+    mean += source.weight * tokens / static_cast<double>(source.examples);
+    weights += source.weight;
+  }
+  return mean / weights;
 }
 
 }  // namespace
+
+int64_t packed_micro_batches(const DataLoaderConfig& config, const PretrainingShards& shards) {
+  const double length = config.sources.empty() ? shards.mean_length() : mean_length(config.sources, shards);
+  return std::llround(static_cast<double>(config.global_batch_size) * length /
+                      static_cast<double>(config.micro_batch_tokens));
+}
 
 std::vector<int64_t> sequence_numbers(const PackedBatch& batch) {
   std::vector<int64_t> numbers;
@@ -78,7 +120,9 @@ struct PretrainingDataLoader::Impl {
   DataLoaderConfig config;
   int64_t start = 0;    // sequences that all ranks had consumed before the first of these batches
   int64_t batches = 0;  // batches returned since `start`
-  int64_t steps = 0;    // finished since `start`, with a global batch
+  // With a global batch: the run's finished steps, and the sequences of those since `start`.
+  int64_t steps = 0, consumed_in_steps = 0;
+  int64_t of_packed_step = 0;  // packed_micro_batches(), with micro_batch_tokens
   bool between_steps = true;
   int64_t of_all_ranks = 0;  // micro-batches of the last step
   double seconds_waited = 0;
@@ -108,14 +152,10 @@ struct PretrainingDataLoader::Impl {
     return config.micro_batch_size * shards->longest_row();
   }
 
-  /// The number of this rank's batches in a step; with micro_batch_tokens a number that hardly any step exceeds.
+  /// The number of this rank's batches in a step.
   [[nodiscard]] int64_t batches_per_step() const {
-    constexpr double kLongerSteps = 1.1;  // sums of tokens differ between steps
-    int64_t all = config.global_batch_size / config.micro_batch_size;
-    if (config.micro_batch_tokens > 0) {
-      const double tokens = static_cast<double>(config.global_batch_size) * shards->mean_length();
-      all = static_cast<int64_t>(kLongerSteps * tokens / static_cast<double>(config.micro_batch_tokens)) + 1;
-    }
+    const int64_t all = config.micro_batch_tokens > 0 ? std::max(of_packed_step, config.world_size)
+                                                      : config.global_batch_size / config.micro_batch_size;
     return all / config.world_size + (config.rank < all % config.world_size ? 1 : 0);
   }
 
@@ -129,26 +169,33 @@ struct PretrainingDataLoader::Impl {
 
   /// The micro-batches of the step that begins with sequence `begin`, dealt to the ranks.
   [[nodiscard]] StepPlan plan_step(SequenceReader& reader, int64_t begin) const {
-    const bool exact = config.micro_batch_tokens > 0 || config.length_bin_size > 0 || config.replace_damaged_rows ||
+    const bool exact = config.length_bin_size > 0 || config.replace_damaged_rows || packs() ||
                        config.global_batch_size <= kMostLengthsRead;
     StepPlan plan;
     std::vector<int64_t> weights;
-    for (int64_t number = begin; number < begin + config.global_batch_size; ++number) {
+    std::vector<bool> replaced;
+    const int64_t room = of_packed_step * config.micro_batch_tokens;
+    int64_t tokens = 0;
+    while (packs() ? tokens < room : std::ssize(weights) < config.global_batch_size) {
+      const int64_t number = begin + std::ssize(weights);
       if (exact) {
         const SequenceReader::Sequence sequence = reader.read(number);
         weights.push_back(sequence.row.length);
-        plan.replaced += sequence.replaced;
+        replaced.push_back(sequence.replaced);
       } else {
         weights.push_back(shards->bytes_of_row(reader.order()(number).example));
       }
+      tokens += weights.back();
     }
     const auto micro_batches = divide(weights);
     std::vector<int64_t> sums;
     for (const auto& members : micro_batches) {
       int64_t& sum = sums.emplace_back(0);
       for (const int64_t member : members) sum += weights[static_cast<size_t>(member)];
+      plan.sequences += std::ssize(members);
     }
-    plan.of_all_ranks = static_cast<int64_t>(micro_batches.size());
+    if (exact) plan.replaced = std::count(replaced.begin(), replaced.begin() + plan.sequences, true);
+    plan.of_all_ranks = std::ssize(micro_batches);
     const auto of_ranks = deal_evenly(sums, config.world_size);
     for (const int64_t own : of_ranks[static_cast<size_t>(config.rank)]) {
       std::vector<int64_t>& sequences = plan.micro_batches.emplace_back(micro_batches[static_cast<size_t>(own)]);
@@ -157,8 +204,14 @@ struct PretrainingDataLoader::Impl {
     return plan;
   }
 
+  [[nodiscard]] bool packs() const { return config.micro_batch_tokens > 0; }
+
   [[nodiscard]] std::vector<std::vector<int64_t>> divide(const std::vector<int64_t>& weights) const {
-    if (config.micro_batch_tokens > 0) return pack(weights, config.micro_batch_tokens, config.world_size);
+    if (packs()) {
+      auto packed = pack(weights, config.micro_batch_tokens, of_packed_step);
+      split_bins(packed, weights, config.world_size);
+      return packed;
+    }
     if (config.length_bin_size > 0) return group_by_weight(weights, config.micro_batch_size, config.length_bin_size);
     return deal_evenly(weights, config.global_batch_size / config.micro_batch_size);
   }
@@ -177,7 +230,10 @@ struct PretrainingDataLoader::Impl {
   /// it runs.
   [[nodiscard]] std::function<std::optional<Item>()> maker() const {
     return [this, reader = std::shared_ptr<SequenceReader>(make_reader()),
-            collate = Collator(config.masking, config.seed, config.sources.size() > 1, config.pin_memory),
+            collate = Collator(config.masking, {.seed = config.seed,
+                                                .pairs = shards->any_pairs(),
+                                                .name_sources = config.sources.size() > 1,
+                                                .pin_memory = config.pin_memory}),
             plan = StepPlan(), step_start = start, index = int64_t{0},
             sequences = std::vector<NumberedSequence>()]() mutable -> std::optional<Item> {
       Item item;
@@ -185,13 +241,14 @@ struct PretrainingDataLoader::Impl {
       if (config.global_batch_size > 0) {
         if (plan.micro_batches.empty()) {
           plan = plan_step(*reader, step_start);
-          step_start += config.global_batch_size;
+          step_start += plan.sequences;
           item.replaced = plan.replaced;
         }
         numbers = std::move(plan.micro_batches.front());
         plan.micro_batches.pop_front();
         item.ends_step = plan.micro_batches.empty();
         item.of_all_ranks = plan.of_all_ranks;
+        item.sequences = plan.sequences;
       } else {
         numbers = consecutive(index++);
       }
@@ -234,6 +291,7 @@ PretrainingDataLoader::PretrainingDataLoader(std::shared_ptr<const PretrainingSh
   impl_ = std::make_unique<Impl>();
   impl_->shards = std::move(shards);
   impl_->config = std::move(config);
+  if (impl_->packs()) impl_->of_packed_step = packed_micro_batches(impl_->config, *impl_->shards);
   impl_->consumer_reader = impl_->make_reader();
 }
 
@@ -250,7 +308,10 @@ PackedBatch PretrainingDataLoader::next() {
   impl_->seconds_waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
   TORCH_INTERNAL_ASSERT(item.has_value());
   ++impl_->batches;
-  if (item->ends_step) ++impl_->steps;
+  if (impl_->config.global_batch_size > 0 && item->ends_step) {
+    ++impl_->steps;
+    impl_->consumed_in_steps += item->sequences;
+  }
   impl_->between_steps = item->ends_step;
   impl_->of_all_ranks = item->of_all_ranks;
   impl_->damaged.sequences += item->replaced;
@@ -277,10 +338,10 @@ bool PretrainingDataLoader::exhausted() const { return impl_->is_past_end(impl_-
 SamplerState PretrainingDataLoader::state() const {
   const DataLoaderConfig& config = impl_->config;
   int64_t consumed = impl_->start;
-  consumed += config.global_batch_size > 0 ? impl_->steps * config.global_batch_size
+  consumed += config.global_batch_size > 0 ? impl_->consumed_in_steps
                                            : impl_->batches * config.world_size * config.micro_batch_size;
   if (!config.repeat) consumed = std::min(consumed, impl_->end());
-  return {.seed = config.seed, .consumed_sequences = consumed};
+  return {.seed = config.seed, .consumed_sequences = consumed, .consumed_steps = impl_->steps};
 }
 
 void PretrainingDataLoader::restore(const SamplerState& state) {
@@ -294,7 +355,8 @@ void PretrainingDataLoader::restore(const SamplerState& state) {
   }
   impl_->prefetcher.reset();
   impl_->start = state.consumed_sequences;
-  impl_->batches = impl_->steps = 0;
+  impl_->steps = state.consumed_steps;
+  impl_->batches = impl_->consumed_in_steps = 0;
   impl_->between_steps = true;
 }
 

@@ -4,11 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <set>
-#include <string>
 #include <vector>
 
 #include "cuda_ext/packed_batch.h"
+#include "data/loader/batch_loader.h"
 #include "data/loader/collate.h"
 #include "data/loader/example_order.h"
 
@@ -23,8 +22,8 @@ struct DataLoaderConfig {
   bool repeat = true;         // false: one pass; the last batch may be smaller
   int64_t max_sequences = 0;  // in a single pass, over all ranks; 0: all examples
   int64_t rank = 0, world_size = 1;
-  // Sequences of one step over all ranks; their micro-batches are balanced, Note [Balanced micro-batches] in
-  // batch_plan.h. With 0, micro-batches are consecutive sequences, and micro-batch i of the run goes to rank i %
+  // Sequences of one step over all ranks, in the mean with micro_batch_tokens; their micro-batches are balanced, Note
+  // [Balanced micro-batches] in batch_plan.h. With 0, micro-batches are consecutive sequences, and micro-batch i of the run goes to rank i %
   // world_size.
   int64_t global_batch_size = 0;
   int64_t prefetch = 0;  // batches that the background thread makes ahead; 0: Note [Batches made ahead]
@@ -34,6 +33,10 @@ struct DataLoaderConfig {
   bool replace_damaged_rows = false;           // Note [Damaged rows] in sequence_reader.h
 };
 
+/// The number of micro-batches of a step with micro_batch_tokens: Note [Packed micro-batches] in batch_plan.h. 0 if the
+/// mean step of global_batch_size sequences does not fill half of one.
+[[nodiscard]] int64_t packed_micro_batches(const DataLoaderConfig& config, const PretrainingShards& shards);
+
 /// Note [Batches made ahead]
 /// A step asks for all of its micro-batches at once and then computes for a long time. Meanwhile the loader makes those
 /// of the next step: as many as a step has (4 without a global batch), but at most 256 MiB, because the memory may be
@@ -41,60 +44,43 @@ struct DataLoaderConfig {
 /// micro-batches of 32 x 512 tokens, and half of them are made ahead. LibTorch keeps pinned memory that is free again, so
 /// a batch costs no call of the driver once the first ones are gone.
 
-/// The position of a run in its data. The order of sequences depends on this, the sources and the shards alone, so
-/// micro-batches and world_size may change.
-struct SamplerState {
-  uint64_t seed = 0;
-  int64_t consumed_sequences = 0;  // over all ranks, since the run began
-  bool operator==(const SamplerState&) const = default;
-};
-
-/// The sequence numbers of a batch on the CPU, one for each sequence.
-[[nodiscard]] std::vector<int64_t> sequence_numbers(const PackedBatch& batch);
-
-/// The damaged rows that a loader has replaced.
-struct DamagedRows {
-  int64_t sequences = 0;               // that took another row, over all ranks, in the steps that next() has begun
-  std::set<std::string> descriptions;  // of the damaged rows
-};
-
-class PretrainingDataLoader {
+class PretrainingDataLoader : public BatchLoader {
  public:
   /// Throws c10::Error on invalid settings. With a global_batch_size: it must be a multiple of micro_batch_size (unless
   /// micro_batch_tokens is set), every rank must have a micro-batch, and repeat must be set. With max_sequences: repeat
   /// must not be set. Several sources, micro_batch_tokens and length_bin_size need a global_batch_size;
-  /// micro_batch_tokens must have room for the longest row.
+  /// micro_batch_tokens must have room for the longest row, packed_micro_batches() must not be 0, and together they must
+  /// have room for the longest row once a rank.
   PretrainingDataLoader(std::shared_ptr<const PretrainingShards> shards, DataLoaderConfig config);
-  ~PretrainingDataLoader();
+  ~PretrainingDataLoader() override;
 
   /// This rank's next batch. Throws the background thread's error. Must not be called when exhausted().
-  PackedBatch next();
+  PackedBatch next() override;
   [[nodiscard]] bool exhausted() const;  // never true with repeat
 
   /// With a global_batch_size: false if next() has returned a part of this rank's micro-batches of a step. If the step's
   /// micro-batches cannot be divided by the number of ranks, the first ranks have one more.
-  [[nodiscard]] bool between_steps() const;
+  [[nodiscard]] bool between_steps() const override;
   /// Number of micro-batches of all ranks in the step of the last batch, with a global_batch_size.
-  [[nodiscard]] int64_t micro_batches_of_step() const;
+  [[nodiscard]] int64_t micro_batches_of_step() const override;
   /// The sources, at least one.
-  [[nodiscard]] const std::vector<ExampleSource>& sources() const;
+  [[nodiscard]] const std::vector<ExampleSource>& sources() const override;
   /// The most tokens that a batch may have.
-  [[nodiscard]] int64_t capacity() const;
+  [[nodiscard]] int64_t capacity() const override;
   /// Seconds that next() has waited for the background thread, in all calls.
-  [[nodiscard]] double seconds_waited() const;
-  [[nodiscard]] const DamagedRows& damaged() const;
+  [[nodiscard]] double seconds_waited() const override;
+  [[nodiscard]] const DamagedRows& damaged() const override;
 
   /// The number of batches that are made ahead.
   [[nodiscard]] int64_t prefetch() const;
 
   /// The state after the batches that next() has returned; within a step, the state before the step.
-  [[nodiscard]] SamplerState state() const;
+  [[nodiscard]] SamplerState state() const override;
   /// Continues from `state`. Throws DataError when state.seed differs from the configured seed.
-  void restore(const SamplerState& state);
+  void restore(const SamplerState& state) override;
   /// The example that a sequence holds, for tests and logs; in place of a damaged one that which replaces it. Reads the
   /// row if damaged rows are replaced.
-  [[nodiscard]] ExampleOrder::Place place_of_sequence(int64_t sequence) const;
-  [[nodiscard]] int64_t example_of_sequence(int64_t sequence) const { return place_of_sequence(sequence).example; }
+  [[nodiscard]] ExampleOrder::Place place_of_sequence(int64_t sequence) const override;
 
  private:
   struct Impl;

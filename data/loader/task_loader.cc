@@ -1,0 +1,172 @@
+#include "data/loader/task_loader.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "data/io/error.h"
+#include "data/loader/batch_plan.h"
+
+namespace bert {
+namespace {
+
+/// Fills PackedBatch::labels of the sequences at `members`.
+at::Tensor labels_of(const TaskFeatures& features, const std::vector<const TaskSequence*>& members, int64_t choices,
+                     int64_t tokens, bool pin_memory) {
+  const auto make = [&](at::IntArrayRef shape, at::ScalarType type) {
+    return at::empty(shape, at::TensorOptions().dtype(type).pinned_memory(pin_memory));
+  };
+  const auto count = static_cast<int64_t>(members.size());
+  if (features.kind == TaskKind::kRegression) {
+    at::Tensor values = make({count}, at::kFloat);
+    auto* value = values.mutable_data_ptr<float>();
+    for (const TaskSequence* sequence : members) *value++ = sequence->value;
+    return values;
+  }
+  if (features.kind == TaskKind::kTokenClassification) {
+    at::Tensor labels = make({tokens}, at::kLong);
+    auto* label = labels.mutable_data_ptr<int64_t>();
+    for (const TaskSequence* sequence : members) {
+      label = std::copy(sequence->token_labels.begin(), sequence->token_labels.end(), label);
+    }
+    return labels;
+  }
+  if (features.kind == TaskKind::kQuestionAnswering) {
+    at::Tensor positions = make({count, 2}, at::kLong);
+    auto* position = positions.mutable_data_ptr<int64_t>();
+    for (const TaskSequence* sequence : members) {
+      *position++ = sequence->start_position;
+      *position++ = sequence->end_position;
+    }
+    return positions;
+  }
+  at::Tensor labels = make({count / choices}, at::kLong);
+  auto* label = labels.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < count; i += choices) *label++ = members[static_cast<size_t>(i)]->label;
+  return labels;
+}
+
+}  // namespace
+
+PackedBatch pack_task_sequences(const TaskFeatures& features, int64_t choices, std::span<const int64_t> units,
+                                std::span<const int64_t> numbers, bool pin_memory) {
+  std::vector<const TaskSequence*> members;
+  int64_t tokens = 0;
+  for (const int64_t unit : units) {
+    for (int64_t choice = 0; choice < choices; ++choice) {
+      members.push_back(&features.sequences[static_cast<size_t>(unit * choices + choice)]);
+      tokens += std::ssize(members.back()->input_ids);
+    }
+  }
+  const auto make = [&](int64_t count, at::ScalarType type) {
+    return at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(pin_memory));
+  };
+  PackedBatch batch;
+  batch.first_sequence = numbers.front() * choices;
+  for (at::Tensor* tensor : {&batch.input_ids, &batch.token_type_ids, &batch.position_ids, &batch.dropout_keys}) {
+    *tensor = make(tokens, at::kLong);
+  }
+  batch.masked_positions = make(0, at::kLong);
+  batch.cu_seqlens = make(static_cast<int64_t>(members.size()) + 1, at::kInt);
+  auto* ids = batch.input_ids.mutable_data_ptr<int64_t>();
+  auto* types = batch.token_type_ids.mutable_data_ptr<int64_t>();
+  auto* positions = batch.position_ids.mutable_data_ptr<int64_t>();
+  auto* keys = batch.dropout_keys.mutable_data_ptr<int64_t>();
+  auto* ends = batch.cu_seqlens.mutable_data_ptr<int32_t>();
+  *ends++ = 0;
+  int64_t token = 0;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const TaskSequence& sequence = *members[i];
+    const auto place = static_cast<int64_t>(i);
+    const int64_t number = numbers[static_cast<size_t>(place / choices)] * choices + place % choices;
+    const auto length = std::ssize(sequence.input_ids);
+    std::copy(sequence.input_ids.begin(), sequence.input_ids.end(), ids + token);
+    std::copy(sequence.token_type_ids.begin(), sequence.token_type_ids.end(), types + token);
+    for (int64_t position = 0; position < length; ++position) {
+      positions[token + position] = position;
+      keys[token + position] = dropout_key(number, position);
+    }
+    token += length;
+    *ends++ = static_cast<int32_t>(token);
+    batch.max_seqlen = std::max<int64_t>(batch.max_seqlen, length);
+  }
+  batch.labels = labels_of(features, members, choices, tokens, pin_memory);
+  return batch;
+}
+
+TaskLoader::TaskLoader(std::shared_ptr<const TaskFeatures> features, const TaskLoaderConfig& config)
+    : features_(std::move(features)),
+      config_(config),
+      sources_{{.name = "", .examples = std::ssize(features_->sequences) / config.choices, .weight = 1}},
+      order_(sources_, config.seed, /*shuffle=*/true) {
+  TORCH_CHECK(config.micro_batch_size >= 1 && config.global_batch_size % config.micro_batch_size == 0 &&
+                  config.global_batch_size / config.micro_batch_size >= config.world_size,
+              "TaskLoader: global_batch_size ", config.global_batch_size, " must be a multiple of micro_batch_size ",
+              config.micro_batch_size, " and have one for each of the ", config.world_size, " ranks");
+  for (int64_t unit = 0; unit < sources_.front().examples; ++unit) heaviest_ = std::max(heaviest_, weight(unit));
+}
+
+/// The number of tokens of a unit.
+int64_t TaskLoader::weight(int64_t unit) const {
+  int64_t tokens = 0;
+  for (int64_t choice = 0; choice < config_.choices; ++choice) {
+    tokens += std::ssize(features_->sequences[static_cast<size_t>(unit * config_.choices + choice)].input_ids);
+  }
+  return tokens;
+}
+
+void TaskLoader::plan_step() {
+  std::vector<int64_t> weights;
+  for (int64_t i = 0; i < config_.global_batch_size; ++i) weights.push_back(weight(order_(begin_ + i).example));
+  const auto micro_batches = deal_evenly(weights, micro_batches_of_step());
+  std::vector<int64_t> sums;
+  for (const auto& members : micro_batches) {
+    int64_t& sum = sums.emplace_back(0);
+    for (const int64_t member : members) sum += weights[static_cast<size_t>(member)];
+  }
+  const auto of_ranks = deal_evenly(sums, config_.world_size);
+  for (const int64_t own : of_ranks[static_cast<size_t>(config_.rank)]) {
+    std::vector<int64_t>& numbers = own_.emplace_back(micro_batches[static_cast<size_t>(own)]);
+    for (int64_t& number : numbers) number += begin_;
+  }
+  begin_ += config_.global_batch_size;
+  ++steps_;
+}
+
+PackedBatch TaskLoader::next() {
+  if (own_.empty()) plan_step();
+  const std::vector<int64_t> numbers = std::move(own_.front());
+  own_.pop_front();
+  std::vector<int64_t> units;
+  units.reserve(numbers.size());
+  for (const int64_t number : numbers) units.push_back(order_(number).example);
+  return pack_task_sequences(*features_, config_.choices, units, numbers, config_.pin_memory);
+}
+
+SamplerState TaskLoader::state() const {
+  const int64_t within = own_.empty() ? 0 : 1;
+  return {.seed = config_.seed,
+          .consumed_sequences = begin_ - within * config_.global_batch_size,
+          .consumed_steps = steps_ - within};
+}
+
+void TaskLoader::restore(const SamplerState& state) {
+  if (state.seed != config_.seed) {
+    throw DataError("the sampler's state was saved with seed " + std::to_string(state.seed) +
+                    ", the configuration has " + std::to_string(config_.seed) +
+                    ". Resume with the seed that the run began with.");
+  }
+  if (state.consumed_sequences < 0) {
+    throw DataError("the sampler's state has " + std::to_string(state.consumed_sequences) + " consumed sequences");
+  }
+  own_.clear();
+  begin_ = state.consumed_sequences;
+  steps_ = state.consumed_steps;
+}
+
+ExampleOrder::Place TaskLoader::place_of_sequence(int64_t sequence) const { return order_(sequence / config_.choices); }
+
+}  // namespace bert

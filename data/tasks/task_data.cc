@@ -1,0 +1,155 @@
+#include "data/tasks/task_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "data/io/error.h"
+#include "data/tasks/conll.h"
+#include "data/tasks/read_texts.h"
+#include "data/tasks/text_features.h"
+
+namespace bert {
+namespace {
+
+std::optional<int64_t> integer_of(const std::string& text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+/// Sorts labels as integers if all are, else by their bytes.
+void sort_labels(std::vector<std::string>& labels) {
+  const bool integers = std::all_of(labels.begin(), labels.end(), integer_of);
+  std::sort(labels.begin(), labels.end(), [&](const std::string& a, const std::string& b) {
+    return integers && integer_of(a) != integer_of(b) ? integer_of(a) < integer_of(b) : a < b;
+  });
+}
+
+[[noreturn]] void fail_column(const std::string& path, const ConllLine& line, const char* what, int64_t column) {
+  throw DataError(fmt::format("{}:{}: no column {} for the {}: the line has {} columns, and they count from 0", path,
+                              line.line, column, what, line.columns.size()));
+}
+
+std::vector<std::string> tags_in_conll(const std::string& path, const TaskDataConfig& config) {
+  std::set<std::string, std::less<>> tags;
+  for_each_conll_line(path, [&](const ConllLine& line) {
+    if (line.kind != ConllLine::Kind::kWord) return;
+    const std::string_view* tag = line.column(config.tag_column);
+    if (tag == nullptr || tag == line.column(config.word_column)) fail_column(path, line, "label", config.tag_column);
+    tags.emplace(*tag);
+  });
+  return {tags.begin(), tags.end()};
+}
+
+void read_sentences(TaskExamples& examples, const TaskDataConfig& config) {
+  std::unordered_map<std::string_view, int32_t> tags;
+  for (const std::string& label : examples.task.labels) tags.emplace(label, static_cast<int32_t>(tags.size()));
+  TaggedSentence sentence;
+  examples.has_labels = true;
+  for_each_conll_line(examples.file, [&](const ConllLine& line) {
+    if (line.kind == ConllLine::Kind::kDocument) {
+      sentence.begins_document = true;
+      return;
+    }
+    if (line.kind == ConllLine::Kind::kSentenceEnd) {
+      examples.sentences.push_back(std::exchange(sentence, {}));
+      return;
+    }
+    const std::string_view* word = line.column(config.word_column);
+    const std::string_view* tag = line.column(config.tag_column);
+    if (word == nullptr) fail_column(examples.file, line, "words", config.word_column);
+    if (tag == word) tag = nullptr;
+    sentence.words.emplace_back(*word);
+    if (tag == nullptr) {
+      if (examples.source.split != TaskSplit::kTest) fail_column(examples.file, line, "label", config.tag_column);
+      examples.has_labels = false;
+      return;
+    }
+    const auto found = tags.find(*tag);
+    if (found == tags.end())
+      throw DataError(fmt::format("{}:{}: unknown label \"{}\"; the training file and the configuration do not have it",
+                                  examples.file, line.line, *tag));
+    sentence.tags.push_back(found->second);
+  });
+}
+
+}  // namespace
+
+int64_t TaskExamples::size() const {
+  if (task.kind == TaskKind::kQuestionAnswering) return static_cast<int64_t>(squad.questions.size());
+  if (task.kind == TaskKind::kTokenClassification) return static_cast<int64_t>(sentences.size());
+  return static_cast<int64_t>(texts.size());
+}
+
+std::vector<int64_t> TaskFeatures::logit_offsets() const {
+  const bool by_token = kind == TaskKind::kTokenClassification || kind == TaskKind::kQuestionAnswering;
+  std::vector<int64_t> offsets = {0};
+  offsets.reserve(sequences.size() + 1);
+  for (const TaskSequence& sequence : sequences) {
+    const int64_t rows = by_token ? static_cast<int64_t>(sequence.input_ids.size()) : 1;
+    offsets.push_back(offsets.back() + rows * num_outputs);
+  }
+  return offsets;
+}
+
+void find_labels(TaskDefinition& task, const std::string& path, const TaskDataConfig& config) {
+  const bool own = task.layout == TaskLayout::kTable && task.kind == TaskKind::kClassification;
+  if (!own && task.layout != TaskLayout::kConll) return;
+  task.labels = config.labels;
+  if (task.labels.empty()) {
+    task.labels = own ? labels_in_table(path, config) : tags_in_conll(path, config);
+    sort_labels(task.labels);
+  }
+  if (std::set<std::string>(task.labels.begin(), task.labels.end()).size() != task.labels.size())
+    throw DataError("data.labels has a label twice");
+  if (task.labels.size() < 2)
+    throw DataError(fmt::format("{}: want two labels or more, got {}", path, task.labels.size()));
+}
+
+TaskExamples read_task(const TaskDefinition& task, const TaskFile& source, const std::string& path,
+                       const TaskDataConfig& config) {
+  TaskExamples examples;
+  examples.task = task;
+  examples.source = source;
+  examples.file = path;
+  switch (task.layout) {
+    case TaskLayout::kSquad:
+      examples.squad =
+          read_squad(path, {.no_answers = task.no_answers, .need_answers = source.split != TaskSplit::kTest});
+      examples.has_labels = examples.squad.has_answers;
+      break;
+    case TaskLayout::kConll:
+      read_sentences(examples, config);
+      break;
+    default:
+      read_texts(examples, config);
+  }
+  return examples;
+}
+
+TaskFeatures make_features(const TaskExamples& examples, const Tokenizer& tokenizer, const TaskDataConfig& config,
+                           bool for_training) {
+  TaskFeatures features;
+  features.kind = examples.task.kind;
+  features.num_outputs = examples.task.num_outputs();
+  if (features.kind == TaskKind::kQuestionAnswering) {
+    SquadFeatureMaker maker(examples.squad, tokenizer, config);
+    for (int32_t i = 0; i < static_cast<int32_t>(examples.squad.questions.size()); ++i)
+      features.skipped += !maker.append(i, for_training, features.sequences, features.windows);
+  } else if (features.kind == TaskKind::kTokenClassification) {
+    append_sentence_features(examples, tokenizer, config, features.sequences);
+  } else {
+    append_text_features(examples, tokenizer, config, features.sequences);
+  }
+  return features;
+}
+
+}  // namespace bert

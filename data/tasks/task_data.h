@@ -1,0 +1,84 @@
+// Files of a fine-tuning task to examples, and examples to sequences of tokens.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/config.h"
+#include "data/tasks/squad.h"
+#include "data/tasks/squad_features.h"
+#include "data/tasks/task_definition.h"
+#include "data/tasks/task_sequence.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace bert {
+
+/// An example of classification, regression or multiple choice.
+struct TextExample {
+  std::string id;                    // of the file, or the number of the row from 0
+  std::string text, text_pair;       // multiple choice: the context, and the start of its next sentence
+  std::vector<std::string> choices;  // multiple choice: the ends of that sentence
+  int32_t label = -1;                // the class or the right choice; -1: the file has none
+  double value = 0;                  // regression
+};
+
+/// A sentence of token classification.
+struct TaggedSentence {
+  std::vector<std::string> words;
+  std::vector<int32_t> tags;  // for each word, a number of TaskDefinition::labels; empty: the file has none
+  bool begins_document = false;
+};
+
+/// The content of one file. One of the three lists is used, by the kind of the task.
+struct TaskExamples {
+  TaskDefinition task;
+  TaskFile source;
+  std::string file;          // path
+  bool has_labels = false;   // every example has a label, a number, tags or answers
+  int64_t skipped_rows = 0;  // rows without all columns, where TaskDefinition::skips_short_rows
+  std::vector<TextExample> texts;
+  std::vector<TaggedSentence> sentences;
+  SquadDataset squad;
+
+  /// Number of examples (questions, sentences, rows).
+  [[nodiscard]] int64_t size() const;
+};
+
+/// Sequences in the order of the examples. A model's logits for them are one array of floats, row-major:
+///   kClassification       [sequences, labels]
+///   kRegression           [sequences, 1]
+///   kMultipleChoice       [sequences, 1]: the choices of an example are neighbours
+///   kTokenClassification  [tokens of all sequences, labels]: sequences one after another, without padding
+///   kQuestionAnswering    [tokens of all sequences, 2]: start and end; sequences as above
+struct TaskFeatures {
+  TaskKind kind = TaskKind::kClassification;
+  int64_t num_outputs = 0;  // columns of the logits
+  int64_t skipped = 0;      // training questions whose answer cannot be found in the words of the context
+  std::vector<TaskSequence> sequences;
+  std::vector<SquadWindow> windows;  // kQuestionAnswering, not for training: one for each sequence
+
+  /// The place of each sequence's logits in the array: those of sequence i are [result[i], result[i + 1]).
+  [[nodiscard]] std::vector<int64_t> logit_offsets() const;
+};
+
+/// Adds the labels of `config`, or else those of the training file `path`, sorted, to a task without labels of its own
+/// (ner, text-classification). Throws DataError, InputMissing, IoError.
+void find_labels(TaskDefinition& task, const std::string& path, const TaskDataConfig& config);
+
+/// Reads `path` as the file `source` of `task`, whose labels are known. Training and development files must have labels;
+/// those of test files may be absent. Throws DataError with the file, line and column (SQuAD: with the place in the JSON
+/// and the question's id) for rows that are short or blank, labels that are unknown, numbers that are not finite,
+/// duplicate ids, answers that are not in the context, invalid UTF-8, and files without examples; InputMissing; IoError.
+TaskExamples read_task(const TaskDefinition& task, const TaskFile& source, const std::string& path,
+                       const TaskDataConfig& config);
+
+/// Tokenizes the examples. The sequences equal those of Google's run_classifier.py and run_squad.py, without padding.
+/// For token classification, a sentence that is too long becomes several sequences, cut between words; the first piece
+/// of a word has its label (transformers' run_ner.py). `for_training` makes labels; without it, SQuAD's have no
+/// positions.
+/// Throws DataError if max_seq_length leaves no room for a text beside the special tokens or the question.
+TaskFeatures make_features(const TaskExamples& examples, const Tokenizer& tokenizer, const TaskDataConfig& config,
+                           bool for_training);
+
+}  // namespace bert

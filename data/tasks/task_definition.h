@@ -1,0 +1,76 @@
+// The fine-tuning tasks: one table of their kinds, labels, files and metrics.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace bert {
+
+/// The head of a task, and the shape of its logits (TaskFeatures, data/tasks/task_data.h).
+enum class TaskKind : uint8_t {
+  kClassification,       // one of the labels for a text or a pair of texts
+  kRegression,           // a number for a text or a pair of texts
+  kTokenClassification,  // one of the labels for each word
+  kMultipleChoice,       // one of the choices of each example
+  kQuestionAnswering     // a span of the context, or no answer
+};
+
+/// The format of a task's files.
+enum class TaskLayout : uint8_t {
+  kGlue,   // TSV without quoting: a quote is a character of the text
+  kTable,  // CSV (RFC 4180), TSV or JSON lines, by the extension
+  kConll,  // one word a line with its columns; an empty line between sentences
+  kSwag,   // CSV with a context, the start of a sentence, and four endings
+  kSquad   // JSON of SQuAD 1.1 or 2.0
+};
+
+enum class TaskSplit : uint8_t { kTrain, kDev, kTest };
+
+/// "train", "dev" or "test".
+const char* split_name(TaskSplit split);
+
+/// A file of a task.
+struct TaskFile {
+  TaskSplit split = TaskSplit::kTrain;
+  std::string part;                // tells the files of a split apart: "", "matched", "mismatched" or "diagnostic"
+  std::vector<std::string> names;  // the first of these that exists in the task's directory
+  std::string output;              // predictions in the run directory; for a test file the name of the submission
+};
+
+/// The columns of a text task, by their names.
+struct TaskColumns {
+  std::string text = {}, text_pair = {};  // text_pair empty: single texts
+  std::string label = {};
+  std::string id = {};                   // empty, or absent in a file: the number of the row, from 0
+  std::vector<std::string> header = {};  // of training and development files without one (CoLA)
+};
+
+struct TaskDefinition {
+  std::string name = {};
+  TaskKind kind = TaskKind::kClassification;
+  TaskLayout layout = TaskLayout::kGlue;
+  std::vector<std::string> labels = {};  // class i is labels[i]; empty: found in the training file, or none
+  std::vector<TaskFile> files;
+  std::vector<std::string> metrics;  // of the development set, as score_task() names them; the main one first
+  TaskColumns columns = {};          // of kGlue and kTable
+  bool skips_short_rows = false;     // the official training file has rows without all columns
+  bool no_answers = false;           // kQuestionAnswering: a question may have no answer (SQuAD 2.0)
+
+  /// Columns of the head's logits: the number of labels; 2 for answers (start, end); 1 for a number or a choice.
+  [[nodiscard]] int64_t num_outputs() const;
+  /// The metric that chooses the best checkpoint. Larger is better.
+  [[nodiscard]] const std::string& main_metric() const { return metrics.front(); }
+};
+
+/// The names of all tasks: squad-v1, squad-v2, cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ner, swag,
+/// text-classification, text-regression.
+const std::vector<std::string>& task_names();
+
+/// The definition of a task. Throws std::out_of_range for a name that is not one of task_names().
+TaskDefinition task_definition(const std::string& name);
+
+/// The path of `file` in `directory`: the first of its names that exists; empty if none does.
+std::string find_task_file(const TaskFile& file, const std::string& directory);
+
+}  // namespace bert

@@ -1,0 +1,18 @@
+// Texts, choices and tagged sentences to sequences of tokens.
+#pragma once
+
+#include "data/tasks/task_data.h"
+
+namespace bert {
+
+/// Appends the sequences of examples.texts: [CLS] A [SEP], or [CLS] A [SEP] B [SEP], with tokens taken from the end of
+/// the longer text, of B if both are equal. Source: run_classifier.py (convert_single_example). Multiple choice: A is the
+/// context, B the start of the next sentence and one of its ends. Source: transformers' run_swag.py.
+void append_text_features(const TaskExamples& examples, const Tokenizer& tokenizer, const TaskDataConfig& config,
+                          std::vector<TaskSequence>& sequences);
+
+/// Appends the sequences of examples.sentences.
+void append_sentence_features(const TaskExamples& examples, const Tokenizer& tokenizer, const TaskDataConfig& config,
+                              std::vector<TaskSequence>& sequences);
+
+}  // namespace bert
