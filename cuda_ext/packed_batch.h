@@ -29,6 +29,10 @@ struct PackedBatch {
   at::Tensor masked_sources;        // [M], the source of each masked token; undefined unless sources are told apart
   at::Tensor next_sentence_labels;  // [B], 1: the second segment is random (NSP) or stands before the first in the text
                                     // (sentence order); undefined: no pairs
+  at::Tensor
+      labels;  // of fine-tuning, by the kind of its head: classes [B] or values [B] fp32 of sequences; classes of
+               // tokens [T], -100: none; first and last token of answers [B, 2]; choices [N] of N questions with
+               // B / N sequences each; undefined in pre-training
 
   /// Calls visit(tensor) for every tensor of `self`, which is a PackedBatch or a const PackedBatch.
   template <class Self, class Visitor>
@@ -42,6 +46,7 @@ struct PackedBatch {
     visit(self.masked_ids);
     visit(self.masked_sources);
     visit(self.next_sentence_labels);
+    visit(self.labels);
   }
 
   /// This batch on `device`. Copies from pinned memory are asynchronous. Undefined tensors stay undefined.

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cuda_ext/field_checks.h"
+#include "model/batch_checks.h"
 
 namespace bert {
 
@@ -36,6 +37,8 @@ void check_matrix(const char* name, const torch::Tensor& x, const torch::Tensor&
               x.sizes(), ".");
 }
 
+}  // namespace
+
 void check_batch(const BertConfig& config, const PackedBatch& batch) {
   const int64_t tokens = batch.num_tokens();
   TORCH_CHECK(batch.input_ids.defined() && batch.input_ids.dim() == 1 && tokens > 0,
@@ -50,8 +53,6 @@ void check_batch(const BertConfig& config, const PackedBatch& batch) {
               "BertModel: a sequence has 1 to max_position_embeddings (", config.max_position_embeddings,
               ") tokens, got max_seqlen ", batch.max_seqlen, ". Truncate the input.");
 }
-
-}  // namespace
 
 torch::Tensor PackedInput::unpack(const torch::Tensor& x) const {
   auto flat_shape = x.sizes().vec(), shape = flat_shape;

@@ -7,8 +7,10 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/softmax.h>
 #include <ATen/ops/tanh.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
@@ -32,6 +34,10 @@ using Mirror = torch::jit::Module;
 
 struct Input {
   Tensor input_ids, token_type_ids, attention_mask;  // [B, S]
+};
+
+struct PaddedForm : BertConfig {
+  ExportedAttention attention = ExportedAttention::kFused;
 };
 
 // ---- the mirror ----
@@ -86,22 +92,31 @@ Tensor embeddings(const Mirror& module, const Input& input, const BertConfig& co
   return layer_norm(child(module, "LayerNorm"), sum, config);
 }
 
+/// softmax(query key^T / sqrt(D)) value, [B, A, S, D]. -10,000 is Google's number for padding (modeling.py): its
+/// exponential is 0 beside any score, and fp16 has it.
+Tensor plain_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attend) {
+  const Tensor scores = at::matmul(query, key.transpose(2, 3)) / std::sqrt(static_cast<double>(query.size(-1)));
+  return at::matmul(at::softmax(scores.masked_fill(attend.logical_not(), -10000.0), -1), value);
+}
+
 /// `attend` [B, 1, 1, S] bool: true for real tokens.
-Tensor self_attention(const Mirror& module, const Tensor& x, const Tensor& attend, const BertConfig& config) {
+Tensor self_attention(const Mirror& module, const Tensor& x, const Tensor& attend, const PaddedForm& config) {
   const auto heads = [&](const char* name) {
     const std::vector<int64_t> sizes = {config.num_attention_heads, config.hidden_size / config.num_attention_heads};
     return linear(child(module, name), x).unflatten(-1, sizes).transpose(1, 2);  // [B, A, S, D]
   };
-  return at::scaled_dot_product_attention(heads("query"), heads("key"), heads("value"), attend)
-      .transpose(1, 2)
-      .flatten(2);
+  const Tensor query = heads("query"), key = heads("key"), value = heads("value");
+  const Tensor mixed = config.attention == ExportedAttention::kPlain
+                           ? plain_attention(query, key, value, attend)
+                           : at::scaled_dot_product_attention(query, key, value, attend);
+  return mixed.transpose(1, 2).flatten(2);
 }
 
 Tensor output(const Mirror& module, const Tensor& x, const Tensor& residual, const BertConfig& config) {
   return layer_norm(child(module, "LayerNorm"), linear(child(module, "dense"), x) + residual, config);
 }
 
-Tensor layer(const Mirror& module, const Tensor& x, const Tensor& attend, const BertConfig& config) {
+Tensor layer(const Mirror& module, const Tensor& x, const Tensor& attend, const PaddedForm& config) {
   const Mirror attention = child(module, "attention");
   const Tensor attended =
       output(child(attention, "output"), self_attention(child(attention, "self"), x, attend, config), x, config);
@@ -109,7 +124,7 @@ Tensor layer(const Mirror& module, const Tensor& x, const Tensor& attend, const 
   return output(child(module, "output"), intermediate, attended, config);
 }
 
-Tensor encode(const Mirror& bert, const Input& input, const BertConfig& config) {
+Tensor encode(const Mirror& bert, const Input& input, const PaddedForm& config) {
   const Tensor attend = input.attention_mask.ne(0).unsqueeze(1).unsqueeze(2);
   Tensor x = embeddings(child(bert, "embeddings"), input, config);
   for (const torch::jit::NameModule& item : child(child(bert, "encoder"), "layer").named_children()) {
@@ -138,9 +153,9 @@ struct Kind {
   std::function<std::vector<Tensor>(const Input& input)> expected;
 };
 
-Kind kind_of(torch::nn::Module& module) {
+Kind kind_of(torch::nn::Module& module, ExportedAttention attention) {
   if (auto* m = module.as<BertForPreTraining>()) {
-    const BertConfig config = m->bert->config;
+    const PaddedForm config = {m->bert->config, attention};
     return {config,
             [config](const Mirror& model, const Input& input) -> std::vector<Tensor> {
               const Mirror bert = child(model, "bert"), cls = child(model, "cls");
@@ -159,7 +174,7 @@ Kind kind_of(torch::nn::Module& module) {
             }};
   }
   if (auto* m = module.as<BertForQuestionAnswering>()) {
-    const BertConfig config = m->bert->config;
+    const PaddedForm config = {m->bert->config, attention};
     return {config,
             [config](const Mirror& model, const Input& input) -> std::vector<Tensor> {
               const Tensor logits = linear(child(model, "qa_outputs"), encode(child(model, "bert"), input, config));
@@ -171,7 +186,8 @@ Kind kind_of(torch::nn::Module& module) {
               return {out.start_logits, out.end_logits};
             }};
   }
-  const auto classify = [](const BertConfig& config) {
+  const auto classify = [attention](const BertConfig& model_config) {
+    const PaddedForm config = {model_config, attention};
     return [config](const Mirror& model, const Input& input) -> std::vector<Tensor> {
       const Mirror bert = child(model, "bert");
       return {linear(child(model, "classifier"), pool(bert, encode(bert, input, config)))};
@@ -189,7 +205,7 @@ Kind kind_of(torch::nn::Module& module) {
             }};
   }
   if (auto* m = module.as<BertForTokenClassification>()) {
-    const BertConfig config = m->bert->config;
+    const PaddedForm config = {m->bert->config, attention};
     return {config,
             [config](const Mirror& model, const Input& input) -> std::vector<Tensor> {
               return {linear(child(model, "classifier"), encode(child(model, "bert"), input, config))};
@@ -201,7 +217,7 @@ Kind kind_of(torch::nn::Module& module) {
   auto* m = module.as<BertModel>();
   TORCH_CHECK(m != nullptr && !m->pooler.is_empty(), "export_torchscript: ", module.name(),
               " is not exported; give a BertModel with a pooler or one of the BertFor... models.");
-  const BertConfig config = m->config;
+  const PaddedForm config = {m->config, attention};
   return {config,
           [config](const Mirror& model, const Input& input) -> std::vector<Tensor> {
             const Tensor x = encode(model, input, config);
@@ -276,7 +292,7 @@ constexpr double kTolerance = 1e-5;  // for two fp32 computations that sum in di
 
 }  // namespace
 
-torch::jit::Module export_torchscript(torch::nn::Module& module, torch::Dtype dtype) {
+torch::jit::Module export_torchscript(torch::nn::Module& module, torch::Dtype dtype, ExportedAttention attention) {
   TORCH_CHECK(dtype == torch::kFloat || dtype == torch::kHalf || dtype == torch::kBFloat16,
               "export_torchscript: dtype must be fp32, fp16 or bf16, got ", dtype, ".");
   const std::vector<Tensor> parameters = module.parameters();
@@ -286,7 +302,7 @@ torch::jit::Module export_torchscript(torch::nn::Module& module, torch::Dtype dt
   }
   const torch::NoGradGuard no_grad;
   const EvaluationGuard evaluation(module);
-  const Kind kind = kind_of(module);
+  const Kind kind = kind_of(module, attention);
   const auto traced = [&](torch::Dtype weights) {
     Mirror model = mirror(module, weights, std::make_shared<torch::jit::CompilationUnit>());
     trace(model, kind);

@@ -11,6 +11,10 @@
 
 namespace bert {
 
+/// The attention of an export. kFused is scaled_dot_product_attention, which PyTorch and LibTorch have from 2.0 on. kPlain
+/// has the matrix products and the softmax one by one, for older versions; it takes more memory and time.
+enum class ExportedAttention { kFused, kPlain };
+
 /// A traced copy of `module` in evaluation mode. forward(input_ids, token_type_ids, attention_mask) takes int64 [B, S]
 /// for any B and S, and returns a tuple of fp32 tensors:
 ///   BertForPreTraining                                       (mlm_logits [B, S, V], nsp_logits [B, 2])
@@ -21,12 +25,13 @@ namespace bert {
 ///   BertForMultipleChoice                                    (logits [B, 1],), B sequences of any number of questions
 ///   BertModel                                                (last_hidden_state [B, S, H], pooler_output [B, H])
 /// Attributes have the names of state_dict(). The copy uses ATen operators only, so the file loads in any LibTorch or
-/// PyTorch and on any device. `dtype` (fp32, fp16, bf16) is the dtype of the weights and of the computation; the
+/// PyTorch that has these (ExportedAttention), and on any device. `dtype` (fp32, fp16, bf16) is the dtype of the weights and of the computation; the
 /// outputs are fp32. An fp32 export shares the module's tensors if they are on the CPU.
 /// Before it is returned, the copy runs at another batch size and length, padded, next to the module. Throws c10::Error
 /// if fp32 differs by more than 1e-5 (relative above 1), or lower precision by more than its rounding explains.
 /// `module` must have fp32 parameters; its training mode stays.
-torch::jit::Module export_torchscript(torch::nn::Module& module, torch::Dtype dtype = torch::kFloat);
+torch::jit::Module export_torchscript(torch::nn::Module& module, torch::Dtype dtype = torch::kFloat,
+                                      ExportedAttention attention = ExportedAttention::kFused);
 
 /// Files stored in the archive beside the code, by name: "config.json", "vocab.txt".
 using ExtraFiles = std::unordered_map<std::string, std::string>;

@@ -1,5 +1,5 @@
 // Linear layers on the CPU: the choice of the GEMM for each product.
-#include "cuda_ext/dispatch/linear.h"
+#include "cuda_ext/cpu/linear.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
@@ -8,6 +8,8 @@
 
 #include <array>
 
+#include "cuda_ext/dispatch/linear.h"
+
 // Exported by libtorch_cpu since 1.12; its header is not installed. result = beta result + alpha a b, any strides.
 namespace at::native {
 void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result, float beta, float alpha);
@@ -15,9 +17,6 @@ void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result, float
 
 namespace bert::cpu {
 namespace {
-
-using at::Tensor;
-using composite::OptionalTensor;
 
 // Note [GEMM backends of the CPU]
 // LibTorch sends fp32 products to MKL, whose fp32 kernels do not go beyond AVX2 on AMD. oneDNN reaches 430 GFLOP/s
@@ -32,7 +31,7 @@ using composite::OptionalTensor;
 constexpr int64_t kSmall = 70'000'000;
 
 bool one_dnn(int64_t rows, int64_t columns, int64_t depth) {
-  return at::globalContext().userEnabledMkldnn() && at::hasMKLDNN() && rows * columns * depth >= kSmall && columns > 1;
+  return has_one_dnn() && rows * columns * depth >= kSmall && columns > 1;
 }
 
 /// True if oneDNN has fast products of bf16: from AVX-512 on, and as ONEDNN_MAX_CPU_ISA allows.
@@ -43,18 +42,12 @@ bool one_dnn_has_bf16() {
   return has;
 }
 
-/// True if products are computed in fp32.
+}  // namespace
+
+bool has_one_dnn() { return at::globalContext().userEnabledMkldnn() && at::hasMKLDNN(); }
+
 bool widened(const Tensor& x) {
   return x.scalar_type() == at::kHalf || (x.scalar_type() == at::kBFloat16 && !one_dnn_has_bf16());
-}
-
-Tensor product(const Tensor& a, const Tensor& b) {
-  // Without bf16, mkldnn_matmul refuses fp32 too; MKL's AVX2 is as fast there.
-  if (a.scalar_type() != at::kFloat || !one_dnn(a.size(0), b.size(1), a.size(1)) || !one_dnn_has_bf16())
-    return at::mm(a, b);
-  Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
-  at::native::mkldnn_matmul(a, b, result, 0.0F, 1.0F);
-  return result;
 }
 
 Tensor linear_pointwise(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
@@ -69,6 +62,17 @@ Tensor product_and_bias(const Tensor& x, const Tensor& weight, const OptionalTen
   if (x.scalar_type() == at::kDouble || !one_dnn(x.size(0), weight.size(0), x.size(1)))
     return at::linear(x, weight, bias);
   return linear_pointwise(x, weight, bias);
+}
+
+namespace {
+
+Tensor product(const Tensor& a, const Tensor& b) {
+  // Without bf16, mkldnn_matmul refuses fp32 too; MKL's AVX2 is as fast there.
+  if (a.scalar_type() != at::kFloat || !one_dnn(a.size(0), b.size(1), a.size(1)) || !one_dnn_has_bf16())
+    return at::mm(a, b);
+  Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
+  at::native::mkldnn_matmul(a, b, result, 0.0F, 1.0F);
+  return result;
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {

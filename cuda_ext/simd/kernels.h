@@ -136,6 +136,27 @@ constexpr int64_t attention_scratch(int64_t length, int64_t head_size) {
   return 6 * keys * width + kQueryBlock * (3 * keys + 4 * width) + 2 * scratch_columns(keys) + 64;
 }
 
+/// Rows of x [T, columns] of the type as bytes: q = round(x / scale) + zero with scale = max |x of the row| / level, so q
+/// is from zero - level to zero + level. A row with NaN or infinity has the scale NaN.
+struct Quantize {
+  Type type;
+  int64_t columns;
+  const void* x;
+  uint8_t* q;     // [T, columns]
+  float* scales;  // [T]
+  int32_t level, zero;
+};
+
+/// y = (sums - offsets) * scale of the row * scale of the column + bias, of the type.
+struct Dequantize {
+  Type type;
+  bool stream;
+  int64_t columns;
+  const int32_t *sums, *offsets;               // [T, columns]; [columns]
+  const float *scales, *column_scales, *bias;  // [T]; [columns]; [columns]
+  void* y;                                     // [T, columns]
+};
+
 /// The functions of the table, X(name, parameters). They run over rows [begin, end): of tokens, or of a table in
 /// embedding_scatter. cuda_ext/simd/<operator>.inc has a template `name` by element type for each.
 #define BERT_SIMD_KERNELS(X)                                                   \
@@ -147,6 +168,8 @@ constexpr int64_t attention_scratch(int64_t length, int64_t head_size) {
   X(cross_entropy, (const CrossEntropy&, int64_t begin, int64_t end))          \
   X(cross_entropy_backward, (const CrossEntropy&, int64_t begin, int64_t end)) \
   X(dropout, (const Dropout&, int64_t begin, int64_t end))                     \
+  X(quantize, (const Quantize&, int64_t begin, int64_t end))                   \
+  X(dequantize, (const Dequantize&, int64_t begin, int64_t end))               \
   X(attention, (const Attention&))                                             \
   X(attention_backward, (const Attention&))                                    \
   X(masked_softmax, (const MaskedSoftmax&, int64_t begin, int64_t end))        \
@@ -184,6 +207,7 @@ bool choose_kernels(const char* name);
 #include "cuda_ext/simd/bias_gelu.inc"
 #include "cuda_ext/simd/cross_entropy.inc"
 #include "cuda_ext/simd/embedding.inc"
+#include "cuda_ext/simd/int8.inc"
 #include "cuda_ext/simd/layer_norm.inc"
 #include "cuda_ext/simd/softmax.inc"
 #endif

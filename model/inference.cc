@@ -1,0 +1,82 @@
+#include "model/inference.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/tanh.h>
+#include <c10/core/InferenceMode.h>
+
+#include "model/batch_checks.h"
+
+namespace bert {
+
+BertInference::Layer BertInference::layer_of(const BertLayerImpl& layer, ops::Products products) {
+  const BertSelfAttentionImpl& self = *layer.attention->self;
+  const auto norm_of = [](const BertOutputImpl& output) {
+    return Norm{.bias = output.dense->bias.detach(),
+                .gamma = output.LayerNorm->weight.detach(),
+                .beta = output.LayerNorm->bias.detach()};
+  };
+  const auto product_of = [&](const Linear& linear) {
+    return ops::PreparedLinear(linear->weight.detach(), {}, products);
+  };
+  return {.qkv = ops::PreparedLinear(at::cat({self.query->weight, self.key->weight, self.value->weight}).detach(),
+                                     at::cat({self.query->bias, self.key->bias, self.value->bias}).detach(), products),
+          .attention_output = product_of(layer.attention->output->dense),
+          .intermediate = product_of(layer.intermediate->dense),
+          .output = product_of(layer.output->dense),
+          .intermediate_bias = layer.intermediate->dense->bias.detach(),
+          .attention_norm = norm_of(*layer.attention->output),
+          .output_norm = norm_of(*layer.output)};
+}
+
+BertInference::BertInference(const BertModelImpl& model, ops::Products products)
+    : config_(model.config),
+      gelu_(gelu_form(model.config)),
+      tables_{.word = model.embeddings->word_embeddings->weight.detach(),
+              .position = model.embeddings->position_embeddings->weight.detach(),
+              .type = model.embeddings->token_type_embeddings->weight.detach()},
+      embedding_norm_{.bias = {},
+                      .gamma = model.embeddings->LayerNorm->weight.detach(),
+                      .beta = model.embeddings->LayerNorm->bias.detach()} {
+  for (const auto& module : *model.encoder->layer) {
+    layers_.push_back(layer_of(*module->as<BertLayerImpl>(), products));
+  }
+  if (!model.pooler.is_empty()) {
+    const Linear& dense = model.pooler->dense;
+    pooler_.emplace_back(dense->weight.detach(), dense->bias.detach(), products);
+  }
+}
+
+torch::Tensor BertInference::normalised(const torch::Tensor& x, const torch::Tensor& residual, const Norm& norm) const {
+  return ops::bias_dropout_residual_layer_norm(x, norm.bias, residual, norm.gamma, norm.beta, config_.layer_norm_eps,
+                                               {});
+}
+
+torch::Tensor BertInference::forward(const Layer& layer, const torch::Tensor& hidden_states,
+                                     const PackedBatch& batch) const {
+  const torch::Tensor context =
+      ops::attention(layer.qkv(hidden_states), batch.cu_seqlens, batch.max_seqlen, config_.num_attention_heads, {});
+  const torch::Tensor attended = normalised(layer.attention_output(context), hidden_states, layer.attention_norm);
+  const torch::Tensor widened = ops::bias_gelu(layer.intermediate(attended), layer.intermediate_bias, gelu_);
+  return normalised(layer.output(widened), attended, layer.output_norm);
+}
+
+BertModelOutput BertInference::forward(const PackedBatch& batch, std::vector<torch::Tensor>* hidden_states) const {
+  check_batch(config_, batch);
+  const c10::InferenceMode inference;
+  torch::Tensor x =
+      ops::embedding_layer_norm_dropout(batch.input_ids, batch.position_ids, batch.token_type_ids, tables_,
+                                        embedding_norm_.gamma, embedding_norm_.beta, config_.layer_norm_eps, {});
+  if (hidden_states != nullptr) hidden_states->assign({x});
+  for (const Layer& layer : layers_) {
+    x = forward(layer, x, batch);
+    if (hidden_states != nullptr) hidden_states->push_back(x);
+  }
+  BertModelOutput output{.last_hidden_state = x, .pooler_output = {}};
+  if (!pooler_.empty()) {
+    const torch::Tensor first = x.index_select(0, batch.cu_seqlens.narrow(0, 0, batch.num_sequences()));
+    output.pooler_output = at::tanh(pooler_.front()(first));
+  }
+  return output;
+}
+
+}  // namespace bert
