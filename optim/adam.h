@@ -1,4 +1,4 @@
-// Adam with decoupled weight decay, Adam with L2 decay, and the Adam that BERT was first trained with.
+// Adam with decoupled weight decay, Adam with L2 decay, and NVIDIA's BertAdam.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,8 @@ namespace bert {
 ///   v  = beta2 v + (1 - beta2) g^2
 ///   p -= lr (mhat / (sqrt(vhat) + eps) + weight_decay p)
 /// mhat = m / (1 - beta1^t) and vhat = v / (1 - beta2^t); with bias_correction off they are m and v. With
-/// eps_inside_sqrt the root is sqrt(vhat + eps). All arithmetic is fp32 (fp64 for fp64 parameters), on fp32 masters if
+/// eps_inside_sqrt the root is sqrt(vhat + eps). Without bias correction, this is the AdamWeightDecayOptimizer of Devlin et
+/// al. 2018 (google-research/bert), which clips by N alone: a factor of at most 1 + 1e-6 / N apart. All arithmetic is fp32 (fp64 for fp64 parameters), on fp32 masters if
 /// parameters are fp16 or bf16. Gradients that are not finite: Note [Skipped steps]. Source: Loshchilov and Hutter
 /// 2019, arXiv:1711.05101.
 class AdamW : public MomentOptimizer {
@@ -36,8 +37,9 @@ class Adam : public MomentOptimizer {
       : Adam(numbered_group(parameters, config.weight_decay), config) {}
 };
 
-/// AdamW without bias correction; max_grad_norm clips each tensor by its own norm. Source: Devlin et al. 2018,
-/// AdamWeightDecayOptimizer, in the form of NVIDIA's BertAdam.
+/// AdamW without bias correction; max_grad_norm clips each tensor by its own norm. Source: BertAdam of NVIDIA
+/// DeepLearningExamples, PyTorch/LanguageModeling/BERT/optimization.py. Google's optimizer clips by the global norm:
+/// AdamW without bias correction.
 class BertAdam : public MomentOptimizer {
  public:
   BertAdam(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)

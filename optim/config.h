@@ -31,11 +31,10 @@ struct OptimizerConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(
-        "type", self.type,
-        "lamb (NVLAMB), adamw, adam (decay added to the gradient) or bert_adam (no bias correction, max_grad_norm for "
-        "each tensor by itself)",
-        std::initializer_list<const char*>{"lamb", "adamw", "adam", "bert_adam"});
+    visit("type", self.type,
+          "lamb (NVLAMB), adamw (Google's with bias_correction false), adam (decay added to the gradient) or bert_adam "
+          "(NVIDIA's BertAdam: no bias correction, max_grad_norm for each tensor by itself)",
+          std::initializer_list<const char*>{"lamb", "adamw", "adam", "bert_adam"});
     visit("lr", self.lr, "peak learning rate", 0.0, 10.0);
     visit("beta1", self.beta1, "decay of the first moment", 0.0, 0.999999);
     visit("beta2", self.beta2, "decay of the second moment", 0.0, 0.99999999);

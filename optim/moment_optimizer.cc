@@ -265,6 +265,18 @@ void MomentOptimizer::load_state_dict(const StateDict& state) {
   }
 }
 
+void MomentOptimizer::set_masters(const StateDict& values) {
+  const at::NoGradGuard no_grad;
+  for (const auto& states : states_) {
+    for (const ParameterState& state : states) {
+      const torch::Tensor* value = values.find(state.name);
+      if (value == nullptr || !state.master.defined()) continue;
+      torch::Tensor(state.master).copy_(*value);
+      if (state.ema.defined()) torch::Tensor(state.ema).copy_(*value);
+    }
+  }
+}
+
 std::optional<std::string> MomentOptimizer::first_non_finite_gradient() const {
   std::multimap<size_t, const ParameterState*> in_order;
   for (const auto& states : states_) {

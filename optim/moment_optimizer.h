@@ -39,6 +39,7 @@ class MomentOptimizer : public BertOptimizer {
   [[nodiscard]] torch::Tensor applied_steps() const override { return step_; }
   [[nodiscard]] StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
+  void set_masters(const StateDict& values) override;
   void reset_step() override { step_.zero_(); }
   [[nodiscard]] std::vector<WeightEma> emas() const override;
   [[nodiscard]] std::optional<std::string> first_non_finite_gradient() const override;

@@ -90,6 +90,9 @@ class BertOptimizer : public torch::optim::Optimizer {
   /// before anything changes, with the list of entries that are missing, extra, reshaped or of another dtype, and for a
   /// negative step.
   virtual void load_state_dict(const StateDict& state) = 0;
+  /// The masters of fp16 and bf16 parameters, and their moving averages, become these fp32 values, by name. The
+  /// parameters stay: they are the rounded values. Call it before the first step. Names without a master are ignored.
+  virtual void set_masters(const StateDict& values) = 0;
   /// For the change from phase 1 to phase 2: moments stay, the step starts again at 0.
   virtual void reset_step() = 0;
   /// Every parameter with its moving average (fp32; fp64 for fp64 parameters), live. Empty without ema_decay. With t

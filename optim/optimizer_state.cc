@@ -107,7 +107,9 @@ NextPhase next_phase(const OptimizerConfig& config, const std::vector<NamedParam
     const torch::Tensor* weight = next.weights.find(name);
     begun.push_back(
         {name, weight != nullptr && weight->sizes() == tensor.sizes() ? weight->to(tensor.scalar_type()) : tensor});
-    if (weight != nullptr) taken.insert(kMaster + name, *weight);
+    if (weight == nullptr) continue;
+    taken.insert(kMaster + name, *weight);
+    taken.insert("ema." + name, *weight);  // not the rounded weight
   }
   FittedState fitted = fit_state(config, begun, taken);
   for (auto* list : {&fitted.missing, &fitted.reshaped, &fitted.unexpected}) {

@@ -132,6 +132,8 @@ class ShardedOptimizer : public BertOptimizer {
     send_parameters();
   }
 
+  void set_masters(const StateDict& values) override { own_->set_masters(values); }
+
   [[nodiscard]] std::vector<WeightEma> emas() const override {
     const at::NoGradGuard no_grad;
     std::vector<WeightEma> result;
