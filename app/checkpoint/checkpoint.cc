@@ -38,7 +38,65 @@ std::string dtype_name(const std::string& tensor, c10::ScalarType type) {
   throw DataError("tensor " + tensor + ": safetensors cannot hold " + c10::toString(type));
 }
 
-/// The tensors as sources for the writer. A tensor is copied to the CPU when it is written, one at a time.
+at::Tensor meta_tensor(const std::string& dtype, const std::vector<int64_t>& shape) {
+  return at::empty(shape, at::TensorOptions(scalar_type(dtype)).device(at::kMeta));
+}
+
+at::Tensor read_tensor(const SafetensorsFile& file, const TensorInfo& info) {
+  const at::Tensor tensor = at::empty(info.shape, scalar_type(info.dtype));
+  if (info.bytes > 0) std::memcpy(tensor.data_ptr(), file.data(info).data(), static_cast<size_t>(info.bytes));
+  return tensor;
+}
+
+/// A tensor of one source: over its mapping, if it has one, else a copy of its bytes.
+at::Tensor tensor_of(const TensorSource& source) {
+  const c10::ScalarType type = scalar_type(source.dtype);
+  const std::string_view data = source.bytes();
+  const size_t bytes = meta_tensor(source.dtype, source.shape).nbytes();
+  if (data.size() != bytes) {
+    throw DataError("tensor " + source.name + ": has " + std::to_string(data.size()) + " bytes, but its shape needs " +
+                    std::to_string(bytes));
+  }
+  auto* begin = const_cast<char*>(data.data());
+  const bool aligned =
+      reinterpret_cast<uintptr_t>(begin) % c10::elementSize(type) == 0;  // true for files of write_safetensors
+  if (source.mapping && aligned && bytes > 0) {
+    return at::from_blob(
+        begin, source.shape, [mapping = source.mapping](void*) {}, type);
+  }
+  at::Tensor tensor = at::empty(source.shape, type);
+  if (bytes > 0) std::memcpy(tensor.data_ptr(), begin, bytes);
+  return tensor;
+}
+
+/// Replaces the weights in `model` by their averages from the optimizer's state. Returns false if it has none.
+bool use_averages(const std::string& optimizer_file, StateDict& model) {
+  constexpr std::string_view kAverage = "ema.";
+  bool any = false;
+  for (const TensorSource& source : sources_of(std::make_shared<const SafetensorsFile>(optimizer_file))) {
+    if (!source.name.starts_with(kAverage)) continue;
+    at::Tensor* weight = model.find(source.name.substr(kAverage.size()));
+    if (weight == nullptr) continue;
+    *weight = tensor_of(source);
+    any = true;
+  }
+  return any;
+}
+
+StateDict map_safetensors(const std::string& path, TensorBytes bytes) {
+  return read_tensors(sources_of(std::make_shared<const SafetensorsFile>(path)), bytes);
+}
+
+Checkpoint without_tensors(const std::string& directory, const Manifest& manifest) {
+  Checkpoint checkpoint;
+  const std::string state = directory + "/" + kStateFile;
+  checkpoint.state = parse_checkpoint_state(read_file(state), state);
+  if (manifest.contains(kTokenizerFile)) checkpoint.tokenizer_model = read_file(directory + "/" + kTokenizerFile);
+  return checkpoint;
+}
+
+}  // namespace
+
 std::vector<TensorSource> sources_of(const StateDict& tensors) {
   std::vector<TensorSource> sources;
   const auto on_cpu = std::make_shared<at::Tensor>();
@@ -53,69 +111,19 @@ std::vector<TensorSource> sources_of(const StateDict& tensors) {
   return sources;
 }
 
-at::Tensor read_tensor(const SafetensorsFile& file, const TensorInfo& info) {
-  const at::Tensor tensor = at::empty(info.shape, scalar_type(info.dtype));
-  if (info.bytes > 0) std::memcpy(tensor.data_ptr(), file.data(info).data(), static_cast<size_t>(info.bytes));
-  return tensor;
-}
-
-/// A tensor over the bytes of the mapped file. The mapping lives as long as the tensor.
-at::Tensor map_tensor(const std::shared_ptr<const SafetensorsFile>& file, const TensorInfo& info) {
-  const c10::ScalarType type = scalar_type(info.dtype);
-  auto* data = const_cast<char*>(file->data(info).data());
-  const bool aligned =
-      reinterpret_cast<uintptr_t>(data) % c10::elementSize(type) == 0;  // true for files of write_safetensors
-  if (info.bytes == 0 || !aligned) return read_tensor(*file, info);
-  return at::from_blob(
-      data, info.shape, [file](void*) {}, type);
-}
-
-/// Replaces the weights in `model` by their averages from the optimizer's state. Returns false if it has none.
-bool use_averages(const std::string& optimizer_file, StateDict& model) {
-  const SafetensorsFile file(optimizer_file);
-  bool any = false;
-  for (auto& item : model) {
-    const TensorInfo* average = file.find("ema." + item.key());
-    if (average == nullptr) continue;
-    item.value() = read_tensor(file, *average);
-    any = true;
-  }
-  return any;
-}
-
-StateDict map_safetensors(const std::string& path, TensorBytes bytes) {
-  const auto file = std::make_shared<const SafetensorsFile>(path);
-  StateDict tensors;
-  for (const TensorInfo& info : file->tensors()) {
-    tensors.insert(info.name,
-                   bytes == TensorBytes::kMapped
-                       ? map_tensor(file, info)
-                       : at::empty(info.shape, at::TensorOptions(scalar_type(info.dtype)).device(at::kMeta)));
-  }
-  return tensors;
-}
-
-Checkpoint without_tensors(const std::string& directory, const Manifest& manifest) {
-  Checkpoint checkpoint;
-  const std::string state = directory + "/" + kStateFile;
-  checkpoint.state = parse_checkpoint_state(read_file(state), state);
-  if (manifest.contains(kTokenizerFile)) checkpoint.tokenizer_model = read_file(directory + "/" + kTokenizerFile);
-  return checkpoint;
-}
-
-}  // namespace
-
 void write_checkpoint(const std::string& directory, const Checkpoint& checkpoint) {
   const std::vector<TensorSource> model = sources_of(checkpoint.model);
   const std::vector<TensorSource> optimizer = sources_of(checkpoint.optimizer);
   const std::string state = write_checkpoint_state(checkpoint.state);
-  CheckpointWriter writer(directory, {.bytes = safetensors_bytes(model) + safetensors_bytes(optimizer) +
-                                               static_cast<int64_t>(state.size() + checkpoint.tokenizer_model.size()),
+  int64_t text_bytes = static_cast<int64_t>(state.size() + checkpoint.tokenizer_model.size());
+  for (const auto& [name, text] : checkpoint.files) text_bytes += static_cast<int64_t>(text.size());
+  CheckpointWriter writer(directory, {.bytes = safetensors_bytes(model) + safetensors_bytes(optimizer) + text_bytes,
                                       .tensors = static_cast<int64_t>(model.size() + optimizer.size())});
   writer.add_tensors(kModelFile, model);
   writer.add_tensors(kOptimizerFile, optimizer);
   writer.add_text(kStateFile, state);
   if (!checkpoint.tokenizer_model.empty()) writer.add_text(kTokenizerFile, checkpoint.tokenizer_model);
+  for (const auto& [name, text] : checkpoint.files) writer.add_text(name, text);
   writer.publish();
 }
 
@@ -124,6 +132,18 @@ std::string save_checkpoint(const std::string& run_directory, const Checkpoint& 
   write_checkpoint(directory, checkpoint);
   finish_checkpoint(run_directory, checkpoint.state.step, keep);
   return directory;
+}
+
+StateDict read_tensors(const std::vector<TensorSource>& sources, TensorBytes bytes) {
+  StateDict tensors;
+  for (const TensorSource& source : sources) {
+    if (bytes == TensorBytes::kNone) {
+      tensors.insert(source.name, meta_tensor(source.dtype, source.shape));
+      continue;
+    }
+    tensors.insert(source.name, tensor_of(source));
+  }
+  return tensors;
 }
 
 StateDict read_safetensors(const std::string& path) {
@@ -160,7 +180,7 @@ Checkpoint load_model(const std::string& path, WeightsKind weights,
   const auto [directory, manifest] = find_valid_checkpoint(path, note, progress);
   Checkpoint checkpoint = without_tensors(directory, manifest);
   checkpoint.directory = directory;
-  checkpoint.model = read_safetensors(directory + "/" + kModelFile);
+  checkpoint.model = map_safetensors(directory + "/" + kModelFile, TensorBytes::kMapped);
   if (weights == WeightsKind::kAveraged && manifest.contains(kOptimizerFile)) {
     checkpoint.averaged = use_averages(directory + "/" + kOptimizerFile, checkpoint.model);
   }

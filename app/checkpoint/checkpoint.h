@@ -3,20 +3,25 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "app/checkpoint/state.h"
 #include "cuda_ext/state_dict.h"
 
 namespace bert {
 
+struct TensorSource;  // app/checkpoint/safetensors.h
+
 struct Checkpoint {
   StateDict model;
   StateDict optimizer;
   CheckpointState state;
   std::string tokenizer_model;  // bytes of a SentencePiece model; "" for WordPiece: `state` has the vocabulary
-  std::string directory = {};   // load_model() only: the checkpoint that was read
-  bool averaged = false;        // load_model() only: `model` holds the moving averages
+  std::map<std::string, std::string> files = {};  // other files by name, which are written and never read here
+  std::string directory = {};                     // load_model() only: the checkpoint that was read
+  bool averaged = false;                          // load_model() only: `model` holds the moving averages
 };
 
 /// Writes RUN/checkpoints/step-<state.step>, lets RUN/latest point to it and keeps the `keep` newest checkpoints.
@@ -38,14 +43,22 @@ Checkpoint open_checkpoint(const std::string& directory, TensorBytes bytes = Ten
 /// evaluated, or the weights themselves.
 enum class WeightsKind { kAveraged, kRaw };
 
-/// Verifies every byte of the checkpoint that `path` stands for, then reads its weights and state into new CPU tensors,
-/// without the state of the optimizer. `path` is a checkpoint or a run directory. Of a run it is the latest checkpoint;
-/// if that is absent or damaged, the newest valid one, and `note` gets a line that says so. `progress`, which may be
-/// empty, is called with the share of the bytes that are verified. Throws DataError, InputMissing, IoError.
+/// Verifies every byte of the checkpoint that `path` stands for, then opens its weights and state, without the state of
+/// the optimizer. The tensors are mapped files, which must not be written to: clone() gives a copy. `path` is a
+/// checkpoint or a run directory. Of a run it is the latest checkpoint; if that is absent or damaged, the newest valid
+/// one, and `note` gets a line that says so. `progress`, which may be empty, is called with the share of the bytes that
+/// are verified. Throws DataError, InputMissing, IoError.
 Checkpoint load_model(
     const std::string& path, WeightsKind weights = WeightsKind::kAveraged,
     const std::function<void(const std::string& message)>& note = [](const std::string&) {},
     const std::function<void(double share)>& progress = {});
+
+/// Tensors of `sources`: over its mapping if a source has one, else new CPU tensors; with kNone, of device meta. Mapped
+/// tensors must not be written to. Throws DataError if the bytes of a tensor do not have its size.
+StateDict read_tensors(const std::vector<TensorSource>& sources, TensorBytes bytes = TensorBytes::kMapped);
+
+/// Tensors as sources for a writer. A tensor is copied to the CPU when it is read, one at a time.
+std::vector<TensorSource> sources_of(const StateDict& tensors);
 
 /// Reads all tensors of a safetensors file into new CPU tensors, in the order of their bytes. Throws DataError,
 /// InputMissing, IoError.

@@ -1,6 +1,5 @@
 #include "app/checkpoint/files.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 
 #include "app/parse/bounded_json.h"
 #include "app/system/fail_point.h"
+#include "data/io/atomic_directory.h"
 #include "data/io/error.h"
 #include "data/io/io_errors.h"
 
@@ -22,7 +22,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* kStepPrefix = "step-";
-constexpr const char* kTemporaryPrefix = "tmp-";
 constexpr const char* kDamagedSuffix = ".damaged";
 constexpr int64_t kFormatVersion = 1;
 constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
@@ -134,7 +133,8 @@ void remove_tree(const std::string& path) {
 /// Removes a checkpoint under a temporary name, so that a half-removed checkpoint is never found.
 void remove_checkpoint(const std::string& directory) {
   const fs::path path(directory);
-  const std::string doomed = (path.parent_path() / (kTemporaryPrefix + path.filename().string() + "-removed")).string();
+  const std::string doomed =
+      (path.parent_path() / (kTemporaryDirectoryPrefix + path.filename().string() + "-removed")).string();
   remove_tree(doomed);
   rename_path(directory, doomed);
   remove_tree(doomed);
@@ -302,7 +302,7 @@ std::optional<CheckpointEntry> newest_valid_checkpoint(const std::string& run_di
   }
   for (const fs::path& entry : entries_of(directory)) {
     const std::string name = entry.filename().string();
-    if (name.rfind(kTemporaryPrefix, 0) == 0) remove_tree(entry.string());
+    if (name.rfind(kTemporaryDirectoryPrefix, 0) == 0) remove_tree(entry.string());
     const std::optional<int64_t> step = step_of(name);
     if (step && name != name_of(*step)) {
       report(fmt::format("{}: is left alone: the checkpoint of step {} is named {}", entry.string(), *step,
@@ -340,28 +340,12 @@ void finish_checkpoint(const std::string& run_directory, int64_t step, int64_t k
 
 CheckpointWriter::CheckpointWriter(std::string directory, const CheckpointSize& size)
     : directory_(std::move(directory)) {
-  while (directory_.size() > 1 && directory_.back() == '/') directory_.pop_back();
-  const fs::path path = fs::absolute(directory_);
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  if (error) throw IoError(fmt::format("{}: cannot create: {}", path.parent_path().string(), error.message()));
-
-  check_free_space(directory_, size.bytes + kManifestBytes + size.tensors * kManifestBytesOfTensor, "a checkpoint");
-  temporary_ =
-      (path.parent_path() / fmt::format("{}{}-{}", kTemporaryPrefix, path.filename().string(), getpid())).string();
-  remove_tree(temporary_);
-  fs::create_directory(temporary_, error);
-  if (error) throw IoError(fmt::format("{}: cannot create: {}", temporary_, error.message()));
-}
-
-CheckpointWriter::~CheckpointWriter() {
-  if (temporary_.empty()) return;
-  std::error_code ignored;
-  fs::remove_all(temporary_, ignored);
+  check_free_space(directory_.final_name(), size.bytes + kManifestBytes + size.tensors * kManifestBytesOfTensor,
+                   "a checkpoint");
 }
 
 void CheckpointWriter::add_tensors(const std::string& file, const std::vector<TensorSource>& tensors) {
-  AtomicFile out(temporary_ + "/" + file);
+  AtomicFile out(directory_.temporary() + "/" + file);
   Checksum sum;
   ManifestEntry& entry = manifest_[file];
   entry.tensors = write_safetensors(
@@ -378,7 +362,7 @@ void CheckpointWriter::add_tensors(const std::string& file, const std::vector<Te
 }
 
 void CheckpointWriter::add_text(const std::string& file, const std::string& text) {
-  AtomicFile out(temporary_ + "/" + file);
+  AtomicFile out(directory_.temporary() + "/" + file);
   out.write(text);
   manifest_[file] = {out.size(), checksum(text.data(), text.size()), {}};
   fail_point(FailPoint::kCheckpointFsync);
@@ -387,22 +371,12 @@ void CheckpointWriter::add_text(const std::string& file, const std::string& text
 
 void CheckpointWriter::publish() {
   fail_point(FailPoint::kCheckpointManifest);
-  AtomicFile manifest(temporary_ + "/" + kManifestFile);
+  AtomicFile manifest(directory_.temporary() + "/" + kManifestFile);
   manifest.write(write_manifest(manifest_));
-  manifest.commit();  // syncs the directory too; the manifest is its last file
+  manifest.commit();  // the manifest is the last file
   fail_point(FailPoint::kCheckpointRename);
-  if (rename(temporary_.c_str(), directory_.c_str()) != 0) {
-    if (errno != ENOTEMPTY && errno != EEXIST) throw_system(temporary_, ("rename to " + directory_).c_str(), errno);
-    // A checkpoint is there already. The two exchange their names atomically; then the old one is removed under the
-    // temporary name.
-    if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, directory_.c_str(), RENAME_EXCHANGE) != 0) {
-      throw_system(temporary_, ("exchange with " + directory_).c_str(), errno);
-    }
-    remove_tree(temporary_);
-  }
-  temporary_.clear();
+  directory_.publish();
   fail_point(FailPoint::kCheckpointRenamed);
-  sync_path(fs::absolute(directory_).parent_path().string());
 }
 
 }  // namespace bert

@@ -1,8 +1,9 @@
 // Checkpoints as directories of files, without LibTorch: written whole or not at all, verified, found, kept and
 // removed.
 //
-// RUN/checkpoints/step-00000100/{model.safetensors, optimizer.safetensors, state.json, MANIFEST.json}. RUN/latest is a
-// link to the newest checkpoint. MANIFEST.json has the size and the XXH3-128 checksum of every file, and the checksum
+// RUN/checkpoints/step-00000100/{model.safetensors, optimizer.safetensors, state.json, MANIFEST.json}, and the files with
+// which transformers opens the directory (app/interop/hugging_face_files.h). RUN/latest is a link to the newest
+// checkpoint. MANIFEST.json has the size and the XXH3-128 checksum of every file, and the checksum
 // of every tensor. Its last line has the checksum of the lines before it.
 #pragma once
 
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "app/checkpoint/safetensors.h"
+#include "data/io/atomic_directory.h"
 
 namespace bert {
 
@@ -79,15 +81,12 @@ struct CheckpointSize {
   int64_t bytes = 0, tensors = 0;
 };
 
-/// Writes one checkpoint into a temporary directory beside its place; publish() moves it there. Without publish() the
-/// destructor removes it. Every failure throws IoError and leaves an earlier checkpoint at that place as it was.
+/// Writes one checkpoint into an AtomicDirectory. Every failure throws IoError and leaves an earlier checkpoint at that
+/// place as it was.
 class CheckpointWriter {
  public:
   /// Throws IoError unless the disk has room for `size` and the manifest.
   CheckpointWriter(std::string directory, const CheckpointSize& size);
-  ~CheckpointWriter();
-  CheckpointWriter(const CheckpointWriter&) = delete;
-  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   void add_tensors(const std::string& file, const std::vector<TensorSource>& tensors);
   void add_text(const std::string& file, const std::string& text);
@@ -95,7 +94,7 @@ class CheckpointWriter {
   void publish();
 
  private:
-  std::string directory_, temporary_;
+  AtomicDirectory directory_;
   Manifest manifest_;
 };
 

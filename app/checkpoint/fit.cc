@@ -10,19 +10,17 @@
 
 namespace bert {
 
-void fit_checkpoint(const std::string& what, const CheckpointState& state, const PretrainConfig& config,
+void fit_checkpoint(const std::string& what, const std::vector<ConfigDifference>& differences,
                     const std::vector<std::string>& prefixes, const std::function<void()>& load) {
   try {
     load();
   } catch (const c10::Error& error) {
     if (is_out_of_memory(error)) throw;
     std::string message = what + " does not fit this configuration:";
-    if (!state.config.empty()) {
-      for (const ConfigDifference& d : compare(parse_pretrain_config(state.config, what), config)) {
-        const bool shapes = std::any_of(prefixes.begin(), prefixes.end(),
-                                        [&](const std::string& prefix) { return d.pointer.starts_with(prefix); });
-        if (shapes) message += "\n  " + d.pointer + ": was " + d.before + ", now " + d.after;
-      }
+    for (const ConfigDifference& d : differences) {
+      const bool shapes = std::any_of(prefixes.begin(), prefixes.end(),
+                                      [&](const std::string& prefix) { return d.pointer.starts_with(prefix); });
+      if (shapes) message += "\n  " + d.pointer + ": was " + d.before + ", now " + d.after;
     }
     constexpr int kLines = 4;  // the error may name every tensor
     std::istringstream lines(error.what_without_backtrace());

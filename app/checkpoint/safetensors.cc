@@ -223,6 +223,11 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(p
   const std::string_view header = file_.view().substr(kLengthBytes, length);
   if (header.empty() || header.front() != '{')
     throw DataError(path, kLengthBytes, "want safetensors, but its header does not begin with {");
+  if (const size_t zero = header.find('\0');
+      zero != std::string_view::npos) {  // the end of a text to nlohmann's parser
+    throw DataError(path, kLengthBytes,
+                    fmt::format("the header is not JSON at byte {}", static_cast<int64_t>(zero) + kLengthBytes));
+  }
   HeaderReader reader(tensors_, metadata_);
   if (!nlohmann::json::sax_parse(header, &reader)) throw DataError(path, kLengthBytes, reader.error);
   check_layout(path, tensors_, kLengthBytes + static_cast<int64_t>(length), file_.size());
@@ -232,6 +237,13 @@ const TensorInfo* SafetensorsFile::find(std::string_view name) const {
   const auto found =
       std::find_if(tensors_.begin(), tensors_.end(), [&](const TensorInfo& tensor) { return tensor.name == name; });
   return found == tensors_.end() ? nullptr : &*found;
+}
+
+std::vector<TensorSource> sources_of(const std::shared_ptr<const SafetensorsFile>& file) {
+  std::vector<TensorSource> sources;
+  for (const TensorInfo& info : file->tensors())
+    sources.push_back({info.name, info.dtype, info.shape, [file, info] { return file->data(info); }, file});
+  return sources;
 }
 
 int64_t safetensors_bytes(std::vector<TensorSource> tensors) {

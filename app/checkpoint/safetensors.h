@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,7 +56,11 @@ struct TensorSource {
   std::string name, dtype;
   std::vector<int64_t> shape;
   std::function<std::string_view()> bytes;
+  std::shared_ptr<const void> mapping = {};  // if there is one, every result of `bytes` is valid as long as it lives
 };
+
+/// The tensors of a file, mapped.
+std::vector<TensorSource> sources_of(const std::shared_ptr<const SafetensorsFile>& file);
 
 using ByteSink = std::function<void(const void* data, size_t bytes)>;
 

@@ -119,6 +119,7 @@ void visit_fields(Archive& archive, State& state) {
   archive.object("sampler", [&](Archive& sampler) {
     sampler.field("seed", state.sampler_seed);
     sampler.field("consumed_samples", state.consumed_samples);
+    sampler.later("consumed_steps", state.consumed_steps);
   });
   archive.object("scaler", [&](Archive& scaler) {
     scaler.field("loss_scale", state.loss_scale);
@@ -126,6 +127,8 @@ void visit_fields(Archive& archive, State& state) {
     scaler.later("consecutive_skips", state.consecutive_skips);
   });
   archive.later("objective", state.objective);
+  archive.optional("task", state.task);
+  archive.optional("labels", state.labels);
   archive.nested_text("config", state.config);
   archive.optional("config_sha256", state.config_sha256);
   archive.optional("data", state.data);

@@ -23,10 +23,13 @@ struct CheckpointState {
   int64_t step = 0;              // applied optimizer steps
   int64_t sampler_seed = 0;      // data/loader/dataloader.h SamplerState
   int64_t consumed_samples = 0;  // over all ranks
+  int64_t consumed_steps = 0;    // tried steps, with those that were skipped; 0 in older checkpoints
   double loss_scale = 1;         // optim/amp.h
   int64_t growth_tracker = 0;
   int64_t consecutive_skips = 0;             // 0 in older checkpoints
   Objective objective = Objective::kNsp;     // of the weights; older checkpoints know no other
+  std::string task = {};                     // of a fine-tuned model, by its name in `bert finetune`; "": pre-training
+  std::vector<std::string> labels = {};      // of a classifier's outputs, in their order; empty: no classes
   std::string config;                        // resolved configuration of the run, from to_json; "" if there is none
   std::string config_sha256;                 // SHA-256 of `config`; "" in older checkpoints
   std::map<std::string, DataIdentity> data;  // keys: train, and validation if it was open; empty in older checkpoints

@@ -55,7 +55,7 @@ class Fields {
   }
   [[noreturn]] void fail(uint64_t position, const std::string& why) const {
     throw DataError(file_, static_cast<int64_t>(position),
-                    "is no TorchScript file, or a damaged one: " + why + "; copy or export it again");
+                    "is no archive of PyTorch, or a damaged one: " + why + "; copy or export it again");
   }
 
  private:
@@ -199,8 +199,8 @@ bool inflates_to(std::string_view compressed, uint64_t size, uint64_t crc) {
          static_cast<unsigned char>(compressed.back()) >> (8 - unused_bits) == 0;
 }
 
-/// Verifies the member at the current position: header, data, and the sizes and checksum after them.
-void verify_member(Fields& fields, const Member& member) {
+/// Reads the member at the current position, and checks its header, and the sizes and checksum after its data.
+TorchMember read_member(Fields& fields, const Member& member) {
   const uint64_t begin = fields.position();
   if (member.offset != begin) fields.fail(begin, fmt::format("the directory has a member at {}", member.offset));
   const bool described = (member.flags & kFlagDescriptor) != 0;
@@ -219,32 +219,49 @@ void verify_member(Fields& fields, const Member& member) {
     fields.fail(name_begin, "a member's name is not the directory's");
   const bool wide = read_extra(fields, extra_size);
   const uint64_t data_begin = fields.position();
-  const std::string_view data = fields.take(member.stored_size, "a member");
-  const bool right = member.method == kDeflated
-                         ? inflates_to(data, member.size, member.crc)
-                         : crc32_z(0, reinterpret_cast<const Bytef*>(data.data()), data.size()) == member.crc;
-  if (!right) {
-    const nlohmann::json name = member.name;  // escaped: its raw bytes must not reach a terminal
-    fields.fail(data_begin, "the bytes of " + name.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) +
-                                " are not those of its checksum");
-  }
-  if (!described) return;
+  fields.take(member.stored_size, "a member");
+  const TorchMember result{.name = member.name,
+                           .begin = data_begin,
+                           .stored_bytes = member.stored_size,
+                           .bytes = member.size,
+                           .crc = member.crc,
+                           .deflated = member.method == kDeflated};
+  if (!described) return result;
   fields.expect(4, kDescriptor, "the signature behind a member");
   fields.expect(4, member.crc, "the checksum behind a member");
   fields.expect(wide ? 8 : 4, member.stored_size, "the size behind a member");
   fields.expect(wide ? 8 : 4, member.size, "the size behind a member");
+  return result;
 }
 
 }  // namespace
 
-void verify_torch_archive(std::string_view bytes, const std::string& file) {
+std::vector<TorchMember> torch_members(std::string_view bytes, const std::string& file) {
   Fields entries(bytes, file), members(bytes, file);
   const Directory directory = read_end(entries, bytes.size());
   entries.seek(directory.begin);
-  for (uint64_t i = 0; i < directory.members; ++i) verify_member(members, read_entry(entries));
+  std::vector<TorchMember> found;
+  for (uint64_t i = 0; i < directory.members; ++i) found.push_back(read_member(members, read_entry(entries)));
   if (entries.position() != directory.end) entries.fail(entries.position(), "the directory has another length");
   if (members.position() != directory.begin)
     members.fail(members.position(), "the members do not end where the directory begins");
+  return found;
+}
+
+void verify_torch_member(std::string_view bytes, const std::string& file, const TorchMember& member) {
+  const std::string_view data = bytes.substr(member.begin, member.stored_bytes);
+  const bool right = member.deflated
+                         ? inflates_to(data, member.bytes, member.crc)
+                         : crc32_z(0, reinterpret_cast<const Bytef*>(data.data()), data.size()) == member.crc;
+  if (right) return;
+  const nlohmann::json name = member.name;  // escaped: its raw bytes must not reach a terminal
+  Fields(bytes, file)
+      .fail(member.begin, "the bytes of " + name.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) +
+                              " are not those of its checksum");
+}
+
+void verify_torch_archive(std::string_view bytes, const std::string& file) {
+  for (const TorchMember& member : torch_members(bytes, file)) verify_torch_member(bytes, file, member);
 }
 
 }  // namespace bert

@@ -1,10 +1,28 @@
-// The zip archives that LibTorch writes: TorchScript exports.
+// The zip archives that LibTorch and PyTorch write: TorchScript exports, and checkpoints since PyTorch 1.6.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace bert {
+
+/// A file in an archive.
+struct TorchMember {
+  std::string_view name;
+  uint64_t begin = 0, stored_bytes = 0, bytes = 0;  // `begin` is an offset in the archive
+  uint64_t crc = 0;
+  bool deflated = false;  // else stored_bytes == bytes
+};
+
+/// The members of an archive in their order. Every byte outside of their data is compared with the value that LibTorch
+/// writes there. `bytes` is the whole content of `file`, whose name stands in messages; the views point into `bytes`.
+/// Throws DataError as verify_torch_archive() does.
+std::vector<TorchMember> torch_members(std::string_view bytes, const std::string& file);
+
+/// Compares the data of a member with its CRC-32. Throws DataError.
+void verify_torch_member(std::string_view bytes, const std::string& file, const TorchMember& member);
 
 /// Compares each member of an archive with its CRC-32, which LibTorch writes but does not check when it reads, and
 /// every other byte with the value that LibTorch writes there. `bytes` is the whole content of `file`, whose name

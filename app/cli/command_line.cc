@@ -101,7 +101,10 @@ int run_action(const ActionVerb& verb, int argc, char** argv) {
   }
   std::vector<std::string> known;
   for (const Action& action : verb.actions) {
-    if (action.name == name) return action.run(argc - 1, argv + 1);
+    if (action.name == name) {
+      set_program(verb.program + " " + name);
+      return action.run(argc - 1, argv + 1);
+    }
     known.emplace_back(action.name);
   }
   throw UsageError(unknown_word("action", name, known, verb.program));

@@ -1,8 +1,10 @@
 #include "app/distributed/environment.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "app/system/environment.h"
 #include "app/system/errors.h"
@@ -40,7 +42,8 @@ DistributedEnvironment read(const Variables& names) {
   result.world_size = integer_variable(names.world_size, 1, 1, kMostRanks);
   result.rank = integer_variable(names.rank, 0, 0, result.world_size - 1);
   result.local_rank = integer_variable(names.local_rank, 0, 0, result.world_size - 1);
-  result.several_machines = integer_variable("LOCAL_WORLD_SIZE", result.world_size, 1, kMostRanks) < result.world_size;
+  result.local_size = integer_variable("LOCAL_WORLD_SIZE", result.world_size, 1, kMostRanks);
+  result.several_machines = result.local_size < result.world_size;
   result.source = std::string(names.rank) + " and " + names.world_size;
   read_master(result);
   return result;
@@ -48,8 +51,8 @@ DistributedEnvironment read(const Variables& names) {
 
 DistributedEnvironment read_open_mpi() {
   DistributedEnvironment result = read({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"});
-  const int64_t here = integer_variable("OMPI_COMM_WORLD_LOCAL_SIZE", result.world_size, 1, kMostRanks);
-  result.several_machines = here < result.world_size;
+  result.local_size = integer_variable("OMPI_COMM_WORLD_LOCAL_SIZE", result.world_size, 1, kMostRanks);
+  result.several_machines = result.local_size < result.world_size;
   if (result.several_machines && !is_set("MASTER_ADDR")) {
     throw ConfigError(
         "Open MPI has started ranks on several machines and MASTER_ADDR is unset: give all ranks the "
@@ -58,9 +61,23 @@ DistributedEnvironment read_open_mpi() {
   return result;
 }
 
+/// The largest number at the beginning of the parts of `list`, such as "4(x2),3"; 1 if there is none.
+int64_t largest_number(std::string_view list) {
+  int64_t largest = 1;
+  while (!list.empty()) {
+    const std::string_view part = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(part.size() + 1, list.size()));
+    int64_t number = 0;
+    std::from_chars(part.data(), part.data() + part.size(), number);
+    largest = std::max(largest, number);
+  }
+  return largest;
+}
+
 DistributedEnvironment read_slurm() {
   DistributedEnvironment result = read({"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"});
   result.several_machines = integer_variable("SLURM_STEP_NUM_NODES", 1, 1, kMostRanks) > 1;
+  if (is_set("SLURM_STEP_TASKS_PER_NODE")) result.local_size = largest_number(std::getenv("SLURM_STEP_TASKS_PER_NODE"));
   const char* nodes = is_set("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
   if (!is_set("MASTER_ADDR") && is_set(nodes)) result.master_addr = first_slurm_host(std::getenv(nodes));
   if (!is_set("MASTER_PORT")) {

@@ -8,6 +8,7 @@ namespace bert {
 
 struct DistributedEnvironment {
   int64_t rank = 0, world_size = 1, local_rank = 0;
+  int64_t local_size = 1;         // ranks on this machine; world_size if the launcher does not tell
   bool several_machines = false;  // false if the launcher does not tell
   std::string master_addr;        // host of rank 0
   int64_t master_port = 0;

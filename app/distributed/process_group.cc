@@ -31,10 +31,10 @@
 #include "app/distributed/store_waits.h"
 #include "app/net/network_interfaces.h"
 #include "app/net/socket.h"
-#include "app/system/descriptor_limit.h"
 #include "app/system/environment.h"
 #include "app/system/error_report.h"
 #include "app/system/errors.h"
+#include "app/system/machine/descriptor_limit.h"
 #include "app/system/rank_state.h"
 #include "app/system/stop_signals.h"
 #include "app/system/torch_errors.h"
@@ -459,15 +459,16 @@ void all_reduce(const ProcessGroupPtr& group, const at::Tensor& tensor, c10d::Re
 }
 
 bool AgreedFlag::exchange(bool value) {
-  if (!group_) return answer_ = answer_ || value;
+  if (!group_) return value;
+  bool answer = false;
   if (work_) {
     work_->wait();
-    answer_ = answer_ || sum_.item<int64_t>() > 0;
+    answer = sum_.item<int64_t>() > 0;
   }
   sum_ = at::full({1}, value ? 1 : 0, at::kLong);
   std::vector<at::Tensor> tensors{sum_};
   work_ = group_->allreduce(tensors);
-  return answer_;
+  return answer;
 }
 
 }  // namespace bert

@@ -84,15 +84,14 @@ void wait_for_rank(const ProcessGroupPtr& group, int rank, const std::string& na
 class AgreedFlag {
  public:
   explicit AgreedFlag(ProcessGroupPtr group) : group_(std::move(group)) {}
-  /// True if any rank has passed true in an earlier call; for a single process also in this call. Every rank must call
-  /// it equally often.
+  /// True if any rank has passed true in the previous call; for a single process, in this call. Every rank must call it
+  /// equally often.
   bool exchange(bool value);
 
  private:
   ProcessGroupPtr group_;
   at::Tensor sum_;
   c10::intrusive_ptr<c10d::Work> work_;
-  bool answer_ = false;
 };
 
 }  // namespace bert

@@ -25,7 +25,7 @@
 #include "app/net/event_loop.h"
 #include "app/system/console.h"
 #include "app/system/exit_codes.h"
-#include "app/system/processors.h"
+#include "app/system/machine/processors.h"
 #include "app/system/rank_state.h"
 #include "app/system/signals.h"
 #include "data/io/error.h"

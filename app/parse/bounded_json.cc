@@ -39,6 +39,8 @@ json parse_bounded_json(const std::string& text, const std::string& file) {
     }
     return true;
   };
+  if (const size_t zero = text.find('\0'); zero != std::string::npos)  // the end of a text to nlohmann's parser
+    throw DataError(file, static_cast<int64_t>(zero), "this is not JSON");
   try {
     return json::parse(text, watch);
   } catch (const json::parse_error& error) {

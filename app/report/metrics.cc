@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 namespace bert {
@@ -64,7 +65,11 @@ std::vector<Part> parts_of(const StepMetrics& m, double eta) {
       {fmt::format("step {}/{}", m.step, m.max_steps), kAlways},
       {fmt::format("loss {:.4f}", m.loss), 8},
   };
-  if (!m.pairs.empty()) parts.push_back({fmt::format("(mlm {:.4f} {} {:.4f})", m.mlm_loss, m.pairs, m.pair_loss), 2});
+  if (m.terms.size() > 1) {
+    std::string terms;
+    for (const auto& [name, loss] : m.terms) terms += fmt::format("{}{} {:.4f}", terms.empty() ? "" : " ", name, loss);
+    parts.push_back({"(" + terms + ")", 2});
+  }
   parts.insert(parts.end(), {{fmt::format("lr {:.3g}", m.learning_rate), 5},
                              {fmt::format("|g| {:.3f}", m.grad_norm), 3},
                              {fmt::format("{:.1f} seq/s", m.sequences_per_second), 7},
@@ -101,38 +106,129 @@ std::string progress_line(const StepMetrics& metrics, double share, double eta, 
   return bar + " " + figures;
 }
 
-Progress::Progress(int64_t first_step, int64_t last_step)
-    : terminal_(isatty(STDERR_FILENO) == 1 && std::getenv("CI") == nullptr),
-      first_step_(first_step),
-      last_step_(last_step) {}
+namespace {
 
-void Progress::update(const StepMetrics& m) {
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  const auto done = static_cast<double>(m.step - first_step_), all = static_cast<double>(last_step_ - first_step_);
-  const double eta = done > 0 ? seconds / done * (all - done) : 0;
-  if (!terminal_) {
-    std::fprintf(stderr, "%s\n", line_of(parts_of(m, eta)).c_str());
-    return;
-  }
+int terminal_columns() {
   constexpr int kUsualColumns = 80;
   winsize window{};
   const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
-  const int columns = known ? window.ws_col : kUsualColumns;
+  return known ? window.ws_col : kUsualColumns;
+}
+
+}  // namespace
+
+std::string life_line(int64_t step, int64_t first_step, int64_t last_step, double seconds,
+                      const std::string& activity) {
+  std::string line = fmt::format("step {}/{}  {}", step, last_step, activity);
+  if (step > first_step) {
+    const double seconds_a_step = seconds / static_cast<double>(step - first_step);
+    line += seconds_a_step < 1 ? fmt::format("  {:.3g} steps/s", 1 / seconds_a_step)
+                               : fmt::format("  {:.3g} s a step", seconds_a_step);
+    line += "  eta " + format_duration(seconds_a_step * static_cast<double>(last_step - step));
+  }
+  return line;
+}
+
+Progress::Progress(std::function<std::string()> activity, Record record, Clock::duration longest_silence)
+    : terminal_(isatty(STDERR_FILENO) == 1 && std::getenv("CI") == nullptr),
+      activity_(std::move(activity)),
+      record_(std::move(record)),
+      longest_silence_(longest_silence),
+      watcher_([this] { watch(); }) {}
+
+Progress::~Progress() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  changed_.notify_one();
+  watcher_.join();
+}
+
+void Progress::watch() {
+  std::unique_lock lock(mutex_);
+  while (!ended_) {
+    changed_.wait_until(lock, shown_ + longest_silence_);
+    if (!ended_ && Clock::now() >= shown_ + longest_silence_) sign_of_life();
+  }
+}
+
+void Progress::sign_of_life() {
+  if (terminal_ && training_ && metrics_.max_steps > 0) {  // there has been an update
+    metrics_.step = reached_;
+    show_bar(metrics_);
+    return;
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  line(training_ ? life_line(reached_, first_step_, last_step_, seconds, activity_()) : activity_());
+}
+
+double Progress::seconds_left(int64_t step) const {
+  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  const int64_t done = step - first_step_;
+  return done > 0 ? seconds / static_cast<double>(done) * static_cast<double>(last_step_ - step) : 0;
+}
+
+void Progress::line(const std::string& text) {
+  erase_bar();
+  std::fprintf(stderr, "%s\n", text.c_str());
+  record_(text);
+  shown_ = Clock::now();
+}
+
+void Progress::erase_bar() {
+  if (bar_columns_ == 0) return;
+  if (const int64_t above = (bar_columns_ - 1) / terminal_columns(); above > 0)
+    std::fprintf(stderr, "\033[%ldA", static_cast<long>(above));
+  std::fprintf(stderr, "\r\033[J");
+  bar_columns_ = 0;
+}
+
+void Progress::show_bar(const StepMetrics& m) {
+  const int64_t steps = last_step_ - first_step_;
+  const double share = steps > 0 ? static_cast<double>(m.step - first_step_) / static_cast<double>(steps) : 1;
   // One column less: a terminal moves to the next line after a character in the last column.
-  std::fprintf(stderr, "\r\033[K%s", progress_line(m, all > 0 ? done / all : 1, eta, columns - 1).c_str());
+  const std::string bar = progress_line(m, share, seconds_left(m.step), terminal_columns() - 1);
+  erase_bar();
+  std::fprintf(stderr, "%s", bar.c_str());
   std::fflush(stderr);
-  bar_shown_ = true;
+  bar_columns_ = std::count_if(bar.begin(), bar.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
+  shown_ = Clock::now();
+}
+
+void Progress::start(int64_t first_step, int64_t last_step) {
+  const std::lock_guard lock(mutex_);
+  first_step_ = reached_ = first_step;
+  last_step_ = last_step;
+  start_ = Clock::now();
+  training_ = true;
+}
+
+void Progress::reached(int64_t step) {
+  const std::lock_guard lock(mutex_);
+  reached_ = step;
+}
+
+void Progress::update(const StepMetrics& m) {
+  const std::lock_guard lock(mutex_);
+  metrics_ = m;
+  reached_ = m.step;
+  const std::string text = line_of(parts_of(m, seconds_left(m.step)));
+  if (!terminal_) return line(text);
+  record_(text);
+  show_bar(m);
 }
 
 void Progress::message(const std::string& text) {
-  if (bar_shown_) std::fprintf(stderr, "\r\033[K");
-  std::fprintf(stderr, "%s\n", text.c_str());
-  bar_shown_ = false;
+  const std::lock_guard lock(mutex_);
+  line(text);
 }
 
 void Progress::finish() {
-  if (bar_shown_) std::fprintf(stderr, "\n");
-  bar_shown_ = false;
+  const std::lock_guard lock(mutex_);
+  if (bar_columns_ > 0) std::fprintf(stderr, "\n");
+  bar_columns_ = 0;
+  training_ = false;
 }
 
 }  // namespace bert

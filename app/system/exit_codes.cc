@@ -6,6 +6,7 @@
 #include <iostream>
 #include <new>
 #include <system_error>
+#include <utility>
 
 #include "app/system/console.h"
 #include "app/system/error_report.h"
@@ -20,7 +21,14 @@ constexpr const char* kOutOfMemoryAdvice =
     "A run needs less with a lower micro_batch_size, a smaller model or gradient_checkpointing=true; the making of "
     "examples with less text at once.";
 
+std::string& program() {
+  static std::string name;
+  return name;
+}
+
 }  // namespace
+
+void set_program(std::string name) { program() = std::move(name); }
 
 void flush_standard_output() {
   // std::cout writes through stdout, so flushing stdout shows the errors of both.
@@ -91,6 +99,7 @@ int exit_code_of_current_exception(std::string& type, std::string& message) {
 }
 
 int guarded(const std::string& name, const std::function<int()>& command) {
+  set_program(name);
   try {
     const int code = command();
     if (code == kOk || code == kSlower) flush_standard_output();
@@ -99,7 +108,7 @@ int guarded(const std::string& name, const std::function<int()>& command) {
     std::string type, message;
     const int code = exit_code_of_current_exception(type, message);
     write_error_file(type, message, code);
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), printable(message, "\t\n").c_str());
+    std::fprintf(stderr, "%s: %s\n", program().c_str(), printable(message, "\t\n").c_str());
     return code;
   }
 }

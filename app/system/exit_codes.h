@@ -28,7 +28,11 @@ int exit_code_of_current_exception(std::string& type, std::string& message);
 /// Throws IoError if output to standard output was lost.
 void flush_standard_output();
 
-/// Runs `command` and flushes its output. For an exception, prints "<name>: <message>" and writes torch's error file,
+/// Gives the command that guarded() runs its full name, such as "bert data create", for the message of an exception.
+void set_program(std::string name);
+
+/// Runs `command` and flushes its output. For an exception, prints "<name>: <message>", or with the name that
+/// set_program() gave meanwhile, and writes torch's error file,
 /// if there is one (app/system/error_report.h). Returns the exit code. If the command returned 0 or 1 but its standard
 /// output could not be written, returns kIo.
 int guarded(const std::string& name, const std::function<int()>& command);

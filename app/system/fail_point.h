@@ -22,14 +22,15 @@ enum class FailPoint {
   kDataExamples,
   kDataFile,
   kDataNamed,
+  kDataRemoved,
   kTrainStep
 };
 
 /// Names in BERT_FAIL_POINT, in the order of FailPoint.
-inline constexpr std::array<const char*, 13> kFailPointNames = {
+inline constexpr std::array<const char*, 14> kFailPointNames = {
     "checkpoint.write",  "checkpoint.fsync", "checkpoint.manifest", "checkpoint.rename", "checkpoint.renamed",
     "checkpoint.latest", "checkpoint.prune", "data.chunk",          "data.read",         "data.examples",
-    "data.file",         "data.named",       "train.step"};
+    "data.file",         "data.named",       "data.removed",        "train.step"};
 static_assert(kFailPointNames.size() == static_cast<size_t>(FailPoint::kTrainStep) + 1);
 
 /// Kills the process (SIGKILL) at the COUNT-th visit (default: the first) of the point that BERT_FAIL_POINT names. With

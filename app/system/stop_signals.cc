@@ -9,6 +9,7 @@
 #include <cstring>
 #include <ctime>
 #include <string>
+#include <vector>
 
 #include "data/io/error.h"
 
@@ -20,8 +21,16 @@ constexpr int64_t kSameWish_ns = 2'000'000'000;
 std::atomic<int64_t> first_ns{0};  // time of the first signal by the monotonic clock; 0: no signal yet
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
-template <class Signals>
-sigset_t signal_set(const Signals& signals) {
+/// The signals that ask to stop. An ignored SIGHUP is not among them.
+std::vector<int> signals_to_take() {
+  std::vector<int> signals = {SIGTERM, SIGINT, SIGUSR1};
+  struct sigaction action {};
+  sigaction(SIGHUP, nullptr, &action);
+  if (action.sa_handler != SIG_IGN) signals.push_back(SIGHUP);
+  return signals;
+}
+
+sigset_t signal_set(const std::vector<int>& signals) {
   sigset_t set;
   sigemptyset(&set);
   for (const int number : signals) sigaddset(&set, number);
@@ -40,14 +49,14 @@ void handle(int number) {
 
 }  // namespace
 
-StopSignals::StopSignals() : end_(eventfd(0, EFD_CLOEXEC)) {
+StopSignals::StopSignals() : taken_(signals_to_take()), before_(taken_.size()), end_(eventfd(0, EFD_CLOEXEC)) {
   if (!end_) throw IoError(std::string("eventfd: ") + std::strerror(errno));
   first_ns = 0;
-  const sigset_t held = signal_set(kSignals);
+  const sigset_t held = signal_set(taken_);
   pthread_sigmask(SIG_BLOCK, &held, &mask_before_);
   struct sigaction action {};
   action.sa_handler = handle;
-  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
+  for (size_t i = 0; i < taken_.size(); ++i) sigaction(taken_[i], &action, &before_[i]);
   listener_ = std::thread([held, end = end_.get()] {
     pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
     pollfd ended{end, POLLIN, 0};
@@ -63,12 +72,12 @@ StopSignals::~StopSignals() {
   }
   eventfd_write(end_.get(), 1);
   listener_.join();
-  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  for (size_t i = 0; i < taken_.size(); ++i) sigaction(taken_[i], &before_[i], nullptr);
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
 void StopSignals::hold() {
-  const sigset_t held = signal_set(kSignals);
+  const sigset_t held = signal_set(signals_to_take());
   pthread_sigmask(SIG_BLOCK, &held, nullptr);
 }
 

@@ -11,15 +11,15 @@
 
 #include <signal.h>
 
-#include <array>
 #include <thread>
+#include <vector>
 
 #include "data/io/descriptor.h"
 
 namespace bert {
 
-/// While the object lives, SIGTERM, SIGINT or SIGUSR1 sets arrived(). A second signal 2 s or more after the first kills
-/// the process. Earlier repeats count as the first signal, because systemd and Slurm may signal a launcher and its
+/// While the object lives, SIGTERM, SIGINT, SIGUSR1 or SIGHUP (a lost terminal) sets arrived(). A SIGHUP that the process
+/// ignores, as under nohup, stays ignored. A second signal 2 s or more after the first kills the process. Earlier repeats count as the first signal, because systemd and Slurm may signal a launcher and its
 /// ranks, and the launcher passes its signal on. The thread that makes the object, and threads that it starts later,
 /// have these signals blocked: Note [Who takes a signal]. Only one object may exist at a time.
 class StopSignals {
@@ -35,8 +35,8 @@ class StopSignals {
   static void hold();
 
  private:
-  static constexpr std::array<int, 3> kSignals = {SIGTERM, SIGINT, SIGUSR1};
-  std::array<struct sigaction, 3> before_{};
+  std::vector<int> taken_;
+  std::vector<struct sigaction> before_;  // the actions of `taken_`
   sigset_t mask_before_{};
   Descriptor end_;  // eventfd that stops the listener
   std::thread listener_;

@@ -13,8 +13,8 @@
 
 #include "app/launcher/settings/job_token.h"
 #include "app/net/network_interfaces.h"
-#include "app/system/descriptor_limit.h"
 #include "app/system/exit_codes.h"
+#include "app/system/machine/descriptor_limit.h"
 #include "app/system/rank_state.h"
 #include "data/io/error.h"
 

@@ -17,7 +17,7 @@
 #include "app/system/crypto.h"
 #include "app/system/environment.h"
 #include "app/system/errors.h"
-#include "app/system/processors.h"
+#include "app/system/machine/processors.h"
 
 namespace bert {
 namespace {

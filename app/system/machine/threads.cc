@@ -1,4 +1,4 @@
-#include "app/system/threads.h"
+#include "app/system/machine/threads.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "app/system/processors.h"
+#include "app/system/machine/processors.h"
 
 namespace bert {
 

@@ -1,4 +1,4 @@
-#include "app/system/processors.h"
+#include "app/system/machine/processors.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

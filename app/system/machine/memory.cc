@@ -1,4 +1,4 @@
-#include "app/system/memory.h"
+#include "app/system/machine/memory.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -36,7 +36,7 @@ struct MemoryFiles {
   const char *limit, *usage, *inactive;  // names in version 2, or in version 1
 };
 
-/// What the limit of one cgroup leaves.
+/// The bytes that the limit of one cgroup leaves.
 int64_t left_in(const fs::path& directory, const MemoryFiles& names) {
   const auto limit = number_in(directory / names.limit), usage = number_in(directory / names.usage);
   if (!limit || !usage) return INT64_MAX;

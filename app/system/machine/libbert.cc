@@ -1,4 +1,4 @@
-#include "app/system/libbert.h"
+#include "app/system/machine/libbert.h"
 
 #include <dlfcn.h>
 

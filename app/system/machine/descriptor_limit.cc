@@ -1,4 +1,4 @@
-#include "app/system/descriptor_limit.h"
+#include "app/system/machine/descriptor_limit.h"
 
 #include <sys/resource.h>
 

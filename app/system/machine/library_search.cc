@@ -1,4 +1,4 @@
-#include "app/system/library_search.h"
+#include "app/system/machine/library_search.h"
 
 #include <elf.h>
 #include <pwd.h>

@@ -1,7 +1,7 @@
 // Functions of libbert.so for executables that start without LibTorch.
 #pragma once
 
-#include "app/system/library_search.h"
+#include "app/system/machine/library_search.h"
 
 namespace bert {
 
