@@ -1,0 +1,174 @@
+#include "app/interop/conversion.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "app/checkpoint/files.h"
+#include "app/checkpoint/state.h"
+#include "app/config/finetune_config.h"
+#include "app/config/pretrain_config.h"
+#include "app/interop/hugging_face_files.h"
+#include "app/system/crypto.h"
+#include "app/system/errors.h"
+#include "data/io/atomic_directory.h"
+#include "data/io/error.h"
+#include "data/io/files.h"
+#include "data/io/io_errors.h"
+
+namespace bert {
+namespace {
+
+int64_t bytes_of(const std::map<std::string, std::string>& files) {
+  int64_t bytes = 0;
+  for (const auto& [name, text] : files) bytes += static_cast<int64_t>(text.size());
+  return bytes;
+}
+
+/// `tensors`, which call `progress` when they are written.
+std::vector<TensorSource> watched(const std::vector<TensorSource>& tensors, const ShareDone& progress) {
+  std::vector<TensorSource> result = tensors;
+  const auto done = std::make_shared<size_t>(0);
+  for (TensorSource& tensor : result) {
+    tensor.bytes = [bytes = std::move(tensor.bytes), all = tensors.size(), done, progress] {
+      progress(static_cast<double>((*done)++) / static_cast<double>(all));
+      return bytes();
+    };
+  }
+  return result;
+}
+
+/// The tensors of a checkpoint's model file, or their moving averages where `averages` has them.
+std::vector<TensorSource> own_tensors(const std::shared_ptr<const SafetensorsFile>& model,
+                                      const std::shared_ptr<const SafetensorsFile>& averages) {
+  std::vector<TensorSource> tensors;
+  for (const TensorInfo& info : model->tensors()) {
+    const TensorInfo* average = averages ? averages->find("ema." + info.name) : nullptr;
+    const auto& file = average == nullptr ? model : averages;
+    const TensorInfo taken = average == nullptr ? info : *average;
+    tensors.push_back({info.name, taken.dtype, taken.shape, [file, taken] { return file->data(taken); }, file});
+  }
+  return tensors;
+}
+
+/// Adds the head of a fine-tuned model, which take_tensors() has no place for.
+void add_head(ForeignCheckpoint& source, const std::vector<TensorSource>& tensors) {
+  std::vector<std::string>& unexpected = source.report.unexpected;
+  for (const TensorSource& tensor : tensors) {
+    const auto name = std::find(unexpected.begin(), unexpected.end(), tensor.name);
+    if (name == unexpected.end()) continue;
+    source.tensors.push_back(tensor);
+    source.report.loaded.push_back(tensor.name);
+    unexpected.erase(name);
+  }
+  source.report.missing.clear();  // the heads of pre-training
+}
+
+}  // namespace
+
+ForeignCheckpoint read_own_checkpoint(const std::string& path, bool raw_weights,
+                                      const std::function<void(const std::string& message)>& note,
+                                      const ShareDone& progress) {
+  const auto [directory, manifest] = find_valid_checkpoint(path, note, progress);
+  const std::string state_file = directory + "/" + kStateFile;
+  CheckpointState state = parse_checkpoint_state(read_file(state_file), state_file);
+  TrainedModelConfig config;
+  try {
+    config = read_trained_model(state.config, state.task, state_file);
+  } catch (const ConfigError& error) {
+    throw DataError(error.what());
+  }
+  ForeignCheckpoint source;
+  source.path = directory;
+  source.config = config.model;
+  source.vocabulary = std::move(state.vocabulary);
+  source.tokenizer = config.tokenizer;
+  source.states_case = true;
+  if (manifest.contains(kTokenizerFile)) source.tokenizer_model = read_file(directory + "/" + kTokenizerFile);
+  std::shared_ptr<const SafetensorsFile> averages;
+  if (!raw_weights && manifest.contains(kOptimizerFile))
+    averages = std::make_shared<const SafetensorsFile>(directory + "/" + kOptimizerFile);
+  const auto tensors = own_tensors(std::make_shared<const SafetensorsFile>(directory + "/" + kModelFile), averages);
+  take_tensors(source, tensors);
+  source.objective = state.objective;
+  source.task = std::move(state.task);
+  source.labels = std::move(state.labels);
+  if (!source.task.empty()) add_head(source, tensors);
+  return source;
+}
+
+std::map<std::string, std::string> files_beside(const ForeignCheckpoint& source) {
+  std::map<std::string, std::string> files =
+      hugging_face_files({.config = source.config,
+                          .objective = source.objective,
+                          .masked_token_head = source.has(BertPart::kMaskedTokenHead),
+                          .dtype = source.tensors.front().dtype,
+                          .vocabulary = source.vocabulary,
+                          .tokenizer = source.tokenizer,
+                          .sentencepiece = !source.tokenizer_model.empty(),
+                          .task = source.task,
+                          .labels = source.labels});
+  if (!source.tokenizer_model.empty()) files[kTokenizerFile] = source.tokenizer_model;
+  return files;
+}
+
+CheckpointState state_of(const ForeignCheckpoint& source) {
+  const auto filled = [&](auto config) {
+    config.model = source.config;
+    config.data.tokenizer = source.tokenizer;
+    return config;
+  };
+  CheckpointState state;
+  state.objective = source.objective;
+  state.task = source.task;
+  state.labels = source.labels;
+  if (source.task.empty()) {
+    state.config = to_json(filled(PretrainConfig()));
+  } else {
+    FinetuneConfig config = filled(FinetuneConfig());
+    config.task = source.task;
+    state.config = to_json(config);
+  }
+  state.config_sha256 = sha256(state.config);
+  state.vocabulary = source.vocabulary;
+  return state;
+}
+
+void write_own_checkpoint(const std::string& directory, const ForeignCheckpoint& source, const ShareDone& progress) {
+  if (source.vocabulary.empty()) {
+    throw DataError(source.path +
+                    ": has no tokenizer: neither vocab.txt nor tokenizer.json; a checkpoint needs its vocabulary");
+  }
+  std::map<std::string, std::string> files = files_beside(source);
+  files[kStateFile] = write_checkpoint_state(state_of(source));
+  CheckpointWriter writer(directory, {.bytes = safetensors_bytes(source.tensors) + bytes_of(files),
+                                      .tensors = static_cast<int64_t>(source.tensors.size())});
+  writer.add_tensors(kModelFile, watched(source.tensors, progress));
+  for (const auto& [name, text] : files) writer.add_text(name, text);
+  writer.publish();
+  progress(1);
+}
+
+void write_hugging_face(const std::string& directory, const ForeignCheckpoint& source, const ShareDone& progress) {
+  const std::map<std::string, std::string> files = files_beside(source);
+  AtomicDirectory output(directory);
+  check_free_space(output.final_name(), safetensors_bytes(source.tensors) + bytes_of(files), "the model directory");
+  const auto place = [&](const std::string& name) { return output.temporary() + "/" + name; };
+  AtomicFile weights(place(kModelFile));
+  write_safetensors([&](const void* data, size_t bytes) { weights.write(data, bytes); },
+                    watched(source.tensors, progress));
+  weights.commit();
+  for (const auto& [name, text] : files) {
+    AtomicFile file(place(name));
+    file.write(text);
+    file.commit();
+  }
+  output.publish();
+  progress(1);
+}
+
+}  // namespace bert

@@ -1,0 +1,163 @@
+#include "app/interop/hugging_face_files.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "data/tokenizer/vocabulary.h"
+
+namespace bert {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::pair<const char*, const char*> kSpecialTokens[] = {{"pad_token", "[PAD]"},
+                                                                  {"unk_token", "[UNK]"},
+                                                                  {"cls_token", "[CLS]"},
+                                                                  {"sep_token", "[SEP]"},
+                                                                  {"mask_token", "[MASK]"}};
+
+std::string as_file(const Json& json) {
+  return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+}
+
+const char* torch_dtype(std::string_view dtype) {
+  if (dtype == "F16") return "float16";
+  if (dtype == "BF16") return "bfloat16";
+  return dtype == "F64" ? "float64" : "float32";
+}
+
+const char* architecture(const ModelDescription& model) {
+  if (!model.task.empty()) return architecture_of(task_definition(model.task).kind);
+  if (!model.masked_token_head) return "BertModel";
+  return has_pairs(model.objective) ? "BertForPreTraining" : "BertForMaskedLM";
+}
+
+std::string config_file(const ModelDescription& model, int64_t pad_id) {
+  Json config = {{"architectures", Json::array({architecture(model)})}, {"model_type", "bert"}};
+  BertConfig::visit_fields(model.config, [&](const char* name, const auto& value, auto&&...) { config[name] = value; });
+  config["objective"] = name_of_value(model.objective);
+  for (size_t i = 0; i < model.labels.size(); ++i) {
+    config["id2label"][std::to_string(i)] = model.labels[i];
+    config["label2id"][model.labels[i]] = i;
+  }
+  if (!model.task.empty() && task_definition(model.task).kind == TaskKind::kRegression) {
+    config["id2label"]["0"] = "LABEL_0";  // num_labels of transformers is the number of labels
+    config["label2id"]["LABEL_0"] = 0;
+    config["problem_type"] = "regression";
+  }
+  config["pad_token_id"] = pad_id;
+  config["position_embedding_type"] = "absolute";
+  config["torch_dtype"] = torch_dtype(model.dtype);
+  return as_file(config);
+}
+
+Json special_tokens_map() {
+  Json map = Json::object();
+  for (const auto& [key, token] : kSpecialTokens) map[key] = token;
+  return map;
+}
+
+std::string tokenizer_config_file(const ModelDescription& model) {
+  Json config = {{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", model.tokenizer.do_lower_case},
+                 {"do_basic_tokenize", true},          {"strip_accents", nullptr},
+                 {"tokenize_chinese_chars", true},     {"model_max_length", model.config.max_position_embeddings}};
+  config.update(special_tokens_map());
+  return as_file(config);
+}
+
+/// The template of `parts`, each a special token or a sequence, with its segment.
+Json template_of(const std::vector<std::pair<std::string, int>>& parts) {
+  Json result = Json::array();
+  for (const auto& [name, segment] : parts) {
+    const char* const kind = name.size() == 1 ? "Sequence" : "SpecialToken";
+    Json part;
+    part[kind] = {{"id", name}, {"type_id", segment}};
+    result.push_back(std::move(part));
+  }
+  return result;
+}
+
+std::string tokenizer_file(const ModelDescription& model, const Vocabulary& vocabulary) {
+  Json added = Json::array(), special = Json::object(), ids = Json::object();
+  for (const int32_t id : vocabulary.special_ids()) {
+    added.push_back({{"id", id},
+                     {"content", vocabulary.token(id)},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  }
+  std::sort(added.begin(), added.end(), [](const Json& a, const Json& b) { return a["id"] < b["id"]; });
+  for (const char* token : {"[CLS]", "[SEP]"})
+    special[token] = {{"id", token}, {"ids", Json::array({vocabulary.find(token)})}, {"tokens", Json::array({token})}};
+  const Json head = {{"version", "1.0"},
+                     {"truncation", nullptr},
+                     {"padding", nullptr},
+                     {"added_tokens", added},
+                     {"normalizer",
+                      {{"type", "BertNormalizer"},
+                       {"clean_text", true},
+                       {"handle_chinese_chars", true},
+                       {"strip_accents", nullptr},
+                       {"lowercase", model.tokenizer.do_lower_case}}},
+                     {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+                     {"post_processor",
+                      {{"type", "TemplateProcessing"},
+                       {"single", template_of({{"[CLS]", 0}, {"A", 0}, {"[SEP]", 0}})},
+                       {"pair", template_of({{"[CLS]", 0}, {"A", 0}, {"[SEP]", 0}, {"B", 1}, {"[SEP]", 1}})},
+                       {"special_tokens", special}}},
+                     {"decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}}},
+                     {"model",
+                      {{"type", "WordPiece"},
+                       {"unk_token", "[UNK]"},
+                       {"continuing_subword_prefix", "##"},
+                       {"max_input_chars_per_word", model.tokenizer.max_input_chars_per_word}}}};
+  // An object of ordered_json takes quadratic time to fill, so the vocabulary is written here.
+  std::string text = as_file(head);
+  std::string tokens = ",\n    \"vocab\": {";
+  for (int64_t id = 0; id < vocabulary.size(); ++id) {
+    tokens += id == 0 ? "\n      " : ",\n      ";
+    tokens += Json(vocabulary.token(id)).dump(-1, ' ', /*ensure_ascii=*/false) + ": " + std::to_string(id);
+  }
+  tokens += "\n    }";
+  text.insert(text.rfind("\n  }\n}\n"), tokens);
+  return text;
+}
+
+}  // namespace
+
+const char* architecture_of(TaskKind kind) {
+  switch (kind) {
+    case TaskKind::kTokenClassification:
+      return "BertForTokenClassification";
+    case TaskKind::kQuestionAnswering:
+      return "BertForQuestionAnswering";
+    case TaskKind::kMultipleChoice:
+      return "BertForMultipleChoice";
+    case TaskKind::kClassification:
+    case TaskKind::kRegression:
+      break;
+  }
+  return "BertForSequenceClassification";
+}
+
+std::map<std::string, std::string> hugging_face_files(const ModelDescription& model) {
+  if (model.vocabulary.empty() || model.sentencepiece) return {{"config.json", config_file(model, 0)}};
+  const Vocabulary vocabulary(model.vocabulary);
+  std::string lines;
+  for (const std::string& token : vocabulary.tokens()) lines.append(token).append("\n");
+  std::map<std::string, std::string> files = {{"config.json", config_file(model, vocabulary.pad_id())},
+                                              {"vocab.txt", lines},
+                                              {"tokenizer_config.json", tokenizer_config_file(model)},
+                                              {"special_tokens_map.json", as_file(special_tokens_map())}};
+  const std::unordered_set<std::string_view> distinct(vocabulary.tokens().begin(), vocabulary.tokens().end());
+  if (static_cast<int64_t>(distinct.size()) == vocabulary.size())
+    files["tokenizer.json"] = tokenizer_file(model, vocabulary);
+  return files;
+}
+
+}  // namespace bert

@@ -1,0 +1,66 @@
+#include "app/interop/neighbours.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "app/interop/hugging_face_config.h"
+#include "app/interop/hugging_face_tokenizer.h"
+#include "data/io/error.h"
+
+namespace bert {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kGoogleConfig = "bert_config.json";
+constexpr const char* kTransformersConfig = "config.json";
+
+/// The configuration to read.
+std::string config_file(const std::string& path, const std::string& directory, const std::string& config) {
+  std::error_code unseen;
+  if (!config.empty()) return config;
+  for (const char* name : {kGoogleConfig, kTransformersConfig}) {
+    std::string file = (fs::path(directory) / name).string();
+    if (fs::exists(file, unseen)) return file;
+  }
+  throw InputMissing(
+      fmt::format("{}: there is neither {} nor {} beside it, and weights do not tell their heads and "
+                  "activation. Put one there, or name it with --config.",
+                  path, kGoogleConfig, kTransformersConfig));
+}
+
+/// True for a token like "The" or "##S"; the special tokens are upper case in every vocabulary.
+bool has_upper_case(const std::string& token) {
+  return !token.starts_with('[') &&
+         std::any_of(token.begin(), token.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+}
+
+}  // namespace
+
+void read_neighbours(ForeignCheckpoint& checkpoint, const std::string& directory, const std::string& config) {
+  const std::string file = config_file(checkpoint.path, directory, config);
+  HuggingFaceTokenizer tokenizer = read_hugging_face_tokenizer(directory);
+  checkpoint.config = read_hugging_face_config(file).model;
+  checkpoint.vocabulary = std::move(tokenizer.vocabulary);
+  checkpoint.tokenizer = tokenizer.config;
+  checkpoint.states_case = tokenizer.states_case;
+  std::vector<std::string>& notes = checkpoint.report.notes;
+  notes.insert(notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
+  if (fs::path(file).filename() == kTransformersConfig) return;
+  if (checkpoint.config.hidden_act == "gelu") {
+    checkpoint.config.hidden_act = "gelu_new";
+    notes.push_back(
+        fmt::format("hidden_act: gelu of {} is the tanh form here, gelu_new", fs::path(file).filename().string()));
+  }
+  if (checkpoint.states_case) return;
+  checkpoint.tokenizer.max_input_chars_per_word = TokenizerConfig().max_input_chars_per_word;
+  if (std::any_of(checkpoint.vocabulary.begin(), checkpoint.vocabulary.end(), has_upper_case)) {
+    checkpoint.tokenizer.do_lower_case = false;
+    notes.emplace_back("do_lower_case: false, because the vocabulary has upper case");
+  }
+}
+
+}  // namespace bert
