@@ -1,0 +1,57 @@
+// Logits, or files of predictions, to a task's predictions and official metrics.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/tasks/task_data.h"
+
+namespace bert {
+
+/// A metric under its plain name: accuracy, f1, matthews_correlation, pearson, spearman, precision, recall,
+/// exact_match. SQuAD's are 0 to 100, the others 0 to 1 (correlations -1 to 1).
+struct TaskMetric {
+  std::string name;
+  double value = 0;
+};
+
+/// A file for the run directory.
+struct TaskOutput {
+  std::string name, content;
+};
+
+struct TaskScores {
+  std::vector<TaskMetric> metrics;  // empty if the examples have no labels
+  std::vector<TaskOutput> outputs;
+  double null_threshold = 0;  // SQuAD 2.0: that of predictions.json. Test files take the one of the development set
+};
+
+/// Predictions and metrics of a model. `logits`: TaskFeatures. The features are not those for training. The outputs are,
+/// by the kind of the task,
+///   SQuAD: predictions.json, nbest_predictions.json and, where questions may have no answer, null_odds.json, as Google's
+///     run_squad.py writes them. Names for a test file begin with test_;
+///   ner: words with their labels and predictions in columns, as conlleval.pl reads them;
+///   others: GLUE's submission format, TSV with the columns index and prediction.
+/// Own tables: f1 is that of the second of two labels, and the mean of all for more labels. Names of metrics for MNLI's
+/// mismatched development set end in _mismatched. Throws std::invalid_argument if `logits` has another size, DataError if
+/// a logit is not finite.
+TaskScores score_task(const TaskExamples& examples, const TaskFeatures& features, std::span<const float> logits,
+                      const Tokenizer& tokenizer, const TaskDataConfig& config);
+
+struct PredictionFiles {
+  std::string predictions;    // path
+  std::string null_scores;    // SQuAD 2.0: path of null_odds.json or the like; empty: none
+  double null_threshold = 1;  // answers whose null score exceeds it count as none (evaluate-v2.0.py)
+};
+
+struct FileScores {
+  std::vector<TaskMetric> metrics;
+  int64_t unanswered = 0;  // SQuAD 1.1: questions without a prediction, which score 0
+};
+
+/// Metrics of a file of predictions in the format of `outputs` above. Throws DataError, which names the file and the line
+/// or id, for predictions that are missing, double or unknown, and for examples without labels; InputMissing; IoError.
+FileScores score_prediction_file(const TaskExamples& examples, const PredictionFiles& files);
+
+}  // namespace bert
