@@ -292,6 +292,8 @@ void ConfigReport::add(const std::string& pointer, const std::string& message, c
   impl_->add(given == related.end() ? impl_->root : impl_->places.at(*given), pointer, message);
 }
 
+bool ConfigReport::given(const std::string& pointer) const { return impl_->places.contains(pointer); }
+
 bool ConfigReport::clean(const std::string& pointer) const { return impl_->bad.count(pointer) == 0; }
 
 void ConfigReport::throw_if_any() const {
@@ -334,6 +336,11 @@ std::string config_schema(const ConfigFields& fields, const std::string& title) 
   for (const auto& [pointer, help] : fields.objects) at(pointer) = object_schema(help);
   for (const ConfigField& field : fields.leaves) at(field.pointer) = leaf_schema(field);
   return schema.dump(2) + "\n";
+}
+
+ConfigFields fixed_fields(ConfigFields fields) {
+  std::erase_if(fields.leaves, [](const ConfigField& field) { return field.may_change; });
+  return fields;
 }
 
 std::vector<ConfigDifference> compare_configs(const ConfigFields& before, const ConfigFields& after) {

@@ -189,6 +189,8 @@ class ConfigReport {
   /// Adds a problem of the field `pointer`, at the place that has set it. Does nothing if that field, or one of
   /// `unless`, has a problem already.
   void add(const std::string& pointer, const std::string& message, const std::vector<std::string>& unless = {});
+  /// True if a source has set the field `pointer`.
+  [[nodiscard]] bool given(const std::string& pointer) const;
   /// True if the field `pointer` has no problem.
   [[nodiscard]] bool clean(const std::string& pointer) const;
   /// Throws ConfigError if there is a problem. Its problems are in the order of sources and lines.
@@ -216,6 +218,9 @@ std::string write_config(const ConfigFields& fields);
 
 /// JSON Schema of `fields`. Their present values are the defaults.
 std::string config_schema(const ConfigFields& fields, const std::string& title);
+
+/// `fields` without those that may change when a run resumes.
+ConfigFields fixed_fields(ConfigFields fields);
 
 /// The leaves whose values differ. Both lists come from one struct type.
 std::vector<ConfigDifference> compare_configs(const ConfigFields& before, const ConfigFields& after);

@@ -5,11 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "app/config/fields.h"
-#include "app/system/threads.h"
+#include "app/config/run_config.h"
 #include "data/config.h"
-#include "model/config.h"
-#include "optim/config.h"
 
 namespace bert {
 
@@ -72,104 +69,33 @@ struct DataSourcesConfig {
   }
 };
 
-struct DistributedConfig {
-  std::string backend = "auto";
-  std::string init_method = "env://";
-  int64_t timeout_seconds = 600;  // torch.distributed's default for NCCL
-  int64_t bucket_mb = 25;         // as in torch's DistributedDataParallel
-  std::string compression = "none";
-  bool shard_optimizer_state = false;
-  bool debug = false;
+/// All settings of a pre-training run.
+struct PretrainConfig : RunConfig {
+  PretrainConfig() { max_steps = 1000000; }
 
-  template <class Self, class Visitor>
-  static void visit_fields(Self& self, Visitor&& visit) {
-    visit("backend", self.backend, "auto: nccl on GPUs, gloo on CPUs", OneOf{"auto", "gloo", "nccl"});
-    visit("init_method", self.init_method,
-          "meeting place of the ranks: env:// (MASTER_ADDR, MASTER_PORT), tcp://HOST:PORT or file:///PATH");
-    visit("timeout_seconds", self.timeout_seconds, "a collective that takes longer ends the run", 1, 86400);
-    visit("bucket_mb", self.bucket_mb, "gradients are reduced in parts of this many MiB, during backward", 1, 4096);
-    visit("compression", self.compression, "gradients are sent in fp32 (none), fp16 or bf16",
-          OneOf{"none", "fp16", "bf16"});
-    visit("shard_optimizer_state", self.shard_optimizer_state,
-          "each rank keeps moments, masters and averages of its share of the tensors only (ZeRO 1)");
-    visit("debug", self.debug, "check before every collective that all ranks issue the same one; slow");
-  }
-};
-
-/// All settings of a pre-training run. Steps are optimizer steps. A value of 0 in a field `*_every` means never.
-struct PretrainConfig {
-  std::string run_directory;
-  int64_t seed = 42;
   std::string objective = "auto";
-  std::string device = "auto";
-  std::string precision = "fp32";
-  int64_t max_steps = 1000000;
-  int64_t stop_at_step = 0;
-  int64_t micro_batch_size = 8;
-  int64_t micro_batch_tokens = 0;
-  int64_t global_batch_size = 256;
-  int64_t checkpoint_every = 1000;
-  int64_t evaluate_every = 0;
-  int64_t log_every = 10;
-  int64_t keep_checkpoints = 3;
-  std::string initial_checkpoint;
   bool initial_optimizer_state = false;
-  int64_t num_threads = 0;
-  bool gradient_checkpointing = false;
-  BertConfig model;
   DataSourcesConfig data;
-  OptimizerConfig optimizer;
-  ScheduleConfig schedule;
-  AmpConfig amp;
-  DistributedConfig distributed;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    constexpr int64_t kSteps = int64_t{1} << 40;
-    visit("run_directory", self.run_directory, "directory of the run's checkpoints and metrics", kPath, kMayChange);
-    visit("seed", self.seed, "seed of the initialisation, the order of the data and dropout", 0, INT64_MAX);
+    RunConfig::visit_fields(self, visit);
     visit("objective", self.objective,
           "auto: the objective of the shards (nsp: next sentence, mlm: masked tokens alone, sop: sentence order); mlm "
           "trains on shards of any objective, without their pairs",
           OneOf{"auto", "nsp", "mlm", "sop"});
-    visit("device", self.device, "auto: cuda if there is a GPU", OneOf{"auto", "cpu", "cuda"}, kMayChange);
-    visit("precision", self.precision,
-          "bf16 and fp16 are autocast; bf16-weights and fp16-weights keep the weights in it, with fp32 masters",
-          OneOf{"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"});
-    visit("max_steps", self.max_steps, "number of applied optimizer steps; the length of the schedule", 1, kSteps);
-    visit("stop_at_step", self.stop_at_step, "the run ends early, after this step; 0 = at max_steps", 0, kSteps,
-          kMayChange);
-    visit("micro_batch_size", self.micro_batch_size, "sequences of one forward and backward on one device", 1, 1 << 20,
+    visit("max_steps", self.max_steps, "number of applied optimizer steps; the length of the schedule", 1, kMostSteps);
+    visit("evaluate_every", self.evaluate_every, "steps between evaluations on data.validation", 0, kMostSteps,
           kMayChange);
     visit("micro_batch_tokens", self.micro_batch_tokens,
           "in place of micro_batch_size: a micro-batch holds as many of the step's sequences as have room in so many "
           "tokens; 0 = micro_batch_size sequences",
           0, int64_t{1} << 30, kMayChange);
-    visit("global_batch_size", self.global_batch_size, "sequences of one optimizer step, over all devices", 1, 1 << 24);
-    visit("checkpoint_every", self.checkpoint_every, "steps between checkpoints; the final one is always written", 0,
-          kSteps, kMayChange);
-    visit("evaluate_every", self.evaluate_every, "steps between evaluations on data.validation", 0, kSteps, kMayChange);
-    visit("log_every", self.log_every, "steps between lines of metrics.jsonl; 0 = one at the end", 0, kSteps,
-          kMayChange);
-    visit("keep_checkpoints", self.keep_checkpoints, "number of newest checkpoints that are kept", 1, 1 << 20,
-          kMayChange);
     visit("initial_checkpoint", self.initial_checkpoint,
-          "checkpoint directory whose weights the run starts from; empty = random", kPath);
+          "run, checkpoint or model of another program whose weights the run starts from; empty = random", kPath);
     visit("initial_optimizer_state", self.initial_optimizer_state,
           "also take the moments of initial_checkpoint (phase 1 to phase 2); step and schedule start at 0");
-    visit("num_threads", self.num_threads, "CPU threads; 0 = all that this process may use", 0, kMaxThreads,
-          kMayChange);
-    visit(
-        "gradient_checkpointing", self.gradient_checkpointing,
-        "compute each layer's activations again in backward instead of keeping them (NVIDIA: checkpoint_activations): "
-        "less memory, the same gradients",
-        kMayChange);
-    visit("model", self.model, "the network");
     visit("data", self.data, "training data and vocabulary");
-    visit("optimizer", self.optimizer, "update of the weights");
-    visit("schedule", self.schedule, "learning rate over max_steps");
-    visit("amp", self.amp, "loss scaling with fp16");
-    visit("distributed", self.distributed, "several processes", kMayChange);
   }
 };
 
@@ -178,8 +104,8 @@ struct PretrainConfig {
 /// if `path` is absent.
 PretrainConfig load_pretrain_config(const std::string& path, const std::vector<std::string>& overrides = {});
 
-/// Parses a configuration that to_json wrote, without environment and `extends`. `name` stands in messages. Throws
-/// ConfigError.
+/// Parses a configuration that to_json wrote, without environment and `extends`. Run directory and data may be absent, as
+/// in the checkpoint of a model that no run here has trained. `name` stands in messages. Throws ConfigError.
 PretrainConfig parse_pretrain_config(const std::string& text, const std::string& name);
 
 /// All fields as JSON: keys sorted, two spaces of indentation, final newline. Equal configurations give equal bytes.
@@ -205,11 +131,5 @@ std::vector<std::string> training_paths(const DataSourcesConfig& data);
 
 /// The name of a source in the log.
 std::string source_name(const DataSourceConfig& source);
-
-/// Throws ConfigError if there are more ranks than micro-batches in a global batch.
-void check_micro_batches(const PretrainConfig& config, int64_t ranks);
-
-/// Throws ConfigError if the optimizer state is to be sharded over more ranks than there are parameters.
-void check_sharding(int64_t parameters, int64_t ranks);
 
 }  // namespace bert

@@ -111,19 +111,34 @@ PretrainConfig without_source_paths(PretrainConfig config) {
 
 }  // namespace
 
-ProcessGroupPtr expect_same_config(ProcessGroupPtr group, const PretrainConfig& config) {
-  const Subject subject = {.what = "configuration",
-                           .own = to_json(config),
-                           .timeout = std::chrono::seconds(config.distributed.timeout_seconds)};
+ProcessGroupPtr join(const RunConfig& config, c10::Device device) {
+  return init_process_group({.backend = config.distributed.backend,
+                             .init_method = config.distributed.init_method,
+                             .timeout_seconds = config.distributed.timeout_seconds,
+                             .device = device,
+                             .debug = config.distributed.debug});
+}
+
+ProcessGroupPtr expect_same_config(
+    ProcessGroupPtr group, const std::string& json, int64_t timeout_seconds,
+    const std::function<std::vector<ConfigDifference>(const std::string& other)>& compare) {
+  const Subject subject = {.what = "configuration", .own = json, .timeout = std::chrono::seconds(timeout_seconds)};
   expect_same(group, subject, [&](const std::string& other) {
     std::string lines;
-    const PretrainConfig theirs = parse_pretrain_config(other, "another rank's configuration");
-    for (const ConfigDifference& d : compare(without_source_paths(config), without_source_paths(theirs))) {
+    for (const ConfigDifference& d : compare(other)) {
       if (!may_differ(d.pointer)) lines += fmt::format("\n  {}: {}, on rank 0 {}", d.pointer, d.after, d.before);
     }
     return lines;
   });
   return group;
+}
+
+ProcessGroupPtr expect_same_config(ProcessGroupPtr group, const PretrainConfig& config) {
+  return expect_same_config(
+      std::move(group), to_json(config), config.distributed.timeout_seconds, [&](const std::string& other) {
+        const PretrainConfig theirs = parse_pretrain_config(other, "another rank's configuration");
+        return compare(without_source_paths(config), without_source_paths(theirs));
+      });
 }
 
 void expect_same_data(const ProcessGroupPtr& group, const std::map<std::string, DataIdentity>& data,

@@ -1,8 +1,11 @@
 #include "app/train/run_loader.h"
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <memory>
 
+#include "app/system/errors.h"
 #include "app/train/run_inputs.h"
 
 namespace bert {
@@ -26,6 +29,12 @@ DataLoaderConfig loader_config(const PretrainConfig& config, const PretrainingSh
   loader.sources = training_sources(config, train);
   loader.masking = dynamic_masking(config, tokenizer);
   loader.replace_damaged_rows = config.data.corrupted_rows == "skip";
+  if (config.micro_batch_tokens > 0 && packed_micro_batches(loader, train) == 0) {
+    throw ConfigError(fmt::format(
+        "micro_batch_tokens {}: a step of {} sequences (global_batch_size) does not fill half of it; expected "
+        "fewer tokens, or more sequences",
+        config.micro_batch_tokens, config.global_batch_size));
+  }
   return loader;
 }
 

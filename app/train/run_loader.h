@@ -13,7 +13,8 @@ namespace bert {
 /// The masks that a run draws; empty with data.masking static, which needs no tokenizer.
 std::optional<DynamicMasking> dynamic_masking(const PretrainConfig& config, const Tokenizer* tokenizer);
 
-/// The settings of the loader of one process, which reads `train`, the shards that open_shards() has opened.
+/// The settings of the loader of one process, which reads `train`, the shards that open_shards() has opened. Throws
+/// ConfigError if the steps of packed micro-batches are too small for one.
 DataLoaderConfig loader_config(const PretrainConfig& config, const PretrainingShards& train,
                                const Tokenizer* tokenizer);
 

@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
 
+#include "app/system/error_report.h"
 #include "app/train/device.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
@@ -18,35 +22,88 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Local time as 2026-01-31 23:59:59.
+std::string time_of_day() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
+                     parts.tm_hour, parts.tm_min, parts.tm_sec);
+}
+
+/// Seconds since 1970, exact to a millisecond.
+double seconds_since_epoch() {
+  using std::chrono::milliseconds;
+  return static_cast<double>(
+             std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count()) /
+         1000;
+}
+
 }  // namespace
 
-RunLog::RunLog(const PretrainConfig& config, Objective objective, TrainingStep& step)
+RunLog::RunLog(const RunConfig& config, const RunLogOptions& options, OptimizerStep& step)
     : config_(config),
-      pairs_(has_pairs(objective) ? name_of_value(objective) : ""),
+      options_(options),
       step_(step),
-      flop_counter_(config.model, has_pairs(objective)),
-      gemm_flops_(measure_gemm(step.device(), compute_dtype(parse_precision(config.precision)))) {}
+      flop_counter_(config.model, options.pooler),
+      gemm_flops_(measure_gemm(step.device(), compute_dtype(parse_precision(config.precision)))) {
+  if (chief()) log_file_.emplace(config.run_directory + "/run.log");
+}
 
 void RunLog::say(const std::string& text) {
   if (!chief()) return;
-  progress_ ? progress_->message(text) : static_cast<void>(std::fprintf(stderr, "%s\n", text.c_str()));
+  if (progress_) return progress_->message(text);
+  std::fprintf(stderr, "%s\n", text.c_str());
+  record(text);
+}
+
+void RunLog::note(const std::string& text) {
+  if (chief()) record(text);
+}
+
+void RunLog::record(const std::string& text) {
+  guarded([&] { log_file_->write(time_of_day() + " " + text + (text.ends_with('\n') ? "" : "\n")); });
+}
+
+void RunLog::guarded(const std::function<void()>& write) {
+  const std::lock_guard lock(files_);
+  if (failure_) return;
+  try {
+    write();
+  } catch (const IoError&) {
+    failure_ = std::current_exception();
+  }
+}
+
+std::exception_ptr RunLog::failure() const {
+  const std::lock_guard lock(files_);
+  return failure_;
 }
 
 void RunLog::open(int64_t saved) {
-  if (chief()) file_.emplace(config_.run_directory + "/metrics.jsonl", saved);
+  if (!chief()) return;
+  file_.emplace(config_.run_directory + "/metrics.jsonl", saved);
+  progress_.emplace([] { return std::string(name_of(current_phase())); },
+                    [this](const std::string& line) { record(line); });
+}
+
+void RunLog::step_tried() {
+  ++tried_;
+  if (progress_) progress_->reached(first_step_ + tried_);
 }
 
 void RunLog::start(int64_t applied, int64_t last_step) {
-  if (chief()) progress_.emplace(applied, last_step);
+  if (chief()) progress_->start(applied, last_step);
   interval_start_ = Clock::now();
   first_step_ = applied;
 }
 
-void RunLog::add(const PackedBatch& batch, const PretrainingDataLoader& loader) {
+void RunLog::add(const PackedBatch& batch, const BatchLoader& loader) {
   const auto* ends = batch.cu_seqlens.const_data_ptr<int32_t>();
   for (int64_t row = 0; row < batch.num_sequences(); ++row)
     flops_ += 3 * flop_counter_.forward_of_sequence(ends[row + 1] - ends[row]);
   flops_ += 3 * flop_counter_.forward_of_heads(batch.num_masked(), batch.num_sequences());
+  sequences_ += batch.num_sequences();
   tokens_ += batch.num_tokens();
   capacity_ += loader.capacity();
   waited_ = loader.seconds_waited();
@@ -62,10 +119,11 @@ void RunLog::add(const PackedBatch& batch, const PretrainingDataLoader& loader) 
 
 RunLog::Work RunLog::sum_work() const {
   // Every rank fills in its own row, so the sum over ranks is exact.
-  enum Column : int64_t { kTokens, kWaited, kFlops, kCapacity, kColumns };
+  enum Column : int64_t { kSequences, kTokens, kWaited, kFlops, kCapacity, kColumns };
   const auto sources = static_cast<int64_t>(sources_.size());
   torch::Tensor table = torch::zeros({step_.world_size(), kColumns + 2 * sources}, torch::kDouble);
   auto* row = table[step_.rank()].mutable_data_ptr<double>();
+  row[kSequences] = static_cast<double>(sequences_);
   row[kTokens] = static_cast<double>(tokens_);
   row[kWaited] = waited_ - waited_before_;
   row[kFlops] = flops_;
@@ -79,6 +137,7 @@ RunLog::Work RunLog::sum_work() const {
   const torch::Tensor sums = table.sum(0);
   const auto* sum = sums.const_data_ptr<double>();
   Work work;
+  work.sequences = sum[kSequences];
   work.tokens = sum[kTokens];
   work.least_tokens = table.select(1, kTokens).min().item<double>();
   work.most_tokens = table.select(1, kTokens).max().item<double>();
@@ -93,26 +152,25 @@ RunLog::Work RunLog::sum_work() const {
 void RunLog::write_interval(int64_t applied) {
   if (tried_ == 0) return;
   const double seconds = std::chrono::duration<double>(Clock::now() - interval_start_).count();
-  const TrainingStep::MeanLoss loss = step_.take_mean_loss();
+  OptimizerStep::MeanTerms loss = step_.take_mean_terms();
+  const std::vector<std::string> names = step_.loss_names();
   StepMetrics m;
   m.step = applied;
   m.max_steps = config_.max_steps;
   m.skipped = tried_ - (applied - first_step_);
-  m.mlm_loss = loss.mlm;
-  m.pairs = pairs_;
-  m.pair_loss = loss.nsp;
-  m.loss = loss.mlm + loss.nsp;
+  for (size_t i = 0; i < names.size(); ++i) m.terms.emplace_back(names[i], loss.terms[i]);
+  m.loss = std::accumulate(loss.terms.begin(), loss.terms.end(), 0.0);
   m.learning_rate = step_.last_learning_rate();
   m.grad_norm = step_.optimizer->grad_norm().item<double>();
   m.loss_scale = step_.scaler.enabled() ? step_.scaler.current_scale().item<double>() : 1.0;
-  m.sequences_per_second = static_cast<double>(tried_ * config_.global_batch_size) / seconds;
   const Work work = sum_work();
+  m.sequences_per_second = work.sequences / seconds;
   m.tokens_per_second = work.tokens / seconds;
   m.mfu = work.flops / seconds / gemm_flops_ / step_.world_size();
   const double exposed_communication_ms = step_.exposed_communication_ms();
   if (chief()) {
-    nlohmann::ordered_json line = {{"step", m.step}, {"steps", tried_}, {"loss", m.loss}, {"mlm_loss", m.mlm_loss}};
-    if (!pairs_.empty()) line[pairs_ + "_loss"] = m.pair_loss;
+    nlohmann::ordered_json line = {{"step", m.step}, {"steps", tried_}, {"loss", m.loss}};
+    for (const auto& [name, mean] : m.terms) line[name + "_loss"] = mean;
     line.update({{"learning_rate", m.learning_rate},
                  {"grad_norm", m.grad_norm},
                  {"loss_scale", m.loss_scale},
@@ -125,62 +183,45 @@ void RunLog::write_interval(int64_t applied) {
     line["data_wait_seconds"] = work.most_seconds_waited;
     if (corrupted_ > corrupted_before_) line["corrupted_rows"] = corrupted_ - corrupted_before_;
     for (size_t i = 0; i < sources_.size(); ++i) {
-      line["sources"][sources_[i].name] = {{"mlm_loss", loss.mlm_sums[i] / std::max(work.masked_tokens[i], 1.0)},
+      line["sources"][sources_[i].name] = {{"mlm_loss", loss.sums[i] / std::max(work.masked_tokens[i], 1.0)},
                                            {"examples", std::llround(work.examples[i])},
                                            {"masked_tokens", std::llround(work.masked_tokens[i])}};
     }
     if (step_.world_size() > 1) line["exposed_communication_ms"] = exposed_communication_ms;
-    write(line);
+    write(std::move(line));
     progress_->update(m);
   }
   sequences_per_second_ = m.sequences_per_second;
   interval_start_ = Clock::now();
   first_step_ = applied;
-  tried_ = tokens_ = capacity_ = 0;
+  tried_ = sequences_ = tokens_ = capacity_ = 0;
   flops_ = 0;
   waited_before_ = waited_;
   corrupted_before_ = corrupted_;
   for (SourceCounts& counts : sources_) counts.examples = counts.masked_tokens = 0;
 }
 
-void RunLog::write_evaluation(int64_t applied, const Evaluation& e) {
+void RunLog::write_evaluation(int64_t applied, const EvaluationReport& evaluation) {
   if (!chief()) return;
-  nlohmann::ordered_json evaluation = {
-      {"mlm_loss", e.mlm_loss}, {"mlm_perplexity", std::exp(e.mlm_loss)}, {"mlm_accuracy", e.mlm_accuracy}};
-  std::string line = fmt::format("step {}: held-out mlm loss {:.4f} (word frequency {:.4f}), mlm accuracy {:.3f}",
-                                 applied, e.mlm_loss, e.unigram_entropy, e.mlm_accuracy);
-  if (!pairs_.empty()) {
-    evaluation[pairs_ + "_loss"] = e.pair_loss;
-    evaluation[pairs_ + "_accuracy"] = figures_[pairs_ + "_accuracy"] = e.pair_accuracy;
-    line += fmt::format(", {} accuracy {:.3f}", pairs_, e.pair_accuracy);
-  }
-  evaluation.update(
-      {{"unigram_entropy", e.unigram_entropy}, {"examples", e.examples}, {"masked_tokens", e.masked_tokens}});
-  write({{"step", applied}, {"evaluation", evaluation}});
-  say(line);
-  figures_["mlm_loss"] = e.mlm_loss;
-  figures_["mlm_accuracy"] = e.mlm_accuracy;
-  figures_["unigram_entropy"] = e.unigram_entropy;
-  if (applied == 0 && config_.initial_checkpoint.empty()) figures_["mlm_loss_untrained"] = e.mlm_loss;
+  write({{"step", applied}, {"evaluation", evaluation.figures}});
+  say(fmt::format("step {}: {}", applied, evaluation.text));
+  for (const auto& [name, value] : evaluation.summary) figures_[name] = value;
 }
 
 void RunLog::finish() {
   if (progress_) progress_->finish();
 }
 
-void RunLog::write(const nlohmann::ordered_json& line) {
-  if (failure_) return;
-  try {
-    file_->write(line);
-  } catch (const IoError&) {
-    failure_ = std::current_exception();
-  }
+void RunLog::write(nlohmann::ordered_json line) {
+  line["time"] = seconds_since_epoch();
+  line["elapsed_seconds"] = std::round(1000 * std::chrono::duration<double>(Clock::now() - begin_).count()) / 1000;
+  guarded([&] { file_->write(line); });
 }
 
 void RunLog::write_summary(int64_t applied) {
   if (!chief()) return;
   nlohmann::ordered_json summary = {
-      {"steps", applied}, {"max_steps", config_.max_steps}, {"config_sha256", config_sha256(config_)}};
+      {"steps", applied}, {"max_steps", config_.max_steps}, {"config_sha256", options_.config_sha256}};
   for (const auto& [name, value] : figures_) summary[name] = value;
   if (sequences_per_second_) summary["sequences_per_second"] = *sequences_per_second_;
   AtomicFile file(config_.run_directory + "/summary.json");

@@ -1,51 +1,69 @@
-// The output of a run: metrics.jsonl, summary.json, the progress line and messages.
+// The output of a run: metrics.jsonl, summary.json, run.log, the progress line and messages.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 
-#include "app/config/pretrain_config.h"
+#include "app/config/run_config.h"
 #include "app/plan/flops.h"
 #include "app/report/metrics.h"
-#include "app/train/evaluation.h"
-#include "app/train/training_step.h"
-#include "data/loader/dataloader.h"
+#include "app/train/optimizer_step.h"
+#include "data/io/files.h"
+#include "data/loader/batch_loader.h"
 
 namespace bert {
+
+/// The figures of an evaluation.
+struct EvaluationReport {
+  nlohmann::ordered_json figures;         // of its line in metrics.jsonl
+  std::string text;                       // of its line on standard error, after "step N: "
+  std::map<std::string, double> summary;  // figures of summary.json and of checkpoints
+};
+
+/// The properties of a run that its log has beside its configuration.
+struct RunLogOptions {
+  std::string config_sha256;
+  bool pooler = true;  // the model has one, and a head on it: counts for the FLOPs
+};
 
 /// Every rank has one and counts its own work; rank 0 writes and prints. The constructor measures the rate of the
 /// device's matrix products, to which MFU refers.
 class RunLog {
  public:
-  /// `step` must outlive this object. `objective` is the objective of the run.
-  RunLog(const PretrainConfig& config, Objective objective, TrainingStep& step);
+  /// `step` must outlive this object. Opens run.log for appending. Throws IoError.
+  RunLog(const RunConfig& config, const RunLogOptions& options, OptimizerStep& step);
 
-  /// Prints a message on standard error, above the progress line.
+  /// Prints a message on standard error, above the progress line, and appends it to run.log.
   void say(const std::string& text);
+  /// Appends a message to run.log alone.
+  void note(const std::string& text);
 
   /// Opens metrics.jsonl and drops its lines after step `saved`, that of the checkpoint from which the run continues;
-  /// -1: the run begins. Throws IoError.
+  /// -1: the run begins. From now on a long silence is broken by a sign of life. Throws IoError.
   void open(int64_t saved);
-  /// Begins the first interval and shows the progress line, which ends at `last_step`.
+  /// Begins the first interval of a training that ends at `last_step`.
   void start(int64_t applied, int64_t last_step);
   /// Counts a micro-batch of the current step, which next() of `loader` has returned; `batch` is on the CPU.
-  void add(const PackedBatch& batch, const PretrainingDataLoader& loader);
-  void step_tried() { ++tried_; }
+  void add(const PackedBatch& batch, const BatchLoader& loader);
+  void step_tried();
   /// Excludes time that was not spent on training.
   void leave_out(std::chrono::steady_clock::duration time) { interval_start_ += time; }
   /// Writes the line of the interval that ends with step `applied`, and begins the next interval. Every rank must call
   /// it. Waits for the device.
   void write_interval(int64_t applied);
-  void write_evaluation(int64_t applied, const Evaluation& evaluation);
+  void write_evaluation(int64_t applied, const EvaluationReport& evaluation);
   /// Ends the progress line.
   void finish();
 
-  /// The error of the first line that could not be written (no line is written after it); nullptr if there is none.
-  [[nodiscard]] std::exception_ptr failure() const { return failure_; }
+  /// The error of the first line of metrics.jsonl or run.log that could not be written (no line is written after it);
+  /// nullptr if there is none.
+  [[nodiscard]] std::exception_ptr failure() const;
 
   /// Figures of the last evaluation and of step 0, by their names in summary.json. Checkpoints keep them.
   [[nodiscard]] const std::map<std::string, double>& figures() const { return figures_; }
@@ -59,6 +77,7 @@ class RunLog {
  private:
   /// The work of this interval, over all ranks.
   struct Work {
+    double sequences = 0;                                  // of all ranks
     double tokens = 0, least_tokens = 0, most_tokens = 0;  // of all ranks; of the ranks with least and most
     double flops = 0, capacity = 0;                        // capacity: tokens that the micro-batches could have held
     double most_seconds_waited = 0;                        // of a rank, for the loader
@@ -66,22 +85,29 @@ class RunLog {
   };
   [[nodiscard]] Work sum_work() const;
   [[nodiscard]] bool chief() const { return step_.rank() == 0; }
-  void write(const nlohmann::ordered_json& line);
+  void write(nlohmann::ordered_json line);
+  /// Appends lines to run.log, with the time before the first.
+  void record(const std::string& text);
+  /// Calls `write`, unless an earlier write has failed.
+  void guarded(const std::function<void()>& write);
 
-  PretrainConfig config_;
-  std::string pairs_;  // the objective's name in the names of figures; "" without pairs
-  TrainingStep& step_;
+  RunConfig config_;
+  RunLogOptions options_;
+  OptimizerStep& step_;
   FlopCounter flop_counter_;
   double gemm_flops_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::optional<MetricsFile> file_;
+  mutable std::mutex files_;  // guards failure_ and the two files: the thread of progress_ writes to run.log, too
   std::exception_ptr failure_;
+  std::optional<AppendedFile> log_file_;
   std::optional<Progress> progress_;
   std::map<std::string, double> figures_;
   std::optional<double> sequences_per_second_;  // of the last interval; figures_ lacks it, as checkpoints keep figures_
 
   // The current interval.
   std::chrono::steady_clock::time_point interval_start_ = std::chrono::steady_clock::now();
-  int64_t tried_ = 0, first_step_ = 0, tokens_ = 0, capacity_ = 0;
+  int64_t tried_ = 0, first_step_ = 0, sequences_ = 0, tokens_ = 0, capacity_ = 0;
   double flops_ = 0;
   struct SourceCounts {
     std::string name;

@@ -1,32 +1,45 @@
-// The parts of a run: checkpoints are made of them, and restore them.
+// The parts of a run that checkpoints are made of, and restore. The base of PretrainingRun and FinetuningRun: Note [Kinds
+// of runs] in optimizer_step.h.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "app/checkpoint/checkpoint.h"
-#include "app/config/pretrain_config.h"
-#include "app/distributed/environment.h"
+#include "app/config/run_config.h"
 #include "app/distributed/process_group.h"
+#include "app/train/optimizer_step.h"
 #include "app/train/run_log.h"
-#include "app/train/training_step.h"
-#include "data/formats/shard.h"
-#include "data/loader/dataloader.h"
+#include "data/loader/batch_loader.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace bert {
 
-/// Each rank of a run has one.
+/// Each rank of a run has one. The constructor of a kind of run reads its inputs, meets the other ranks, and makes the
+/// model.
 class RunState {
  public:
-  /// Reads the vocabulary, meets the other ranks, opens the shards and makes the model. Throws ConfigError if the ranks
-  /// differ in their configuration or data, PeerError, DataError, InputMissing, IoError. Sets `joined` to the group as
-  /// soon as the ranks have met, so that the group outlives an exception of this constructor.
-  RunState(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device,
-           ProcessGroupPtr& joined);
+  virtual ~RunState() = default;
+  RunState(const RunState&) = delete;
+  RunState& operator=(const RunState&) = delete;
+
+  [[nodiscard]] virtual const RunConfig& config() const = 0;
+  [[nodiscard]] virtual std::string config_json() const = 0;  // the resolved configuration
+  [[nodiscard]] virtual const Tokenizer& tokenizer() const = 0;
+  [[nodiscard]] virtual const ProcessGroupPtr& group() const = 0;  // nullptr for one process
+  [[nodiscard]] virtual OptimizerStep& step() = 0;
+  [[nodiscard]] virtual RunLog& log() = 0;
+  [[nodiscard]] virtual BatchLoader& loader() = 0;
+  /// The identities of the examples, by their key in `data`; the same on all ranks.
+  [[nodiscard]] virtual const std::map<std::string, DataIdentity>& data() const = 0;
+  /// Number of examples in one epoch.
+  [[nodiscard]] virtual int64_t examples() const = 0;
+  /// True if each rank logs the examples of its steps (SequenceLog).
+  [[nodiscard]] virtual bool logs_examples() const { return false; }
 
   /// Restores the newest valid checkpoint of the run directory. Without one, takes the weights of
   /// config.initial_checkpoint; without that the run stays as it is. Returns the step of the checkpoint, -1 if the run
@@ -39,31 +52,62 @@ class RunState {
   /// it. Throws IoError, PeerError if the weights of the ranks differ.
   void save(int64_t applied);
 
-  const PretrainConfig config;
-  const std::unique_ptr<const Tokenizer> tokenizer;
-  const ProcessGroupPtr group;  // nullptr for one process
-  const std::shared_ptr<const PretrainingShards> train;
-  const Objective objective;                                  // config.objective, or with "auto" that of `train`
-  const std::shared_ptr<const PretrainingShards> validation;  // nullptr if the run does not evaluate
-  const std::map<std::string, DataIdentity> data;             // of `train` and `validation`, the same on all ranks
-  TrainingStep step;
-  RunLog log;
-  PretrainingDataLoader loader;
+  /// True if the run evaluates at evaluate_every and at its end.
+  [[nodiscard]] virtual bool evaluates() const = 0;
+  /// True if the run evaluates before its first step, too.
+  [[nodiscard]] virtual bool evaluates_at_start() const { return false; }
+  /// Evaluates the weights of step `applied`. Every rank must call it and gets the same figures. `stop` is asked from
+  /// time to time and may differ between ranks; if it is true on one rank, no rank gets a result. `last` is true after
+  /// the last step.
+  virtual std::optional<EvaluationReport> evaluate(int64_t applied, bool last, const std::function<bool()>& stop) = 0;
+  /// Called after an evaluation, when its figures are written.
+  virtual void evaluated(int64_t /*applied*/) {}
+  /// The figures of the last evaluation say that more steps are not wanted.
+  [[nodiscard]] virtual bool ended_early() { return false; }
+  /// Prints the sentences with which the run begins. `applied` is its step.
+  virtual void announce(int64_t applied) = 0;
+
+ protected:
+  RunState() = default;
+  [[nodiscard]] bool chief() { return step().rank() == 0; }
+  /// on_rank_zero() of this group. `name` says what rank 0 does.
+  [[nodiscard]] std::string of_chief(const std::string& name, const std::function<std::string()>& work) const;
+  /// Opens a verified checkpoint. Rank 0 alone has the bytes of its tensors: a thousand ranks that read a file of
+  /// gigabytes stop a shared file system.
+  [[nodiscard]] Checkpoint open(const std::string& directory);
+  /// Writes the checkpoint of step `applied` into `directory`, as save(). Every rank must call it.
+  void save_to(const std::string& directory, int64_t applied);
+  /// Throws the ConfigError of a resumption that would differ from the run of `directory`.
+  static void refuse_differences(const std::string& directory, const std::vector<std::string>& differences);
+
+  /// A configuration in state.json, read by the kind of run that has written it.
+  struct Earlier {
+    int64_t seed = 0, global_batch_size = 1;
+    std::string precision;
+    std::vector<ConfigDifference> changes;  // in fields that must stay the same
+    std::vector<ConfigDifference> all;      // in any field
+  };
+  /// Reads the configuration of a checkpoint of this run. Throws ConfigError if it differs in what not even
+  /// --allow-config-change changes.
+  virtual Earlier read_earlier(const CheckpointState& state, const std::string& directory) = 0;
+  /// Takes the weights of config().initial_checkpoint. Called if the run directory has no checkpoint.
+  virtual void start_from_initial_checkpoint() = 0;
+  /// Adds what the kind of run knows of `state` and of the files beside it: objective, labels, Hugging Face's files.
+  virtual void describe(Checkpoint& checkpoint) = 0;
+  /// The step of the newest valid checkpoint, -1 if there is none. Rank 0 holds the lock of the run directory, so it
+  /// alone looks and sets damaged checkpoints aside; the others are told the step.
+  virtual int64_t find_newest();
 
  private:
-  [[nodiscard]] bool chief() const { return step.rank() == 0; }
-  void wait_for_chief(const std::string& what) const;
-  int64_t find_newest();
+  void wait_for_chief(const std::string& what);
   void resume(const std::string& directory, bool allow_config_change);
-  [[nodiscard]] std::string of_chief(const std::string& name, const std::function<std::string()>& work) const;
-  [[nodiscard]] Checkpoint open(const std::string& directory) const;
-  std::string find_initial_checkpoint();
-  void start_from_initial_checkpoint();
-  /// Leaves the tensors of the sentence-pair head out of `checkpoint` if this run has none, and says so. Throws
-  /// ConfigError if this run needs a head that `checkpoint` lacks.
-  void fit_objective(const std::string& directory, Checkpoint& checkpoint);
+  /// Makes a checkpoint of step `applied`. Rank 0 calls `write` with it, and every rank returns when it is written.
+  void save_with(int64_t applied, const std::function<void(const Checkpoint& checkpoint)>& write);
 
   int64_t saves_ = 0;  // calls of save()
 };
+
+/// The name in safetensors of the dtype of weights.
+const char* dtype_name(const StateDict& weights);
 
 }  // namespace bert

@@ -21,7 +21,7 @@ SequenceLog::SequenceLog(const std::string& run_directory, int64_t rank, int64_t
   }
 }
 
-void SequenceLog::add(const PackedBatch& batch, const PretrainingDataLoader& loader) {
+void SequenceLog::add(const PackedBatch& batch, const BatchLoader& loader) {
   for (const int64_t sequence : sequence_numbers(batch)) {
     sequences_.push_back(sequence);
     examples_.push_back(loader.example_of_sequence(sequence));

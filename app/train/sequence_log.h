@@ -7,14 +7,13 @@
 
 #include "app/report/metrics.h"
 #include "cuda_ext/packed_batch.h"
-#include "data/loader/dataloader.h"
+#include "data/loader/batch_loader.h"
 
 namespace bert {
 
 /// RUN/samples-rank-00000.jsonl: a line {"step", "samples", "examples"} for every step that the rank has tried, also a
 /// skipped one. "samples" are the numbers of the rank's sequences in the run, "examples" the numbers of the examples
-/// that they hold. Over all files the samples of step n are (n - 1) global_batch_size .. n global_batch_size - 1, for
-/// any number of ranks.
+/// that they hold. Over all files the samples of a step follow those of the step before, for any number of ranks.
 class SequenceLog {
  public:
   /// Continues after `steps` tried steps and drops later lines, which a killed run has left. Rank 0 drops them also
@@ -22,7 +21,7 @@ class SequenceLog {
   SequenceLog(const std::string& run_directory, int64_t rank, int64_t world_size, int64_t steps);
 
   /// Adds a micro-batch of the step; `batch` is on the CPU.
-  void add(const PackedBatch& batch, const PretrainingDataLoader& loader);
+  void add(const PackedBatch& batch, const BatchLoader& loader);
   /// Writes the line of the step.
   void end_step();
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <exception>
 #include <optional>
+#include <ratio>
 #include <utility>
 
 #include "app/distributed/environment.h"
@@ -16,34 +17,32 @@
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/fail_point.h"
+#include "app/system/machine/threads.h"
 #include "app/system/stop_signals.h"
-#include "app/system/threads.h"
 #include "app/train/device.h"
-#include "app/train/evaluation.h"
-#include "app/train/run_inputs.h"
-#include "app/train/run_loader.h"
+#include "app/train/pretraining_run.h"
+#include "app/train/run_description.h"
 #include "app/train/run_lock.h"
 #include "app/train/run_state.h"
 #include "app/train/sequence_log.h"
-#include "app/train/training_step.h"
+#include "data/io/error.h"
 #include "data/io/files.h"
-#include "data/loader/dataloader.h"
 
 namespace bert {
 namespace {
 
 class Trainer {
  public:
-  /// Sets `joined` as soon as the ranks have met.
-  Trainer(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device,
-          ProcessGroupPtr& joined);
+  /// `run` must outlive this object.
+  Trainer(RunState& run, const DistributedEnvironment& environment)
+      : environment_(environment), run_(run), config_(run.config()), stop_flag_(run.group()), save_flag_(run.group()) {}
 
   int run(bool allow_config_change);
 
  private:
   [[nodiscard]] int64_t last_step() const {
-    return run_.config.stop_at_step > 0 ? std::min(run_.config.stop_at_step, run_.config.max_steps)
-                                        : run_.config.max_steps;
+    if (ended_early_at_ >= 0) return ended_early_at_;
+    return config_.stop_at_step > 0 ? std::min(config_.stop_at_step, config_.max_steps) : config_.max_steps;
   }
   /// The next step at which the host has work to do.
   [[nodiscard]] int64_t next_stop() const;
@@ -63,37 +62,49 @@ class Trainer {
   /// checkpoint. All ranks get the same answer. Called once in a step; with several ranks the answer is one step late,
   /// so no rank waits for it.
   [[nodiscard]] bool stop_requested();
+  /// True if rank 0 wants a checkpoint because checkpoint_every_minutes have passed. Agreed like stop_requested().
+  [[nodiscard]] bool save_requested();
   void evaluate();
   void save();
 
   DistributedEnvironment environment_;
-  RunState run_;
-  AgreedFlag stop_flag_;
-  std::optional<UnigramModel> unigram_;
+  RunState& run_;
+  const RunConfig& config_;
+  AgreedFlag stop_flag_, save_flag_;
   std::optional<SequenceLog> sequence_log_;
 
   bool stopping_ = false, first_step_ = true;
+  std::exception_ptr data_failure_;   // the run stops, with a checkpoint, before the step that lacks its data
   int64_t applied_ = 0, saved_ = -1;  // steps; saved_ is -1 without a checkpoint
+  int64_t ended_early_at_ = -1;       // step after which RunState::ended_early() was true; -1: it was not
   int64_t skipped_ = 0;               // skipped steps since the newest checkpoint
+  std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
+  bool save_asked_ = false;  // by this rank, since the newest checkpoint
+  bool save_now_ = false;    // all ranks have agreed
+  bool just_saved_ = false;  // since the last call of save_requested()
 };
-
-Trainer::Trainer(const PretrainConfig& config, const DistributedEnvironment& environment, c10::Device device,
-                 ProcessGroupPtr& joined)
-    : environment_(environment), run_(config, environment, device, joined), stop_flag_(run_.group) {
-  if (run_.validation) unigram_.emplace(*run_.train, run_.config.data.corrupted_rows == "skip");
-}
 
 int64_t Trainer::next_stop() const {
   int64_t next = last_step();
-  for (const int64_t every : {run_.config.log_every, run_.config.checkpoint_every, run_.config.evaluate_every}) {
+  for (const int64_t every : {config_.log_every, config_.checkpoint_every, config_.evaluate_every}) {
     if (every > 0) next = std::min(next, (applied_ / every + 1) * every);
   }
   return next;
 }
 
 bool Trainer::stop_requested() {
-  if (!stopping_) stopping_ = stop_flag_.exchange(StopSignals::arrived() || run_.log.failure() != nullptr);
+  if (!stopping_) stopping_ = stop_flag_.exchange(StopSignals::arrived() || run_.log().failure() != nullptr);
   return stopping_;
+}
+
+bool Trainer::save_requested() {
+  const std::chrono::duration<double, std::ratio<60>> every(config_.checkpoint_every_minutes);
+  if (every.count() == 0) return false;
+  const bool due = environment_.rank == 0 && !save_asked_ && std::chrono::steady_clock::now() - saved_at_ >= every;
+  save_asked_ = save_asked_ || due;
+  const bool answer = save_flag_.exchange(due), outdated = std::exchange(just_saved_, false);
+  save_now_ = answer && !outdated;
+  return save_now_;
 }
 
 std::vector<PackedBatch> Trainer::next_micro_batches() {
@@ -101,29 +112,29 @@ std::vector<PackedBatch> Trainer::next_micro_batches() {
   std::vector<PackedBatch> micro_batches;
   int64_t tokens = 0;
   do {
-    const PackedBatch batch = run_.loader.next();
-    run_.log.add(batch, run_.loader);
+    const PackedBatch batch = run_.loader().next();
+    run_.log().add(batch, run_.loader());
     tokens += batch.num_tokens();
-    if (sequence_log_) sequence_log_->add(batch, run_.loader);
-    micro_batches.push_back(batch.to(run_.step.device()));
-  } while (!run_.loader.between_steps());
+    if (sequence_log_) sequence_log_->add(batch, run_.loader());
+    micro_batches.push_back(batch.to(run_.step().device()));
+  } while (!run_.loader().between_steps());
   if (sequence_log_) sequence_log_->end_step();
   if (std::exchange(first_step_, false)) report_balance(tokens);
   return micro_batches;
 }
 
 void Trainer::report_balance(int64_t tokens) {
-  if (!run_.group) return;
+  if (!run_.group()) return;
   torch::Tensor of_rank = torch::zeros({environment_.world_size}, torch::kDouble);
   of_rank[environment_.rank] = static_cast<double>(tokens);
-  of_rank = run_.step.sum_over_ranks(of_rank);
+  of_rank = run_.step().sum_over_ranks(of_rank);
   const double least = of_rank.min().item<double>(), most = of_rank.max().item<double>();
-  run_.log.say(fmt::format("{} ranks, {:.0f} to {:.0f} tokens each in a step ({:.2f} % apart)", environment_.world_size,
-                           least, most, 100 * (most / least - 1)));
+  run_.log().say(fmt::format("{} ranks, {:.0f} to {:.0f} tokens each in a step ({:.2f} % apart)",
+                             environment_.world_size, least, most, 100 * (most / least - 1)));
 }
 
 void Trainer::report_damage() {
-  const DamagedRows& damaged = run_.loader.damaged();
+  const DamagedRows& damaged = run_.loader().damaged();
   if (damaged.descriptions.empty()) return;
   std::string message = fmt::format(
       "{} damaged rows: {} sequences took the next good row instead (data.corrupted_rows skip). Make or copy these "
@@ -136,23 +147,31 @@ void Trainer::report_damage() {
     message += "\n  " + description;
   }
   if (shown > kMostShown) message += "\n  ... `bert data verify` names the others";
-  run_.log.say(message);
+  run_.log().say(message);
 }
 
 void Trainer::advance_to(int64_t target) {
-  while (applied_ < target && !stopping_) {
-    const int64_t before = applied_, most = run_.config.amp.max_consecutive_skips;
-    const int64_t left = most > 0 ? std::max<int64_t>(most - run_.step.consecutive_skips(), 1) : target;
+  while (applied_ < target && !stopping_ && !save_now_) {
+    const int64_t before = applied_, most = config_.amp.max_consecutive_skips;
+    const int64_t left = most > 0 ? std::max<int64_t>(most - run_.step().consecutive_skips(), 1) : target;
     const int64_t attempts = std::min(target - applied_, left);
     int64_t tried = 0;
-    while (tried < attempts && !stop_requested()) {
-      const std::vector<PackedBatch> micro_batches = next_micro_batches();
-      run_.step.run(micro_batches, run_.loader.micro_batches_of_step());
+    while (tried < attempts && !stop_requested() && !save_requested()) {
+      std::vector<PackedBatch> micro_batches;
+      try {
+        micro_batches = next_micro_batches();
+      } catch (const DataError&) {
+        if (run_.group()) throw;  // the other ranks wait in a collective of this step
+        data_failure_ = std::current_exception();
+        stopping_ = true;
+        break;
+      }
+      run_.step().run(micro_batches, run_.loader().micro_batches_of_step());
       fail_point(FailPoint::kTrainStep);
-      run_.log.step_tried();
+      run_.log().step_tried();
       ++tried;
     }
-    applied_ = run_.step.applied_steps();  // the only wait for the device
+    applied_ = run_.step().applied_steps();  // the only wait for the device
     skipped_ += tried - (applied_ - before);
     if (tried > applied_ - before) stop_if_hopeless();
   }
@@ -160,10 +179,10 @@ void Trainer::advance_to(int64_t target) {
 
 void Trainer::stop_if_hopeless() {
   try {
-    run_.step.check_progress();
+    run_.step().check_progress();
   } catch (const ConfigError& error) {
-    run_.log.write_interval(applied_);
-    run_.log.finish();
+    run_.log().write_interval(applied_);
+    run_.log().finish();
     throw ConfigError("step " + std::to_string(applied_) + ": " + error.what() +
                       (saved_ < 0 ? " No checkpoint was written."
                                   : " The newest checkpoint is that of step " + std::to_string(saved_) + "."));
@@ -173,23 +192,29 @@ void Trainer::stop_if_hopeless() {
 void Trainer::evaluate() {
   const auto start = std::chrono::steady_clock::now();
   set_phase(Phase::kEvaluation);
-  const EmaWeights ema(*run_.step.optimizer);
-  // A signal does not abort the final evaluation: a finished run is not resumed, so the evaluation would never be
-  // redone.
-  const auto stop = [this] { return StopSignals::arrived() && applied_ < last_step(); };
-  const auto evaluation = evaluate_pretraining(
-      run_.step, run_.validation, *unigram_, run_.config.data.max_eval_examples, stop,
-      lacks_masks(*run_.validation) ? dynamic_masking(run_.config, run_.tokenizer.get()) : std::nullopt);
-  run_.log.leave_out(std::chrono::steady_clock::now() - start);
-  if (evaluation) {
-    run_.log.write_evaluation(applied_, *evaluation);
-  } else {
-    stopping_ = true;
-    run_.log.say(fmt::format("step {}: a signal ended the evaluation", applied_));
+  const bool last = applied_ >= last_step();
+  std::optional<EvaluationReport> evaluation;
+  {
+    const EmaWeights ema(*run_.step().optimizer);
+    // A signal does not abort the final evaluation: a finished run is not resumed, so the evaluation would never be
+    // redone.
+    evaluation = run_.evaluate(applied_, last, [last] { return StopSignals::arrived() && !last; });
   }
+  run_.log().leave_out(std::chrono::steady_clock::now() - start);
+  if (!evaluation) {
+    stopping_ = true;
+    run_.log().say(fmt::format("step {}: a signal ended the evaluation", applied_));
+    return;
+  }
+  run_.log().write_evaluation(applied_, *evaluation);
+  run_.evaluated(applied_);
+  if (run_.ended_early()) ended_early_at_ = applied_;
 }
 
 void Trainer::save() {
+  saved_at_ = std::chrono::steady_clock::now();
+  save_asked_ = false;
+  just_saved_ = true;
   if (saved_ == applied_ && skipped_ == 0) return;
   saved_ = applied_;
   skipped_ = 0;
@@ -198,69 +223,71 @@ void Trainer::save() {
 
 int Trainer::train() {
   const auto due = [&](int64_t every) { return every > 0 && applied_ % every == 0; };
-  if (applied_ == 0 && run_.validation && run_.log.figures().empty()) evaluate();
+  if (applied_ == 0 && run_.evaluates_at_start() && run_.log().figures().empty()) evaluate();
   if (stopping_) save();
-  run_.log.start(applied_, last_step());
+  run_.log().start(applied_, last_step());
   while (applied_ < last_step() && !stopping_) {
     advance_to(next_stop());
-    if (due(run_.config.log_every) || applied_ == last_step() || stopping_) run_.log.write_interval(applied_);
-    if (run_.validation && !stopping_ && (due(run_.config.evaluate_every) || applied_ == last_step())) evaluate();
-    if (due(run_.config.checkpoint_every) || applied_ == last_step() || stopping_) save();
+    if (due(config_.log_every) || applied_ == last_step() || stopping_ || save_now_)
+      run_.log().write_interval(applied_);
+    if (run_.evaluates() && !stopping_ && (due(config_.evaluate_every) || applied_ == last_step())) evaluate();
+    const bool save_now = std::exchange(save_now_, false);
+    if (due(config_.checkpoint_every) || applied_ == last_step() || stopping_ || save_now) save();
   }
-  run_.log.finish();
+  run_.log().finish();
   report_damage();
+  if (data_failure_) {
+    run_.log().say(
+        fmt::format("stopped at step {}, with a checkpoint, as the data of the next step cannot be read", applied_));
+    std::rethrow_exception(data_failure_);
+  }
   const bool metrics_lost =
-      run_.step.sum_over_ranks(int64_t{run_.log.failure() != nullptr}) > 0;  // all ranks end with the same code
-  if (run_.log.failure()) {
-    run_.log.say("stopped at step " + std::to_string(applied_) +
-                 ", with a checkpoint, as metrics.jsonl cannot be written");
-    std::rethrow_exception(run_.log.failure());
+      run_.step().sum_over_ranks(int64_t{run_.log().failure() != nullptr}) > 0;  // all ranks end with the same code
+  if (run_.log().failure()) {
+    run_.log().say("stopped at step " + std::to_string(applied_) +
+                   ", with a checkpoint, as metrics.jsonl cannot be written");
+    std::rethrow_exception(run_.log().failure());
   }
   if (metrics_lost) return kIo;
-  run_.log.write_summary(applied_);
-  if (!stopping_ || applied_ == run_.config.max_steps) return kOk;
-  run_.log.say("stopped by a signal at step " + std::to_string(applied_) +
-               "; the checkpoint is saved, the same command goes on from it");
+  run_.log().write_summary(applied_);
+  if (!stopping_ || applied_ == config_.max_steps || ended_early_at_ >= 0) {
+    run_.log().say(describe_end(run_, applied_));
+    return kOk;
+  }
+  run_.log().say("stopped by a signal at step " + std::to_string(applied_) +
+                 "; the checkpoint is saved, the same command goes on from it");
   return kPreempted;
 }
 
 int Trainer::run(bool allow_config_change) {
   saved_ = run_.restore(allow_config_change);
   applied_ = std::max<int64_t>(saved_, 0);
-  run_.step.broadcast_parameters();
-  if (applied_ == 0) {
-    const bool left_out = !has_pairs(run_.objective) && run_.train->any_pairs();
-    run_.log.say(fmt::format("objective {}{}", name_of_value(run_.objective),
-                             left_out ? ": the labels of the sentence pairs in data.train are not used" : ""));
-    run_.log.say(run_.config.optimizer.type + ", " + run_.step.parameter_report());
-  }
-  if (const int64_t tokens = run_.tokenizer->vocabulary().size(); tokens < run_.config.model.vocab_size) {
-    run_.log.say("model.vocab_size " + std::to_string(run_.config.model.vocab_size) + ": " +
-                 run_.config.data.vocab_file + " has " + std::to_string(tokens) +
-                 " tokens, the rows after them are padding");
-  }
+  if (run_.ended_early()) ended_early_at_ = applied_;
+  run_.step().broadcast_parameters();
+  run_.announce(applied_);
   if (environment_.rank == 0) {
-    AtomicFile file(run_.config.run_directory + "/config.json");
-    file.write(to_json(run_.config));
+    AtomicFile file(config_.run_directory + "/config.json");
+    file.write(run_.config_json());
     file.commit();
   }
-  run_.log.open(saved_);
+  run_.log().open(saved_);
+  if (applied_ < last_step()) run_.log().say(describe_begin(run_, applied_, last_step()));
   if (applied_ >= last_step()) {
-    run_.log.say("already finished: step " + std::to_string(applied_) + " of " + std::to_string(last_step()) + " in " +
-                 run_.config.run_directory);
-    run_.log.mend_summary(applied_);
+    run_.log().say("already finished: step " + std::to_string(applied_) + " of " + std::to_string(last_step()) +
+                   " in " + config_.run_directory);
+    run_.log().mend_summary(applied_);
     return kOk;
   }
-  if (run_.config.data.log_sample_ids) {
-    sequence_log_.emplace(run_.config.run_directory, environment_.rank, environment_.world_size,
-                          run_.loader.state().consumed_sequences / run_.config.global_batch_size);
+  if (run_.logs_examples()) {
+    sequence_log_.emplace(config_.run_directory, environment_.rank, environment_.world_size,
+                          run_.loader().state().consumed_steps);
   }
   return train();
 }
 
 }  // namespace
 
-int pretrain(const PretrainConfig& config, bool allow_config_change) {
+int train(const RunConfig& config, const RunMaker& make_run, bool allow_config_change) {
   if (config.run_directory.empty())
     throw ConfigError("run_directory: is not set; say where the run keeps its checkpoints");
   const DistributedEnvironment environment = distributed_environment();
@@ -269,12 +296,22 @@ int pretrain(const PretrainConfig& config, bool allow_config_change) {
   if (environment.rank == 0) lock.emplace(config.run_directory);
   const StopSignals signals;
   const c10::Device device = select_device(config.device, environment.local_rank);
+  std::unique_ptr<RunState> run;
   std::optional<Trainer> trainer;
   ProcessGroupPtr group;
   return with_orderly_end(group, [&] {
-    trainer.emplace(config, environment, device, group);
+    run = make_run(environment, device, group);
+    trainer.emplace(*run, environment);
     return trainer->run(allow_config_change);
   });
+}
+
+int pretrain(const PretrainConfig& config, bool allow_config_change) {
+  const RunMaker make_run = [&](const DistributedEnvironment& environment, c10::Device device,
+                                ProcessGroupPtr& joined) {
+    return std::make_unique<PretrainingRun>(config, environment, device, joined);
+  };
+  return train(config, make_run, allow_config_change);
 }
 
 }  // namespace bert

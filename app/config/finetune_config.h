@@ -1,0 +1,102 @@
+// The configuration of a fine-tuning run: its fields, how they are loaded, and the comparison on resume.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "app/config/run_config.h"
+#include "data/config.h"
+
+namespace bert {
+
+/// The data of a task. The fields of `task` and `tokenizer` are fields of `data`, not of objects in it.
+struct TaskFilesConfig {
+  std::string directory;
+  std::string train_file, dev_file, test_file;
+  TaskDataConfig task;
+  TokenizerConfig tokenizer;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit("directory", self.directory, "directory of the task's files, under their official names", kPath);
+    visit("train_file", self.train_file, "training file, in place of the one in directory", kPath);
+    visit("dev_file", self.dev_file, "development file, in place of those in directory", kPath);
+    visit("test_file", self.test_file, "file to predict, in place of those in directory; may lack labels", kPath);
+    TaskDataConfig::visit_fields(self.task, visit);
+    TokenizerConfig::visit_fields(self.tokenizer, visit);
+  }
+};
+
+/// All settings of a fine-tuning run. The default optimizer is the one of the BERT paper.
+struct FinetuneConfig : RunConfig {
+  FinetuneConfig();
+
+  std::string task;
+  double num_train_epochs = 3;
+  int64_t early_stopping_patience = 0;
+  bool keep_best = false;
+  int64_t frozen_layers = -1;
+  std::string class_weights = "none";
+  TaskFilesConfig data;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    RunConfig::visit_fields(self, visit);
+    visit("task", self.task, "the task, which gives the head, the files and the metrics",
+          OneOf{"squad-v1", "squad-v2", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ner",
+                "swag", "text-classification", "text-regression"});
+    visit("max_steps", self.max_steps,
+          "number of applied optimizer steps; the length of the schedule; 0 = that of num_train_epochs", 0, kMostSteps);
+    visit("num_train_epochs", self.num_train_epochs, "times that the training examples are used, if max_steps is 0",
+          0.001, 10000.0);
+    visit("evaluate_every", self.evaluate_every,
+          "steps between evaluations on the development examples; one is made at the end in any case", 0, kMostSteps,
+          kMayChange);
+    visit(
+        "initial_checkpoint", self.initial_checkpoint,
+        "run, checkpoint, export or model of another program that gives the encoder, its sizes and the tokenizer; the "
+        "head is new",
+        kPath);
+    visit(
+        "early_stopping_patience", self.early_stopping_patience,
+        "the run ends after so many evaluations in a row without a better value of the task's first metric; 0 = never",
+        0, 1 << 20, kMayChange);
+    visit("keep_best", self.keep_best,
+          "run_directory/best is the checkpoint with the best value of the task's first metric", kMayChange);
+    visit("frozen_layers", self.frozen_layers,
+          "-1 = all weights train; 0 = the embeddings stay as they are; n = the first n layers, too", -1, 1000);
+    visit("class_weights", self.class_weights,
+          "balanced: the loss of a class counts by the inverse of its frequency (scikit-learn's balanced)",
+          OneOf{"none", "balanced"});
+    visit("data", self.data, "files of the task and tokenization");
+  }
+};
+
+/// As load_pretrain_config() in pretrain_config.h.
+FinetuneConfig load_finetune_config(const std::string& path, const std::vector<std::string>& overrides = {});
+
+/// Parses a configuration that to_json wrote, as parse_pretrain_config(). Throws ConfigError.
+FinetuneConfig parse_finetune_config(const std::string& text, const std::string& name);
+
+std::string to_json(const FinetuneConfig& config);
+std::string config_sha256(const FinetuneConfig& config);
+std::string finetune_config_schema();
+std::vector<ConfigDifference> compare(const FinetuneConfig& before, const FinetuneConfig& after);
+std::vector<ConfigDifference> compare_for_resume(const FinetuneConfig& before, const FinetuneConfig& after);
+
+/// True if the configuration at `path`, with its overrides, is one of fine-tuning: it names a task. False also for what
+/// cannot be read, of which the loading of a configuration says what is wrong.
+bool names_task(const std::string& path, const std::vector<std::string>& overrides);
+
+/// The parts of a run's configuration that its model needs.
+struct TrainedModelConfig {
+  BertConfig model;
+  TokenizerConfig tokenizer;
+};
+
+/// Reads them from the configuration in a checkpoint, which is one of fine-tuning if `task` is not empty. Throws
+/// ConfigError.
+TrainedModelConfig read_trained_model(const std::string& text, const std::string& task, const std::string& name);
+
+}  // namespace bert

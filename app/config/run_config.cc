@@ -1,0 +1,89 @@
+#include "app/config/run_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/system/errors.h"
+
+namespace bert {
+namespace {
+
+/// Checks the rules between two fields of the struct at `pointer`.
+template <class Config>
+void check_relations(const std::string& pointer, const Config& config, ConfigReport& report) {
+  const std::string object = pointer.substr(1);
+  Config::check_relations(config, [&](const char* field, const auto& value, const char* want, const char* other,
+                                      const auto& other_value) {
+    report.add(pointer + "/" + field, fmt::format("want {} {}.{} {}, got {}", want, object, other, other_value, value),
+               {pointer + "/" + other});
+  });
+}
+
+/// Checks the fields that divide a step into micro-batches.
+void check_division(const RunConfig& config, ConfigReport& report) {
+  if (config.micro_batch_tokens == 0) {
+    if (config.global_batch_size % config.micro_batch_size == 0) return;
+    report.add("/micro_batch_size",
+               fmt::format("want a divisor of global_batch_size {}, got {}", config.global_batch_size,
+                           config.micro_batch_size),
+               {"/global_batch_size"});
+    return;
+  }
+  if (config.optimizer.average != "masked_tokens") {
+    report.add(
+        "/optimizer/average",
+        fmt::format("want masked_tokens with micro_batch_tokens, as micro-batches then differ in their numbers of "
+                    "sequences, got {}",
+                    config.optimizer.average),
+        {"/micro_batch_tokens"});
+  }
+}
+
+}  // namespace
+
+void check_run(const RunConfig& config, ConfigReport& report) {
+  const std::vector<std::string>& no_decay = config.optimizer.no_decay;
+  if (std::find(no_decay.begin(), no_decay.end(), "") != no_decay.end())
+    report.add("/optimizer/no_decay", "want parts of parameters' names, got an empty one");
+  check_relations("/model", config.model, report);
+  check_relations("/optimizer", config.optimizer, report);
+  check_relations("/schedule", config.schedule, report);
+  check_relations("/amp", config.amp, report);
+  check_division(config, report);
+  if (config.max_steps > 0 && config.stop_at_step > config.max_steps) {
+    report.add("/stop_at_step", fmt::format("want at most max_steps {}, got {}", config.max_steps, config.stop_at_step),
+               {"/max_steps"});
+  }
+  if (config.distributed.backend == "nccl" && config.device == "cpu") {
+    report.add("/distributed/backend", "nccl needs GPUs, but device is cpu; use auto or gloo", {"/device"});
+  }
+}
+
+void check_micro_batches(const RunConfig& config, int64_t ranks) {
+  if (config.micro_batch_tokens > 0) {
+    if (ranks <= config.global_batch_size) return;
+    throw ConfigError(
+        fmt::format("global_batch_size {}: has fewer sequences than there are ranks, {}; use fewer ranks, "
+                    "or a larger global_batch_size",
+                    config.global_batch_size, ranks));
+  }
+  const int64_t sequences = config.global_batch_size, micro_batches = sequences / config.micro_batch_size;
+  if (ranks <= micro_batches) return;
+  int64_t smaller = sequences / ranks;  // the largest micro_batch_size that leaves a micro-batch for each rank
+  while (smaller > 0 && sequences % smaller != 0) --smaller;
+  throw ConfigError(
+      fmt::format("global_batch_size {}: has {} micro-batch{} of micro_batch_size {} for {} ranks; expected at least "
+                  "one for each: {}",
+                  sequences, micro_batches, micro_batches == 1 ? "" : "es", config.micro_batch_size, ranks,
+                  smaller > 0 ? fmt::format("set micro_batch_size={}", smaller)
+                              : fmt::format("use at most {} ranks, or a larger global_batch_size", sequences)));
+}
+
+void check_sharding(int64_t parameters, int64_t ranks) {
+  if (ranks <= parameters) return;
+  throw ConfigError("distributed.shard_optimizer_state: has " + std::to_string(parameters) + " parameters to deal to " +
+                    std::to_string(ranks) + " ranks; expected at least one for each: use fewer ranks, or false");
+}
+
+}  // namespace bert

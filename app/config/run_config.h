@@ -1,0 +1,118 @@
+// The settings that every training run has, of pre-training and of fine-tuning.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "app/config/fields.h"
+#include "app/system/machine/threads.h"
+#include "model/config.h"
+#include "optim/config.h"
+
+namespace bert {
+
+struct DistributedConfig {
+  std::string backend = "auto";
+  std::string init_method = "env://";
+  int64_t timeout_seconds = 600;  // torch.distributed's default for NCCL
+  int64_t bucket_mb = 25;         // as in torch's DistributedDataParallel
+  std::string compression = "none";
+  bool shard_optimizer_state = false;
+  bool debug = false;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit("backend", self.backend, "auto: nccl on GPUs, gloo on CPUs", OneOf{"auto", "gloo", "nccl"});
+    visit("init_method", self.init_method,
+          "meeting place of the ranks: env:// (MASTER_ADDR, MASTER_PORT), tcp://HOST:PORT or file:///PATH");
+    visit("timeout_seconds", self.timeout_seconds, "a collective that takes longer ends the run", 1, 86400);
+    visit("bucket_mb", self.bucket_mb, "gradients are reduced in parts of this many MiB, during backward", 1, 4096);
+    visit("compression", self.compression, "gradients are sent in fp32 (none), fp16 or bf16",
+          OneOf{"none", "fp16", "bf16"});
+    visit("shard_optimizer_state", self.shard_optimizer_state,
+          "each rank keeps moments, masters and averages of its share of the tensors only (ZeRO 1)");
+    visit("debug", self.debug, "check before every collective that all ranks issue the same one; slow");
+  }
+};
+
+/// The base of PretrainConfig and FinetuneConfig. Steps are optimizer steps. A value of 0 in a field `*_every` means
+/// never.
+struct RunConfig {
+  std::string run_directory;
+  int64_t seed = 42;
+  std::string device = "auto";
+  std::string precision = "fp32";
+  int64_t max_steps = 0;
+  int64_t stop_at_step = 0;
+  int64_t micro_batch_size = 8;
+  int64_t micro_batch_tokens = 0;
+  int64_t global_batch_size = 256;
+  int64_t checkpoint_every = 1000;
+  double checkpoint_every_minutes = 30;
+  int64_t evaluate_every = 0;
+  int64_t log_every = 10;
+  int64_t keep_checkpoints = 3;
+  std::string initial_checkpoint;
+  bool trust_initial_checkpoint = false;
+  int64_t num_threads = 0;
+  bool gradient_checkpointing = false;
+  BertConfig model;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  AmpConfig amp;
+  DistributedConfig distributed;
+
+  static constexpr int64_t kMostSteps = int64_t{1} << 40;
+
+  /// The fields that all runs share. Derived configurations list theirs beside them, and those of the members above that
+  /// have another meaning or range for each kind of run: max_steps, micro_batch_tokens, evaluate_every and
+  /// initial_checkpoint.
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit("run_directory", self.run_directory, "directory of the run's checkpoints and metrics", kPath, kMayChange);
+    visit("seed", self.seed, "seed of the initialisation, the order of the data and dropout", 0, INT64_MAX);
+    visit("device", self.device, "auto: cuda if there is a GPU", OneOf{"auto", "cpu", "cuda"}, kMayChange);
+    visit("precision", self.precision,
+          "bf16 and fp16 are autocast; bf16-weights and fp16-weights keep the weights in it, with fp32 masters",
+          OneOf{"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"});
+    visit("stop_at_step", self.stop_at_step, "the run ends early, after this step; 0 = at max_steps", 0, kMostSteps,
+          kMayChange);
+    visit("micro_batch_size", self.micro_batch_size, "sequences of one forward and backward on one device", 1, 1 << 20,
+          kMayChange);
+    visit("global_batch_size", self.global_batch_size, "sequences of one optimizer step, over all devices", 1, 1 << 24);
+    visit("checkpoint_every", self.checkpoint_every, "steps between checkpoints; the final one is always written", 0,
+          kMostSteps, kMayChange);
+    visit("checkpoint_every_minutes", self.checkpoint_every_minutes,
+          "a checkpoint is also written when so many minutes have passed since the last; 0 = never", 0.0, 10080.0,
+          kMayChange);
+    visit("log_every", self.log_every, "steps between lines of metrics.jsonl; 0 = one at the end", 0, kMostSteps,
+          kMayChange);
+    visit("keep_checkpoints", self.keep_checkpoints, "number of newest checkpoints that are kept", 1, 1 << 20,
+          kMayChange);
+    visit("trust_initial_checkpoint", self.trust_initial_checkpoint,
+          "also read an initial_checkpoint that is a pickle of PyTorch, a format that can hold code; none is executed");
+    visit("num_threads", self.num_threads, "CPU threads; 0 = all that this process may use", 0, kMaxThreads,
+          kMayChange);
+    visit(
+        "gradient_checkpointing", self.gradient_checkpointing,
+        "compute each layer's activations again in backward instead of keeping them (NVIDIA: checkpoint_activations): "
+        "less memory, the same gradients",
+        kMayChange);
+    visit("model", self.model, "the network");
+    visit("optimizer", self.optimizer, "update of the weights");
+    visit("schedule", self.schedule, "learning rate over max_steps");
+    visit("amp", self.amp, "loss scaling with fp16");
+    visit("distributed", self.distributed, "several processes", kMayChange);
+  }
+};
+
+/// Adds the problems between two of the shared fields to `report`.
+void check_run(const RunConfig& config, ConfigReport& report);
+
+/// Throws ConfigError if there are more ranks than micro-batches in a global batch.
+void check_micro_batches(const RunConfig& config, int64_t ranks);
+
+/// Throws ConfigError if the optimizer state is to be sharded over more ranks than there are parameters.
+void check_sharding(int64_t parameters, int64_t ranks);
+
+}  // namespace bert

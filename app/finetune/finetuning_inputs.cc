@@ -1,0 +1,232 @@
+#include "app/finetune/finetuning_inputs.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "app/checkpoint/files.h"
+#include "app/system/errors.h"
+#include "app/train/rank_zero.h"
+#include "data/io/error.h"
+#include "data/io/files.h"
+
+namespace bert {
+namespace {
+
+using Note = std::function<void(const std::string& message)>;
+
+int64_t find_newest(const FinetuneConfig& config, const ProcessGroupPtr& group, const Note& note) {
+  return std::stoll(on_rank_zero(group, "look for a checkpoint", config.distributed.timeout_seconds, [&] {
+    const auto found = newest_valid_checkpoint(config.run_directory, note);
+    return std::to_string(found ? found->step : -1);
+  }));
+}
+
+/// Reads the checkpoint that gives the model: the newest of the run, else initial_checkpoint.
+Pretrained read_start(const FinetuneConfig& config, int64_t newest, const Note& note) {
+  if (newest >= 0) return load_pretrained({checkpoint_directory(config.run_directory, newest)}, WeightsKind::kRaw);
+  try {
+    return load_pretrained({config.initial_checkpoint, config.trust_initial_checkpoint}, WeightsKind::kAveraged,
+                           [&](const std::string& message) { note("initial_checkpoint: " + message); });
+  } catch (const InputMissing& error) {
+    throw InputMissing(std::string("initial_checkpoint: ") + error.what());
+  } catch (const DataError& error) {
+    throw DataError(std::string("initial_checkpoint: ") + error.what());
+  }
+}
+
+/// Takes the fields of `from` into `config`. A field that the configuration has changed from its default must agree, but
+/// for dropout, which fine-tuning may change.
+void take_model(FinetuneConfig& config, const TrainedModelConfig& from, const std::string& name) {
+  const FinetuneConfig before = config, defaults;
+  const auto changed = [&](double BertConfig::*field) { return before.model.*field != defaults.model.*field; };
+  config.model = from.model;
+  config.data.tokenizer = from.tokenizer;
+  config.data.tokenizer.match_special_tokens = before.data.tokenizer.match_special_tokens;
+  for (double BertConfig::*field : {&BertConfig::hidden_dropout_prob, &BertConfig::attention_probs_dropout_prob}) {
+    if (changed(field)) config.model.*field = before.model.*field;
+  }
+  std::set<std::string> given;
+  for (const ConfigDifference& d : compare(defaults, before)) given.insert(d.pointer);
+  for (const ConfigDifference& d : compare(before, config)) {
+    if (!given.contains(d.pointer)) continue;
+    throw ConfigError(
+        fmt::format("{}: is {}, and initial_checkpoint {} has {}; leave it out: the model and its "
+                    "tokenizer come from initial_checkpoint",
+                    d.pointer, d.before, name, d.after));
+  }
+}
+
+std::shared_ptr<const Tokenizer> tokenizer_for(const FinetuneConfig& config, const Pretrained& start) {
+  if (dynamic_cast<const WordPieceTokenizer*>(start.tokenizer.get()) == nullptr) return start.tokenizer;
+  return std::make_shared<WordPieceTokenizer>(Vocabulary(start.tokenizer->vocabulary().tokens(), start.name),
+                                              config.data.tokenizer);
+}
+
+TokenizerConfig settings_of(const Tokenizer& tokenizer) {
+  const auto* words = dynamic_cast<const WordPieceTokenizer*>(&tokenizer);
+  return words == nullptr ? TokenizerConfig() : words->config();
+}
+
+/// A file of the task that is there.
+struct FoundFile {
+  TaskFile file;
+  std::string path;
+};
+
+std::string key_of(const TaskFile& file) { return split_name(file.split) + (file.part.empty() ? "" : "_" + file.part); }
+
+std::vector<FoundFile> find_files(const FinetuneConfig& config, const TaskDefinition& task, TaskSplit split) {
+  const TaskFilesConfig& data = config.data;
+  const std::string& own = split == TaskSplit::kTrain ? data.train_file
+                           : split == TaskSplit::kDev ? data.dev_file
+                                                      : data.test_file;
+  std::vector<FoundFile> found;
+  std::vector<std::string> names;
+  for (const TaskFile& file : task.files) {
+    if (file.split != split) continue;
+    names.insert(names.end(), file.names.begin(), file.names.end());
+    const std::string path = !own.empty() ? own : data.directory.empty() ? "" : find_task_file(file, data.directory);
+    if (!path.empty()) found.push_back({file, path});
+    if (!own.empty()) break;  // it stands for all files of the split
+  }
+  if (found.empty() && split != TaskSplit::kTest) {
+    throw InputMissing(fmt::format("data.directory: {} has no {} file of task {}; expected {}, or data.{}_file",
+                                   data.directory.empty() ? "(not given)" : data.directory, split_name(split),
+                                   task.name, fmt::join(names, " or "), split_name(split)));
+  }
+  return found;
+}
+
+/// The number of sequences of each example, the same for all.
+int64_t choices_of(const TaskExamples& examples, int64_t expected) {
+  if (examples.task.kind != TaskKind::kMultipleChoice) return 1;
+  for (size_t i = 0; i < examples.texts.size(); ++i) {
+    const auto choices = std::ssize(examples.texts[i].choices);
+    if (expected == 0) expected = choices;
+    if (choices != expected) {
+      throw DataError(fmt::format("{}: example {} has {} choices, the first one of the training file has {}",
+                                  examples.file, examples.texts[i].id, choices, expected));
+    }
+  }
+  return expected;
+}
+
+DataIdentity identity_of(const FoundFile& found, int64_t examples) {
+  const MappedFile file(found.path);
+  return {.content_checksum = checksum(file.data(), static_cast<size_t>(file.size())), .examples = examples};
+}
+
+/// Throws ConfigError if the model has no room for the sequences.
+void check_room(const FinetuneConfig& config, const std::string& name) {
+  if (const int64_t most = config.model.max_position_embeddings; config.data.task.max_seq_length > most) {
+    throw ConfigError(
+        fmt::format("data.max_seq_length: is {}, and the model of {} has {} positions; set it to {} or less",
+                    config.data.task.max_seq_length, name, most, most));
+  }
+}
+
+void check_segments(const FinetuneConfig& config, const TaskFeatures& features, const std::string& file) {
+  for (const TaskSequence& sequence : features.sequences) {
+    if (sequence.token_type_ids.back() < config.model.type_vocab_size) continue;
+    throw ConfigError(
+        fmt::format("initial_checkpoint: the model has type_vocab_size {}, and {} has pairs of texts, which "
+                    "need 2",
+                    config.model.type_vocab_size, file));
+  }
+}
+
+int64_t steps_of_epochs(const FinetuneConfig& config, int64_t units) {
+  const double steps =
+      std::ceil(static_cast<double>(units) * config.num_train_epochs / static_cast<double>(config.global_batch_size));
+  return std::max<int64_t>(1, std::llround(steps));
+}
+
+void read_training(FinetuningInputs& inputs, const Note& note) {
+  FinetuneConfig& config = inputs.config;
+  const FoundFile found = find_files(config, inputs.task, TaskSplit::kTrain).front();
+  find_labels(inputs.task, found.path, config.data.task);
+  const TaskExamples examples = read_task(inputs.task, found.file, found.path, config.data.task);
+  auto features = std::make_shared<TaskFeatures>(
+      make_features(examples, *inputs.tokenizer, config.data.task, /*for_training=*/true));
+  if (features->sequences.empty()) throw DataError(found.path + ": has no example to train on");
+  check_segments(config, *features, found.path);
+  inputs.train_examples = examples.size();
+  inputs.data[key_of(found.file)] = identity_of(found, examples.size());
+  inputs.head = {.kind = inputs.task.kind,
+                 .num_outputs = inputs.task.num_outputs(),
+                 .choices = choices_of(examples, 0),
+                 .class_weights = {}};
+  if (config.class_weights == "balanced") {
+    if (inputs.task.labels.empty())
+      throw ConfigError("class_weights: is balanced, and task " + inputs.task.name + " has no classes; set it to none");
+    inputs.head.class_weights = balanced_class_weights(*features);
+  }
+  if (examples.skipped_rows > 0)
+    note(fmt::format("{}: {} rows without all columns are left out", found.path, examples.skipped_rows));
+  if (features->skipped > 0) {
+    note(fmt::format("{}: {} questions are left out, whose answer is not in the words of the context", found.path,
+                     features->skipped));
+  }
+  if (config.max_steps == 0)
+    config.max_steps = steps_of_epochs(config, std::ssize(features->sequences) / inputs.head.choices);
+  inputs.train = std::move(features);
+}
+
+std::vector<TaskSet> read_sets(FinetuningInputs& inputs, TaskSplit split) {
+  std::vector<TaskSet> sets;
+  for (const FoundFile& found : find_files(inputs.config, inputs.task, split)) {
+    TaskSet& set = sets.emplace_back();
+    set.examples = read_task(inputs.task, found.file, found.path, inputs.config.data.task);
+    choices_of(set.examples, inputs.head.choices);
+    set.features = make_features(set.examples, *inputs.tokenizer, inputs.config.data.task, /*for_training=*/false);
+    check_segments(inputs.config, set.features, found.path);
+    inputs.data[key_of(found.file)] = identity_of(found, set.examples.size());
+  }
+  return sets;
+}
+
+}  // namespace
+
+std::vector<float> balanced_class_weights(const TaskFeatures& train) {
+  std::vector<double> counts(static_cast<size_t>(train.num_outputs));
+  const auto count = [&](int32_t label) {
+    if (label >= 0) ++counts[static_cast<size_t>(label)];
+  };
+  for (const TaskSequence& sequence : train.sequences) {
+    if (train.kind == TaskKind::kTokenClassification) {
+      for (const int32_t label : sequence.token_labels) count(label);
+    } else {
+      count(sequence.label);
+    }
+  }
+  double total = 0;
+  for (const double each : counts) total += each;
+  std::vector<float> weights;
+  for (const double each : counts) {
+    weights.push_back(each > 0 ? static_cast<float>(total / (static_cast<double>(counts.size()) * each)) : 0.0F);
+  }
+  return weights;
+}
+
+FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const ProcessGroupPtr& group, const Note& note) {
+  FinetuningInputs inputs;
+  inputs.config = config;
+  inputs.task = task_definition(config.task);
+  inputs.newest = find_newest(config, group, note);
+  inputs.start = read_start(config, inputs.newest, note);
+  take_model(inputs.config, {.model = inputs.start.config, .tokenizer = settings_of(*inputs.start.tokenizer)},
+             inputs.start.name);
+  check_room(inputs.config, inputs.start.name);
+  inputs.tokenizer = tokenizer_for(inputs.config, inputs.start);
+  read_training(inputs, note);
+  inputs.dev = read_sets(inputs, TaskSplit::kDev);
+  inputs.test = read_sets(inputs, TaskSplit::kTest);
+  return inputs;
+}
+
+}  // namespace bert

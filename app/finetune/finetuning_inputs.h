@@ -1,0 +1,52 @@
+// The inputs of a fine-tuning run: the encoder and tokenizer that it starts from, and the task's examples.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/checkpoint/state.h"
+#include "app/config/finetune_config.h"
+#include "app/distributed/process_group.h"
+#include "app/finetune/finetuning_step.h"
+#include "app/inference/pretrained.h"
+#include "data/tasks/task_data.h"
+#include "data/tasks/task_definition.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace bert {
+
+/// Examples that are evaluated or predicted.
+struct TaskSet {
+  TaskExamples examples;
+  TaskFeatures features;
+};
+
+struct FinetuningInputs {
+  FinetuneConfig config;  // resolved: model and tokenizer of `start`, max_steps of the epochs
+  int64_t newest = -1;    // step of the checkpoint from which the run goes on; -1: it begins with `start`
+  Pretrained start;       // config.initial_checkpoint, or that checkpoint
+  TaskDefinition task;    // with all labels
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const TaskFeatures> train;
+  int64_t train_examples = 0;  // rows, questions or sentences of the training file
+  TaskHead head;
+  std::vector<TaskSet> dev, test;
+  std::map<std::string, DataIdentity> data;  // of each file, by split and part
+};
+
+/// Meets nobody: `group` is that of ranks which have the same `config`. Rank 0 looks for the newest checkpoint and sets
+/// damaged ones aside; every rank reads the rest. `note` gets sentences for people. Throws ConfigError if the
+/// configuration does not fit the model of the initial checkpoint, DataError with file and line, InputMissing, IoError,
+/// RefusedError.
+FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const ProcessGroupPtr& group,
+                                        const std::function<void(const std::string& message)>& note);
+
+/// Weights of the classes in the loss: the inverse of their frequencies, with mean 1 over the examples, as scikit-learn's
+/// "balanced". A class without examples has weight 0.
+std::vector<float> balanced_class_weights(const TaskFeatures& train);
+
+}  // namespace bert

@@ -1,0 +1,219 @@
+#include "app/finetune/finetuning_run.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "app/checkpoint/fit.h"
+#include "app/finetune/task_evaluation.h"
+#include "app/interop/hugging_face_files.h"
+#include "app/system/errors.h"
+#include "app/train/rank_agreement.h"
+#include "app/train/trainer.h"
+#include "data/io/error.h"
+#include "data/io/files.h"
+#include "data/tokenizer/vocabulary_warnings.h"
+#include "model/state_dict.h"
+
+namespace bert {
+namespace {
+
+constexpr const char* kEvaluationsSinceBest = "evaluations_since_best";
+constexpr const char* kBestStep = "best_step";
+
+std::string best_name(const TaskDefinition& task) { return "best_" + task.main_metric(); }
+
+ProcessGroupPtr agreed(ProcessGroupPtr group, const FinetuneConfig& config) {
+  return expect_same_config(std::move(group), to_json(config), config.distributed.timeout_seconds,
+                            [&](const std::string& other) {
+                              return compare(config, parse_finetune_config(other, "another rank's configuration"));
+                            });
+}
+
+/// Reads the inputs, and compares them with those of the other ranks.
+FinetuningInputs agreed_inputs(const FinetuneConfig& config, const DistributedEnvironment& environment,
+                               const ProcessGroupPtr& group) {
+  check_micro_batches(config, environment.world_size);
+  FinetuningInputs inputs = read_finetuning_inputs(config, group, [&](const std::string& message) {
+    if (environment.rank == 0) fmt::print(stderr, "{}\n", message);
+  });
+  expect_same_data(group, inputs.data, config.distributed.timeout_seconds);
+  return inputs;
+}
+
+TaskLoaderConfig loader_config(const FinetuningInputs& inputs, const DistributedEnvironment& environment,
+                               c10::Device device) {
+  return {.choices = inputs.head.choices,
+          .micro_batch_size = inputs.config.micro_batch_size,
+          .global_batch_size = inputs.config.global_batch_size,
+          .seed = static_cast<uint64_t>(inputs.config.seed),
+          .rank = environment.rank,
+          .world_size = environment.world_size,
+          .pin_memory = device.is_cuda()};
+}
+
+/// `metrics` as "accuracy 0.8123, f1 0.7".
+std::string text_of(const std::vector<TaskMetric>& metrics) {
+  std::string text;
+  for (const TaskMetric& metric : metrics)
+    text += fmt::format("{}{} {:.4f}", text.empty() ? "" : ", ", metric.name, metric.value);
+  return text;
+}
+
+}  // namespace
+
+FinetuningRun::FinetuningRun(const FinetuneConfig& config, const DistributedEnvironment& environment,
+                             c10::Device device, ProcessGroupPtr& joined)
+    : group_(agreed(joined = join(config, device), config)),
+      inputs_(agreed_inputs(config, environment, group_)),
+      step_(inputs_.config, inputs_.head, device, group_),
+      log_(inputs_.config, {.config_sha256 = config_sha256(inputs_.config), .pooler = has_pooler(inputs_.task.kind)},
+           step_),
+      loader_(inputs_.train, loader_config(inputs_, environment, device)) {}
+
+void FinetuningRun::announce(int64_t applied) {
+  const auto count = [](const std::vector<TaskSet>& sets) {
+    int64_t examples = 0;
+    for (const TaskSet& set : sets) examples += set.examples.size();
+    return examples;
+  };
+  if (applied == 0) {
+    log_.say(fmt::format(
+        "task {}: {} training examples in {} sequences, {} development examples, {} to predict{}", inputs_.task.name,
+        inputs_.train_examples, inputs_.train->sequences.size(), count(inputs_.dev), count(inputs_.test),
+        inputs_.task.labels.empty() ? "" : fmt::format("; labels {}", fmt::join(inputs_.task.labels, ", "))));
+    log_.note(inputs_.config.optimizer.type + ", " + step_.parameter_report());
+  }
+  for (const std::string& warning : vocabulary_warnings(tokenizer(), inputs_.start.name))
+    log_.say("warning: " + warning);
+}
+
+std::optional<std::vector<TaskMetric>> FinetuningRun::score(const TaskSet& set, const std::function<bool()>& stop,
+                                                            double& loss) {
+  const bool with_loss = set.examples.has_labels && inputs_.task.kind != TaskKind::kQuestionAnswering;
+  const auto computed = compute_task_logits(step_, set.features, with_loss, stop);
+  if (!computed) return std::nullopt;
+  loss = computed->loss;
+  const TaskScores scores =
+      score_task(set.examples, set.features, computed->logits, tokenizer(), inputs_.config.data.task);
+  if (chief()) {
+    for (const TaskOutput& output : scores.outputs) {
+      AtomicFile file(inputs_.config.run_directory + "/" + output.name);
+      file.write(output.content);
+      file.commit();
+    }
+  }
+  return scores.metrics;
+}
+
+std::optional<EvaluationReport> FinetuningRun::evaluate(int64_t applied, bool last, const std::function<bool()>& stop) {
+  EvaluationReport report;
+  std::vector<TaskMetric> all;
+  for (const TaskSet& set : inputs_.dev) {
+    double loss = 0;
+    const auto metrics = score(set, stop, loss);
+    if (!metrics) return std::nullopt;
+    all.insert(all.end(), metrics->begin(), metrics->end());
+    if (loss > 0 && !report.figures.contains("loss")) report.figures["loss"] = loss;
+  }
+  for (const TaskMetric& metric : all) report.figures[metric.name] = report.summary[metric.name] = metric.value;
+  report.text = "development " + text_of(all);
+  if (watches_best()) keep_score(report, applied);
+  if (last || ended_early()) {
+    for (const TaskSet& set : inputs_.test) {
+      double loss = 0;
+      const auto metrics = score(
+          set, [] { return false; }, loss);
+      if (metrics && !metrics->empty()) report.text += "; test " + text_of(*metrics);
+    }
+  }
+  return report;
+}
+
+/// Compares the main metric with the best one so far, and adds the best to the figures.
+void FinetuningRun::keep_score(EvaluationReport& report, int64_t applied) {
+  const double value = report.summary.at(inputs_.task.main_metric());
+  improved_ = !best_.value || value > *best_.value;
+  ++best_.evaluations_since;
+  if (improved_) best_ = {.value = value, .step = applied, .evaluations_since = 0};
+  report.summary[best_name(inputs_.task)] = *best_.value;
+  report.summary[kBestStep] = static_cast<double>(best_.step);
+  report.summary[kEvaluationsSinceBest] = static_cast<double>(best_.evaluations_since);
+}
+
+void FinetuningRun::evaluated(int64_t applied) {
+  if (improved_ && inputs_.config.keep_best) save_to(inputs_.config.run_directory + "/best", applied);
+  improved_ = false;
+}
+
+bool FinetuningRun::ended_early() {
+  const int64_t patience = inputs_.config.early_stopping_patience;
+  return patience > 0 && best_.evaluations_since >= patience;
+}
+
+RunState::Earlier FinetuningRun::read_earlier(const CheckpointState& state, const std::string& directory) {
+  const std::string file = directory + "/state.json";
+  if (state.task != inputs_.config.task) {
+    throw ConfigError(fmt::format("task: was {} in {}, now {}; use another run_directory",
+                                  state.task.empty() ? "pre-training" : state.task, directory, inputs_.config.task));
+  }
+  const FinetuneConfig before = parse_finetune_config(state.config, file);
+  if (const auto value = state.metrics.find(best_name(inputs_.task)); value != state.metrics.end()) {
+    best_.value = value->second;
+    best_.step = static_cast<int64_t>(state.metrics.at(kBestStep));
+    best_.evaluations_since = static_cast<int64_t>(state.metrics.at(kEvaluationsSinceBest));
+  }
+  return {.seed = before.seed,
+          .global_batch_size = before.global_batch_size,
+          .precision = before.precision,
+          .changes = compare_for_resume(before, inputs_.config),
+          .all = compare(before, inputs_.config)};
+}
+
+void FinetuningRun::start_from_initial_checkpoint() {
+  const std::string& name = inputs_.start.name;
+  StateDict weights;
+  std::vector<std::string> begun, missing;
+  for (const auto& item : state_dict(step_.module())) {
+    const bool of_encoder = item.key().starts_with("bert.");
+    const torch::Tensor* trained = of_encoder ? inputs_.start.weights.find(item.key()) : nullptr;
+    if (trained == nullptr)
+      (of_encoder && !item.key().starts_with("bert.pooler.") ? missing : begun).push_back(item.key());
+    weights.insert(item.key(), trained != nullptr ? *trained : item.value().detach().clone());
+  }
+  if (!missing.empty()) throw DataError(fmt::format("initial_checkpoint: {} lacks {}", name, fmt::join(missing, ", ")));
+  fit_checkpoint("initial_checkpoint: " + name, {}, {"/model/"}, [&] {
+    step_.start_phase({.weights = weights, .optimizer_state = StateDict(), .keep_moments = false});
+  });
+  inputs_.start.weights = StateDict();
+  log_.say(fmt::format("starting from the encoder of {}; new weights: {}", name, fmt::join(begun, ", ")));
+}
+
+void FinetuningRun::describe(Checkpoint& checkpoint) {
+  const FinetuneConfig& config = inputs_.config;
+  checkpoint.state.objective = has_pooler(inputs_.task.kind) ? Objective::kNsp : Objective::kMlm;
+  checkpoint.state.task = config.task;
+  checkpoint.state.labels = inputs_.task.labels;
+  checkpoint.files = hugging_face_files({.config = config.model,
+                                         .objective = checkpoint.state.objective,
+                                         .dtype = dtype_name(checkpoint.model),
+                                         .vocabulary = checkpoint.state.vocabulary,
+                                         .tokenizer = config.data.tokenizer,
+                                         .sentencepiece = !checkpoint.tokenizer_model.empty(),
+                                         .task = config.task,
+                                         .labels = inputs_.task.labels});
+}
+
+int finetune(const FinetuneConfig& config, bool allow_config_change) {
+  const RunMaker make_run = [&](const DistributedEnvironment& environment, c10::Device device,
+                                ProcessGroupPtr& joined) {
+    return std::make_unique<FinetuningRun>(config, environment, device, joined);
+  };
+  return train(config, make_run, allow_config_change);
+}
+
+}  // namespace bert

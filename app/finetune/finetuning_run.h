@@ -1,0 +1,73 @@
+// Fine-tuning as a kind of run: a task's examples, a new head on an encoder, official metrics and files of predictions.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/config/finetune_config.h"
+#include "app/distributed/environment.h"
+#include "app/distributed/process_group.h"
+#include "app/finetune/finetuning_inputs.h"
+#include "app/finetune/finetuning_step.h"
+#include "app/tasks/task_scoring.h"
+#include "app/train/run_log.h"
+#include "app/train/run_state.h"
+#include "data/loader/task_loader.h"
+
+namespace bert {
+
+/// Fine-tunes as `config` says, with the results and errors of pretrain() in app/train/trainer.h.
+int finetune(const FinetuneConfig& config, bool allow_config_change);
+
+class FinetuningRun : public RunState {
+ public:
+  /// Meets the other ranks, reads the encoder and the task's files, and makes the model. Throws as PretrainingRun.
+  FinetuningRun(const FinetuneConfig& config, const DistributedEnvironment& environment, c10::Device device,
+                ProcessGroupPtr& joined);
+
+  [[nodiscard]] const FinetuneConfig& config() const override { return inputs_.config; }
+  [[nodiscard]] std::string config_json() const override { return to_json(inputs_.config); }
+  [[nodiscard]] const Tokenizer& tokenizer() const override { return *inputs_.tokenizer; }
+  [[nodiscard]] const ProcessGroupPtr& group() const override { return group_; }
+  [[nodiscard]] FinetuningStep& step() override { return step_; }
+  [[nodiscard]] RunLog& log() override { return log_; }
+  [[nodiscard]] TaskLoader& loader() override { return loader_; }
+  [[nodiscard]] const std::map<std::string, DataIdentity>& data() const override { return inputs_.data; }
+  [[nodiscard]] int64_t examples() const override { return loader_.sources().front().examples; }
+  [[nodiscard]] bool evaluates() const override { return true; }
+  std::optional<EvaluationReport> evaluate(int64_t applied, bool last, const std::function<bool()>& stop) override;
+  void evaluated(int64_t applied) override;
+  [[nodiscard]] bool ended_early() override;
+  void announce(int64_t applied) override;
+
+ private:
+  /// The best evaluation, for early stopping and for run_directory/best.
+  struct Best {
+    std::optional<double> value;  // of the task's first metric
+    int64_t step = 0, evaluations_since = 0;
+  };
+
+  Earlier read_earlier(const CheckpointState& state, const std::string& directory) override;
+  void start_from_initial_checkpoint() override;
+  void describe(Checkpoint& checkpoint) override;
+  int64_t find_newest() override { return inputs_.newest; }
+
+  /// The scores of a set; rank 0 writes its files. Empty if a rank has stopped. `loss` receives the mean loss.
+  std::optional<std::vector<TaskMetric>> score(const TaskSet& set, const std::function<bool()>& stop, double& loss);
+  void keep_score(EvaluationReport& report, int64_t applied);
+  [[nodiscard]] bool watches_best() const {
+    return inputs_.config.early_stopping_patience > 0 || inputs_.config.keep_best;
+  }
+
+  const ProcessGroupPtr group_;
+  FinetuningInputs inputs_;
+  FinetuningStep step_;
+  RunLog log_;
+  TaskLoader loader_;
+  Best best_;
+  bool improved_ = false;  // by the last evaluation
+};
+
+}  // namespace bert

@@ -1,0 +1,106 @@
+#include "app/finetune/finetuning_step.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <limits>
+#include <utility>
+
+#include "app/system/errors.h"
+#include "app/train/determinism.h"
+#include "data/tasks/task_sequence.h"
+
+namespace bert {
+namespace {
+
+/// Takes the embeddings and the first layers out of training.
+void freeze(torch::nn::Module& module, const FinetuneConfig& config) {
+  if (config.frozen_layers < 0) return;
+  if (config.frozen_layers > config.model.num_hidden_layers) {
+    throw ConfigError(fmt::format("frozen_layers: is {}, and the model of initial_checkpoint has {} layers",
+                                  config.frozen_layers, config.model.num_hidden_layers));
+  }
+  if (config.distributed.shard_optimizer_state) {
+    throw ConfigError(
+        "frozen_layers: frozen weights have no owner in distributed.shard_optimizer_state; set it to false");
+  }
+  if (config.gradient_checkpointing) {
+    throw ConfigError("frozen_layers: gradient_checkpointing recomputes layers that train; set it to false");
+  }
+  for (const auto& item : module.named_parameters()) {
+    bool frozen = item.key().starts_with("bert.embeddings.");
+    for (int64_t layer = 0; layer < config.frozen_layers && !frozen; ++layer) {
+      frozen = item.key().starts_with(fmt::format("bert.encoder.layer.{}.", layer));
+    }
+    if (frozen) item.value().set_requires_grad(false);
+  }
+}
+
+/// The model with its initial weights, in fp32 on the CPU.
+TaskModel make_model(const FinetuneConfig& config, const TaskHead& head, c10::Device device) {
+  use_deterministic_algorithms(device);
+  const NoInitWeights no_init;
+  TaskModel model(config.model, head.kind, head.num_outputs);
+  torch::nn::Module& module = *model.module();
+  init_weights(module, config.model, static_cast<uint64_t>(config.seed));
+  model.set_dropout_seed(config.seed);
+  model.encoder().encoder->gradient_checkpointing = config.gradient_checkpointing;
+  freeze(module, config);
+  module.train();
+  return model;
+}
+
+/// Mean of the cross entropies of first and last tokens. logits [T, 2], positions [B, 2] within the sequences.
+torch::Tensor answer_loss(const torch::Tensor& logits, const PackedBatch& batch) {
+  const int64_t sequences = batch.num_sequences(), longest = batch.max_seqlen;
+  const torch::Tensor lengths = batch.cu_seqlens.diff().to(torch::kLong);
+  const torch::Tensor sequence = at::repeat_interleave(at::arange(sequences, lengths.options()), lengths, /*dim=*/0,
+                                                       /*output_size=*/batch.num_tokens());
+  const torch::Tensor padded =
+      at::full({sequences * longest, 2}, -std::numeric_limits<double>::infinity(), logits.options())
+          .index_copy(0, sequence * longest + batch.position_ids, logits)
+          .view({sequences, longest, 2});
+  return -at::log_softmax(padded, 1).gather(1, batch.labels.unsqueeze(1)).mean();
+}
+
+}  // namespace
+
+FinetuningStep::FinetuningStep(const FinetuneConfig& config, const TaskHead& head, c10::Device device,
+                               c10::intrusive_ptr<c10d::ProcessGroup> group)
+    : FinetuningStep(config, head, make_model(config, head, device), device, std::move(group)) {}
+
+FinetuningStep::FinetuningStep(const FinetuneConfig& config, const TaskHead& head, TaskModel model, c10::Device device,
+                               c10::intrusive_ptr<c10d::ProcessGroup> group)
+    : OptimizerStep(config, model.module(), device, std::move(group), {}),
+      model_(std::move(model)),
+      head_(head),
+      dropout_seed_(config.seed) {
+  if (!head.class_weights.empty()) class_weights_ = torch::tensor(head.class_weights).to(device);
+}
+
+torch::Tensor FinetuningStep::forward(const PackedBatch& batch) {
+  if (module().is_training()) seed_dropout(batch, dropout_seed_);
+  const AutocastGuard autocast(device().type(), precision_);
+  return model_.forward(batch, head_.choices).to(torch::kFloat);
+}
+
+torch::Tensor FinetuningStep::loss(const torch::Tensor& logits, const PackedBatch& batch) const {
+  if (head_.kind == TaskKind::kRegression) return at::mse_loss(logits.squeeze(-1), batch.labels);
+  if (head_.kind == TaskKind::kQuestionAnswering) return answer_loss(logits, batch);
+  const auto weights = class_weights_.defined() ? c10::optional<torch::Tensor>(class_weights_) : c10::nullopt;
+  return at::cross_entropy_loss(logits, batch.labels, weights, at::Reduction::Mean, /*ignore_index=*/kNoLabel);
+}
+
+std::vector<torch::Tensor> FinetuningStep::loss_terms(const PackedBatch& batch) {
+  return {loss(forward(batch), batch)};
+}
+
+std::vector<double> FinetuningStep::loss_items(const PackedBatch& batch) const {
+  if (head_.kind == TaskKind::kRegression || head_.kind == TaskKind::kQuestionAnswering)
+    return {static_cast<double>(batch.num_sequences())};
+  const torch::Tensor labelled = batch.labels.masked_select(batch.labels.ne(kNoLabel));
+  if (!class_weights_.defined()) return {static_cast<double>(labelled.numel())};
+  return {class_weights_.index_select(0, labelled).sum().item<double>()};
+}
+
+}  // namespace bert

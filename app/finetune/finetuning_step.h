@@ -1,0 +1,50 @@
+// One optimizer step of fine-tuning: a BERT with the head of a task, and its loss.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "app/config/finetune_config.h"
+#include "app/inference/task_model.h"
+#include "app/train/optimizer_step.h"
+#include "data/tasks/task_definition.h"
+
+namespace bert {
+
+struct TaskHead {
+  TaskKind kind = TaskKind::kClassification;
+  int64_t num_outputs = 1;           // TaskDefinition::num_outputs()
+  int64_t choices = 1;               // sequences of one example
+  std::vector<float> class_weights;  // of the classes in the loss; empty: all 1
+};
+
+class FinetuningStep : public OptimizerStep {
+ public:
+  /// Makes a model with the initial weights of `config` on `device`, its optimizer and its loss scaler; parameters of
+  /// config.frozen_layers get no gradient. Throws ConfigError if the model has fewer layers, and as OptimizerStep.
+  FinetuningStep(const FinetuneConfig& config, const TaskHead& head, c10::Device device,
+                 c10::intrusive_ptr<c10d::ProcessGroup> group);
+
+  /// Logits in fp32, as TaskModel::forward(). Computes under the autocast of the run. Gradient mode is that of the caller.
+  torch::Tensor forward(const PackedBatch& batch);
+  /// The mean loss of a batch with labels, an fp32 scalar: cross entropy of classes, of choices, and of first and last
+  /// tokens (the mean of both); mean squared error of values.
+  [[nodiscard]] torch::Tensor loss(const torch::Tensor& logits, const PackedBatch& batch) const;
+  [[nodiscard]] const TaskHead& head() const { return head_; }
+
+  [[nodiscard]] std::vector<std::string> loss_names() const override { return {}; }
+  [[nodiscard]] std::vector<double> loss_items(const PackedBatch& batch) const override;
+
+ private:
+  FinetuningStep(const FinetuneConfig& config, const TaskHead& head, TaskModel model, c10::Device device,
+                 c10::intrusive_ptr<c10d::ProcessGroup> group);
+  std::vector<torch::Tensor> loss_terms(const PackedBatch& batch) override;
+
+  TaskModel model_;
+  TaskHead head_;
+  torch::Tensor class_weights_;  // [classes] fp32 on the device; undefined: all 1
+  int64_t dropout_seed_;
+};
+
+}  // namespace bert

@@ -1,0 +1,207 @@
+#include "app/train/optimizer_step.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <utility>
+
+#include "app/distributed/process_group.h"
+#include "app/system/error_report.h"
+#include "app/system/errors.h"
+#include "app/train/determinism.h"
+#include "cuda_ext/multi_tensor.h"
+#include "model/state_dict.h"
+#include "optim/sharded_optimizer.h"
+
+namespace bert {
+namespace {
+
+std::vector<int> owners_of(const RunConfig& config, const std::vector<NamedParameter>& parameters,
+                           const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  if (!group || !config.distributed.shard_optimizer_state) return {};
+  check_sharding(static_cast<int64_t>(parameters.size()), group->getSize());
+  return assign_owners(parameters, group->getSize());
+}
+
+}  // namespace
+
+OptimizerStep::Parts OptimizerStep::make_parts(const RunConfig& config, std::shared_ptr<torch::nn::Module> module,
+                                               c10::Device device, const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                                               std::optional<c10::ScalarType> weights) {
+  const c10::ScalarType dtype = weights.value_or(weights_dtype(parse_precision(config.precision)));
+  Parts parts{.module = std::move(module), .parameters = {}, .owners = {}, .initial = StateDict()};
+  if (dtype == torch::kBFloat16 || dtype == torch::kHalf) {
+    for (const auto& item : state_dict(*parts.module)) parts.initial.insert(item.key(), item.value().clone());
+  }
+  parts.module->to(device, dtype);
+  parts.parameters = named_parameters(*parts.module);
+  parts.owners = owners_of(config, parts.parameters, group);
+  return parts;
+}
+
+OptimizerStep::OptimizerStep(const RunConfig& config, std::shared_ptr<torch::nn::Module> module, c10::Device device,
+                             c10::intrusive_ptr<c10d::ProcessGroup> group, std::optional<c10::ScalarType> weights)
+    : OptimizerStep(config, device, group, make_parts(config, std::move(module), device, group, weights)) {}
+
+OptimizerStep::OptimizerStep(const RunConfig& config, c10::Device device, c10::intrusive_ptr<c10d::ProcessGroup> group,
+                             Parts parts)
+    : module_(std::move(parts.module)),
+      optimizer(parts.owners.empty() ? make_optimizer(config.optimizer, parts.parameters)
+                                     : make_sharded_optimizer(group, config.optimizer, parts.parameters, parts.owners)),
+      scaler(config.amp, device, needs_loss_scale(parse_precision(config.precision))),
+      precision_(parse_precision(config.precision)),
+      device_(device),
+      optimizer_config_(config.optimizer),
+      average_items_(config.optimizer.average == "masked_tokens"),
+      schedule_(make_schedule(config.schedule, config.optimizer.lr, config.max_steps)),
+      group_(std::move(group)),
+      parameters_(std::move(parts.parameters)),
+      sharded_(!parts.owners.empty()),
+      parallel_(group_, parameters_,
+                {.bucket_bytes = config.distributed.bucket_mb << 20,
+                 .compression = parse_gradient_compression(config.distributed.compression),
+                 .mean_over_ranks = false,
+                 .owners = std::move(parts.owners)}),
+      parameter_report_(describe(group_parameters(parameters_, config.optimizer))),
+      learning_rate_(torch::zeros({}, torch::TensorOptions().device(device))) {
+  set_matmul_precision(precision_);
+  optimizer->set_masters(parts.initial);
+}
+
+void OptimizerStep::seed_dropout(const PackedBatch& batch, int64_t seed) const {
+  if (device_.is_cuda())
+    seed_for_micro_batch(at::globalContext().defaultGenerator(device_), seed, batch.first_sequence);
+}
+
+torch::Tensor OptimizerStep::sum_over_ranks(torch::Tensor tensor) const {
+  if (!group_) return tensor;
+  const torch::Tensor sum = tensor.to(device_, /*non_blocking=*/false, /*copy=*/true);
+  all_reduce(group_, sum);
+  return sum.to(torch::kCPU);
+}
+
+int64_t OptimizerStep::sum_over_ranks(int64_t value) const {
+  return sum_over_ranks(torch::tensor({value}, torch::kInt64)).item<int64_t>();
+}
+
+std::vector<std::vector<torch::Tensor>> OptimizerStep::loss_weights(std::span<const PackedBatch> micro_batches,
+                                                                    int64_t of_all_ranks) {
+  const auto scalar = [this](double value) {
+    return torch::full({}, value, torch::TensorOptions().dtype(torch::kFloat).device(device_));
+  };
+  // The reduction adds up over ranks. So a weight is a share of the global batch, and gradients overflow in the same
+  // way on any number of ranks.
+  const size_t terms = loss_items(micro_batches.front()).size();
+  const torch::Tensor equal = scalar(1.0 / static_cast<double>(of_all_ranks));
+  std::vector<std::vector<torch::Tensor>> weights(micro_batches.size(), std::vector<torch::Tensor>(terms, equal));
+  if (!average_items_) return weights;
+  std::vector<double> sums(terms);
+  for (const PackedBatch& batch : micro_batches) {
+    const std::vector<double> items = loss_items(batch);
+    for (size_t term = 0; term < terms; ++term) sums[term] += items[term];
+  }
+  std::vector<torch::Tensor> of_rank;
+  for (const double sum : sums) of_rank.push_back(scalar(sum));  // exact in fp32 up to 2^24
+  const torch::Tensor totals = torch::stack(of_rank);
+  all_reduce(group_, totals);
+  const torch::Tensor all = totals.clamp_min(1.0);
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
+    const std::vector<double> items = loss_items(micro_batches[i]);
+    for (size_t term = 0; term < terms; ++term) weights[i][term] = items[term] / all[static_cast<int64_t>(term)];
+  }
+  return weights;
+}
+
+void OptimizerStep::run(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) {
+  if (of_all_ranks == 0) of_all_ranks = static_cast<int64_t>(micro_batches.size()) * parallel_.world_size();
+  const std::vector<std::vector<torch::Tensor>> weights = loss_weights(micro_batches, of_all_ranks);
+  parallel_.zero_gradients();
+  for (size_t micro = 0; micro < micro_batches.size(); ++micro) {
+    set_phase(Phase::kForward);
+    std::vector<torch::Tensor> terms = loss_terms(micro_batches[micro]);
+    set_phase(Phase::kBackward);
+    parallel_.expect_reduction(micro + 1 ==
+                               micro_batches.size());  // the last micro-step's backward overlaps with the communication
+    torch::Tensor total;
+    for (size_t i = 0; i < terms.size(); ++i) {
+      terms[i] = terms[i] * weights[micro][i];
+      total = i == 0 ? terms[i] : total + terms[i];
+    }
+    scaler.scale(total).backward();
+    for (torch::Tensor& term : terms) term = term.detach();
+    const torch::Tensor sums = torch::stack(terms);
+    if (!loss_sum_.defined()) loss_sum_ = torch::zeros_like(sums);
+    loss_sum_.add_(sums);
+  }
+  ++steps_;
+  set_phase(Phase::kReduction);
+  parallel_.finish();  // gradients are views into the buckets: they are zeroed in place
+  set_phase(Phase::kUpdate);
+  ops::learning_rate_out(schedule_, optimizer->applied_steps(), learning_rate_);
+  scaler.step(*optimizer, learning_rate_);
+  scaler.update();
+}
+
+void OptimizerStep::load(const StateDict& weights, const StateDict& optimizer_state) {
+  constexpr size_t kMessageBytes = size_t{25} << 20;  // like a bucket of gradients
+  load_state_dict(*module_, weights);
+  parallel_.broadcast_parameters();  // the owners of a sharded state send their parameters
+  optimizer->load_state_dict(optimizer_state);
+  if (!group_ || sharded_) return;
+  std::vector<torch::Tensor> live;
+  for (const auto& item : optimizer->state_dict()) live.push_back(item.value());
+  c10d::broadcast_coalesced(group_, live, kMessageBytes, /*rank=*/0);
+}
+
+void OptimizerStep::start_phase(const EarlierRun& earlier) {
+  const NextPhase next = next_phase(optimizer_config_, parameters_, earlier);
+  load(next.weights, next.optimizer_state);
+}
+
+void OptimizerStep::check_progress() const {
+  try {
+    scaler.check_progress(*optimizer);
+  } catch (const c10::Error& error) {
+    throw ConfigError(error.what_without_backtrace());
+  }
+}
+
+OptimizerStep::MeanTerms OptimizerStep::take_mean_terms() {
+  const int64_t terms = loss_sum_.defined() ? loss_sum_.numel() : 0;
+  torch::Tensor sums = torch::zeros({0}, torch::kDouble);
+  if (loss_sum_.defined()) sums = loss_sum_.to(torch::kCPU, torch::kDouble, /*non_blocking=*/false, /*copy=*/true);
+  if (extra_sums_.defined()) sums = torch::cat({sums, extra_sums_.to(torch::kCPU)});
+  sums = sum_over_ranks(sums);
+  const double steps = std::max(steps_, 1.0);
+  if (loss_sum_.defined()) loss_sum_.zero_();
+  if (extra_sums_.defined()) extra_sums_.zero_();
+  steps_ = 0;
+  const auto* sum = sums.const_data_ptr<double>();
+  MeanTerms means{.terms = {sum, sum + terms}, .sums = {sum + terms, sum + sums.numel()}};
+  for (double& term : means.terms) term /= steps;
+  return means;
+}
+
+void OptimizerStep::broadcast_parameters() {
+  parallel_.broadcast_parameters();
+  check_parameters();
+}
+
+void OptimizerStep::check_parameters() const {
+  if (const auto difference = parallel_.first_difference()) {
+    throw PeerError("the ranks' weights are no longer the same: " + *difference +
+                    ". Memory, a network card or a library differs between machines; go on from the last checkpoint "
+                    "without that machine.");
+  }
+}
+
+int64_t OptimizerStep::applied_steps() const { return optimizer->applied_steps().item<int64_t>(); }
+
+int64_t OptimizerStep::consecutive_skips() const {
+  return static_cast<int64_t>(scaler.consecutive_skips().item<float>());
+}
+
+double OptimizerStep::last_learning_rate() const { return learning_rate_.item<double>(); }
+
+}  // namespace bert

@@ -1,0 +1,153 @@
+// One optimizer step over any model with a loss: forward, backward, reduction, update.
+//
+// Note [Kinds of runs]
+// Pre-training and fine-tuning are one program. Each part of a run has a base that the loop knows, and a kind that fills
+// in what differs:
+//
+//   base                                            pre-training              fine-tuning (app/finetune)
+//   RunConfig       app/config/run_config.h         PretrainConfig            FinetuneConfig
+//   OptimizerStep   this file                       TrainingStep              FinetuningStep
+//   BatchLoader     data/loader/batch_loader.h      PretrainingDataLoader     TaskLoader
+//   RunState        run_state.h                     PretrainingRun            FinetuningRun
+//
+// A RunConfig has the settings of the loop: steps, batches, intervals, optimizer, ranks. An OptimizerStep turns
+// PackedBatches into gradients and an update; a kind gives the model and the terms of its loss. A BatchLoader gives the
+// micro-batches of a step, and a position to go on from. A RunState is the rest of a run: it opens the inputs, starts from
+// other weights, fills in its part of state.json, and evaluates. The trainer, the log, checkpoints, resumption, signals and
+// ranks see the bases alone.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
+
+#include "app/config/run_config.h"
+#include "cuda_ext/packed_batch.h"
+#include "optim/amp.h"
+#include "optim/data_parallel.h"
+#include "optim/lr_schedule.h"
+#include "optim/optimizer.h"
+#include "optim/optimizer_state.h"
+
+namespace bert {
+
+class OptimizerStep {
+ public:
+  virtual ~OptimizerStep() = default;
+  OptimizerStep(const OptimizerStep&) = delete;
+  OptimizerStep& operator=(const OptimizerStep&) = delete;
+
+  /// Runs this rank's micro-batches of one global batch and applies one update; skips the update if a gradient is not
+  /// finite. `of_all_ranks` is the number of micro-batches of all ranks; 0: every rank has as many as this one.
+  /// Gradients stay until the next call. Does not wait for the device.
+  void run(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks = 0);
+
+  /// The names of the terms of the loss in the log. A loss of one term has no names.
+  [[nodiscard]] virtual std::vector<std::string> loss_names() const = 0;
+  struct MeanTerms {
+    std::vector<double> terms;  // mean of each term of the loss
+    std::vector<double> sums;   // of extra_sums_
+  };
+  /// The means of the steps since the last call, averaged over all ranks with the weights of the gradient. Every rank
+  /// must call it. Waits for the device.
+  MeanTerms take_mean_terms();
+  /// Number of applied updates. Waits for the device.
+  [[nodiscard]] int64_t applied_steps() const;
+  /// Number of skipped steps since the last applied one. Waits for the device.
+  [[nodiscard]] int64_t consecutive_skips() const;
+  /// Learning rate of the last step that was tried. Waits for the device.
+  [[nodiscard]] double last_learning_rate() const;
+
+  /// Sum over all ranks, on the CPU. Every rank must call it. With several ranks it waits for the device.
+  [[nodiscard]] torch::Tensor sum_over_ranks(torch::Tensor tensor) const;
+  [[nodiscard]] int64_t sum_over_ranks(int64_t value) const;
+  /// DataParallel::exposed_ms() of the last step. Waits for the device.
+  [[nodiscard]] double exposed_communication_ms() const { return parallel_.exposed_ms(); }
+  /// Throws ConfigError if skipped steps show that the run cannot continue: Note [Endless overflow] in optim/amp.h.
+  /// Waits for the device.
+  void check_progress() const;
+  /// The parameter groups with their decay and rate: describe() in optim/optimizer.h.
+  [[nodiscard]] std::string parameter_report() const { return parameter_report_; }
+  /// Gives every rank the weights and the optimizer's state that rank 0 passes. Every rank calls it with the same
+  /// entries; those of the other ranks need no values (device meta). Throws c10::Error on every rank if the entries do
+  /// not fit.
+  void load(const StateDict& weights, const StateDict& optimizer_state);
+  /// load() of the begin of the next phase after an earlier run: next_phase() in optim/optimizer_state.h. Call it before
+  /// the first step.
+  void start_phase(const EarlierRun& earlier);
+  /// Sends the weights of rank 0 to every rank. Call it before the first step, also after load().
+  void broadcast_parameters();
+  /// Compares the weights of all ranks bit by bit. Throws PeerError with the first parameter that differs and the
+  /// ranks.
+  void check_parameters() const;
+
+  [[nodiscard]] torch::nn::Module& module() { return *module_; }
+  [[nodiscard]] const torch::nn::Module& module() const { return *module_; }
+  [[nodiscard]] c10::Device device() const { return device_; }
+  [[nodiscard]] int rank() const { return parallel_.rank(); }
+  [[nodiscard]] int world_size() const { return parallel_.world_size(); }
+
+ private:
+  std::shared_ptr<torch::nn::Module> module_;
+
+ public:
+  std::unique_ptr<BertOptimizer> optimizer;
+  GradScaler scaler;
+
+ protected:
+  /// Moves `module`, which has its initial weights in fp32 on the CPU, to `device` in the dtype of the run's weights;
+  /// makes the optimizer and the loss scaler. `group` is nullptr for one process. `weights` is a dtype in place of the
+  /// precision's. Throws ConfigError if the optimizer state is to be sharded over more ranks than there are parameters.
+  OptimizerStep(const RunConfig& config, std::shared_ptr<torch::nn::Module> module, c10::Device device,
+                c10::intrusive_ptr<c10d::ProcessGroup> group, std::optional<c10::ScalarType> weights);
+
+  /// Forward and loss of one micro-batch: the terms of the loss, each the mean over its items (masked tokens, sequences,
+  /// answers), fp32 scalars on the device. A kind of step always has as many terms, in one order.
+  virtual std::vector<torch::Tensor> loss_terms(const PackedBatch& batch) = 0;
+  /// The number of items of each term.
+  [[nodiscard]] virtual std::vector<double> loss_items(const PackedBatch& batch) const = 0;
+  /// Makes dropout on CUDA a function of the seed and the number of the batch's first sequence.
+  void seed_dropout(const PackedBatch& batch, int64_t seed) const;
+
+  Precision precision_;
+  torch::Tensor extra_sums_;  // fp64, that a kind of step adds up itself; undefined: none
+
+ private:
+  /// Objects from which the constructor makes the other members.
+  struct Parts {
+    std::shared_ptr<torch::nn::Module> module;
+    std::vector<NamedParameter> parameters;
+    std::vector<int> owners;          // rank that owns each parameter's optimizer state; empty unless it is sharded
+    StateDict initial = StateDict();  // fp32 weights of a model in fp16 or bf16, before they were rounded; else empty
+  };
+  static Parts make_parts(const RunConfig& config, std::shared_ptr<torch::nn::Module> module, c10::Device device,
+                          const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::optional<c10::ScalarType> weights);
+  OptimizerStep(const RunConfig& config, c10::Device device, c10::intrusive_ptr<c10d::ProcessGroup> group, Parts parts);
+
+  /// The factors of each micro-batch's terms in the loss of the step, fp32 scalars on the device: 1 / number of
+  /// micro-batches of all ranks; with optimizer.average = masked_tokens the shares of the step's items.
+  [[nodiscard]] std::vector<std::vector<torch::Tensor>> loss_weights(std::span<const PackedBatch> micro_batches,
+                                                                     int64_t of_all_ranks);
+
+  c10::Device device_;
+  OptimizerConfig optimizer_config_;
+  bool average_items_;
+  LrSchedule schedule_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  std::vector<NamedParameter> parameters_;
+  bool sharded_;  // the optimizer's state is divided among the ranks
+  DataParallel parallel_;
+  std::string parameter_report_;
+  torch::Tensor learning_rate_;  // fp32 scalar
+  torch::Tensor loss_sum_;       // [terms] fp32, summed over steps with the weights of the gradient; undefined at first
+  double steps_ = 0;             // number of steps in loss_sum_
+};
+
+}  // namespace bert
