@@ -14,9 +14,9 @@ namespace {
 using Json = nlohmann::json;
 
 /// The fields that must be equal for two times to be comparable.
-constexpr std::array kIdentity = {
-    "benchmark", "machine", "device", "threads",      "precision", "model",        "optimizer", "batch",
-    "length",    "lengths", "tokens", "larger_batch", "data",      "global_batch", "masking",   "micro_batch_tokens"};
+constexpr std::array kIdentity = {"benchmark",    "machine",   "device",       "threads", "precision",         "model",
+                                  "optimizer",    "objective", "batch",        "length",  "lengths",           "tokens",
+                                  "larger_batch", "data",      "global_batch", "masking", "micro_batch_tokens"};
 
 /// The text after "key :" in the first line of a file that begins with the key.
 std::string field_of(const std::string& path, const std::string& key) {
@@ -41,7 +41,7 @@ std::vector<std::pair<std::string, double>> times_of(const Json& report) {
       times.emplace_back(name, row["ms_median"]);
   };
   add(report, text_of(report, "benchmark"));
-  for (const char* list : {"kernels", "stages"}) {
+  for (const char* list : {"kernels", "stages", "cases"}) {
     if (!report.contains(list)) continue;
     for (const Json& row : report[list]) add(row, text_of(row, "name") + " " + text_of(row, "pass"));
   }

@@ -3,49 +3,19 @@
 #include <torch/types.h>
 
 #include <chrono>
-#include <functional>
-#include <memory>
 
 #include "app/benchmark/random_batch.h"
 #include "app/benchmark/report.h"
 #include "app/plan/flops.h"
 #include "app/train/device.h"
 #include "app/train/training_step.h"
-#include "model/bert.h"
 #include "optim/amp.h"
 
 namespace bert {
-namespace {
-
-/// The timed work, on a batch on the device.
-using Step = std::function<void(const PackedBatch&)>;
-
-Step training(const PretrainConfig& config, c10::Device device) {
-  const auto step = std::make_shared<TrainingStep>(config, device, nullptr);
-  return [step](const PackedBatch& batch) { step->run({&batch, 1}); };
-}
-
-/// The encoder and pooler of an inference program, which may choose kernels whose results do not repeat.
-Step inference(const PretrainConfig& config, c10::Device device) {
-  const Precision precision = parse_precision(config.precision);
-  set_matmul_precision(precision);
-  const NoInitWeights no_init;
-  BertModel model(config.model);
-  init_weights(*model, config.model, static_cast<uint64_t>(config.seed));
-  model->to(device, weights_dtype(precision));
-  model->eval();
-  return [model, device, precision](const PackedBatch& batch) mutable {
-    const torch::InferenceMode inference;
-    const AutocastGuard autocast(device.type(), precision);
-    model->forward(batch);
-  };
-}
-
-}  // namespace
 
 nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options) {
   const c10::Device device = select_device(options.config.device, 0);
-  const Step step = options.training ? training(options.config, device) : inference(options.config, device);
+  TrainingStep step(options.config, device, nullptr);
   auto generator = at::make_generator<at::CPUGeneratorImpl>(0);
   const FlopCounter flops(options.config.model, has_pairs(objective_of(options.config)));
   std::vector<double> seconds;
@@ -60,13 +30,13 @@ nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options) {
             .to(device);
     synchronize(device);
     const auto start = std::chrono::steady_clock::now();
-    step(batch);
+    step.run({&batch, 1});
     synchronize(device);
     if (i < options.warmup) continue;
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     tokens += batch.num_tokens();
-    for (const int64_t length : lengths) total_flops += flops.forward_of_sequence(length) * (options.training ? 3 : 1);
-    if (options.training) total_flops += 3 * flops.forward_of_heads(batch.num_masked(), options.batch);
+    for (const int64_t length : lengths) total_flops += 3 * flops.forward_of_sequence(length);
+    total_flops += 3 * flops.forward_of_heads(batch.num_masked(), options.batch);
   }
   double total = 0;
   for (const double s : seconds) total += s;

@@ -1,4 +1,4 @@
-// Times training steps or inference on random batches.
+// Times training steps on random batches.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,6 @@ struct StepBenchmarkOptions {
   PretrainConfig config;         // model, optimizer, precision and device
   std::vector<int64_t> lengths;  // of the sequences, in turn
   int64_t batch = 8, steps = 10, warmup = 3;
-  bool training = true;  // false: the encoder and pooler alone, without gradients
 };
 
 /// sequences_per_second, tokens_per_second, tflops, mfu (of a square product measured in the same run), ms_median and

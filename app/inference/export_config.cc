@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <vector>
 
 #include "app/checkpoint/state.h"
 #include "app/parse/bounded_json.h"
@@ -37,6 +38,29 @@ void read_member(const nlohmann::json& object, const char* key, const std::strin
   value = string_member(object, key, file);
 }
 
+/// The values of id2label in the order of their ids.
+std::vector<std::string> labels_of(const nlohmann::json& object, const std::string& file) {
+  const nlohmann::json& names = member(object, "id2label", nlohmann::json::value_t::object, file);
+  std::vector<std::string> labels;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string id = std::to_string(i);
+    if (!names.contains(id)) {
+      throw DataError(file + ": \"id2label\": want the ids from 0 to " + std::to_string(names.size() - 1) + ", " + id +
+                      " is missing");
+    }
+    labels.push_back(string_member(names, id.c_str(), file + ": \"id2label\""));
+  }
+  return labels;
+}
+
+/// The only value of architectures.
+std::string architecture_of(const nlohmann::json& object, const std::string& file) {
+  const nlohmann::json& names = member(object, "architectures", nlohmann::json::value_t::array, file);
+  if (names.size() != 1 || !names[0].is_string())
+    throw DataError(file + ": \"architectures\": want one name, got " + names.dump());
+  return names[0];
+}
+
 }  // namespace
 
 std::string write_export_config(const ExportConfig& config) {
@@ -44,8 +68,16 @@ std::string write_export_config(const ExportConfig& config) {
   const auto write = [&](const char* name, const auto& value) { object[name] = value; };
   visit_model(config.model, write);
   object["model_type"] = "bert";
-  object["architectures"] = {has_pairs(config.objective) ? "BertForPreTraining" : "BertForMaskedLM"};
+  const char* const pretraining = has_pairs(config.objective) ? "BertForPreTraining" : "BertForMaskedLM";
+  object["architectures"] = {config.architecture.empty() ? pretraining : config.architecture};
+  if (!config.task.empty()) object["task"] = config.task;
   object["objective"] = name_of_value(config.objective);
+  if (!config.vocabulary_hash.empty()) object["vocabulary_hash"] = config.vocabulary_hash;
+  object["model_max_length"] = config.max_length > 0 ? config.max_length : config.model.max_position_embeddings;
+  for (size_t i = 0; i < config.labels.size(); ++i) {
+    object["id2label"][std::to_string(i)] = config.labels[i];
+    object["label2id"][config.labels[i]] = i;
+  }
   visit_exported(config.tokenizer, write);
   return object.dump(2) + "\n";
 }
@@ -62,6 +94,11 @@ ExportConfig read_export_config(const std::string& text, const std::string& file
   if (object.contains("objective")) {
     config.objective = parse_objective(string_member(object, "objective", file), file + ": \"objective\"");
   }
+  if (object.contains("architectures")) config.architecture = architecture_of(object, file);
+  if (object.contains("vocabulary_hash")) config.vocabulary_hash = string_member(object, "vocabulary_hash", file);
+  if (object.contains("model_max_length")) config.max_length = integer_member(object, "model_max_length", file);
+  if (object.contains("task")) config.task = string_member(object, "task", file);
+  if (object.contains("id2label")) config.labels = labels_of(object, file);
   return config;
 }
 

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "app/system/torch_errors.h"
 #include "model/bert.h"
+#include "model/inference.h"
 #include "model/state_dict.h"
 
 namespace bert {
@@ -50,12 +53,16 @@ Sequence encode(const Tokenizer& tokenizer, const std::string& text) {
   return sequence;
 }
 
-/// Sequences end to end, each of segment A.
-PackedBatch packed(const std::vector<Sequence>& sequences, torch::Device device) {
+/// Indices of texts that are computed together.
+using Group = std::vector<size_t>;
+
+/// The sequences of a group end to end, each of segment A.
+PackedBatch packed(const std::vector<Sequence>& sequences, const Group& group, torch::Device device) {
   std::vector<int64_t> ids, positions, masked;
   std::vector<int32_t> ends = {0};
   size_t longest = 0;
-  for (const Sequence& sequence : sequences) {
+  for (const size_t index : group) {
+    const Sequence& sequence = sequences[index];
     for (const size_t mask : sequence.masks) masked.push_back(static_cast<int64_t>(ids.size() + mask));
     for (size_t i = 0; i < sequence.ids.size(); ++i) {
       ids.push_back(sequence.ids[i]);
@@ -74,11 +81,49 @@ PackedBatch packed(const std::vector<Sequence>& sequences, torch::Device device)
   return batch.to(device);
 }
 
+/// Groups texts of like lengths, the longest first, within the limits of the options.
+std::vector<Group> groups_of(const std::vector<Sequence>& sequences, const PredictorOptions& options) {
+  Group order(sequences.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return sequences[a].ids.size() > sequences[b].ids.size(); });
+  std::vector<Group> groups;
+  int64_t tokens = 0;
+  for (const size_t index : order) {
+    const auto length = static_cast<int64_t>(sequences[index].ids.size());
+    if (groups.empty() || tokens + length > options.batch_tokens ||
+        static_cast<int64_t>(groups.back().size()) == options.batch_size) {
+      groups.emplace_back();
+      tokens = 0;
+    }
+    groups.back().push_back(index);
+    tokens += length;
+  }
+  return groups;
+}
+
 void check(const Pretrained& pretrained, const PredictorOptions& options) {
   TORCH_CHECK(pretrained.tokenizer != nullptr, "Predictor: ", pretrained.name, " has no tokenizer.");
   TORCH_CHECK(options.batch_size > 0, "Predictor: batch_size must be 1 or more, got ", options.batch_size, ".");
+  TORCH_CHECK(options.batch_tokens > 0, "Predictor: batch_tokens must be 1 or more, got ", options.batch_tokens, ".");
+  TORCH_CHECK(!options.int8 || (options.dtype == torch::kFloat && options.device.is_cpu()),
+              "Predictor: int8 needs dtype fp32 and the CPU, got ", options.dtype, " on ", options.device, ".");
   TORCH_CHECK(options.dtype == torch::kFloat || options.dtype == torch::kBFloat16 || options.dtype == torch::kHalf,
               "Predictor: dtype must be fp32, bf16 or fp16, got ", options.dtype, ".");
+}
+
+/// The weights of `pretrained`, with zeros for the heads of an encoder alone: no answer uses these.
+StateDict complete_weights(const Pretrained& pretrained, const BertForPreTrainingImpl& model) {
+  if (pretrained.has_masked_token_head()) return pretrained.weights;
+  StateDict weights;
+  for (const auto& item : pretrained.weights) {  // the head of a task stays out
+    if (pretrained.task.empty() || item.key().starts_with("bert.")) weights.insert(item.key(), item.value());
+  }
+  for (const auto& parameter : model.named_parameters()) {
+    if (parameter.key().starts_with("cls.") && !weights.contains(parameter.key()))
+      weights.insert(parameter.key(), torch::zeros_like(parameter.value()));
+  }
+  return weights;
 }
 
 /// In evaluation mode, where forward changes nothing.
@@ -88,7 +133,7 @@ std::shared_ptr<BertForPreTrainingImpl> model_of(const Pretrained& pretrained, c
   std::shared_ptr<BertForPreTrainingImpl> model;
   with_data_errors(pretrained.name + ": the weights are not those of a BertForPreTraining of this configuration", [&] {
     model = std::make_shared<BertForPreTrainingImpl>(pretrained.config, has_pairs(pretrained.objective));
-    load_state_dict(*model, pretrained.weights);
+    load_state_dict(*model, complete_weights(pretrained, *model));
   });
   model->to(options.device, options.dtype);
   model->eval();
@@ -101,44 +146,59 @@ struct Predictor::Impl {
   const PredictorOptions options;
   const std::shared_ptr<const Tokenizer> tokenizer;
   const bool sentencepiece;
-  const std::shared_ptr<BertForPreTrainingImpl> model;
+  const bool fills_masks;  // the checkpoint has a masked-token head
+  const std::string name;
+  const std::shared_ptr<BertPreTrainingHeadsImpl> heads;
+  const BertInference encoder;
 
-  Impl(const Pretrained& pretrained, const PredictorOptions& given)
+  /// Frees the model's weights, of which `encoder` and `heads` have what they need.
+  Impl(const Pretrained& pretrained, const PredictorOptions& given,
+       const std::shared_ptr<BertForPreTrainingImpl>& model)
       : options(given),
         tokenizer(pretrained.tokenizer),
         sentencepiece(dynamic_cast<const SentencePieceTokenizer*>(tokenizer.get()) != nullptr),
-        model(model_of(pretrained, options)) {}
+        fills_masks(pretrained.has_masked_token_head()),
+        name(pretrained.name),
+        heads(model->cls.ptr()),
+        encoder(*model->bert, given.int8 ? ops::Products::kInt8 : ops::Products::kOfDtype) {}
+
+  /// Throws TextError with index 0.
+  [[nodiscard]] Sequence encode_one(const std::string& text, bool want_masks) const {
+    if (want_masks && text.find(kMask) == std::string::npos) {
+      throw TextError(0, "no [MASK] in the text: " + shown(text));
+    }
+    Sequence sequence = encode(*tokenizer, text);
+    const int64_t longest = encoder.config().max_position_embeddings;
+    if (static_cast<int64_t>(sequence.ids.size()) > longest) {
+      throw TextError(0, "text of " + std::to_string(sequence.ids.size()) + " tokens: the model takes at most " +
+                             std::to_string(longest) + "; shorten it: " + shown(text));
+    }
+    return sequence;
+  }
 
   /// Throws TextError.
   [[nodiscard]] std::vector<Sequence> encode_all(const std::vector<std::string>& texts, bool want_masks) const {
-    const int64_t longest = model->bert->config.max_position_embeddings;
     std::vector<Sequence> all;
     for (const std::string& text : texts) {
-      if (want_masks && text.find(kMask) == std::string::npos) {
-        throw TextError(all.size(), "no [MASK] in the text: " + shown(text));
+      try {
+        all.push_back(encode_one(text, want_masks));
+      } catch (const TextError& error) {
+        throw TextError(all.size(), error.what());
       }
-      Sequence sequence = encode(*tokenizer, text);
-      if (static_cast<int64_t>(sequence.ids.size()) > longest) {
-        throw TextError(all.size(), "text of " + std::to_string(sequence.ids.size()) +
-                                        " tokens: the model takes at most " + std::to_string(longest) +
-                                        "; shorten it: " + shown(text));
-      }
-      all.push_back(std::move(sequence));
     }
     return all;
   }
 
-  /// Calls answer(sequences, batch, hidden states) for batch_size sequences at a time.
+  /// Calls answer(group, batch, output, hidden states) for each group of sequences. The hidden states of all layers are
+  /// computed if `all_layers` is true.
   template <class Answer>
-  void for_each_batch(const std::vector<Sequence>& sequences, const Answer& answer) const {
+  void for_each_group(const std::vector<Sequence>& sequences, bool all_layers, const Answer& answer) const {
     const torch::NoGradGuard no_grad;
-    const auto size = static_cast<size_t>(options.batch_size);
-    for (size_t begin = 0; begin < sequences.size(); begin += size) {
-      const auto first = sequences.begin() + static_cast<std::ptrdiff_t>(begin);
-      const std::vector<Sequence> part(first,
-                                       first + static_cast<std::ptrdiff_t>(std::min(size, sequences.size() - begin)));
-      const PackedBatch batch = packed(part, options.device);
-      answer(part, batch, model->bert->forward(batch));
+    for (const Group& group : groups_of(sequences, options)) {
+      const PackedBatch batch = packed(sequences, group, options.device);
+      std::vector<torch::Tensor> hidden_states;
+      const BertModelOutput output = encoder.forward(batch, all_layers ? &hidden_states : nullptr);
+      answer(group, batch, output, hidden_states);
     }
   }
 
@@ -148,14 +208,14 @@ struct Predictor::Impl {
     return sentencepiece && text.starts_with(kSpaceMark) ? text.substr(kSpaceMark.size()) : text;
   }
 
-  /// Appends the `top_k` best tokens of each masked position, best first, without their sequences.
-  void fill(const PackedBatch& batch, const torch::Tensor& hidden_states, int64_t top_k,
-            std::vector<std::vector<Filler>>& fillers) const {
+  /// The `top_k` best tokens of each masked position, best first, without their sequences.
+  [[nodiscard]] std::vector<std::vector<Filler>> fill(const PackedBatch& batch, const torch::Tensor& hidden_states,
+                                                      int64_t top_k) const {
+    std::vector<std::vector<Filler>> fillers;
     for (const torch::Tensor& rows : batch.masked_positions.split(kMaskedRows)) {
       // The vocabulary may be smaller than the table of the model; the other rows are padding.
       const torch::Tensor logits =
-          model->cls->predictions
-              ->forward(hidden_states.index_select(0, rows), model->bert->embeddings->word_embeddings->weight)
+          heads->predictions->forward(hidden_states.index_select(0, rows), encoder.word_embeddings())
               .narrow(-1, 0, tokenizer->vocabulary().size());
       const torch::Tensor probabilities = logits.to(torch::kFloat).softmax(-1);
       const auto [best, ids] = probabilities.topk(std::min(top_k, probabilities.size(-1)), -1);
@@ -169,10 +229,40 @@ struct Predictor::Impl {
         }
       }
     }
+    return fillers;
+  }
+
+  [[nodiscard]] std::vector<std::string> tokens_of(const Sequence& sequence) const {
+    std::vector<std::string> tokens;
+    for (const int32_t id : sequence.ids) tokens.push_back(tokenizer->vocabulary().token(id));
+    return tokens;
   }
 };
 
 namespace {
+
+torch::Tensor fp32_copy(const torch::Tensor& x) { return x.to(torch::kFloat, /*non_blocking=*/false, /*copy=*/true); }
+
+/// The numbers of the hidden states, counted from 0. Throws c10::Error.
+std::vector<int64_t> checked_layers(const EmbeddingOptions& options, const BertConfig& config) {
+  const int64_t last = config.num_hidden_layers;
+  TORCH_CHECK(!options.layers.empty(), "embed: layers must have one number at least.");
+  TORCH_CHECK(options.pooling != Pooling::kPooler || options.layers == std::vector<int64_t>{-1},
+              "embed: the pooler reads the last layer; leave layers at {-1}.");
+  std::vector<int64_t> layers;
+  for (const int64_t layer : options.layers) {
+    TORCH_CHECK(layer >= -last - 1 && layer <= last, "embed: layer must be from ", -last - 1, " to ", last,
+                ", the hidden states of ", last, " layers and the embeddings; got ", layer, ".");
+    layers.push_back(layer < 0 ? layer + last + 1 : layer);
+  }
+  return layers;
+}
+
+/// `states` [S, H] of one text as `pooling` says: [H] or [S, H].
+torch::Tensor pooled(const torch::Tensor& states, Pooling pooling) {
+  if (pooling == Pooling::kCls) return states[0].clone();
+  return pooling == Pooling::kMean ? states.mean(0) : states;
+}
 
 /// Puts the fillers into the text: the next `fillers` are those of the masks of `text`, in their order.
 MaskFilling filling_of(const std::string& text, std::vector<std::vector<Filler>>::iterator& fillers) {
@@ -193,50 +283,102 @@ Predictor::Predictor(const std::filesystem::path& path, const PredictorOptions& 
     : Predictor(load_pretrained(path), options) {}
 
 Predictor::Predictor(const Pretrained& pretrained, const PredictorOptions& options)
-    : impl_(std::make_unique<const Impl>(pretrained, options)) {}
+    : impl_(std::make_unique<const Impl>(pretrained, options, model_of(pretrained, options))) {}
 
 Predictor::~Predictor() = default;
 Predictor::Predictor(Predictor&&) noexcept = default;
 Predictor& Predictor::operator=(Predictor&&) noexcept = default;
 
-const BertConfig& Predictor::config() const { return impl_->model->bert->config; }
+const BertConfig& Predictor::config() const { return impl_->encoder.config(); }
 
 const Tokenizer& Predictor::tokenizer() const { return *impl_->tokenizer; }
 
 std::vector<MaskFilling> Predictor::fill_mask(const std::vector<std::string>& texts, int64_t top_k) const {
   TORCH_CHECK(top_k > 0, "fill_mask: top_k must be 1 or more, got ", top_k, ".");
-  std::vector<std::vector<Filler>> fillers;
-  impl_->for_each_batch(impl_->encode_all(texts, /*want_masks=*/true),
-                        [&](const std::vector<Sequence>&, const PackedBatch& batch, const BertModelOutput& output) {
-                          impl_->fill(batch, output.last_hidden_state, top_k, fillers);
+  if (!impl_->fills_masks) {
+    throw DataError(impl_->name +
+                    ": is an encoder without cls.predictions, the head that fills masks; it has features only");
+  }
+  std::vector<MaskFilling> fillings(texts.size());
+  impl_->for_each_group(impl_->encode_all(texts, /*want_masks=*/true), /*all_layers=*/false,
+                        [&](const Group& group, const PackedBatch& batch, const BertModelOutput& output, const auto&) {
+                          std::vector<std::vector<Filler>> fillers =
+                              impl_->fill(batch, output.last_hidden_state, top_k);
+                          auto next = fillers.begin();
+                          for (const size_t index : group) fillings[index] = filling_of(texts[index], next);
                         });
-  std::vector<MaskFilling> fillings;
-  auto next = fillers.begin();
-  for (const std::string& text : texts) fillings.push_back(filling_of(text, next));
   return fillings;
 }
 
 std::vector<Features> Predictor::features(const std::vector<std::string>& texts) const {
-  std::vector<Features> all;
-  impl_->for_each_batch(
-      impl_->encode_all(texts, /*want_masks=*/false),
-      [&](const std::vector<Sequence>& sequences, const PackedBatch&, const BertModelOutput& output) {
-        int64_t row = 0;
-        for (size_t i = 0; i < sequences.size(); ++i) {
-          const auto length = static_cast<int64_t>(sequences[i].ids.size());
-          Features& features = all.emplace_back();
-          for (const int32_t id : sequences[i].ids) features.tokens.push_back(tokenizer().vocabulary().token(id));
-          // Copies: a text that is kept does not keep its batch.
-          features.last_hidden_state =
-              output.last_hidden_state.narrow(0, row, length).to(torch::kFloat, /*non_blocking=*/false, /*copy=*/true);
-          if (output.pooler_output.defined()) {
-            features.pooler_output =
-                output.pooler_output[static_cast<int64_t>(i)].to(torch::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  std::vector<Features> all(texts.size());
+  const std::vector<Sequence> sequences = impl_->encode_all(texts, /*want_masks=*/false);
+  impl_->for_each_group(sequences, /*all_layers=*/false,
+                        [&](const Group& group, const PackedBatch&, const BertModelOutput& output, const auto&) {
+                          int64_t row = 0;
+                          for (size_t i = 0; i < group.size(); ++i) {
+                            const Sequence& sequence = sequences[group[i]];
+                            const auto length = static_cast<int64_t>(sequence.ids.size());
+                            Features& features = all[group[i]];
+                            features.tokens = impl_->tokens_of(sequence);
+                            // Copies: a text that is kept does not keep its batch.
+                            features.last_hidden_state = fp32_copy(output.last_hidden_state.narrow(0, row, length));
+                            if (output.pooler_output.defined()) {
+                              features.pooler_output = fp32_copy(output.pooler_output[static_cast<int64_t>(i)]);
+                            }
+                            row += length;
+                          }
+                        });
+  return all;
+}
+
+std::vector<torch::Tensor> Predictor::embed(const std::vector<std::string>& texts,
+                                            const EmbeddingOptions& options) const {
+  const std::vector<int64_t> layers = checked_layers(options, config());
+  const bool pooler = options.pooling == Pooling::kPooler,
+             last = layers == std::vector<int64_t>{config().num_hidden_layers};
+  std::vector<torch::Tensor> all(texts.size());
+  impl_->for_each_group(
+      impl_->encode_all(texts, /*want_masks=*/false), /*all_layers=*/!last,
+      [&](const Group& group, const PackedBatch& batch, const BertModelOutput& output,
+          const std::vector<torch::Tensor>& hidden_states) {
+        TORCH_CHECK(!pooler || output.pooler_output.defined(),
+                    "embed: the model was trained without sentence pairs and has no pooler; use another pooling.");
+        const torch::Tensor ends = batch.cu_seqlens.to(torch::kCPU);
+        const auto end = ends.accessor<int32_t, 1>();
+        for (size_t i = 0; i < group.size(); ++i) {
+          const auto place = static_cast<int64_t>(i);
+          if (pooler) {
+            all[group[i]] = fp32_copy(output.pooler_output[place]).to(torch::kCPU);
+            continue;
           }
-          row += length;
+          std::vector<torch::Tensor> of_layers;
+          for (const int64_t layer : layers) {
+            const torch::Tensor& states = last ? output.last_hidden_state : hidden_states[static_cast<size_t>(layer)];
+            of_layers.push_back(
+                pooled(fp32_copy(states.narrow(0, end[place], end[place + 1] - end[place])), options.pooling)
+                    .to(torch::kCPU));
+          }
+          all[group[i]] = of_layers.size() == 1 ? of_layers.front() : torch::stack(of_layers);
         }
       });
   return all;
+}
+
+std::vector<std::string> Predictor::tokens(const std::string& text) const {
+  return impl_->tokens_of(encode(tokenizer(), text));
+}
+
+std::vector<TextError> Predictor::problems(Task task, const std::vector<std::string>& texts) const {
+  std::vector<TextError> errors;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    try {
+      static_cast<void>(impl_->encode_one(texts[i], task == Task::kFillMask));
+    } catch (const TextError& error) {
+      errors.emplace_back(i, error.what());
+    }
+  }
+  return errors;
 }
 
 MaskFilling Predictor::fill_mask(const std::string& text, int64_t top_k) const {

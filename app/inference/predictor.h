@@ -21,7 +21,9 @@ namespace bert {
 struct PredictorOptions {
   c10::Device device = c10::kCPU;
   c10::ScalarType dtype = c10::kFloat;  // of weights and computation: kFloat, kBFloat16 or kHalf
-  int64_t batch_size = 32;              // texts that are computed together, 1 or more
+  int64_t batch_size = 32;              // texts that are computed together at most, 1 or more
+  int64_t batch_tokens = 4096;          // tokens that are computed together at most, 1 or more; a longer text is alone
+  bool int8 = false;  // the encoder's products are of bytes; with dtype kFloat, on the CPU: Note [Products of bytes]
 };
 
 /// A word for a [MASK].
@@ -44,16 +46,29 @@ struct Features {
   at::Tensor pooler_output;      // [H]; undefined if the model was trained without sentence pairs
 };
 
+/// The vector that stands for a text: that of [CLS], the mean over all tokens with [CLS] and [SEP], or the pooler's
+/// output. kNone: one vector for each token.
+enum class Pooling { kNone, kCls, kMean, kPooler };
+
+struct EmbeddingOptions {
+  Pooling pooling = Pooling::kMean;
+  /// Numbers of hidden states as in Hugging Face's hidden_states: 0 are the embeddings, num_hidden_layers is the last
+  /// layer, -1 the last, -2 the one before. kPooler needs {-1}.
+  std::vector<int64_t> layers = {-1};
+};
+
 /// A text that has no answer: it is too long, or has no [MASK]. `index` is its place among the texts of the call.
 struct TextError : DataError {
   TextError(size_t text, const std::string& message) : DataError(message), index(text) {}
   size_t index;
 };
 
+enum class Task { kFillMask, kFeatures };
+
 /// A model and its tokenizer. A predictor does not change after construction: any number of threads may call it at once.
-/// Texts of any lengths are packed without padding. The answer for a text depends on the other texts of a call by
-/// rounding only: with fp32, scores by less than 1e-4 of their value, hidden states by less than 1e-4. (Measured on random
-/// BERT-bases: 1e-5 and 1e-5.)
+/// Texts of any lengths are packed without padding, texts of like lengths together; answers are in the order of the texts.
+/// The answer for a text depends on the other texts of a call by rounding only: with fp32, scores by less than 1e-4 of
+/// their value, hidden states by less than 1e-4. (Measured on random BERT-bases: 1e-5 and 1e-5.)
 /// The functions of a list throw TextError for the first text without an answer before they compute any; the functions
 /// of one text throw it with index 0. Wrong settings and arguments throw c10::Error.
 class Predictor {
@@ -67,7 +82,8 @@ class Predictor {
   Predictor(Predictor&&) noexcept;
   Predictor& operator=(Predictor&&) noexcept;
 
-  /// The `top_k` best tokens for every [MASK], or all tokens if there are fewer.
+  /// The `top_k` best tokens for every [MASK], or all tokens if there are fewer. Throws DataError if the checkpoint is an
+  /// encoder without the head for it.
   [[nodiscard]] MaskFilling fill_mask(const std::string& text, int64_t top_k = 5) const;
   [[nodiscard]] std::vector<MaskFilling> fill_mask(const std::vector<std::string>& texts, int64_t top_k = 5) const;
   [[nodiscard]] std::vector<MaskFilling> fill_mask(std::initializer_list<std::string> texts, int64_t top_k = 5) const {
@@ -79,6 +95,17 @@ class Predictor {
   [[nodiscard]] std::vector<Features> features(std::initializer_list<std::string> texts) const {
     return features(std::vector<std::string>(texts));
   }
+
+  /// For each text fp32 on the CPU: [H], with Pooling::kNone [S, H]; with L layers, L > 1, [L, H] and [L, S, H]. Throws
+  /// c10::Error for a layer that the model lacks, and for kPooler if the model has no pooler.
+  [[nodiscard]] std::vector<at::Tensor> embed(const std::vector<std::string>& texts,
+                                              const EmbeddingOptions& options = {}) const;
+
+  /// The text's tokens, [CLS] and [SEP] included.
+  [[nodiscard]] std::vector<std::string> tokens(const std::string& text) const;
+
+  /// The error of every text that `task` has no answer for, in the order of the texts. Computes nothing else.
+  [[nodiscard]] std::vector<TextError> problems(Task task, const std::vector<std::string>& texts) const;
 
   [[nodiscard]] const BertConfig& config() const;
   [[nodiscard]] const Tokenizer& tokenizer() const;

@@ -1,5 +1,6 @@
 #include "app/inference/pretrained.h"
 
+#include <algorithm>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -7,8 +8,9 @@
 
 #include "app/checkpoint/files.h"
 #include "app/checkpoint/torch_archive.h"
-#include "app/config/pretrain_config.h"
+#include "app/config/finetune_config.h"
 #include "app/inference/export_config.h"
+#include "app/interop/formats.h"
 #include "app/system/errors.h"
 #include "app/system/torch_errors.h"
 #include "data/io/error.h"
@@ -27,12 +29,13 @@ std::shared_ptr<const Tokenizer> tokenizer_of(std::string model, std::vector<std
 }
 
 Pretrained load_checkpoint(const std::string& path, WeightsKind weights,
-                           const std::function<void(const std::string& message)>& note) {
-  Checkpoint checkpoint = load_model(path, weights, note);
+                           const std::function<void(const std::string& message)>& note,
+                           const std::function<void(double share)>& progress) {
+  Checkpoint checkpoint = load_model(path, weights, note, progress);
   const std::string& directory = checkpoint.directory;
-  PretrainConfig config;
+  TrainedModelConfig config;
   try {
-    config = parse_pretrain_config(checkpoint.state.config, directory + "/" + kStateFile);
+    config = read_trained_model(checkpoint.state.config, checkpoint.state.task, directory + "/" + kStateFile);
   } catch (const ConfigError& error) {
     throw DataError(error.what());
   }
@@ -41,7 +44,26 @@ Pretrained load_checkpoint(const std::string& path, WeightsKind weights,
           .objective = checkpoint.state.objective,
           .weights = std::move(checkpoint.model),
           .tokenizer = tokenizer_of(std::move(checkpoint.tokenizer_model), std::move(checkpoint.state.vocabulary),
-                                    config.data.tokenizer, directory)};
+                                    config.tokenizer, directory),
+          .averaged = checkpoint.averaged,
+          .task = std::move(checkpoint.state.task),
+          .labels = std::move(checkpoint.state.labels)};
+}
+
+Pretrained load_foreign(const ForeignFormat& format, const ModelSource& model,
+                        const std::function<void(const std::string& message)>& note) {
+  ForeignCheckpoint source = format.read(model.path.string(), {.trust = model.trust, .config = {}});
+  if (!source.report.plain()) note(source.path + ": " + source.report.text());
+  if (source.vocabulary.empty()) {
+    throw DataError(
+        source.path +
+        ": has no tokenizer: neither vocab.txt nor tokenizer.json; `bert convert --vocab` adds a vocabulary");
+  }
+  return {.name = {},
+          .config = source.config,
+          .objective = source.objective,
+          .weights = read_tensors(source.tensors),
+          .tokenizer = tokenizer_of({}, std::move(source.vocabulary), source.tokenizer, source.path)};
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -54,9 +76,10 @@ std::vector<std::string> lines_of(const std::string& text) {
 Pretrained load_export(const std::string& file) {
   std::istringstream bytes(read_file(file));
   if (!bytes.view().starts_with("PK")) {  // the first bytes of a zip archive
-    throw DataError(file +
-                    ": is no TorchScript file. Name one that `bert export` wrote, or a checkpoint or run directory; "
-                    "safetensors have no vocabulary");
+    throw DataError(
+        file +
+        ": is no TorchScript file. Name one that `bert export` wrote, or a checkpoint or run directory, or a "
+        "model directory of transformers; safetensors alone have no vocabulary");
   }
   verify_torch_archive(bytes.view(), file);  // LibTorch does not check the checksums
   ExtraFiles inside = {{kExportConfigFile, ""}, {kExportVocabularyFile, ""}, {kTokenizerFile, ""}};
@@ -73,19 +96,34 @@ Pretrained load_export(const std::string& file) {
   const ExportConfig config = read_export_config(inside[kExportConfigFile], file + ": " + kExportConfigFile);
   result.config = config.model;
   result.objective = config.objective;
+  result.task = config.task;
+  result.labels = config.labels;
   result.tokenizer =
       tokenizer_of(std::move(inside[kTokenizerFile]), lines_of(inside[kExportVocabularyFile]), config.tokenizer, file);
+  if (!config.vocabulary_hash.empty() && result.tokenizer->vocabulary().hash() != config.vocabulary_hash) {
+    throw DataError(file + ": the vocabulary inside is not that of which config.json has the vocabulary_hash");
+  }
   return result;
 }
 
 }  // namespace
 
-Pretrained load_pretrained(const std::filesystem::path& path, WeightsKind weights,
-                           const std::function<void(const std::string& message)>& note) {
-  const std::string name = path.string();
+bool Pretrained::has_masked_token_head() const {
+  const std::vector<std::string> names = weights.keys();
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& weight) { return weight.starts_with("cls.predictions."); });
+}
+
+Pretrained load_pretrained(const ModelSource& source, WeightsKind weights,
+                           const std::function<void(const std::string& message)>& note,
+                           const std::function<void(double share)>& progress) {
+  const std::string name = source.path.string();
   std::error_code unseen;  // load_export() says what is wrong with such a path
-  Pretrained result =
-      std::filesystem::is_directory(path, unseen) ? load_checkpoint(name, weights, note) : load_export(name);
+  const ForeignFormat* const format = foreign_format_of(name);
+  Pretrained result = format != nullptr ? load_foreign(*format, source, note)
+                      : std::filesystem::is_directory(source.path, unseen)
+                          ? load_checkpoint(name, weights, note, progress)
+                          : load_export(name);
   result.name = name;
   const int64_t tokens = result.tokenizer->vocabulary().size(), rows = result.config.vocab_size;
   if (tokens > rows) {

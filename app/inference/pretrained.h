@@ -1,10 +1,13 @@
 // A trained BERT as it was saved: sizes, weights and tokenizer.
 #pragma once
 
+#include <concepts>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "app/checkpoint/checkpoint.h"
 #include "cuda_ext/state_dict.h"
@@ -14,21 +17,44 @@
 
 namespace bert {
 
-/// The parts of a trained BertForPreTraining.
+/// The parts of a trained BertForPreTraining, or of a model with the head of a task.
 struct Pretrained {
   std::string name = "weights";  // stands in messages: the path that was read
   BertConfig config;
   Objective objective = Objective::kNsp;  // without pairs, the model has no sentence-pair head: Note [Objectives]
-  StateDict weights = StateDict();  // on the CPU, with the names of BertForPreTraining; load_state_dict() takes them
+  // On the CPU, with the names of BertForPreTraining; load_state_dict() takes them. Those of load_pretrained() are mapped
+  // files, which must not be written to: clone() gives a copy.
+  StateDict weights = StateDict();
   std::shared_ptr<const Tokenizer> tokenizer;  // [MASK] and its like in a text are those tokens
+  bool averaged = false;                       // `weights` are the moving averages of a run
+  std::string task = {};                       // of a fine-tuned model, which has the task's head; "": pre-training
+  std::vector<std::string> labels = {};        // of a classifier's outputs, in their order
+
+  /// False if the checkpoint is an encoder alone: no weight belongs to cls.predictions.
+  [[nodiscard]] bool has_masked_token_head() const;
 };
 
-/// Reads a checkpoint directory, a run directory, or a TorchScript file that `bert export` wrote. Every byte is compared
-/// with its checksum. `weights` does not apply to a TorchScript file, which has one kind of weights. If `path` is a run
-/// whose latest checkpoint is damaged, `note` gets a line that names the checkpoint which is read instead.
-/// Throws InputMissing, DataError, IoError. A TorchScript file contains code: read it only from a trusted source.
+/// A model on the disk. A path alone is one, untrusted.
+struct ModelSource {
+  template <class Path>
+  requires std::convertible_to<Path, std::filesystem::path> ModelSource(
+      Path&& location, bool is_trusted = false)  // NOLINT: a path stands for a source
+      : path(std::forward<Path>(location)), trust(is_trusted) {}
+
+  std::filesystem::path path;
+  bool trust = false;  // also read pickles of PyTorch, which can hold code; none is executed
+};
+
+/// Reads a checkpoint directory, a run directory, a model of another program (app/interop/formats.h), or a
+/// TorchScript file that `bert export` wrote. Every byte is compared with its checksum, where the format has one.
+/// `weights` applies to runs and checkpoints alone. `note` gets a line that names the checkpoint which is read instead, if
+/// the latest one of a run is damaged; and of another program's directory the report, unless every tensor of
+/// BertForPreTraining is there as it should be. `progress`, which may be empty, is called with the share of a checkpoint
+/// that is verified.
+/// Throws InputMissing, DataError, IoError; RefusedError for a pickle without trust. A TorchScript file contains code: read it only from a trusted source.
 Pretrained load_pretrained(
-    const std::filesystem::path& path, WeightsKind weights = WeightsKind::kAveraged,
-    const std::function<void(const std::string& message)>& note = [](const std::string&) {});
+    const ModelSource& source, WeightsKind weights = WeightsKind::kAveraged,
+    const std::function<void(const std::string& message)>& note = [](const std::string&) {},
+    const std::function<void(double share)>& progress = {});
 
 }  // namespace bert

@@ -1,0 +1,52 @@
+#include "app/inference/answer_json.h"
+
+#include <torch/types.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+namespace bert {
+namespace {
+
+/// The values of an fp32 tensor as nested lists of its shape.
+nlohmann::ordered_json lists_of(const torch::Tensor& tensor) {
+  const torch::Tensor values = tensor.to(torch::kCPU).contiguous();
+  if (values.dim() < 2) {
+    return std::vector<float>(values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel());
+  }
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (int64_t i = 0; i < values.size(0); ++i) list.push_back(lists_of(values[i]));
+  return list;
+}
+
+}  // namespace
+
+nlohmann::ordered_json to_json(const MaskFilling& filling) {
+  nlohmann::ordered_json masks = nlohmann::ordered_json::array();
+  for (const auto& fillers : filling.masks) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const Filler& f : fillers)
+      list.push_back({{"score", f.score}, {"token", f.token}, {"token_str", f.token_str}, {"sequence", f.sequence}});
+    masks.push_back(std::move(list));
+  }
+  return {{"text", filling.text}, {"fillers", filling.masks.size() == 1 ? masks[0] : masks}};
+}
+
+nlohmann::ordered_json to_json(const std::string& text, const Features& features) {
+  nlohmann::ordered_json answer = {{"text", text}, {"tokens", features.tokens}};
+  if (features.pooler_output.defined()) answer["pooler_output"] = lists_of(features.pooler_output);
+  answer["last_hidden_state"] = lists_of(features.last_hidden_state);
+  return answer;
+}
+
+nlohmann::ordered_json embedding_json(const std::string& text, const at::Tensor& embedding) {
+  return {{"text", text}, {"embedding", lists_of(embedding)}};
+}
+
+nlohmann::ordered_json hidden_states_json(const std::string& text, const std::vector<std::string>& tokens,
+                                          const at::Tensor& hidden_states) {
+  return {{"text", text}, {"tokens", tokens}, {"hidden_states", lists_of(hidden_states)}};
+}
+
+}  // namespace bert

@@ -1,0 +1,26 @@
+// Answers of a Predictor as JSON: the lines of `bert predict`, and the answers of `bert serve`.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "app/inference/predictor.h"
+
+namespace bert {
+
+/// {"text": ..., "fillers": ...}. As in Hugging Face's pipeline, `fillers` is the list of the one mask, best first, or a
+/// list of such lists for several masks. A filler has score, token, token_str and sequence.
+nlohmann::ordered_json to_json(const MaskFilling& filling);
+
+/// {"text": ..., "tokens": [S strings], "pooler_output": [H numbers], "last_hidden_state": [S lists of H numbers]}.
+/// `pooler_output` is absent if the model was trained without sentence pairs.
+nlohmann::ordered_json to_json(const std::string& text, const Features& features);
+
+/// {"text": ..., "embedding": ...}, the embedding as nested lists of its shape.
+nlohmann::ordered_json embedding_json(const std::string& text, const at::Tensor& embedding);
+
+/// {"text": ..., "tokens": ..., "hidden_states": ...}: [S, H], or [L, S, H] of several layers, as nested lists.
+nlohmann::ordered_json hidden_states_json(const std::string& text, const std::vector<std::string>& tokens,
+                                          const at::Tensor& hidden_states);
+
+}  // namespace bert

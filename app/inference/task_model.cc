@@ -1,0 +1,88 @@
+#include "app/inference/task_model.h"
+
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "app/system/torch_errors.h"
+#include "data/io/error.h"
+#include "model/state_dict.h"
+
+namespace bert {
+namespace {
+
+using Model = std::variant<BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering,
+                           BertForMultipleChoice>;
+
+Model model_of(const BertConfig& config, TaskKind kind, int64_t num_outputs) {
+  switch (kind) {
+    case TaskKind::kTokenClassification:
+      return BertForTokenClassification(config, num_outputs);
+    case TaskKind::kQuestionAnswering:
+      return BertForQuestionAnswering(config);
+    case TaskKind::kMultipleChoice:
+      return BertForMultipleChoice(config);
+    case TaskKind::kClassification:
+    case TaskKind::kRegression:
+      break;
+  }
+  return BertForSequenceClassification(config, num_outputs);
+}
+
+struct Forward {
+  const PackedBatch& batch;
+  int64_t choices;
+
+  torch::Tensor operator()(BertForQuestionAnswering& model) const {
+    const QuestionAnsweringOutput output = model->forward(batch);
+    return at::stack({output.start_logits, output.end_logits}, -1);
+  }
+  torch::Tensor operator()(BertForMultipleChoice& model) const { return model->forward(batch, choices); }
+  template <class Classifier>
+  torch::Tensor operator()(Classifier& model) const {
+    return model->forward(batch);
+  }
+};
+
+}  // namespace
+
+TaskModel::TaskModel(const BertConfig& config, TaskKind kind, int64_t num_outputs)
+    : model_(model_of(config, kind, num_outputs)) {}
+
+torch::Tensor TaskModel::forward(const PackedBatch& batch, int64_t choices) {
+  return std::visit(Forward{batch, choices}, model_);
+}
+
+std::shared_ptr<torch::nn::Module> TaskModel::module() const {
+  return std::visit([](const auto& model) -> std::shared_ptr<torch::nn::Module> { return model.ptr(); }, model_);
+}
+
+BertModelImpl& TaskModel::encoder() {
+  return *std::visit([](auto& model) { return model->bert; }, model_);
+}
+
+void TaskModel::set_dropout_seed(int64_t seed) {
+  std::visit([seed](auto& model) { model->dropout_seed = seed; }, model_);
+}
+
+TaskModel load_task_model(const Pretrained& pretrained) {
+  const std::vector<std::string>& known = task_names();
+  if (std::find(known.begin(), known.end(), pretrained.task) == known.end())
+    throw DataError(pretrained.name + ": is of task " + pretrained.task + ", which this program does not know");
+  const torch::Tensor* classifier = pretrained.weights.find("classifier.weight");
+  const int64_t outputs = classifier != nullptr ? classifier->size(0) : 1;
+  const NoInitWeights no_init;
+  TaskModel model(pretrained.config, task_definition(pretrained.task).kind, outputs);
+  with_data_errors(pretrained.name + ": the weights are not those of a model of task " + pretrained.task,
+                   [&] { load_state_dict(*model.module(), pretrained.weights); });
+  model.module()->eval();
+  return model;
+}
+
+bool has_pooler(TaskKind kind) {
+  return kind != TaskKind::kTokenClassification && kind != TaskKind::kQuestionAnswering;
+}
+
+}  // namespace bert

@@ -1,0 +1,45 @@
+// A BERT with the head of a fine-tuning task.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <variant>
+
+#include "app/inference/pretrained.h"
+#include "data/tasks/task_definition.h"
+#include "model/bert.h"
+
+namespace bert {
+
+/// The model whose head a kind of task has; the names of its parameters are those of transformers.
+class TaskModel {
+ public:
+  /// `num_outputs`: TaskDefinition::num_outputs(). The weights are those of new modules (NoInitWeights applies).
+  TaskModel(const BertConfig& config, TaskKind kind, int64_t num_outputs);
+
+  /// The logits of a packed batch:
+  ///   classification [B, labels], regression [B, 1], token classification [T, labels], question answering [T, 2] (start
+  ///   and end), multiple choice [B / choices, choices]
+  torch::Tensor forward(const PackedBatch& batch, int64_t choices = 1);
+
+  [[nodiscard]] std::shared_ptr<torch::nn::Module> module() const;
+  [[nodiscard]] BertModelImpl& encoder();
+  void set_dropout_seed(int64_t seed);
+
+ private:
+  std::variant<BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering,
+               BertForMultipleChoice>
+      model_;
+};
+
+/// The fine-tuned model of `pretrained`, with its weights, in fp32 on the CPU and in evaluation mode. Throws DataError if
+/// its task is unknown, or the weights are not those of its task's model.
+TaskModel load_task_model(const Pretrained& pretrained);
+
+/// True if the head reads the pooler's output.
+bool has_pooler(TaskKind kind);
+
+}  // namespace bert

@@ -1,0 +1,152 @@
+#include "app/inference/task_predictor.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+#include <sstream>
+#include <utility>
+
+#include "app/tasks/answer_decoding.h"
+#include "data/io/error.h"
+#include "data/loader/task_loader.h"
+
+namespace bert {
+namespace {
+
+struct Best {
+  size_t index = 0;
+  double probability = 0;
+};
+
+/// The largest of `logits`, and its softmax.
+Best best_of(std::span<const float> logits) {
+  const auto largest = std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - static_cast<double>(*largest));
+  return {.index = static_cast<size_t>(largest - logits.begin()), .probability = 1 / sum};
+}
+
+/// The definition of the model's task, with its labels.
+TaskDefinition definition_of(const Pretrained& pretrained) {
+  TaskDefinition task = task_definition(pretrained.task);
+  task.labels = pretrained.labels;
+  return task;
+}
+
+}  // namespace
+
+TaskPredictor::TaskPredictor(const Pretrained& pretrained, const PredictorOptions& options)
+    : options_(options), tokenizer_(pretrained.tokenizer), model_(load_task_model(pretrained)) {
+  TORCH_CHECK(!options.int8, "TaskPredictor: int8 serves fill-mask and features; expected another precision.");
+  task_ = definition_of(pretrained);
+  config_.max_seq_length = pretrained.config.max_position_embeddings;
+  config_.max_query_length = std::min(config_.max_query_length, std::max<int64_t>(1, config_.max_seq_length / 3));
+  config_.doc_stride = std::min(config_.doc_stride, std::max<int64_t>(1, config_.max_seq_length / 4));
+  model_.module()->to(options.device, options.dtype);
+}
+
+TaskFeatures TaskPredictor::features_of(const TaskExamples& examples) const {
+  return make_features(examples, *tokenizer_, config_, /*for_training=*/false);
+}
+
+std::vector<float> TaskPredictor::logits_of(const TaskFeatures& features) {
+  const torch::NoGradGuard no_grad;
+  const std::vector<int64_t> offsets = features.logit_offsets();
+  std::vector<float> flat(static_cast<size_t>(offsets.back()));
+  const auto count = std::ssize(features.sequences);
+  int64_t end = 0;
+  for (int64_t begin = 0; begin < count; begin = end) {
+    int64_t tokens = 0;
+    for (end = begin; end < count && end - begin < options_.batch_size; ++end) {
+      tokens += std::ssize(features.sequences[static_cast<size_t>(end)].input_ids);
+      if (end > begin && tokens > options_.batch_tokens) break;
+    }
+    std::vector<int64_t> members(static_cast<size_t>(end - begin));
+    std::iota(members.begin(), members.end(), begin);
+    const PackedBatch batch = pack_task_sequences(features, /*choices=*/1, members, members).to(options_.device);
+    const torch::Tensor logits = model_.forward(batch).to(torch::kCPU, torch::kFloat).contiguous();
+    std::copy_n(logits.const_data_ptr<float>(), logits.numel(), flat.begin() + offsets[static_cast<size_t>(begin)]);
+  }
+  return flat;
+}
+
+std::vector<LabelScore> TaskPredictor::classify(const std::vector<TaskInput>& inputs) {
+  TaskExamples examples;
+  examples.task = task_;
+  for (const TaskInput& input : inputs) {
+    TextExample& example = examples.texts.emplace_back();
+    example.text = input.text;
+    example.text_pair = input.second;
+  }
+  const std::vector<float> logits = logits_of(features_of(examples));
+  const size_t columns = logits.size() / std::max<size_t>(1, inputs.size());
+  std::vector<LabelScore> answers;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto row = std::span(logits).subspan(i * columns, columns);
+    if (task_.kind == TaskKind::kRegression) {
+      answers.push_back({.label = {}, .score = static_cast<double>(row[0])});
+    } else {
+      const Best best = best_of(row);
+      answers.push_back({.label = task_.labels.at(best.index), .score = best.probability});
+    }
+  }
+  return answers;
+}
+
+std::vector<std::vector<WordLabel>> TaskPredictor::tag(const std::vector<TaskInput>& inputs) {
+  TaskExamples examples;
+  examples.task = task_;
+  for (const TaskInput& input : inputs) {
+    TaggedSentence& sentence = examples.sentences.emplace_back();
+    std::istringstream words(input.text);
+    for (std::string word; words >> word;) sentence.words.push_back(word);
+  }
+  const TaskFeatures features = features_of(examples);
+  const std::vector<float> logits = logits_of(features);
+  const std::vector<int64_t> offsets = features.logit_offsets();
+  const size_t columns = task_.labels.size();
+  std::vector<std::vector<WordLabel>> answers(inputs.size());
+  for (size_t i = 0; i < features.sequences.size(); ++i) {
+    const TaskSequence& sequence = features.sequences[i];
+    for (size_t token = 0; token < sequence.token_words.size(); ++token) {
+      if (sequence.token_words[token] < 0) continue;
+      const size_t begin = static_cast<size_t>(offsets[i]) + token * columns;
+      const Best best = best_of(std::span(logits).subspan(begin, columns));
+      const auto example = static_cast<size_t>(sequence.example);
+      answers[example].push_back(
+          {.word = examples.sentences[example].words[static_cast<size_t>(sequence.token_words[token])],
+           .label = task_.labels.at(best.index),
+           .score = best.probability});
+    }
+  }
+  return answers;
+}
+
+std::vector<ExtractedAnswer> TaskPredictor::answer(const std::vector<TaskInput>& inputs) {
+  TaskExamples examples;
+  examples.task = task_;
+  for (const TaskInput& input : inputs) {
+    SquadParagraph& paragraph = examples.squad.paragraphs.emplace_back();
+    paragraph.context = input.text;
+    paragraph.words = split_squad_words(input.text);
+    if (paragraph.words.empty()) throw DataError("question-answering: a context has no words");
+    SquadQuestion& question = examples.squad.questions.emplace_back();
+    question.id = std::to_string(examples.squad.questions.size());
+    question.text = input.second;
+    question.paragraph = static_cast<int32_t>(examples.squad.paragraphs.size() - 1);
+  }
+  const TaskFeatures features = features_of(examples);
+  std::vector<ExtractedAnswer> answers;
+  for (const QuestionAnswers& found : decode_answers(examples, features, logits_of(features), *tokenizer_, config_)) {
+    const std::string& text = found.at_threshold(config_.null_score_diff_threshold);
+    const auto best = std::find_if(found.n_best.begin(), found.n_best.end(),
+                                   [&](const ScoredSpan& span) { return span.text == text; });
+    answers.push_back({.answer = text, .score = best == found.n_best.end() ? 0 : best->probability});
+  }
+  return answers;
+}
+
+}  // namespace bert

@@ -1,0 +1,74 @@
+#include "app/serve/predict_request.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "app/parse/bounded_json.h"
+#include "app/serve/http_types.h"
+#include "data/io/error.h"
+
+namespace bert {
+namespace {
+
+using nlohmann::json;
+constexpr int64_t kMaxTopK = 1000;  // that of bert predict
+
+json parse(const std::string& body) {
+  try {
+    return parse_bounded_json(body, "body");
+  } catch (const DataError& error) {
+    throw HttpError(400, error.what());
+  }
+}
+
+/// Throws if `object` has a key that is not in `known`.
+void check_keys(const json& object, const std::string& name, const std::vector<std::string>& known) {
+  if (!object.is_object()) throw HttpError(422, name + ": want an object, got " + object.type_name());
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    std::string names;
+    for (const std::string& one : known) names += (names.empty() ? "" : ", ") + one;
+    throw HttpError(422, name + ": unknown key \"" + key + "\"" + (names.empty() ? "" : "; known: " + names));
+  }
+}
+
+std::string text_of(const json& value, const std::string& name) {
+  if (!value.is_string()) throw HttpError(422, name + ": want a text, got " + value.type_name());
+  return value.get<std::string>();
+}
+
+}  // namespace
+
+PredictRequest parse_predict_request(const std::string& body, const PredictRequestRules& rules) {
+  const json value = parse(body);
+  std::vector<std::string> keys = {"inputs", "parameters"};
+  if (rules.hugging_face) keys.emplace_back("options");
+  check_keys(value, "body", keys);
+  const auto inputs = value.find("inputs");
+  if (inputs == value.end()) throw HttpError(422, "body: \"inputs\" is missing: want a text or a list of texts");
+  PredictRequest request;
+  request.list = inputs->is_array();
+  if (!request.list) {
+    request.texts.push_back(text_of(*inputs, "inputs"));
+  } else {
+    if (inputs->empty()) throw HttpError(422, "inputs: want at least one text");
+    if (static_cast<int64_t>(inputs->size()) > rules.max_texts) {
+      throw HttpError(413, "inputs: " + std::to_string(inputs->size()) + " texts; at most " +
+                               std::to_string(rules.max_texts) + " are taken in a request");
+    }
+    for (size_t i = 0; i < inputs->size(); ++i)
+      request.texts.push_back(text_of((*inputs)[i], "inputs[" + std::to_string(i) + "]"));
+  }
+  if (const auto parameters = value.find("parameters"); parameters != value.end()) {
+    check_keys(*parameters, "parameters",
+               rules.has_top_k ? std::vector<std::string>{"top_k"} : std::vector<std::string>{});
+    if (const auto top_k = parameters->find("top_k"); top_k != parameters->end()) {
+      const bool fits = top_k->is_number_integer() && *top_k >= 1 && *top_k <= kMaxTopK;
+      if (!fits) throw HttpError(422, "parameters: \"top_k\": want an integer from 1 to " + std::to_string(kMaxTopK));
+      request.top_k = top_k->get<int64_t>();
+    }
+  }
+  return request;
+}
+
+}  // namespace bert

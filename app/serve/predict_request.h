@@ -1,0 +1,26 @@
+// The body of a request for answers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace bert {
+
+struct PredictRequest {
+  std::vector<std::string> texts;
+  bool list = false;  // "inputs" is a list: so is the answer
+  int64_t top_k = 5;
+};
+
+struct PredictRequestRules {
+  int64_t max_texts = 1024;
+  bool has_top_k = true;      // "parameters" may have "top_k"
+  bool hugging_face = false;  // "options", of Hugging Face's inference API, is allowed; it has no effect here
+};
+
+/// Parses {"inputs": text or list of texts, "parameters": {"top_k": 5}}. Throws HttpError: 400 for what is no JSON, 413
+/// for too many texts, 422 for JSON of another form.
+PredictRequest parse_predict_request(const std::string& body, const PredictRequestRules& rules);
+
+}  // namespace bert

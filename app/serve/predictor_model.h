@@ -1,0 +1,17 @@
+// A bert::Predictor behind a server.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "app/inference/predictor.h"
+#include "app/serve/model.h"
+
+namespace bert {
+
+/// The model of `task`: "fill-mask" or "features". Each thread that enters it computes with an equal part of LibTorch's
+/// threads: `workers` threads will enter.
+std::unique_ptr<Model> make_predictor_model(Predictor predictor, const std::string& task, int64_t workers);
+
+}  // namespace bert

@@ -1,0 +1,206 @@
+#include "app/serve/service.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "app/serve/embedded.h"
+#include "app/system/crypto.h"
+
+namespace bert {
+namespace {
+
+using nlohmann::ordered_json;
+using Clock = Batcher::Clock;
+
+constexpr std::string_view kModels = "/models";
+
+/// A path, and the methods that it takes.
+struct Path {
+  std::string_view path;
+  bool post = false;   // takes POST; otherwise GET and HEAD
+  bool secret = true;  // needs the token
+};
+constexpr std::array<Path, 8> kPaths = {{{"/", false, false},
+                                         {"/health", false, false},
+                                         {"/ready", false, false},
+                                         {"/openapi.json", false, false},
+                                         {"/metrics"},
+                                         {kModels},
+                                         {"/predict", true},
+                                         {"/tokenize", true}}};
+constexpr Path kModelPath = {"/models/NAME", true};
+
+std::string text_of(const ordered_json& value) {
+  return value.dump(-1, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace);
+}
+
+ServerResponse json_response(const ordered_json& value) { return {.body = text_of(value)}; }
+
+bool is_json(std::string_view content_type) {
+  std::string kind(content_type.substr(0, content_type.find(';')));
+  kind.erase(std::find_if(kind.begin(), kind.end(), [](unsigned char c) { return std::isspace(c) != 0; }), kind.end());
+  std::transform(kind.begin(), kind.end(), kind.begin(), [](unsigned char c) { return std::tolower(c); });
+  return kind.empty() || kind == "application/json";
+}
+
+/// The answers as a list of JSON, one part each.
+std::function<std::string()> list_in_parts(std::vector<std::shared_ptr<const Answer>> answers, bool hugging_face) {
+  return [answers = std::move(answers), hugging_face, next = size_t{0}]() mutable -> std::string {
+    if (next > answers.size()) return "";
+    if (next == answers.size()) {
+      ++next;
+      return "]";
+    }
+    const std::shared_ptr<const Answer> answer = std::move(answers[next]);
+    const std::string mark = next++ == 0 ? "[" : ",";
+    return mark + text_of(hugging_face ? answer->as_hugging_face() : answer->as_predict());
+  };
+}
+
+}  // namespace
+
+Service::Service(ServiceOptions options, const ConnectionCounts& connections)
+    : options_(std::move(options)), connections_(connections) {}
+
+Service::~Service() { end(); }
+
+void Service::set_model(std::unique_ptr<Model> model) {
+  const std::lock_guard lock(mutex_);
+  model_ = std::move(model);
+  batcher_ = std::make_unique<Batcher>(*model_, options_.batch, options_.workers, [this](const BatchDone& done) {
+    metrics_.batch(done.texts, done.tokens, done.seconds);
+  });
+  changed_.notify_all();
+}
+
+void Service::end() {
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  if (batcher_ != nullptr) batcher_->end();
+  changed_.notify_all();
+}
+
+Batcher& Service::wait_for_model(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [this] { return ended_ || batcher_ != nullptr; });
+  if (batcher_ == nullptr) throw HttpError(503, "the model is being loaded", {{"Retry-After", "1"}});
+  return *batcher_;
+}
+
+void Service::check(const ServerRequest& request) {
+  const bool of_models = request.path.starts_with(std::string(kModels) + "/");
+  const auto* known = std::find_if(kPaths.begin(), kPaths.end(), [&](const Path& p) { return p.path == request.path; });
+  const Path path = of_models ? kModelPath : known == kPaths.end() ? Path{} : *known;
+  if (path.path.empty()) throw HttpError(404, "no such path; GET /openapi.json lists those of this server");
+  const bool fits = path.post ? request.method == "POST" : request.method == "GET" || request.method == "HEAD";
+  if (!fits) {
+    const std::string allowed = path.post ? "POST" : "GET, HEAD";
+    throw HttpError(405, request.path + " takes " + allowed, {{"Allow", allowed}});
+  }
+  // Hashes are compared, so that the time does not tell the length of the token either.
+  const std::string given = request.authorization.starts_with("Bearer ") ? request.authorization.substr(7) : "";
+  if (path.secret && !options_.token.empty() && !equal_secrets(sha256(given), sha256(options_.token)))
+    throw HttpError(401, "this server wants the field Authorization: Bearer TOKEN", {{"WWW-Authenticate", "Bearer"}});
+  if (of_models && request.path.substr(kModels.size() + 1) != options_.name)
+    throw HttpError(404, "no such model; this server has /models/" + options_.name);
+  if (path.post && !is_json(request.content_type))
+    throw HttpError(415, "the body is JSON: send it with Content-Type: application/json");
+}
+
+ServerResponse Service::answer(const ServerRequest& request) {
+  if (request.path == "/health") return json_response({{"status", "ok"}});
+  if (request.path == "/ready") return ready();
+  if (request.path == "/metrics") return metrics();
+  if (request.path == kModels)
+    return json_response(ordered_json::array({{{"name", options_.name}, {"task", options_.task}}}));
+  if (request.path == "/openapi.json") return {.body = std::string(kOpenApi)};
+  if (request.path == "/") {
+    // The page has its style and its script inside, and talks to this server alone.
+    return {
+        .content_type = "text/html; charset=utf-8",
+        .body = std::string(kPage),
+        .fields = {{"Content-Security-Policy",
+                    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+                    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}}};
+  }
+  return request.path == "/tokenize" ? tokens(request) : predict(request, request.path != "/predict");
+}
+
+ServerResponse Service::ready() const {
+  const std::lock_guard lock(mutex_);
+  if (draining_) throw HttpError(503, "the server is ending");
+  if (batcher_ == nullptr) throw HttpError(503, "the model is being loaded");
+  return json_response({{"status", "ready"}});
+}
+
+ServerResponse Service::metrics() const {
+  const std::lock_guard lock(mutex_);
+  const auto texts = batcher_ == nullptr ? 0 : batcher_->queued_texts();
+  const auto tokens = batcher_ == nullptr ? 0 : batcher_->queued_tokens();
+  const bool is_ready = batcher_ != nullptr && !draining_;
+  const std::vector<MetricValue> values = {
+      {"bert_queue_texts", "Texts that wait for a batch.", "gauge", texts},
+      {"bert_queue_tokens", "Tokens that wait for a batch.", "gauge", tokens},
+      {"bert_ready", "1 if /ready gives 200.", "gauge", is_ready ? 1 : 0},
+      {"bert_connections", "Open connections.", "gauge", connections_.open},
+      {"bert_connections_refused_total", "Connections that were refused because too many were open.", "counter",
+       connections_.refused}};
+  return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.text(values)};
+}
+
+ServerResponse Service::tokens(const ServerRequest& request) {
+  wait_for_model(Clock::now() + std::chrono::duration_cast<Clock::duration>(options_.request));
+  const PredictRequest parsed =
+      parse_predict_request(request.body, {.max_texts = options_.max_texts, .has_top_k = false, .hugging_face = false});
+  ordered_json list = ordered_json::array();
+  for (const std::string& text : parsed.texts) {
+    const TextTokens tokens = model_->tokenize(text);
+    list.push_back({{"text", text}, {"tokens", tokens.tokens}, {"ids", tokens.ids}});
+  }
+  return json_response(parsed.list ? list : list[0]);
+}
+
+/// The texts with their tokens. Throws HttpError if one has no answer, or if they are too many.
+std::vector<Batcher::Text> Service::priced(const PredictRequest& request) const {
+  std::vector<Batcher::Text> texts;
+  TextCost sum;
+  for (size_t i = 0; i < request.texts.size(); ++i) {
+    TextCost cost;
+    try {
+      cost = model_->cost(request.texts[i], request.top_k);
+    } catch (const BadText& bad) {
+      throw HttpError(422, (request.list ? "inputs[" + std::to_string(i) + "]: " : "inputs: ") + bad.what());
+    }
+    sum.tokens += cost.tokens;
+    sum.answer_bytes += cost.answer_bytes;
+    const auto refuse = [](const std::string& what, int64_t most) {
+      throw HttpError(413, what + " more than " + std::to_string(most) + ", the most for a request; send fewer texts");
+    };
+    if (sum.tokens > options_.max_tokens) refuse("the tokens of the texts are", options_.max_tokens);
+    if (sum.answer_bytes > options_.max_answer_bytes) refuse("the bytes of the answer are", options_.max_answer_bytes);
+    texts.push_back({request.texts[i], cost.tokens});
+  }
+  return texts;
+}
+
+ServerResponse Service::predict(const ServerRequest& request, bool hugging_face) {
+  const Clock::time_point deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(options_.request);
+  Batcher& batcher = wait_for_model(deadline);
+  const PredictRequest parsed = parse_predict_request(
+      request.body, {.max_texts = options_.max_texts, .has_top_k = model_->has_top_k(), .hugging_face = hugging_face});
+  std::vector<std::shared_ptr<const Answer>> answers = batcher.ask(priced(parsed), parsed.top_k, deadline);
+  if (!parsed.list) return json_response(hugging_face ? answers[0]->as_hugging_face() : answers[0]->as_predict());
+  return {.next_part = list_in_parts(std::move(answers), hugging_face)};
+}
+
+void Service::finished(const std::string& path, int status, double seconds) {
+  const bool known = std::any_of(kPaths.begin(), kPaths.end(), [&](const Path& p) { return p.path == path; });
+  const bool model = path == std::string(kModels) + "/" + options_.name;
+  metrics_.request(known ? path : model ? std::string(kModelPath.path) : "other", status, seconds);
+}
+
+}  // namespace bert
