@@ -8,7 +8,7 @@
 
 #include "app/cli/command_line.h"
 #include "app/system/exit_codes.h"
-#include "app/system/libbert.h"
+#include "app/system/machine/libbert.h"
 #include "app/system/standard_streams.h"
 #include "app/system/stop_signals.h"
 #include "app/verbs/torch_verbs.h"
@@ -18,8 +18,11 @@ namespace bert {
 namespace {
 
 int run_in_torch_library(int argc, char** argv) {
-  // LibTorch takes a while to load. A signal that arrives during the load must also end the run with 75.
-  if (std::string_view(argv[0]) == "pretrain") StopSignals::hold();
+  // LibTorch takes a while to load. A signal that arrives during the load must also end the run with 75, and a server
+  // with 0.
+  for (const std::string_view verb : {"pretrain", "finetune", "serve"}) {
+    if (argv[0] == verb) StopSignals::hold();
+  }
   LoadProblem problem;
   const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, problem));
   if (command == nullptr) {

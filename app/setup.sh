@@ -120,7 +120,8 @@ exec 8>>"$build/setup.lock"
 lock 8 "$build/setup.lock" "$build"
 
 # ---- the installed parts ----
-libraries="nlohmann-json3-dev libfmt-dev libcli11-dev libsentencepiece-dev libutf8proc-dev libxxhash-dev zlib1g-dev libssl-dev libcurl4-openssl-dev libexpat1-dev libbz2-dev liblzma-dev libzstd-dev libuchardet-dev libhdf5-dev libgloo-dev catch2 libbenchmark-dev"
+libraries="nlohmann-json3-dev libfmt-dev libcli11-dev libsentencepiece-dev libutf8proc-dev libxxhash-dev zlib1g-dev libssl-dev libcurl4-openssl-dev libexpat1-dev libbz2-dev liblzma-dev libzstd-dev libuchardet-dev libsnappy-dev libhdf5-dev libcpp-httplib-dev libgloo-dev catch2 libbenchmark-dev"
+certificates=/etc/ssl/certs/ca-certificates.crt
 jargon_file=usr/share/dictd/jargon.dict.dz
 on_debian() { command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; }
 as_root() { [ "$(id -u)" -eq 0 ] && [ -z "$user" ] && on_debian; }
@@ -190,6 +191,7 @@ survey() {  # sets lacking (missing packages of the machine) and to_get (missing
   lacks_arrow=
   if [ -n "$want_arrow" ] && ! wheels_are_there "$arrow" arrow; then lacks_arrow=1 needs_python=1; fi
   if as_root; then
+    [ -e $certificates ] || lacking+=(ca-certificates)
     if [ -z "$has_cmake" ]; then  # Ubuntu 22.04's package is too old
       command -v cmake >/dev/null || lacking+=(cmake)
       command -v ninja >/dev/null || lacking+=(ninja-build)
@@ -369,6 +371,9 @@ if [[ "$work" != *"no work to do"* ]]; then
   say "building with $jobs jobs"
   ninja -C "$build" -j "$jobs" "${targets[@]}" >&2 || die $internal "the build failed; the first error is above"
   changed=1
+fi
+if on_debian && [ ! -e $certificates ]; then
+  say "without the package ca-certificates \`bert data download\` trusts no server: install it, or name a file of certificates in CURL_CA_BUNDLE"
 fi
 if [ -n "$changed" ]; then say "done: $build"; else say "nothing to do: $build is up to date"; fi
 

@@ -11,7 +11,7 @@ install(CODE "
 set(BERT_PUBLIC_HEADERS
   app/inference.h
   data/loader/dataloader.h data/io/error.h data/examples/pretraining_data.h data/formats/shard.h data/tokenizer/tokenizer.h
-  model/bert.h model/recompute.h model/state_dict.h model/torchscript.h
+  model/bert.h model/inference.h model/recompute.h model/state_dict.h model/torchscript.h
   optim/adam.h optim/amp.h optim/data_parallel.h optim/lamb.h optim/lr_schedule.h optim/optimizer.h
   optim/optimizer_state.h optim/sharded_optimizer.h)
 
@@ -44,10 +44,20 @@ target_link_libraries(bert_torch INTERFACE $<INSTALL_INTERFACE:bert::libtorch>)
 set_target_properties(bert_torch PROPERTIES EXPORT_NAME bert)
 install(TARGETS bert bertrun RUNTIME DESTINATION bin)
 install(TARGETS bert_torch EXPORT bertTargets LIBRARY DESTINATION lib)
-install(TARGETS bert_sentencepiece LIBRARY DESTINATION lib)
+set(BERT_PLUGINS bert_sentencepiece)
+if(TARGET bert_arrow)  # app/setup.sh --arrow
+  list(APPEND BERT_PLUGINS bert_arrow)
+endif()
+install(TARGETS ${BERT_PLUGINS} LIBRARY DESTINATION lib)
+set(plugins_built)
+set(plugins_installed)
+foreach(plugin IN LISTS BERT_PLUGINS)
+  string(APPEND plugins_built " \"$<TARGET_FILE:${plugin}>\"")
+  string(APPEND plugins_installed " lib/$<TARGET_FILE_NAME:${plugin}>")
+endforeach()
 install(CODE "
-  set(BUILT \"$<TARGET_FILE:bert>\" \"$<TARGET_FILE:bertrun>\" \"$<TARGET_FILE:bert_torch>\" \"$<TARGET_FILE:bert_sentencepiece>\")
-  set(INSTALLED bin/bert bin/bertrun lib/libbert.so lib/libbert_sentencepiece.so)
+  set(BUILT \"$<TARGET_FILE:bert>\" \"$<TARGET_FILE:bertrun>\" \"$<TARGET_FILE:bert_torch>\"${plugins_built})
+  set(INSTALLED bin/bert bin/bertrun lib/libbert.so${plugins_installed})
   set(RUNPATH \"${BERT_INSTALLED_RUNPATH}\")
   set(TORCH_ROOT \"${TORCH_ROOT}\")
   set(TORCH_CPU_LIBRARY \"${TORCH_CPU_LIBRARY}\")

@@ -8,22 +8,27 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "app/benchmark/ablation.h"
 #include "app/benchmark/communication.h"
 #include "app/benchmark/data.h"
+#include "app/benchmark/inference.h"
 #include "app/benchmark/kernels.h"
 #include "app/benchmark/precision_curves.h"
+#include "app/benchmark/preparation.h"
 #include "app/benchmark/report.h"
 #include "app/benchmark/step.h"
+#include "app/cli/command_line.h"
 #include "app/config/pretrain_config.h"
 #include "app/distributed/environment.h"
 #include "app/distributed/group_end.h"
+#include "app/inference/pretrained.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
-#include "app/system/threads.h"
+#include "app/system/machine/threads.h"
 #include "app/train/device.h"
 #include "app/train/run_inputs.h"
 #include "app/train/run_loader.h"
@@ -34,6 +39,8 @@
 #include "cuda_ext/compat.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "model/initialization.h"
+#include "model/state_dict.h"
 
 namespace bert {
 namespace {
@@ -140,26 +147,115 @@ void add_shape(Json& report, const BenchmarkOptions& options, const PretrainConf
 Json run_step(const BenchmarkOptions& options) {
   PretrainConfig config = read_config(options);
   if (options.precision.empty()) config.precision = "fp32";
-  StepBenchmarkOptions step = step_options(options, config);
-  step.training = options.mode == "step";
+  const StepBenchmarkOptions step = step_options(options, config);
   Json report = header(options, select_device(config.device, 0), config.precision);
   add_shape(report, options, config);
-  if (step.training) report["optimizer"] = config.optimizer.type;
+  report["optimizer"] = config.optimizer.type;
+  report["objective"] = name_of_value(objective_of(config));
   expect_comparable(options, report);
   report.update(benchmark_step(step));
   print_figures(options, report);
   return report;
 }
 
-/// The data of --shards.
-std::pair<std::shared_ptr<const PretrainingShards>, DataLoaderConfig> shards_to_load(const BenchmarkOptions& options) {
+/// The model of --checkpoint, or that of --config with random weights.
+BertModel model_to_time(const BenchmarkOptions& options) {
+  const NoInitWeights no_init;
+  if (options.checkpoint.empty()) {
+    const PretrainConfig config = read_config(options);
+    BertModel model(config.model);
+    init_weights(*model, config.model, static_cast<uint64_t>(config.seed));
+    return model;
+  }
+  const Pretrained pretrained = load_pretrained(options.checkpoint, WeightsKind::kAveraged, say_in("bert benchmark"));
+  BertForPreTraining whole(pretrained.config, has_pairs(pretrained.objective));
+  load_state_dict(*whole, pretrained.weights);
+  return whole->bert;
+}
+
+/// One list of lengths for each case: that of the file --lengths, or one of each --length.
+std::vector<std::vector<int64_t>> lengths_of_cases(const BenchmarkOptions& options, int64_t limit) {
+  if (!options.lengths.empty()) return {read_lengths(options, limit)};
+  std::vector<std::vector<int64_t>> cases;
+  for (const int64_t length : options.text_lengths) {
+    BenchmarkOptions one = options;
+    one.length = length;
+    cases.push_back(read_lengths(one, limit));
+  }
+  return cases;
+}
+
+void print_inference(const std::string& model, const std::string& precision, const Json& row) {
+  fmt::print("| {} | {} | {} | {} | {:.2f}", model, row.contains("length") ? row["length"].dump() : "of --lengths",
+             row["batch"].dump(), precision, row["sequences_per_second"].get<double>());
+  for (const char* key : {"ms_average", "ms_median", "ms_p90", "ms_p95", "ms_p99", "ms_p100"}) {
+    fmt::print(" | {:.2f}", row[key].get<double>());
+  }
+  fmt::print(" |\n");
+  std::fflush(stdout);
+}
+
+/// Times the encoder and pooler. Prints a table with the columns of NVIDIA's tables of latency.
+Json run_inference(const BenchmarkOptions& options) {
+  const c10::Device device = select_device(options.device, 0);
+  const std::string precision = options.precision.empty() ? "fp32" : options.precision;
+  if (precision == "int8" && !device.is_cpu()) throw UsageError("--precision int8 runs on the CPU; add --device cpu");
+  BertModel model = model_to_time(options);
+  const BertConfig& config = model->config;
+  InferenceBenchmarkOptions timed{.model = model,
+                                  .device = device,
+                                  .precision = precision,
+                                  .batches = options.batches,
+                                  .lengths = lengths_of_cases(options, config.max_position_embeddings),
+                                  .steps = options.steps,
+                                  .warmup = options.warmup};
+  Json report = header(options, device, precision);
+  if (!options.checkpoint.empty()) report["config"] = options.checkpoint;
+  report["model"] = sizes_of(config);
+  const bool single = timed.batches.size() * timed.lengths.size() == 1;
+  report["batch"] = single ? Json(options.batches.front()) : Json(options.batches);
+  if (!options.lengths.empty()) {
+    report["lengths"] = options.lengths;
+  } else {
+    report["length"] = single ? Json(options.text_lengths.front()) : Json(options.text_lengths);
+  }
+  report["steps"] = options.steps;
+  expect_comparable(options, report);
+  fmt::print(
+      "| Model | Sequence Length | Batch Size | Precision | Throughput-Average(sent/sec) | Latency-Average(ms) | "
+      "Latency-50%(ms) | Latency-90%(ms) | Latency-95%(ms) | Latency-99%(ms) | Latency-100%(ms) |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|\n");
+  const std::string name =
+      fmt::format("{} x {}", config.num_hidden_layers, config.hidden_size);  // layers and hidden size
+  model = nullptr;
+  Json rows = benchmark_inference(std::move(timed), [&](const Json& row) { print_inference(name, precision, row); });
+  if (single) {
+    report.update(rows.front());
+    return report;
+  }
+  for (Json& row : rows) {
+    row["name"] = fmt::format("batch {}, length {}", row["batch"].dump(),
+                              row.contains("length") ? row["length"].dump() : "of the file");
+  }
+  report["cases"] = std::move(rows);
+  return report;
+}
+
+/// The settings of a loader without --config.
+PretrainConfig loading(const BenchmarkOptions& options) {
   PretrainConfig config;
   config.micro_batch_size = 32;
   config.global_batch_size = 4096;
   config.micro_batch_tokens = options.micro_batch_tokens;
+  if (!options.masking.empty()) config.data.masking = options.masking;
+  return config;
+}
+
+/// The data of --shards.
+std::pair<std::shared_ptr<const PretrainingShards>, DataLoaderConfig> shards_to_load(const BenchmarkOptions& options) {
+  const PretrainConfig config = loading(options);
   const auto shards = std::make_shared<const PretrainingShards>(options.shards);
-  if (options.masking != "dynamic") return {shards, loader_config(config, *shards, nullptr)};
-  config.data.masking = "dynamic";
+  if (config.data.masking != "dynamic") return {shards, loader_config(config, *shards, nullptr)};
   if (options.vocab.empty()) throw UsageError("--masking dynamic needs --vocab with --shards");
   const auto tokenizer = make_tokenizer(options.vocab, {});
   const std::string& checksum = shards->vocabulary_checksum();
@@ -179,10 +275,31 @@ std::pair<std::shared_ptr<const PretrainingShards>, DataLoaderConfig> run_to_loa
   return {shards, loader_config(config, *shards, tokenizer.get())};
 }
 
-/// Times the loader of a run of one process, on the run's data and in the run's order.
+/// The loader of the examples that the preparation has made. By default it draws masks and packs micro-batches.
+DataLoaderConfig loader_of(const PreparationBenchmark& prepared, const BenchmarkOptions& options) {
+  constexpr int64_t kTokens = 8192;
+  PretrainConfig config = loading(options);
+  if (config.micro_batch_tokens == 0) config.micro_batch_tokens = kTokens;
+  if (options.masking.empty()) config.data.masking = "dynamic";
+  return loader_config(config, *prepared.shards, prepared.tokenizer.get());
+}
+
+/// Times the preparation, unless there are examples already, and the loader of a run of one process in the run's order.
 Json run_data(const BenchmarkOptions& options) {
-  if (options.config.empty() == options.shards.empty()) throw UsageError("benchmark data: want --config or --shards");
-  const auto [shards, loader] = options.config.empty() ? shards_to_load(options) : run_to_load(options);
+  Json preparation;
+  std::shared_ptr<const PretrainingShards> shards;
+  DataLoaderConfig loader;
+  if (!options.config.empty()) {
+    std::tie(shards, loader) = run_to_load(options);
+  } else if (!options.shards.empty()) {
+    std::tie(shards, loader) = shards_to_load(options);
+  } else {
+    const PreparationBenchmark prepared =
+        benchmark_preparation({.input = options.input, .vocab = options.vocab, .dump = options.dump});
+    preparation = prepared.figures;
+    shards = prepared.shards;
+    loader = loader_of(prepared, options);
+  }
   Json report = {{"benchmark", "data"},
                  {"machine", processor_name()},
                  {"data", shards->content_checksum()},
@@ -194,6 +311,7 @@ Json run_data(const BenchmarkOptions& options) {
                  {"steps", options.steps}};
   add_config_name(report, options);
   expect_comparable(options, report);
+  if (!preparation.is_null()) report.update(preparation);
   report.update(benchmark_data(shards, {.loader = loader,
                                         .steps = options.steps,
                                         .warmup = options.warmup,
@@ -396,6 +514,7 @@ int benchmark_command(int argc, char** argv) {
                 : options.mode == "ablation"      ? run_ablation(options)
                 : options.mode == "precisions"    ? run_precisions(options)
                 : options.mode == "communication" ? run_communication(options)
+                : options.mode == "inference"     ? run_inference(options)
                                                   : run_step(options);
   if (options.mode == "communication" && distributed_environment().rank != 0) return kOk;
   const bool fast_enough = options.compare.empty() || compare(options, report);

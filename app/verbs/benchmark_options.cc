@@ -1,7 +1,8 @@
 #include "app/verbs/benchmark_options.h"
 
+#include "app/benchmark/inference.h"
 #include "app/cli/command_line.h"
-#include "app/system/threads.h"
+#include "app/system/machine/threads.h"
 
 namespace bert {
 namespace {
@@ -73,6 +74,41 @@ std::vector<std::string> precisions_of_training() {
   return {"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"};
 }
 
+void add_inference_mode(CLI::App& app, BenchmarkOptions& options) {
+  constexpr int64_t kLongest = 1 << 20;  // the verb checks the limit of the model
+  CLI::App* inference = app.add_subcommand(
+      "inference",
+      "Encoder and pooler on random texts without padding: throughput and latency (average, percentiles) for each "
+      "length and batch size");
+  CLI::Option* config = add_config(*inference, options, "configuration; its model is used, with random weights");
+  inference->add_option("--checkpoint", options.checkpoint, "checkpoint, run directory or export, instead of --config")
+      ->excludes(config);
+  add_machine_options(*inference, options);
+  inference
+      ->add_option("--precision", options.precision,
+                   "precision of the weights and of the computation (default: fp32); int8: products of bytes, on the "
+                   "CPU")
+      ->check(CLI::IsMember(std::vector<std::string>(kInferencePrecisions.begin(), kInferencePrecisions.end())));
+  inference->add_option("--batch", options.batches, "texts of a batch, one size or several")
+      ->delimiter(',')
+      ->allow_extra_args(false)  // overrides may follow
+      ->check(number_in<int64_t>(1, kManySequences))
+      ->capture_default_str();
+  CLI::Option* length =
+      inference->add_option("--length", options.text_lengths, "tokens of every text, one length or several")
+          ->delimiter(',')
+          ->allow_extra_args(false)
+          ->check(number_in<int64_t>(1, kLongest))
+          ->capture_default_str();
+  inference
+      ->add_option("--lengths", options.lengths,
+                   "file with one length per line; the lengths are used in turn instead of --length")
+      ->excludes(length);
+  add_steps(*inference, options.steps, options);
+  add_report_options(*inference, options);
+  inference->footer("Example: bert benchmark inference --batch 1,8 --length 128,384 --precision bf16");
+}
+
 void add_kernels_mode(CLI::App& app, BenchmarkOptions& options) {
   CLI::App* kernels = app.add_subcommand(
       "kernels",
@@ -98,19 +134,30 @@ void add_kernels_mode(CLI::App& app, BenchmarkOptions& options) {
 /// `steps` holds the default of --steps and receives its value.
 void add_data_mode(CLI::App& app, BenchmarkOptions& options, int64_t& steps) {
   constexpr int64_t kManyTokens = 1 << 30, kManyRanks = 1 << 14;
-  CLI::App* data = app.add_subcommand("data",
-                                      "The loader alone: the speed at which one process makes the batches of a "
-                                      "configuration's training data, in a run's "
-                                      "order, and the time that a step would wait for them");
+  CLI::App* data = app.add_subcommand(
+      "data",
+      "The preparation of data: WordPiece, extraction of a dump, the making of examples, each per second of one core; "
+      "and the "
+      "loader: the speed at which one process makes batches in a run's order, and the time that a step would wait for "
+      "them. With --config or --shards the loader alone, on their examples");
   CLI::Option* config = add_config(*data, options, "pre-training configuration; its data and batch sizes are used");
-  data->add_option("--shards", options.shards,
-                   "shards or directories of shards, without --config: 32 sequences a micro-batch, 4096 a step")
+  CLI::Option* shards =
+      data->add_option("--shards", options.shards,
+                       "shards or directories of shards, without --config: 32 sequences a micro-batch, 4096 a step")
+          ->excludes(config);
+  data->add_option("--input", options.input, "files of prose, of some megabytes; default: made-up text")
+      ->excludes(config)
+      ->excludes(shards);
+  data->add_option("--dump", options.dump, "MediaWiki dump, packed or not; default: a made-up one")
+      ->excludes(config)
+      ->excludes(shards);
+  data->add_option("--vocab", options.vocab, "vocabulary of --input, or of --shards for --masking dynamic")
       ->excludes(config);
-  data->add_option("--vocab", options.vocab, "vocabulary of --shards, for --masking dynamic")->excludes(config);
-  data->add_option("--masking", options.masking, "static or dynamic; default: as configured, static with --shards")
+  data->add_option("--masking", options.masking,
+                   "static or dynamic; default: as configured, static with --shards, dynamic without both")
       ->check(CLI::IsMember({"static", "dynamic"}));
   data->add_option("--micro-batch-tokens", options.micro_batch_tokens,
-                   "packs micro-batches of so many tokens; default: as configured")
+                   "packs micro-batches of so many tokens; default: as configured, 8192 without --config and --shards")
       ->check(number_in<int64_t>(1, kManyTokens));
   data->add_option("--ranks", options.ranks, "ranks to which the tokens of a step are dealt")
       ->check(number_in<int64_t>(1, kManyRanks))
@@ -122,7 +169,7 @@ void add_data_mode(CLI::App& app, BenchmarkOptions& options, int64_t& steps) {
       ->capture_default_str();
   add_steps(*data, steps, options);
   add_report_options(*data, options);
-  data->footer("Example: bert benchmark data --config configs/quickstart.json --steps 2000");
+  data->footer("Example: bert benchmark data --input book.txt --vocab vocab.txt --dump articles.xml.bz2 --json");
 }
 
 /// `steps` holds the default of --steps and receives its value.
@@ -152,9 +199,8 @@ void add_precisions_mode(CLI::App& app, BenchmarkOptions& options, int64_t& step
 
 bool parse_benchmark_options(int argc, char** argv, BenchmarkOptions& options) {
   int64_t precision_steps = 500, data_steps = 1000;
-  CLI::App app(
-      "Times training, inference and the operators on made-up data, and the loader and precisions on real data.",
-      "bert benchmark");
+  CLI::App app("Times training, inference, the operators and the preparation of data, and compares precisions.",
+               "bert benchmark");
   app.require_subcommand(1);
   app.footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
   constexpr auto kPrecisionHelp = "precision of the matrix products (default: fp32)";
@@ -163,10 +209,7 @@ bool parse_benchmark_options(int argc, char** argv, BenchmarkOptions& options) {
   add_step_options(*step, options, precisions_of_training(), kPrecisionHelp);
   step->footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
 
-  CLI::App* inference = app.add_subcommand("inference", "Encoder and pooler, on random tokens without padding");
-  add_step_options(*inference, options, precisions_of_training(), kPrecisionHelp);
-  inference->footer("Example: bert benchmark inference --batch 1 --length 128 --precision bf16");
-
+  add_inference_mode(app, options);
   add_kernels_mode(app, options);
   add_data_mode(app, options, data_steps);
 

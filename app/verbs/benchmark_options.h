@@ -16,9 +16,11 @@ struct BenchmarkOptions {
   std::vector<std::string> overrides;  // a.b=value
   std::vector<std::string> precisions = {"fp32", "bf16", "fp16", "bf16-weights", "fp16-weights"};
   int64_t batch = 8, length = 128, steps = 10, warmup = 3, threads = 0;
+  std::string checkpoint;                                    // of inference
+  std::vector<int64_t> batches = {8}, text_lengths = {128};  // of inference
   int64_t tokens = 0, hidden = 0, larger_batch = 0;
-  std::vector<std::string> shards;
-  std::string vocab, masking;
+  std::vector<std::string> shards, input;
+  std::string vocab, masking, dump;
   int64_t micro_batch_tokens = 0, ranks = 1;
   double demand = 1'000'000;  // tokens a second
   double seconds = KernelBenchmarkOptions{}.seconds, fail_below = 0;

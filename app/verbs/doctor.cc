@@ -15,7 +15,7 @@
 
 #include "app/cli/command_line.h"
 #include "app/system/exit_codes.h"
-#include "app/system/libbert.h"
+#include "app/system/machine/libbert.h"
 #include "app/verbs/torch_verbs.h"
 #include "app/verbs/verbs.h"
 #include "data/io/files.h"

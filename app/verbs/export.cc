@@ -1,24 +1,39 @@
+#include <ATen/ops/isfinite.h>
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "app/checkpoint/checkpoint.h"
 #include "app/checkpoint/files.h"
 #include "app/cli/command_line.h"
 #include "app/cli/percentage.h"
-#include "app/config/pretrain_config.h"
+#include "app/export/onnx_bert.h"
+#include "app/export/onnx_file.h"
+#include "app/export/triton.h"
 #include "app/inference/export_config.h"
+#include "app/inference/pretrained.h"
+#include "app/inference/task_model.h"
+#include "app/interop/formats.h"
+#include "app/interop/hugging_face_files.h"
+#include "app/system/errors.h"
 #include "app/system/exit_codes.h"
+#include "app/system/torch_errors.h"
 #include "app/verbs/output_paths.h"
 #include "app/verbs/verbs.h"
 #include "app/verbs/weights_options.h"
+#include "data/io/atomic_directory.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/io/io_errors.h"
+#include "data/tokenizer/vocabulary.h"
 #include "model/bert.h"
 #include "model/state_dict.h"
 #include "model/torchscript.h"
@@ -26,31 +41,109 @@
 namespace bert {
 namespace {
 
-/// The files inside an export beside its code, by name.
-ExtraFiles files_inside(const Checkpoint& checkpoint, const PretrainConfig& config) {
+struct ExportOptions {
+  std::string checkpoint, format = "torchscript", output;
+  WeightsKind weights = WeightsKind::kAveraged;
+  c10::ScalarType dtype = c10::kFloat;
+  int64_t max_batch_size = TritonModel().max_batch_size;
+  ExportedAttention attention = ExportedAttention::kFused;
+  bool trust = false, has_max_batch_size = false;
+};
+
+/// The bar of an export, and the number of bytes of which it shows the share.
+struct ExportProgress {
+  Percentage& percentage;
+  int64_t needed, done = 0;
+
+  void written(size_t bytes) {
+    constexpr double kUnsynced = 0.99;  // the remaining percent stands for the final sync
+    done += static_cast<int64_t>(bytes);
+    percentage.update("writing", std::min(kUnsynced, static_cast<double>(done) / static_cast<double>(needed)));
+  }
+};
+
+/// The name of the class whose state dict the weights are.
+const char* architecture_of(const Pretrained& pretrained) {
+  if (!pretrained.task.empty()) return architecture_of(task_definition(pretrained.task).kind);
+  if (!pretrained.has_masked_token_head()) return "BertModel";
+  return has_pairs(pretrained.objective) ? "BertForPreTraining" : "BertForMaskedLM";
+}
+
+ExportConfig config_of(const Pretrained& pretrained) {
+  ExportConfig config{.model = pretrained.config,
+                      .tokenizer = {},
+                      .objective = pretrained.objective,
+                      .architecture = architecture_of(pretrained),
+                      .labels = pretrained.labels,
+                      .task = pretrained.task,
+                      .vocabulary_hash = pretrained.tokenizer->vocabulary().hash()};
+  if (const auto* words = dynamic_cast<const WordPieceTokenizer*>(pretrained.tokenizer.get()))
+    config.tokenizer = words->config();
+  return config;
+}
+
+/// The files inside a TorchScript export beside its code, by name.
+ExtraFiles files_inside(const Pretrained& pretrained) {
   std::string vocabulary;
-  for (const std::string& token : checkpoint.state.vocabulary) vocabulary += token + "\n";
-  ExtraFiles files = {{kExportConfigFile, write_export_config({.model = config.model,
-                                                               .tokenizer = config.data.tokenizer,
-                                                               .objective = checkpoint.state.objective})},
-                      {kExportVocabularyFile, vocabulary}};
-  if (!checkpoint.tokenizer_model.empty()) files[kTokenizerFile] = checkpoint.tokenizer_model;
+  for (const std::string& token : pretrained.tokenizer->vocabulary().tokens()) vocabulary += token + "\n";
+  ExtraFiles files = {{kExportVocabularyFile, vocabulary},
+                      {kExportConfigFile, write_export_config(config_of(pretrained))}};
+  if (const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(pretrained.tokenizer.get()))
+    files[kTokenizerFile] = pieces->model();
   return files;
 }
 
-/// Traces `model` and writes the archive to `output`. Calls `written` with the size of each part.
-void save_as_torchscript(torch::nn::Module& model, torch::Dtype dtype, const ExtraFiles& files,
-                         const std::string& output, Percentage& percentage,
-                         const std::function<void(size_t bytes)>& written) {
+/// metadata_props of an ONNX export: config.json, and members of it under their own names. A list or object is JSON.
+std::map<std::string, std::string> onnx_metadata(const Pretrained& pretrained) {
+  const std::string text = write_export_config(config_of(pretrained));
+  std::map<std::string, std::string> metadata = {{kExportConfigFile, text}};
+  const auto config = nlohmann::ordered_json::parse(text);
+  for (const char* key : {"model_max_length", "vocabulary_hash", "id2label"}) {
+    if (!config.contains(key)) continue;
+    metadata[key] = config[key].is_string() ? config[key].get<std::string>() : config[key].dump();
+  }
+  return metadata;
+}
+
+/// The model with the head of pre-training, or of the task that it was fine-tuned on, in evaluation mode. Throws
+/// DataError for weights of another model.
+std::shared_ptr<torch::nn::Module> module_of(const Pretrained& pretrained) {
+  if (!pretrained.task.empty()) return load_task_model(pretrained).module();
+  if (!pretrained.has_masked_token_head()) {
+    throw DataError(pretrained.name +
+                    ": is an encoder without cls.predictions; expected a model with its pre-training head. --format "
+                    "onnx takes encoders too");
+  }
+  const NoInitWeights no_init;
+  BertForPreTraining model(pretrained.config, has_pairs(pretrained.objective));
+  with_data_errors(pretrained.name + ": the weights are not those of a BertForPreTraining of this configuration",
+                   [&] { load_state_dict(*model, pretrained.weights); });
+  model->eval();
+  return model.ptr();
+}
+
+/// Throws DataError for a fine-tuned model in a format that has no graph of its head.
+void check_format(const Pretrained& pretrained, const ExportOptions& options) {
+  if (pretrained.task.empty() || (options.format != "onnx" && options.format != "triton")) return;
+  throw DataError(
+      fmt::format("{}: was fine-tuned on {}, and --format {} has no head of a task; expected torchscript or "
+                  "safetensors",
+                  pretrained.name, pretrained.task, options.format));
+}
+
+/// Traces the model and writes the archive to `output`.
+void export_as_torchscript(const Pretrained& pretrained, const ExportOptions& options, const std::string& output,
+                           ExportProgress& progress) {
+  const std::shared_ptr<torch::nn::Module> model = module_of(pretrained);
   AtomicFile file(output);
-  percentage.update("tracing and comparing", 0);
-  const torch::jit::Module script = export_torchscript(model, dtype);
-  percentage.update("tracing and comparing", 1);
+  progress.percentage.update("tracing and comparing", 0);
+  const torch::jit::Module script = export_torchscript(*model, options.dtype, options.attention);
+  progress.percentage.update("tracing and comparing", 1);
   std::exception_ptr failure;
-  save_torchscript(script, files, [&](const void* data, size_t bytes) {
+  save_torchscript(script, files_inside(pretrained), [&](const void* data, size_t bytes) {
     try {
       if (!failure) file.write(data, bytes);
-      written(bytes);
+      progress.written(bytes);
     } catch (const IoError&) {
       failure =
           std::current_exception();  // LibTorch calls this function in a destructor, which an exception must not leave
@@ -61,55 +154,150 @@ void save_as_torchscript(torch::nn::Module& model, torch::Dtype dtype, const Ext
   file.commit();
 }
 
+void export_as_safetensors(const Pretrained& pretrained, torch::Dtype dtype, const std::string& output,
+                           ExportProgress& progress) {
+  const std::shared_ptr<torch::nn::Module> model = module_of(pretrained);
+  model->to(dtype);
+  save_safetensors(output, state_dict(*model), [&](size_t bytes) { progress.written(bytes); });
+}
+
+/// A model directory of Triton's repository.
+void export_as_triton(const Pretrained& pretrained, const ExportOptions& options, ExportProgress& progress) {
+  AtomicDirectory output(options.output);
+  const std::filesystem::path version = std::filesystem::path(output.temporary()) / kTritonVersion;
+  std::error_code error;
+  if (!std::filesystem::create_directory(version, error)) throw_io_error(version.string(), "create", error.value());
+  export_as_torchscript(pretrained, options, (version / kTritonModelFile).string(), progress);
+  AtomicFile config(output.temporary() + "/" + kTritonConfigFile);
+  config.write(triton_config({.config = pretrained.config,
+                              .architecture = architecture_of(pretrained),
+                              .max_batch_size = options.max_batch_size}));
+  config.commit();
+  output.publish();
+}
+
+/// The weights in `dtype`. Throws DataError for a number that fp16 does not have.
+StateDict converted(const Pretrained& pretrained, torch::Dtype dtype) {
+  StateDict result;
+  for (const auto& item : pretrained.weights) {
+    const torch::Tensor tensor = item.value().to(dtype);
+    if (dtype == torch::kHalf && !at::isfinite(tensor).all().item<bool>()) {
+      throw DataError(fmt::format(
+          "{}: tensor {} has numbers beyond 65504, the largest of fp16; expected smaller ones; export in fp32",
+          pretrained.name, item.key()));
+    }
+    result.insert(item.key(), tensor);
+  }
+  return result;
+}
+
+void export_as_onnx(const Pretrained& pretrained, torch::Dtype dtype, const std::string& output,
+                    ExportProgress& progress) {
+  const NamedModel model{.name = pretrained.name,
+                         .config = pretrained.config,
+                         .architecture = architecture_of(pretrained),
+                         .tensors = sources_of(converted(pretrained, dtype))};
+  write_onnx(output, bert_onnx_graph(model), onnx_metadata(pretrained), [&](size_t bytes) { progress.written(bytes); });
+}
+
+/// The versions of PyTorch and LibTorch that load and run a TorchScript export.
+std::string torchscript_needs(const ExportOptions& options) {
+  const bool plain = options.attention == ExportedAttention::kPlain;
+  std::string text = plain ? "; needs PyTorch or LibTorch >= 1.13"
+                           : "; needs PyTorch or LibTorch >= 2.0 (1.13 with --plain-attention)";
+  if (options.dtype == c10::kHalf) text += ", on a CPU a recent one, which computes in fp16; 1.13 does not";
+  return text;
+}
+
+/// Throws UsageError or IoError for options that do not go together and for outputs that cannot be written.
+void check_usage(const ExportOptions& options) {
+  const bool triton = options.format == "triton";
+  if (options.format == "onnx" && options.dtype == c10::kBFloat16) {
+    throw UsageError(
+        "--precision bf16: ONNX Runtime has few operators in bf16; expected fp32 or fp16 with --format onnx");
+  }
+  if (options.has_max_batch_size && !triton) throw UsageError("--max-batch-size: belongs to --format triton");
+  const bool torchscript = triton || options.format == "torchscript";
+  if (options.attention == ExportedAttention::kPlain && !torchscript)
+    throw UsageError("--plain-attention: belongs to --format torchscript and triton; " + options.format +
+                     " has no other attention");
+  if (!triton) {
+    check_outputs({{"--output", options.output}}, {});
+  } else {
+    std::error_code unseen;
+    if (std::filesystem::is_directory(options.output, unseen) && !std::filesystem::is_empty(options.output, unseen))
+      throw UsageError("--output " + options.output + ": is there and has files; remove it, or write elsewhere");
+    check_output_directory({"--output", options.output}, {"--checkpoint", options.checkpoint}, /*overwrite=*/false);
+  }
+  std::error_code unseen;
+  if (std::filesystem::is_regular_file(options.checkpoint, unseen) && foreign_format_of(options.checkpoint) == nullptr)
+    throw InputMissing(options.checkpoint + ": is a file; name the checkpoint or run directory to export");
+}
+
+/// Parses the command line. Returns false after --help. Throws UsageError.
+bool parse(int argc, char** argv, ExportOptions& options) {
+  CLI::App app(
+      "Writes a checkpoint's model as TorchScript (loads in LibTorch and Python without this program), safetensors "
+      "(Hugging Face's names), ONNX (opset 17), or a model directory of NVIDIA's Triton Inference Server.\n"
+      "Example: bert export --checkpoint runs/phase2 --format torchscript --output bert.pt\n"
+      "         bert export --checkpoint runs/phase2 --format onnx --output bert.onnx\n"
+      "         bert export --checkpoint runs/phase2 --format triton --output models/bert",
+      "bert export");
+  app.footer(
+      "onnx: the inputs are input_ids, attention_mask and token_type_ids, int64 [batch_size, sequence_length]; more "
+      "than "
+      "2 GB go into OUTPUT.data beside it. triton: OUTPUT gets config.pbtxt and 1/model.pt; the directory above is the "
+      "--model-repository.");
+  app.add_option("--checkpoint", options.checkpoint,
+                 "checkpoint or run directory, or a model of transformers, Google or NVIDIA")
+      ->required();
+  app.add_option("--format", options.format, "format of the output")
+      ->check(CLI::IsMember({"torchscript", "safetensors", "onnx", "triton"}))
+      ->capture_default_str();
+  app.add_option("--output", options.output, "file to write; with --format triton, a directory")->required();
+  add_precision(app, options.dtype, "precision of the weights; onnx has fp32 and fp16");
+  const CLI::Option* batch =
+      app.add_option("--max-batch-size", options.max_batch_size, "triton: texts that are computed together at most")
+          ->check(number_in<int64_t>(1, 1 << 20))
+          ->capture_default_str();
+  app.add_flag_callback(
+      "--plain-attention", [&options] { options.attention = ExportedAttention::kPlain; },
+      "torchscript, triton: attention without scaled_dot_product_attention, for PyTorch 1.13; slower");
+  add_raw_weights(app, options.weights);
+  add_trust(app, options.trust);
+  if (!parse_command_line(app, argc, argv)) return false;
+  options.has_max_batch_size = batch->count() > 0;
+  check_usage(options);
+  return true;
+}
+
 }  // namespace
 
 int export_command(int argc, char** argv) {
-  CLI::App app(
-      "Writes a checkpoint's model as TorchScript (loads in LibTorch and Python without this program) or as "
-      "safetensors (Hugging Face's names).\nExample: bert export --checkpoint runs/phase2 --format torchscript "
-      "--output bert.pt",
-      "bert export");
-  std::string checkpoint_path, format = "torchscript", output;
-  WeightsKind weights = WeightsKind::kAveraged;
-  app.add_option("--checkpoint", checkpoint_path, "checkpoint or run directory")->required();
-  app.add_option("--format", format, "format of the file")
-      ->check(CLI::IsMember({"torchscript", "safetensors"}))
-      ->capture_default_str();
-  app.add_option("--output", output, "file to write")->required();
-  c10::ScalarType dtype = c10::kFloat;
-  add_precision(app, dtype, "precision of the weights");
-  add_raw_weights(app, weights);
-  if (!parse_command_line(app, argc, argv)) return kOk;
-  check_outputs({{"--output", output}}, {});
-  std::error_code unseen;
-  if (std::filesystem::is_regular_file(checkpoint_path, unseen))
-    throw InputMissing(checkpoint_path + ": is a file; name the checkpoint or run directory to export");
+  ExportOptions options;
+  if (!parse(argc, argv, options)) return kOk;
   Percentage percentage;
-  const Checkpoint checkpoint = load_model(checkpoint_path, weights, say_in("bert export"),
-                                           [&](double share) { percentage.update("verifying", share); });
-  const PretrainConfig config = parse_pretrain_config(checkpoint.state.config, checkpoint.directory + "/" + kStateFile);
-  const NoInitWeights no_init;
-  BertForPreTraining model(config.model, has_pairs(checkpoint.state.objective));
-  load_state_dict(*model, checkpoint.model);
-  model->eval();
-  int64_t needed = 0;
-  for (const torch::Tensor& parameter : model->parameters())
-    needed += parameter.numel() * static_cast<int64_t>(c10::elementSize(dtype));
-  check_free_space(output, needed, "the export");
-  int64_t done = 0;
-  const auto written = [&](size_t bytes) {
-    constexpr double kUnsynced = 0.99;  // the remaining percent stands for the final sync
-    done += static_cast<int64_t>(bytes);
-    percentage.update("writing", std::min(kUnsynced, static_cast<double>(done) / static_cast<double>(needed)));
-  };
-  if (format == "safetensors") {
-    model->to(dtype);
-    save_safetensors(output, state_dict(*model), written);
+  const Pretrained pretrained =
+      load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert export"),
+                      [&](double share) { percentage.update("verifying", share); });
+  check_format(pretrained, options);
+  ExportProgress progress{.percentage = percentage, .needed = 0};
+  for (const auto& weight : pretrained.weights)
+    progress.needed += weight.value().numel() * static_cast<int64_t>(c10::elementSize(options.dtype));
+  check_free_space(options.output, progress.needed, "the export");
+  if (options.format == "safetensors") {
+    export_as_safetensors(pretrained, options.dtype, options.output, progress);
+  } else if (options.format == "onnx") {
+    export_as_onnx(pretrained, options.dtype, options.output, progress);
+  } else if (options.format == "triton") {
+    export_as_triton(pretrained, options, progress);
   } else {
-    save_as_torchscript(*model, dtype, files_inside(checkpoint, config), output, percentage, written);
+    export_as_torchscript(pretrained, options, options.output, progress);
   }
   percentage.update("writing", 1);
-  std::fprintf(stderr, "wrote %s%s\n", output.c_str(), checkpoint.averaged ? ", moving averages of the weights" : "");
+  const bool torchscript = options.format == "torchscript" || options.format == "triton";
+  fmt::print(stderr, "wrote {}{}{}\n", options.output, pretrained.averaged ? ", moving averages of the weights" : "",
+             torchscript ? torchscript_needs(options) : "");
   return kOk;
 }
 

@@ -7,6 +7,7 @@
 
 #include "app/checkpoint/files.h"
 #include "app/system/errors.h"
+#include "data/io/error.h"
 #include "data/io/files.h"
 
 namespace bert {
@@ -42,6 +43,37 @@ void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<Name
     const AtomicFile probe(output.path);  // throws IoError if the directory is not writable
     taken.push_back({output.name, target});
   }
+}
+
+void check_output_directory(const NamedPath& output, const NamedPath& input, bool overwrite) {
+  const std::string named = output.name + " " + output.path;
+  if (same_file(output.path, input.path))
+    throw UsageError(fmt::format("{}: is the same directory as {} {}; write elsewhere", named, input.name, input.path));
+  fs::path path = fs::absolute(output.path).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  if (const fs::path manifest = path.parent_path() / kManifestFile; fs::exists(manifest)) {
+    throw UsageError(
+        fmt::format("{}: lies in a checkpoint ({} is there), which a new directory would damage; write elsewhere",
+                    named, manifest.string()));
+  }
+  if (!fs::exists(fs::symlink_status(path))) return;
+  if (!fs::is_directory(fs::symlink_status(path)))
+    throw IoError(named + ": is there and no directory; remove it or write elsewhere");
+  if (fs::is_empty(path)) return;
+  if (!overwrite)
+    throw UsageError(named + ": is there and has files; --overwrite replaces a model, or write elsewhere");
+  bool has_model = false;
+  for (const auto& entry : fs::directory_iterator(path)) {
+    const std::string name = entry.path().filename().string();
+    has_model = has_model || name == kModelFile || name == "config.json";
+    if (!entry.is_regular_file()) {
+      throw UsageError(
+          fmt::format("{}: has {}, which is no file of a model; remove the directory yourself", named, name));
+    }
+  }
+  if (!has_model)
+    throw UsageError(
+        fmt::format("{}: has neither {} nor config.json, so it is no model; remove it yourself", named, kModelFile));
 }
 
 std::vector<NamedPath> named_paths(const std::string& name, const std::vector<std::string>& paths) {

@@ -17,6 +17,11 @@ struct NamedPath {
 /// path stands for an option that was not given. Call it before the work.
 void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs);
 
+/// Refuses an output directory that would destroy something. Throws UsageError if it is the input, lies in a checkpoint,
+/// or has files; with `overwrite`, files of one model (regular files, of which one is config.json or model.safetensors)
+/// are allowed. Throws IoError for a file. Call it before the work.
+void check_output_directory(const NamedPath& output, const NamedPath& input, bool overwrite);
+
 /// `paths`, each with the same name.
 std::vector<NamedPath> named_paths(const std::string& name, const std::vector<std::string>& paths);
 

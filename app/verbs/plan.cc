@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/benchmark/report.h"
+#include "app/checkpoint/state.h"
 #include "app/cli/command_line.h"
 #include "app/parse/bounded_json.h"
 #include "app/plan/flops.h"
@@ -137,7 +138,7 @@ struct Measurement {
 };
 
 /// Reads a report of `bert benchmark step --json`. Throws DataError if the file is another report, or if its model,
-/// precision or length differs from the plan.
+/// precision or length differs from the plan, or if only one of the two trains on pairs of segments.
 Measurement read_measurement(const std::string& path, const PretrainConfig& config, const Sequence& sequence) {
   constexpr double kSameLength = 0.05;  // share of the mean; a benchmark reads only some of the lengths of a run
   const nlohmann::json report = read_report(path);
@@ -161,6 +162,11 @@ Measurement read_measurement(const std::string& path, const PretrainConfig& conf
   }
   const std::string& precision = string_member(report, "precision", path);
   expect("precision", precision, config.precision, precision == config.precision);
+  // Older reports do not say it, and had no other than next sentence.
+  const Objective objective =
+      report.contains("objective") ? parse_objective(string_member(report, "objective", path), path) : Objective::kNsp;
+  expect("objective", name_of_value(objective), name_of_value(objective_of(config)),
+         has_pairs(objective) == has_pairs(objective_of(config)));
   const double rate = number_member(report, "sequences_per_second", path);
   if (!(rate > 0)) throw DataError(fmt::format("{}: sequences_per_second is {}, expected more than 0", path, rate));
   const double length = number_member(report, "tokens_per_second", path) / rate;

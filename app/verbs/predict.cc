@@ -1,156 +1,322 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <optional>
 
 #include "app/cli/command_line.h"
-#include "app/cli/standard_input.h"
+#include "app/inference/answer_json.h"
+#include "app/inference/npy.h"
 #include "app/inference/predictor.h"
+#include "app/inference/task_predictor.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/train/device.h"
+#include "app/verbs/output_paths.h"
+#include "app/verbs/predict_input.h"
+#include "app/verbs/predict_task.h"
 #include "app/verbs/verbs.h"
 #include "app/verbs/weights_options.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
-#include "data/text/text_input.h"
-#include "data/text/unicode.h"
 
 namespace bert {
 namespace {
 
-nlohmann::ordered_json to_json(const MaskFilling& filling) {
-  nlohmann::ordered_json masks = nlohmann::ordered_json::array();
-  for (const auto& fillers : filling.masks) {
-    nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    for (const Filler& f : fillers)
-      list.push_back({{"score", f.score}, {"token", f.token}, {"token_str", f.token_str}, {"sequence", f.sequence}});
-    masks.push_back(std::move(list));
+using Json = nlohmann::ordered_json;
+
+struct PredictOptions {
+  std::string checkpoint, task = "fill-mask", device = "cpu", input, text_field, output, format = "json";
+  std::string question, pair_field;  // of a fine-tuned model
+  std::string pooling;               // empty: not given
+  std::vector<std::string> layers;   // empty: not given
+  std::vector<std::string> arguments;
+  PredictorOptions predictor;
+  WeightsKind weights = WeightsKind::kAveraged;
+  int64_t top_k = 5;
+  bool skip_bad = false, trust = false;
+
+  [[nodiscard]] bool finetuned() const {
+    return std::find(kFinetunedTasks.begin(), kFinetunedTasks.end(), task) != kFinetunedTasks.end();
   }
-  // As in Hugging Face's pipeline: the fillers of the one mask, or a list of fillers for each of several masks.
-  return {{"text", filling.text}, {"fillers", filling.masks.size() == 1 ? masks[0] : masks}};
-}
-
-nlohmann::ordered_json to_json(const std::string& text, const Features& features) {
-  const auto vector_of = [](const torch::Tensor& row) {
-    const torch::Tensor values = row.contiguous();
-    return std::vector<float>(values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel());
-  };
-  const torch::Tensor last_hidden_state = features.last_hidden_state.to(torch::kCPU);
-  nlohmann::ordered_json hidden = nlohmann::ordered_json::array();
-  for (int64_t i = 0; i < last_hidden_state.size(0); ++i) hidden.push_back(vector_of(last_hidden_state[i]));
-  nlohmann::ordered_json answer = {{"text", text}, {"tokens", features.tokens}};
-  if (features.pooler_output.defined()) answer["pooler_output"] = vector_of(features.pooler_output.to(torch::kCPU));
-  answer["last_hidden_state"] = hidden;
-  return answer;
-}
-
-/// A text to predict on, and its place for messages: "texts.txt: line 3".
-struct Text {
-  std::string text, place;
 };
 
-/// The non-empty lines of the file `input`; "-" is standard input.
-std::vector<Text> read_texts(const std::string& input) {
-  const std::string name = input == "-" ? "standard input" : input;
-  const auto check = [&name](std::string_view start) { check_is_plain_text(name, start); };
-  std::istringstream stream(input == "-" ? read_standard_input(check) : read_file(input));
-  check(stream.view());
-  std::vector<Text> texts;
-  int64_t number = 0;
-  for (std::string line; std::getline(stream, line);) {
-    ++number;
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (!line.empty()) texts.push_back({line, name + ": line " + std::to_string(number)});
-  }
-  if (texts.empty()) throw DataError(name + ": has no text; expected one text a line");
-  return texts;
-}
-
-void drop_invalid_utf8(std::vector<Text>& texts) {
-  int64_t invalid = 0;
-  for (Text& text : texts) invalid += bert::drop_invalid_utf8(text.text);
-  if (invalid > 0)
-    std::fprintf(stderr, "bert predict: dropped %ld invalid UTF-8 sequences\n", static_cast<long>(invalid));
-}
-
-/// Prints the answer for each text on a line, a batch at a time. If a text has no answer, prints those of the texts
-/// before it, then throws DataError with its place.
-void print_answers(
-    const std::vector<Text>& texts, int64_t batch_size,
-    const std::function<std::vector<nlohmann::ordered_json>(const std::vector<std::string>& batch)>& answer) {
-  const auto print = [&](const std::vector<std::string>& batch) {
-    for (const nlohmann::ordered_json& line : answer(batch)) std::cout << line.dump() << "\n";
+/// Throws UsageError for options that do not go together.
+void check_usage(const PredictOptions& options) {
+  const auto refuse_if = [](bool wrong, const std::string& message) {
+    if (wrong) throw UsageError(message + "; see bert predict --help");
   };
-  const auto size = static_cast<size_t>(batch_size);
-  for (size_t begin = 0; begin < texts.size(); begin += size) {
-    std::vector<std::string> batch;
-    for (size_t i = begin; i < std::min(begin + size, texts.size()); ++i) batch.push_back(texts[i].text);
-    try {
-      print(batch);
-    } catch (const TextError& error) {
-      batch.resize(error.index);
-      print(batch);
-      throw DataError(texts[begin + error.index].place + ": " + error.what());
-    }
-  }
+  const bool features = options.task == "features", arrays = options.format != "json";
+  refuse_if(options.input.empty() && options.arguments.empty(), "no text: give TEXT or --input FILE");
+  const bool answers = options.task == "question-answering";
+  refuse_if(!options.question.empty() && !answers, "--question is an option of --task question-answering");
+  refuse_if(!options.pair_field.empty() && !answers && options.task != "text-classification",
+            "--pair-field is an option of --task text-classification and question-answering");
+  refuse_if(!options.pair_field.empty() && options.text_field.empty(), "--pair-field needs --text-field: JSON lines");
+  refuse_if(answers && options.question.empty() == options.pair_field.empty(),
+            "--task question-answering needs --question, or --pair-field with JSON lines");
+  refuse_if(options.finetuned() && options.predictor.int8, "--precision int8 serves fill-mask and features");
+  refuse_if(!features && !options.pooling.empty(), "--pooling is an option of --task features");
+  refuse_if(!features && !options.layers.empty(), "--layers is an option of --task features");
+  refuse_if(!features && arrays, "--format " + options.format + " holds features: add --task features");
+  refuse_if(arrays && options.output.empty(), "--format " + options.format + " needs --output FILE");
+  refuse_if(options.format == "npy" && (options.pooling.empty() || options.pooling == "none"),
+            "--format npy needs --pooling cls, mean or pooler, one vector for each text; safetensors holds all tokens");
+  refuse_if(options.pooling == "pooler" && !options.layers.empty(),
+            "--pooling pooler reads the last layer: no --layers");
+  refuse_if(options.weights == WeightsKind::kRaw && !std::filesystem::is_directory(options.checkpoint),
+            "--raw-weights: " + options.checkpoint +
+                " is an export, which has one kind of weights; export it with --raw-weights");
+  check_outputs({{"--output", options.output}},
+                {{"--input", options.input == "-" ? "" : options.input}, {"--checkpoint", options.checkpoint}});
 }
 
-}  // namespace
+void add_input_options(CLI::App& app, PredictOptions& options) {
+  CLI::Option* file = app.add_option("--input", options.input, "file with one text a line; - is standard input");
+  app.add_option("--text-field", options.text_field,
+                 "--input has JSON lines, whose text this field is; a.b is b in a. Answers keep the other fields")
+      ->needs(file);
+  app.add_flag("--skip-bad", options.skip_bad,
+               "leave out lines without an answer, and say how many; the default is to answer none if one is bad");
+  app.add_option("TEXT", options.arguments, "texts; [MASK] stands for a word to fill in")->excludes(file);
+}
 
-int predict_command(int argc, char** argv) {
+void add_feature_options(CLI::App& app, PredictOptions& options) {
+  app.add_option("--pooling", options.pooling,
+                 "features: one vector for each text: that of [CLS], the mean over all tokens, or the pooler's; none: "
+                 "one for each token")
+      ->check(CLI::IsMember({"cls", "mean", "pooler", "none"}));
+  app.add_option("--layers", options.layers,
+                 "features: hidden states to take, such as -1,-2; -1 is the last layer, 0 are the embeddings; or all")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+}
+
+/// Parses the command line. Returns false after --help. Throws UsageError.
+bool parse(int argc, char** argv, PredictOptions& options) {
   CLI::App app(
       "Predicts with a checkpoint, a run directory or a TorchScript export; one JSON object per text on standard "
       "output.\n"
       "Example: bert predict --checkpoint bert.pt --task fill-mask \"The quick brown [MASK] jumps.\"",
       "bert predict");
-  std::string checkpoint, task = "fill-mask", device = "cpu", input;
-  PredictorOptions options;
-  int64_t top_k = 5;
-  WeightsKind weights = WeightsKind::kAveraged;
-  std::vector<std::string> arguments;
-  app.add_option("--checkpoint", checkpoint, "checkpoint or run directory, or an exported file")->required();
-  app.add_option("--task", task, "what to predict")
-      ->check(CLI::IsMember({"fill-mask", "features"}))
+  app.add_option("--checkpoint", options.checkpoint,
+                 "checkpoint or run directory, a model of transformers, Google or NVIDIA, or an exported file")
+      ->required();
+  app.add_option("--task", options.task, "what to predict")
+      ->check(
+          CLI::IsMember({"fill-mask", "features", "text-classification", "token-classification", "question-answering"}))
       ->capture_default_str();
-  app.add_option("--top-k", top_k, "words for each [MASK]")->check(number_in<int64_t>(1, 1000))->capture_default_str();
-  app.add_option("--device", device, "auto: cuda if there is a GPU")
+  app.add_option("--top-k", options.top_k, "words for each [MASK]")
+      ->check(number_in<int64_t>(1, 1000))
+      ->capture_default_str();
+  app.add_option("--question", options.question, "question-answering: the question about every TEXT, its context");
+  app.add_option("--pair-field", options.pair_field,
+                 "JSON lines: field of a pair's second text; question-answering: of the question");
+  add_feature_options(app, options);
+  add_input_options(app, options);
+  app.add_option("--output", options.output, "file for the answers, instead of standard output");
+  app.add_option("--format", options.format,
+                 "json: a JSON line for each text; npy, safetensors: one array of features, with --output")
+      ->check(CLI::IsMember({"json", "npy", "safetensors"}))
+      ->capture_default_str();
+  app.add_option("--device", options.device, "auto: cuda if there is a GPU")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
-  add_precision(app, options.dtype, "precision of the weights and of the computation");
-  app.add_option("--batch-size", options.batch_size, "texts that are computed together")
+  add_inference_precision(app, options.predictor);
+  app.add_option("--batch-size", options.predictor.batch_size, "texts that are computed together at most")
       ->check(number_in<int64_t>(1, 1 << 20))
       ->capture_default_str();
-  add_raw_weights(app, weights);
-  CLI::Option* file = app.add_option("--input", input, "file with one text a line; - is standard input");
-  app.add_option("TEXT", arguments, "texts; [MASK] stands for a word to fill in")->excludes(file);
-  app.footer("Invalid UTF-8 is dropped; standard error has its count.");
-  if (!parse_command_line(app, argc, argv)) return kOk;
-  if (input.empty() && arguments.empty())
-    throw UsageError("no text: give TEXT or --input FILE; see bert predict --help");
-  std::vector<Text> texts = input.empty() ? std::vector<Text>() : read_texts(input);
-  for (size_t i = 0; i < arguments.size(); ++i) texts.push_back({arguments[i], "TEXT " + std::to_string(i + 1)});
-  drop_invalid_utf8(texts);
-  if (weights == WeightsKind::kRaw && !std::filesystem::is_directory(checkpoint)) {
-    throw UsageError("--raw-weights: " + checkpoint +
-                     " is an export, which has one kind of weights; export it with --raw-weights");
+  app.add_option("--batch-tokens", options.predictor.batch_tokens,
+                 "tokens that are computed together at most; texts of like lengths go together, none is padded")
+      ->check(number_in<int64_t>(1, 1 << 24))
+      ->capture_default_str();
+  add_raw_weights(app, options.weights);
+  add_trust(app, options.trust);
+  app.footer(
+      "Nothing is answered if a line has no answer, unless --skip-bad is given. Invalid UTF-8 is dropped; standard "
+      "error has its count.");
+  if (!parse_command_line(app, argc, argv)) return false;
+  check_usage(options);
+  return true;
+}
+
+/// The texts that have an answer. With --skip-bad, says how many lines have none; else throws DataError for the first.
+std::vector<InputText> answerable(const PredictOptions& options, InputTexts input,
+                                  const std::vector<TextError>& errors) {
+  for (const TextError& error : errors) {
+    const InputText& text = input.texts[error.index];
+    input.bad.push_back({text.place, error.what(), text.number});
   }
-  options.device = select_device(device, /*local_rank=*/0);
-  const Predictor predictor(load_pretrained(checkpoint, weights, say_in("bert predict")), options);
-  print_answers(texts, options.batch_size, [&](const std::vector<std::string>& batch) {
-    std::vector<nlohmann::ordered_json> answers;
-    if (task == "features") {
-      const std::vector<Features> features = predictor.features(batch);
-      for (size_t i = 0; i < batch.size(); ++i) answers.push_back(to_json(batch[i], features[i]));
-    } else {
-      for (const MaskFilling& filling : predictor.fill_mask(batch, top_k)) answers.push_back(to_json(filling));
+  if (input.bad.empty()) return std::move(input.texts);
+  std::sort(input.bad.begin(), input.bad.end(), [](const BadLine& a, const BadLine& b) { return a.number < b.number; });
+  const BadLine& first = input.bad.front();
+  const std::string message = first.place + ": " + first.problem;
+  const size_t all = input.texts.size() + input.bad.size() - errors.size();
+  const std::string count = std::to_string(input.bad.size()) + " of " + std::to_string(all);
+  if (!options.skip_bad) {
+    throw DataError(message + (input.bad.size() > 1 ? " (and " + count + " in all)" : "") +
+                    ". Nothing was answered; --skip-bad leaves such texts out");
+  }
+  if (input.bad.size() == all) throw DataError(message + ". No text is left (" + count + " have no answer)");
+  std::fprintf(stderr, "bert predict: left out %s texts without an answer, the first: %s\n", count.c_str(),
+               message.c_str());
+  for (auto error = errors.rbegin(); error != errors.rend(); ++error) {
+    input.texts.erase(input.texts.begin() + static_cast<std::ptrdiff_t>(error->index));
+  }
+  return std::move(input.texts);
+}
+
+std::vector<TextError> problems_of(const PredictOptions& options, const Predictor& predictor, const InputTexts& input) {
+  std::vector<std::string> texts;
+  for (const InputText& text : input.texts) texts.push_back(text.text);
+  return predictor.problems(options.task == "features" ? Task::kFeatures : Task::kFillMask, texts);
+}
+
+EmbeddingOptions embedding_options(const PredictOptions& options, const BertConfig& config) {
+  EmbeddingOptions embedding{.pooling = Pooling::kNone, .layers = {-1}};
+  if (options.pooling == "cls") embedding.pooling = Pooling::kCls;
+  if (options.pooling == "mean") embedding.pooling = Pooling::kMean;
+  if (options.pooling == "pooler") embedding.pooling = Pooling::kPooler;
+  if (options.layers.empty()) return embedding;
+  embedding.layers.clear();
+  const int64_t last = config.num_hidden_layers;
+  if (options.layers == std::vector<std::string>{"all"}) {
+    for (int64_t layer = 0; layer <= last; ++layer) embedding.layers.push_back(layer);
+    return embedding;
+  }
+  for (const std::string& word : options.layers) {
+    int64_t layer = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), layer);
+    if (error != std::errc() || end != word.data() + word.size() || layer < -last - 1 || layer > last) {
+      throw UsageError("--layers: want all, or numbers from " + std::to_string(-last - 1) + " to " +
+                       std::to_string(last) + ", the embeddings and the layers of the model; got " + word);
     }
-    return answers;
+    embedding.layers.push_back(layer);
+  }
+  return embedding;
+}
+
+/// One object for each text, as the task and its options say.
+std::vector<Json> answers_of(const PredictOptions& options, const Predictor& predictor,
+                             const std::vector<std::string>& texts) {
+  std::vector<Json> answers;
+  if (options.task == "fill-mask") {
+    for (const MaskFilling& filling : predictor.fill_mask(texts, options.top_k)) answers.push_back(to_json(filling));
+  } else if (options.pooling.empty() && options.layers.empty()) {
+    const std::vector<Features> features = predictor.features(texts);
+    for (size_t i = 0; i < texts.size(); ++i) answers.push_back(to_json(texts[i], features[i]));
+  } else {
+    const EmbeddingOptions embedding = embedding_options(options, predictor.config());
+    const std::vector<torch::Tensor> values = predictor.embed(texts, embedding);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      answers.push_back(embedding.pooling == Pooling::kNone
+                            ? hidden_states_json(texts[i], predictor.tokens(texts[i]), values[i])
+                            : embedding_json(texts[i], values[i]));
+    }
+  }
+  return answers;
+}
+
+/// The answer with the fields of the JSON line that had the text before its own.
+Json with_fields(const InputText& text, Json answer) {
+  if (text.object.is_null()) return answer;
+  Json line = text.object;
+  for (const auto& [key, value] : answer.items()) {
+    if (key != "text") line[key] = value;
+  }
+  return line;
+}
+
+/// Calls answer(texts) for windows of texts, within which texts of like lengths are computed together.
+void for_each_window(const std::vector<InputText>& texts, int64_t batch_size,
+                     const std::function<void(const std::vector<InputText>& window)>& answer) {
+  constexpr int64_t kBatches = 8;  // of a window
+  const auto size = static_cast<size_t>(kBatches * batch_size);
+  for (size_t begin = 0; begin < texts.size(); begin += size) {
+    const auto from = texts.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto to = texts.begin() + static_cast<std::ptrdiff_t>(std::min(begin + size, texts.size()));
+    answer(std::vector<InputText>(from, to));
+  }
+}
+
+std::vector<std::string> strings_of(const std::vector<InputText>& texts) {
+  std::vector<std::string> strings;
+  for (const InputText& text : texts) strings.push_back(text.text);
+  return strings;
+}
+
+/// Writes a line for each text. `answer` gives the objects of a window of texts.
+void write_json(const PredictOptions& options, const std::vector<InputText>& texts,
+                const std::function<std::vector<Json>(const std::vector<InputText>& window)>& answer) {
+  std::optional<AtomicFile> file;
+  if (!options.output.empty()) file.emplace(options.output);
+  for_each_window(texts, options.predictor.batch_size, [&](const std::vector<InputText>& window) {
+    std::vector<Json> answers = answer(window);
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const std::string line = with_fields(window[i], std::move(answers[i])).dump() + "\n";
+      file ? file->write(line) : static_cast<void>(std::cout << line);
+    }
   });
+  if (file) file->commit();
+}
+
+/// Writes the features of all texts as arrays, in the order of the texts.
+void write_arrays(const PredictOptions& options, const Predictor& predictor, const std::vector<InputText>& texts) {
+  const EmbeddingOptions embedding = embedding_options(options, predictor.config());
+  std::vector<torch::Tensor> values;
+  for_each_window(texts, options.predictor.batch_size, [&](const std::vector<InputText>& window) {
+    for (torch::Tensor& value : predictor.embed(strings_of(window), embedding)) values.push_back(std::move(value));
+  });
+  if (options.format == "npy") return save_npy(options.output, torch::stack(values));
+  StateDict tensors;
+  if (embedding.pooling != Pooling::kNone) {
+    tensors.insert("embeddings", torch::stack(values));
+  } else {
+    std::vector<int64_t> ends = {0};
+    for (const torch::Tensor& value : values) ends.push_back(ends.back() + value.size(-2));
+    tensors.insert("hidden_states", torch::cat(values, /*dim=*/-2));
+    tensors.insert("cu_seqlens", torch::tensor(ends, torch::kLong));
+  }
+  save_safetensors(options.output, tensors);
+}
+
+}  // namespace
+
+int predict_command(int argc, char** argv) {
+  PredictOptions options;
+  if (!parse(argc, argv, options)) return kOk;
+  InputTexts input = options.input.empty() ? texts_of_arguments(options.arguments)
+                                           : read_input_texts(options.input, options.text_field);
+  if (input.invalid_utf8 > 0) {
+    std::fprintf(stderr, "bert predict: dropped %ld invalid UTF-8 sequences\n", static_cast<long>(input.invalid_utf8));
+  }
+  options.predictor.device = select_device(options.device, /*local_rank=*/0);
+  if (options.predictor.int8 && !options.predictor.device.is_cpu())
+    throw UsageError("--precision int8 runs on the CPU; use --device cpu");
+  const Pretrained pretrained =
+      load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert predict"));
+  if (options.finetuned()) {
+    check_model_of_task(pretrained, options.task);
+    TaskPredictor predictor(pretrained, options.predictor);
+    write_json(options, answerable(options, std::move(input), {}), [&](const std::vector<InputText>& window) {
+      return task_answers(predictor, task_inputs(window, options.question, options.pair_field));
+    });
+    return kOk;
+  }
+  const Predictor predictor(pretrained, options.predictor);
+  const std::vector<TextError> errors = problems_of(options, predictor, input);
+  const std::vector<InputText> texts = answerable(options, std::move(input), errors);
+  if (options.format == "json") {
+    write_json(options, texts, [&](const std::vector<InputText>& window) {
+      return answers_of(options, predictor, strings_of(window));
+    });
+  } else {
+    write_arrays(options, predictor, texts);
+  }
   return kOk;
 }
 

@@ -13,7 +13,8 @@ namespace bert {
 int pretrain_command(int argc, char** argv) {
   CLI::App app(
       "Pre-trains as CONFIG.json says, from the newest valid checkpoint of the run directory if there is one.\n"
-      "a.b=value sets a key of the configuration. SIGTERM, SIGINT and SIGUSR1 save a checkpoint and end the run with "
+      "a.b=value sets a key of the configuration. SIGTERM, SIGINT, SIGUSR1 and SIGHUP save a checkpoint and end the "
+      "run with "
       "75.\n"
       "Example: bert pretrain configs/quickstart.json max_steps=500 optimizer.lr=1e-3",
       "bert pretrain");

@@ -1,6 +1,9 @@
 #include "app/verbs/text_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <string>
 
 #include "data/corpus/encoding.h"
@@ -27,6 +30,15 @@ void add_text_options(CLI::App& app, ReaderOptions& options) {
       });
   app.add_flag("--skip-bad-lines", options.skip_bad_lines,
                "skip and count lines that are no JSON object with the field, instead of ending with an error");
+}
+
+void say_left_out(const std::string& program, const ReaderOptions& options, const ReadStatistics& statistics) {
+  if (statistics.invalid_sequences > 0)
+    fmt::print(stderr, "{}: dropped {} invalid {} sequences\n", program, statistics.invalid_sequences,
+               options.encoding.empty() ? "UTF-8" : options.encoding);
+  if (statistics.bad_lines > 0) fmt::print(stderr, "{}: skipped {} bad lines\n", program, statistics.bad_lines);
+  if (statistics.skipped_files > 0)
+    fmt::print(stderr, "{}: skipped {} hidden or special files\n", program, statistics.skipped_files);
 }
 
 }  // namespace bert

@@ -17,6 +17,7 @@
 #include "data/io/error.h"
 #include "data/text/text_input.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/vocabulary_warnings.h"
 
 namespace bert {
 namespace {
@@ -162,6 +163,8 @@ int tokenize_command(int argc, char** argv) {
   config.do_lower_case = !cased;
 
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(vocab, config);
+  for (const std::string& warning : vocabulary_warnings(*tokenizer, vocab))
+    say_in("bert tokenize")("warning: " + warning);
   const int64_t invalid = LineTokenizer(*tokenizer, format, special_tokens).run();
   if (invalid > 0) std::cerr << fmt::format("bert tokenize: dropped {} invalid UTF-8 sequences\n", invalid);
   return 0;

@@ -9,12 +9,16 @@ namespace bert {
 int benchmark_command(int argc, char** argv);
 int checkpoint_command(int argc, char** argv);
 int config_command(int argc, char** argv);
+int convert_command(int argc, char** argv);
 int data_command(int argc, char** argv);
 int doctor_command(int argc, char** argv);
+int evaluate_command(int argc, char** argv);
 int export_command(int argc, char** argv);
+int finetune_command(int argc, char** argv);
 int plan_command(int argc, char** argv);
 int predict_command(int argc, char** argv);
 int pretrain_command(int argc, char** argv);
+int serve_command(int argc, char** argv);
 int tokenize_command(int argc, char** argv);
 int version_command(int argc, char** argv);
 int vocab_command(int argc, char** argv);
@@ -30,8 +34,12 @@ int vocab_command(int argc, char** argv);
   CORE("tokenize", tokenize_command, "text to tokens, ids or offsets")                                              \
   CORE("data", data_command, "create, split, verify, show and count pre-training examples")                         \
   TORCH("pretrain", pretrain_command, "pre-train; resumes by itself from its run directory")                        \
+  TORCH("finetune", finetune_command, "fine-tune on SQuAD, GLUE, NER or one's own tables; resumes like pretrain")   \
   TORCH("predict", predict_command, "fill in masked words, or features, from a checkpoint or an export")            \
-  TORCH("export", export_command, "checkpoint to TorchScript or safetensors")                                       \
+  TORCH("serve", serve_command, "answer over HTTP: JSON, metrics, and a page to try the model")                     \
+  TORCH("export", export_command, "checkpoint to TorchScript, safetensors, ONNX or Triton")                         \
+  CORE("evaluate", evaluate_command, "official metrics of predictions for SQuAD, GLUE, and other tasks")            \
+  CORE("convert", convert_command, "model directories of transformers to checkpoints, and back")                    \
   CORE("checkpoint", checkpoint_command, "list, verify and compare checkpoints")                                    \
   CORE("config", config_command, "validate, show and compare configurations, or print their schema")                \
   TORCH("benchmark", benchmark_command, "time training, inference and every operator; compare with an earlier run") \

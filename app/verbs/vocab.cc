@@ -81,12 +81,7 @@ int vocab_command(int argc, char** argv) {
         inputs.front(), trainer.overlong_words(), config.tokenizer.max_input_chars_per_word));
   }
   if (trainer.words() == 0) reader.throw_no_text();
-  const ReadStatistics& statistics = reader.statistics();
-  if (statistics.invalid_sequences > 0)
-    fmt::print(stderr, "bert vocab: dropped {} invalid UTF-8 sequences\n", statistics.invalid_sequences);
-  if (statistics.bad_lines > 0) fmt::print(stderr, "bert vocab: skipped {} bad lines\n", statistics.bad_lines);
-  if (statistics.skipped_files > 0)
-    fmt::print(stderr, "bert vocab: skipped {} hidden or special files\n", statistics.skipped_files);
+  say_left_out("bert vocab", read, reader.statistics());
   if (trainer.overlong_words() > 0) {
     fmt::print(stderr, "bert vocab: left out {} words of more than {} characters\n", trainer.overlong_words(),
                config.tokenizer.max_input_chars_per_word);

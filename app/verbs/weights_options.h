@@ -7,6 +7,7 @@
 #include <string>
 
 #include "app/checkpoint/checkpoint.h"
+#include "app/inference/predictor.h"
 
 namespace bert {
 
@@ -18,6 +19,12 @@ inline void add_raw_weights(CLI::App& app, WeightsKind& weights) {
       "run evaluated");
 }
 
+/// Adds --trust, which sets `trust`.
+inline void add_trust(CLI::App& app, bool& trust) {
+  app.add_flag("--trust", trust,
+               "also read a --checkpoint that is a pickle of PyTorch, a format that can hold code; none is executed");
+}
+
 /// Adds --precision with `help`, which sets `dtype`.
 inline void add_precision(CLI::App& app, c10::ScalarType& dtype, const std::string& help) {
   const auto set = [&dtype](const std::string& name) {
@@ -25,6 +32,19 @@ inline void add_precision(CLI::App& app, c10::ScalarType& dtype, const std::stri
   };
   app.add_option_function<std::string>("--precision", set, help)
       ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
+      ->default_str("fp32");
+}
+
+/// Adds --precision of the verbs that answer, which sets `dtype` and `int8`.
+inline void add_inference_precision(CLI::App& app, PredictorOptions& options) {
+  const auto set = [&options](const std::string& name) {
+    options.dtype = name == "fp16" ? c10::kHalf : name == "bf16" ? c10::kBFloat16 : c10::kFloat;
+    options.int8 = name == "int8";
+  };
+  app.add_option_function<std::string>(
+         "--precision", set,
+         "precision of the weights and of the computation; int8: the encoder's products are of bytes, on the CPU")
+      ->check(CLI::IsMember({"fp32", "fp16", "bf16", "int8"}))
       ->default_str("fp32");
 }
 

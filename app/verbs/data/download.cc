@@ -18,7 +18,7 @@
 #include "app/system/console.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
-#include "app/verbs/data_actions.h"
+#include "app/verbs/data/actions.h"
 #include "data/download/data_sets.h"
 #include "data/download/downloader.h"
 #include "data/download/mrpc.h"

@@ -1,5 +1,5 @@
 #include "app/cli/command_line.h"
-#include "app/verbs/data_actions.h"
+#include "app/verbs/data/actions.h"
 
 namespace bert {
 namespace {

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/cli/command_line.h"
-#include "app/verbs/data_actions.h"
+#include "app/verbs/data/actions.h"
 #include "app/verbs/verbs.h"
 #include "data/formats/shard.h"
 

@@ -10,7 +10,7 @@
 #include "app/cli/command_line.h"
 #include "app/cli/percentage.h"
 #include "app/system/exit_codes.h"
-#include "app/verbs/data_actions.h"
+#include "app/verbs/data/actions.h"
 #include "data/formats/example_set.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
@@ -72,7 +72,7 @@ Json shared_members(const Json& a, const Json& b) {
   return both;
 }
 
-/// What `stats` says of one file, and of all files together.
+/// The output of `stats` for one file, and for all files together.
 struct Statistics {
   ExampleCounts counts;
   int64_t padded_tokens = 0;  // tokens, if every example had the length of its file

@@ -11,7 +11,7 @@
 #include "app/cli/command_line.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
-#include "app/verbs/data_actions.h"
+#include "app/verbs/data/actions.h"
 #include "data/formats/example_set.h"
 #include "data/io/error.h"
 #include "data/tokenizer/tokenizer.h"

@@ -9,7 +9,7 @@
 #include "app/cli/command_line.h"
 #include "app/cli/standard_input.h"
 #include "app/system/exit_codes.h"
-#include "app/verbs/data_actions.h"
+#include "app/verbs/data/actions.h"
 #include "data/text/sentence_splitter.h"
 #include "data/text/text_input.h"
 #include "data/text/unicode.h"

@@ -1,8 +1,5 @@
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -10,8 +7,8 @@
 #include "app/cli/command_line.h"
 #include "app/cli/percentage.h"
 #include "app/system/exit_codes.h"
-#include "app/verbs/data_actions.h"
-#include "app/verbs/extract_options.h"
+#include "app/verbs/data/actions.h"
+#include "app/verbs/data/extract_options.h"
 #include "app/verbs/text_options.h"
 #include "data/corpus/document_reader.h"
 #include "data/corpus/extracted_text.h"
@@ -21,8 +18,7 @@ namespace bert {
 namespace {
 
 /// Copies all documents, each with one paragraph a line.
-void extract(DocumentReader& reader, const ReaderOptions& options, ExtractedText& writer) {
-  Percentage percentage;
+void extract(DocumentReader& reader, const ReaderOptions& options, ExtractedText& writer, Percentage& percentage) {
   const auto all_bytes = static_cast<double>(reader.stored_bytes());
   std::string document, paragraphs;
   while (reader.next(document)) {
@@ -34,9 +30,19 @@ void extract(DocumentReader& reader, const ReaderOptions& options, ExtractedText
     }
     writer.add(paragraphs);
     if (all_bytes > 0)
-      percentage.update("extracting", static_cast<double>(reader.statistics().stored_bytes) / all_bytes);
+      percentage.update("extracting",
+                        kMostUnfinished * static_cast<double>(reader.statistics().stored_bytes) / all_bytes);
   }
   if (reader.statistics().documents == 0) reader.throw_no_text();
+}
+
+/// Everything that decides which documents are read. --skip-bad-lines may change: up to the place of a killed
+/// extraction without it no line was bad.
+Settings settings_of(const DocumentReader& reader, const ReaderOptions& options) {
+  return {{"input", identity_of(reader.files())},
+          {"--layout", kLayoutNames[static_cast<size_t>(options.layout)]},
+          {"--text-field", options.text_field},
+          {"--encoding", options.encoding.empty() ? "UTF-8" : options.encoding}};
 }
 
 }  // namespace
@@ -50,7 +56,8 @@ int data_extract_text(int argc, char** argv) {
       "bert data extract text");
   app.footer(
       "Writes 00000.txt and so on: a paragraph a line, an empty line after each document. bert data create "
-      "--split-sentences reads these documents. If it is killed, the next run with the same --output starts over.");
+      "--split-sentences reads these documents. If it is killed, the same command goes on after the last "
+      "finished file.");
   std::vector<std::string> paths;
   std::string output;
   ReaderOptions read;
@@ -61,27 +68,29 @@ int data_extract_text(int argc, char** argv) {
   if (!parse_command_line(app, argc, argv)) return kOk;
 
   const auto start = std::chrono::steady_clock::now();
+  check_output_outside(output, paths);
   DocumentReader reader(paths, read);
-  ExtractedText writer(output, write);
-  extract(reader, read, writer);
+  ExtractInput input{.settings = settings_of(reader, read), .place = {}};
+  if (!input.settings.front().second.empty()) {  // no pipe
+    input.place = [&reader] {
+      Figures figures;
+      add_figures(kPlace, reader.place(), figures);
+      return figures;
+    };
+  }
+  ExtractedText writer(output, write, std::move(input));
+  if (!writer.place().empty()) {
+    ReadPlace place;
+    read_figures(writer.place(), kPlace, place);
+    reader.go_to(place);
+  }
+  Percentage percentage;
+  extract(reader, read, writer, percentage);
   const ReadStatistics& statistics = reader.statistics();
-  if (statistics.invalid_sequences > 0)
-    fmt::print(stderr, "bert data extract: dropped {} invalid byte sequences\n", statistics.invalid_sequences);
-  if (statistics.bad_lines > 0) fmt::print(stderr, "bert data extract: skipped {} bad lines\n", statistics.bad_lines);
-  if (statistics.skipped_files > 0)
-    fmt::print(stderr, "bert data extract: skipped {} hidden or special files\n", statistics.skipped_files);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  finish_extraction(writer,
-                    {{"output", output},
-                     {"read",
-                      {{"files", statistics.files},
-                       {"skipped_files", statistics.skipped_files},
-                       {"stored_bytes", statistics.stored_bytes},
-                       {"text_bytes", statistics.text_bytes},
-                       {"documents", statistics.documents},
-                       {"invalid_sequences", statistics.invalid_sequences},
-                       {"bad_lines", statistics.bad_lines}}}},
-                    took.count());
+  finish_extraction(writer, percentage, {{"output", output}, {"read", json_of(statistics)}},
+                    {{"seconds", took.count()}});
+  say_left_out("bert data extract", read, statistics);
   return kOk;
 }
 

@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -17,26 +16,27 @@
 #include "app/cli/command_line.h"
 #include "app/cli/percentage.h"
 #include "app/distributed/environment.h"
-#include "app/system/environment.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/fail_point.h"
-#include "app/system/memory.h"
-#include "app/system/processors.h"
-#include "app/system/threads.h"
-#include "app/verbs/data_actions.h"
+#include "app/system/machine/memory.h"
+#include "app/system/machine/processors.h"
+#include "app/system/machine/threads.h"
+#include "app/verbs/data/actions.h"
 #include "app/verbs/output_paths.h"
+#include "app/verbs/text_options.h"
 #include "data/corpus/decompression.h"
 #include "data/corpus/document_reader.h"
 #include "data/creation/document_tokenizer.h"
 #include "data/creation/example_directory.h"
-#include "data/creation/needs.h"
+#include "data/creation/file_memory.h"
 #include "data/creation/write_examples.h"
 #include "data/examples/example_maker.h"
 #include "data/formats/example_file.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/vocabulary_warnings.h"
 
 namespace bert {
 namespace {
@@ -45,24 +45,18 @@ using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr const char* kProgram = "bert data create";
-
-/// Number of ranks on this machine; they share its processors and the memory that a directory may take.
-int64_t processes_here() {
-  const std::string text = variable_or("LOCAL_WORLD_SIZE", "1");
-  int64_t number = 1;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return std::max<int64_t>(1, number);
-}
+constexpr int64_t kMegabyte = 1'000'000;
 
 struct CreateOptions {
   std::vector<std::string> input, outputs;  // outputs: Google's list of files
   std::string input_list, output_list;      // --input-file and --output-file
-  std::string vocab, output, validation_output, format = "shard", layout = "sentences";
+  std::string vocab, output, validation_output, format = "shard";
   double validation_share = 0.05;
   std::optional<double> validation_masked_lm_prob;  // default: examples.masked_lm_prob
-  int64_t num_threads = std::max<int64_t>(1, usable_processors() / processes_here()), num_shards = 0;
+  int64_t num_threads = 1, num_shards = 0;
+  std::optional<int64_t> memory;  // megabytes
   bool split_sentences = false, overwrite = false;
-  ReaderOptions reader;
+  ReaderOptions reader = {.layout = Layout::kSentences};
   PretrainingDataConfig examples;
   TokenizerConfig tokenizer;
 
@@ -77,15 +71,23 @@ struct CreateOptions {
 
   /// The settings beside those of the examples that the result depends on.
   [[nodiscard]] Parameters parameters() const {
+    const ReaderOptions usual;
     Parameters list = parameters_of(tokenizer);
-    list.emplace_back("layout", layout);
+    list.emplace_back("layout", kLayoutNames[static_cast<size_t>(reader.layout)]);
     if (!reader.encoding.empty()) list.emplace_back("encoding", reader.encoding);
-    if (reader.layout == Layout::kJsonLines) list.emplace_back("text_field", reader.text_field);
+    if (reader.layout == Layout::kJsonLines || reader.text_field != usual.text_field)
+      list.emplace_back("text_field", reader.text_field);
+    if (reader.skip_bad_lines) list.emplace_back("skip_bad_lines", parameter_text(true));
     return list;
   }
 
   [[nodiscard]] bool is_directory() const {
     return num_shards > 0 || output.ends_with('/') || fs::is_directory(output);
+  }
+
+  /// Bytes that may be taken: --memory, or `usual`, but not more than the machine has.
+  [[nodiscard]] int64_t memory_bytes(int64_t usual) const {
+    return memory ? *memory * kMegabyte : std::min(usual, available_memory());
   }
 };
 
@@ -121,16 +123,27 @@ Json text_json(const CorpusStatistics& text, const ReadStatistics& read) {
                {"invalid_utf8", read.invalid_sequences}};
   if (text.empty_documents > 0) json["documents_without_tokens"] = text.empty_documents;
   if (read.skipped_files > 0) json["skipped_files"] = read.skipped_files;
+  if (read.bad_lines > 0) json["bad_lines"] = read.bad_lines;
   return json;
 }
 
-/// Says on standard error what was left out, and why.
+/// Says on standard error what was left out, and why, and what the files do not record.
 void say_left_out(const CorpusStatistics& text, const ReadStatistics& read, const CreateOptions& options,
                   const std::vector<ExampleFileFigures>& files) {
   const auto say = say_in(kProgram);
+  if (const auto unsaid = unsaid_objective(options.format, options.output, parameters_of(options.examples));
+      !unsaid.empty())
+    say(unsaid);
+  if (has_pairs(options.examples.objective) && text.documents > 0 && text.sentences == text.documents) {
+    say(fmt::format(
+        "warning: every one of the {} documents is one sentence, so that no example has two sentences in order. "
+        "--split-sentences finds the sentences of prose; --objective mlm needs none",
+        text.documents));
+  }
   if (read.invalid_sequences > 0) say(fmt::format("dropped {} invalid UTF-8 sequences", read.invalid_sequences));
   if (text.empty_documents > 0)
     say(fmt::format("left out {} documents that have no token, such as control characters", text.empty_documents));
+  if (read.bad_lines > 0) say(fmt::format("skipped {} bad lines", read.bad_lines));
   if (read.skipped_files > 0)
     say(fmt::format("left out {} files or directories whose names begin with a full stop", read.skipped_files));
   for (const ExampleFileFigures& file : files) {
@@ -150,24 +163,14 @@ Json create_file(const CreateOptions& options, const Tokenizer& tokenizer, Perce
   outputs.push_back({"--validation-output", options.validation_output});
   check_outputs(outputs, inputs);
 
-  const int64_t text_bytes = guess_text_bytes(find_input_files(options.input).files);
-  const int64_t need = memory_of(workload_of_text(text_bytes, tokenizer.vocabulary().size(), options.examples));
-  const int64_t available = available_memory();
-  constexpr int64_t kMegabyte = 1'000'000;
-  const std::string figures = fmt::format(
-      "a single file of examples of {} MB of text takes about {} MB of memory; {} MB "
-      "are available",
-      text_bytes / kMegabyte, need / kMegabyte + 1, available / kMegabyte);
-  if (need > available)
-    throw OutOfMemory(fmt::format("{}. --num-shards {} makes a directory of files in less than 2 GB.", figures,
-                                  text_bytes / kShardTextBytes + 1));
-  say_in(kProgram)(figures);
-
-  ReadOptions read{.reader = options.reader, .num_threads = options.num_threads, .progress = {}};
+  const FileMemory memory(options.examples, tokenizer.vocabulary().size(), options.memory_bytes(INT64_MAX));
+  say_in(kProgram)(memory.check_files(find_input_files(options.input).files));
+  ReadOptions read{.reader = options.reader, .num_threads = options.num_threads, .progress = {}, .counted = {}};
   read.progress = [&](int64_t bytes, int64_t of_bytes) {
     percentage.update("reading and tokenizing", static_cast<double>(bytes) / 1e6, static_cast<double>(of_bytes) / 1e6,
                       "MB");
   };
+  read.counted = [&](const CorpusStatistics& so_far) { memory.check_text(so_far); };
   const Corpus corpus = read_documents(options.input, tokenizer, read);
   const auto seed = static_cast<uint64_t>(options.examples.random_seed);
   std::vector<uint8_t> held(corpus.documents.size());
@@ -187,15 +190,21 @@ Json create_file(const CreateOptions& options, const Tokenizer& tokenizer, Perce
     Parameters parameters = parameters_of(config);
     for (const auto& each : options.parameters()) parameters.push_back(each);
     parameters.emplace_back("documents", std::to_string(which.size()));
-    return write_examples({.paths = paths,
-                           .format = options.format,
-                           .named = paths.front(),
-                           .which = std::move(which),
-                           .config = config,
-                           .seed = seed,
-                           .parameters = parameters},
-                          corpus.documents, tokenizer,
-                          [&](double share) { percentage.update("making examples", share); });
+    try {
+      return write_examples({.paths = paths,
+                             .format = options.format,
+                             .named = paths.front(),
+                             .which = std::move(which),
+                             .config = config,
+                             .seed = seed,
+                             .parameters = parameters,
+                             .expected_examples = validation ? 0 : memory.examples(corpus.statistics),
+                             .memory_bytes = memory.for_examples(corpus.statistics)},
+                            corpus.documents, tokenizer,
+                            [&](double share) { percentage.update("making examples", share); });
+    } catch (const MemoryExceeded&) {
+      throw memory.exceeded(corpus.statistics);
+    }
   };
   Json summary = text_json(corpus.statistics, corpus.read), validation;
   std::vector<ExampleFileFigures> files;
@@ -235,8 +244,8 @@ Json create_files(const CreateOptions& options, const Tokenizer& tokenizer, cons
   check_apart("--validation-output", options.validation_output, {options.output});
   if (ranks.world_size > 1 && options.overwrite)
     throw UsageError("--overwrite works with one process: remove the directory before you start several ranks");
-  constexpr std::array<FailPoint, 5> kSteps = {FailPoint::kDataChunk, FailPoint::kDataRead, FailPoint::kDataExamples,
-                                               FailPoint::kDataFile, FailPoint::kDataNamed};
+  constexpr std::array<FailPoint, 6> kSteps = {FailPoint::kDataChunk, FailPoint::kDataRead,  FailPoint::kDataExamples,
+                                               FailPoint::kDataFile,  FailPoint::kDataNamed, FailPoint::kDataRemoved};
   const DirectorySummary made =
       create_directory({.input = options.input,
                         .reader = options.reader,
@@ -252,7 +261,8 @@ Json create_files(const CreateOptions& options, const Tokenizer& tokenizer, cons
                         .rank = ranks.rank,
                         .world_size = ranks.world_size,
                         .overwrite = options.overwrite,
-                        .memory_bytes = kDirectoryMemory / processes_here(),
+                        .memory_bytes = options.memory_bytes(kDirectoryMemory),
+                        .processes_here = ranks.local_size,
                         .progress = [&](std::string_view phase, double done, double total,
                                         std::string_view unit) { percentage.update(phase, done, total, unit); },
                         .reached = [&](CreationStep step) { fail_point(kSteps[static_cast<size_t>(step)]); },
@@ -299,16 +309,9 @@ void add_options(CLI::App& app, CreateOptions& options) {
                  "number of files in the directory --output; default: as many as keep the text of each at 64 MB")
       ->check(number_in<int64_t>(1, 99'999));
   app.add_flag("--overwrite", options.overwrite, "make the directory again, whatever it was made of");
-  auto* layout =
-      app.add_option("--layout", options.layout,
-                     "of the input. sentences: one a line, blank lines between documents; prose: the sentences "
-                     "are found first; lines, json-lines: one document a line; files: one document a file")
-          ->check(CLI::IsMember(kLayoutNames))
-          ->capture_default_str();
-  app.add_flag("--split-sentences", options.split_sentences, "the same as --layout prose")->excludes(layout);
-  app.add_option("--text-field", options.reader.text_field, "the field of JSON lines that has the text")
-      ->capture_default_str();
-  app.add_option("--encoding", options.reader.encoding, "of the input, if it is not UTF-8: a name that iconv knows");
+  add_text_options(app, options.reader);
+  app.add_flag("--split-sentences", options.split_sentences, "the same as --layout prose")
+      ->excludes(app.get_option("--layout"));
   auto* validation =
       app.add_option("--validation-output", options.validation_output,
                      "examples of documents that are held out, each used once; they are not in --output");
@@ -323,6 +326,10 @@ void add_options(CLI::App& app, CreateOptions& options) {
   app.add_option("--num-threads", options.num_threads, "threads; the result does not depend on their number")
       ->check(number_in<int64_t>(1, kMaxThreads))
       ->capture_default_str();
+  app.add_option("--memory", options.memory,
+                 "megabytes that all processes on this machine may take together; default: 2000 for a directory, all "
+                 "that is available for a file. More memory lets more processors make files")
+      ->check(number_in<int64_t>(1, 1'000'000'000));
   PretrainingDataConfig::visit_fields(options.examples, OptionAdder(app));
   TokenizerConfig::visit_fields(options.tokenizer, OptionAdder(app));
 }
@@ -358,18 +365,18 @@ std::vector<std::string> files_of_patterns(const std::string& list) {
   return files;
 }
 
-/// The layout of input for which none was given. Files of JSON lines have prose. Throws UsageError if other files are
-/// among them, which have one sentence a line.
-std::string layout_of_names(const std::vector<InputFile>& files) {
+/// The layout of input whose layout is sentences if its names do not say otherwise. Files of JSON lines have prose. Throws
+/// UsageError for these with `sentences` on the command line, and among other files.
+Layout layout_of_names(const std::vector<InputFile>& files, bool sentences) {
   const auto is_json = [](const InputFile& file) {
     const std::string_view name = without_packed_suffix(file.path);
     return name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".json");
   };
   const auto found = std::find_if(files.begin(), files.end(), is_json);
-  if (found == files.end()) return "sentences";
-  if (std::all_of(files.begin(), files.end(), is_json)) return "json-lines";
+  if (found == files.end()) return Layout::kSentences;
+  if (!sentences && std::all_of(files.begin(), files.end(), is_json)) return Layout::kJsonLines;
   throw UsageError("--input has JSON lines, such as " + found->path +
-                   ", and files of one sentence a line: give --split-sentences for prose, or make them apart");
+                   ", and one sentence a line is expected: give --split-sentences for prose, or make them apart");
 }
 
 /// Settles the options that follow from others. Throws UsageError, InputMissing.
@@ -385,11 +392,11 @@ void settle(CreateOptions& options, const CLI::App& app) {
                     "--num-shards out",
                     options.output_list, options.outputs.size()));
   }
-  if (options.split_sentences) options.layout = "prose";
-  if (!options.split_sentences && app.count("--layout") == 0)
-    options.layout = layout_of_names(find_input_files(options.input).files);
-  const auto place = std::find(kLayoutNames.begin(), kLayoutNames.end(), options.layout) - kLayoutNames.begin();
-  options.reader.layout = static_cast<Layout>(place);
+  if (options.split_sentences) options.reader.layout = Layout::kProse;
+  if (options.reader.layout == Layout::kSentences) {
+    const InputFiles files = find_input_files(options.input);
+    options.reader.layout = layout_of_names(files.files, app.count("--layout") > 0);
+  }
   if (options.examples.masking == StoredMasks::kNone && app.count("--dupe-factor") == 0)
     options.examples.dupe_factor = 1;
 }
@@ -402,8 +409,9 @@ int data_create(int argc, char** argv) {
       "data create --input a.txt b.txt --vocab vocab.txt --output train/ --max-seq-length 128",
       kProgram);
   app.footer(
-      "A directory is made in less than 2 GB of memory, whatever the size of the text. Each file is what Google's "
-      "create_pretraining_data.py makes of its documents. A killed run continues where it was. Several processes may "
+      "A directory is made in less than 2 GB of memory (--memory), whatever the size of the text. Each file is what "
+      "Google's create_pretraining_data.py makes of its documents. A killed run continues where it was. Several "
+      "processes may "
       "work on one directory; bertrun starts them. A single file, all documents in one shuffle as Google's script "
       "makes it, "
       "is made in memory. With --masking none the text is used once unless --dupe-factor says otherwise; held-out "
@@ -411,7 +419,9 @@ int data_create(int argc, char** argv) {
       "--match-special-tokens "
       "and --max-input-chars-per-word do not apply to a SentencePiece model, which has its own rules inside. "
       "Names with underscores, as Google's, work too.");
+  const DistributedEnvironment ranks = distributed_environment();
   CreateOptions options;
+  options.num_threads = std::max<int64_t>(1, usable_processors() / ranks.local_size);
   add_options(app, options);
   std::vector<std::string> arguments = with_hyphens(argc, argv);
   std::vector<char*> pointers;
@@ -419,7 +429,6 @@ int data_create(int argc, char** argv) {
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   if (!parse_command_line(app, argc, pointers.data())) return kOk;
   settle(options, app);
-  const DistributedEnvironment ranks = distributed_environment();
   if (ranks.world_size > 1 && !options.is_directory()) {
     throw UsageError(
         fmt::format("--output {}: {} processes make a directory of files together: end the name with /, or "
@@ -429,9 +438,21 @@ int data_create(int argc, char** argv) {
 
   const auto start = std::chrono::steady_clock::now();
   Percentage percentage;
+  require_format(options.format);
   const auto tokenizer = make_tokenizer(options.vocab, options.tokenizer);
-  Json summary = options.is_directory() ? create_files(options, *tokenizer, ranks, percentage)
-                                        : create_file(options, *tokenizer, percentage);
+  if (ranks.rank == 0) {
+    for (const std::string& warning : vocabulary_warnings(*tokenizer, options.vocab))
+      say_in(kProgram)("warning: " + warning);
+  }
+  Json summary;
+  try {
+    summary = options.is_directory() ? create_files(options, *tokenizer, ranks, percentage)
+                                     : create_file(options, *tokenizer, percentage);
+  } catch (const TooMuchMemory& error) {
+    throw OutOfMemory(error.what());
+  } catch (const NoProgress& error) {
+    throw PeerError(error.what());
+  }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   summary["seconds"] = took.count();
   summary["megabytes_per_second"] = summary["text_bytes"].get<double>() / 1e6 / took.count();

@@ -1,0 +1,95 @@
+#include "app/verbs/predict_task.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "data/io/error.h"
+
+namespace bert {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The task of `bert predict` that a kind of fine-tuned model serves; "" if there is none.
+std::string task_of(TaskKind kind) {
+  switch (kind) {
+    case TaskKind::kClassification:
+    case TaskKind::kRegression:
+      return "text-classification";
+    case TaskKind::kTokenClassification:
+      return "token-classification";
+    case TaskKind::kQuestionAnswering:
+      return "question-answering";
+    case TaskKind::kMultipleChoice:
+      break;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<TaskInput> task_inputs(const std::vector<InputText>& texts, const std::string& question,
+                                   const std::string& pair_field) {
+  std::vector<TaskInput> inputs;
+  for (const InputText& text : texts) {
+    TaskInput& input = inputs.emplace_back(TaskInput{.text = text.text, .second = question});
+    if (pair_field.empty()) continue;
+    const auto field = text.object.find(pair_field);
+    if (field == text.object.end() || !field->is_string())
+      throw DataError(fmt::format("{}: has no text in the field \"{}\" (--pair-field)", text.place, pair_field));
+    input.second = field->get<std::string>();
+  }
+  return inputs;
+}
+
+void check_model_of_task(const Pretrained& pretrained, const std::string& wanted) {
+  if (pretrained.task.empty()) {
+    throw DataError(
+        fmt::format("{}: was not fine-tuned, and --task {} needs the head of a task; `bert finetune` makes it",
+                    pretrained.name, wanted));
+  }
+  const std::vector<std::string>& known = task_names();
+  const bool is_known = std::find(known.begin(), known.end(), pretrained.task) != known.end();
+  const std::string serves = is_known ? task_of(task_definition(pretrained.task).kind) : "";
+  if (serves == wanted) return;
+  throw DataError(fmt::format("{}: was fine-tuned on {}, {}", pretrained.name, pretrained.task,
+                              serves.empty() ? "for which bert predict has no task" : "expected --task " + serves));
+}
+
+std::vector<Json> task_answers(TaskPredictor& predictor, const std::vector<TaskInput>& inputs) {
+  std::vector<Json> answers;
+  if (predictor.kind() == TaskKind::kTokenClassification) {
+    const auto tagged = predictor.tag(inputs);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      Json words = Json::array();
+      for (const WordLabel& word : tagged[i])
+        words.push_back({{"word", word.word}, {"label", word.label}, {"score", word.score}});
+      answers.push_back({{"text", inputs[i].text}, {"words", words}});
+    }
+    return answers;
+  }
+  if (predictor.kind() == TaskKind::kQuestionAnswering) {
+    const std::vector<ExtractedAnswer> found = predictor.answer(inputs);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      answers.push_back({{"text", inputs[i].text},
+                         {"question", inputs[i].second},
+                         {"answer", found[i].answer},
+                         {"score", found[i].score}});
+    }
+    return answers;
+  }
+  const std::vector<LabelScore> scores = predictor.classify(inputs);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Json& answer = answers.emplace_back(Json{{"text", inputs[i].text}});
+    if (predictor.kind() == TaskKind::kRegression) {
+      answer["value"] = scores[i].score;
+    } else {
+      answer["label"] = scores[i].label;
+      answer["score"] = scores[i].score;
+    }
+  }
+  return answers;
+}
+
+}  // namespace bert

@@ -1,0 +1,31 @@
+// The answers of fine-tuned models in `bert predict`.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "app/inference/task_predictor.h"
+#include "app/verbs/predict_input.h"
+
+namespace bert {
+
+/// The tasks of `bert predict` that need a fine-tuned model.
+inline const std::vector<std::string> kFinetunedTasks = {"text-classification", "token-classification",
+                                                         "question-answering"};
+
+/// The inputs of a task: each text with `question`, or with the field `pair_field` of its JSON line. Both may be empty.
+/// Throws DataError with the place of a line without that field.
+std::vector<TaskInput> task_inputs(const std::vector<InputText>& texts, const std::string& question,
+                                   const std::string& pair_field);
+
+/// Throws DataError if the model of `pretrained` is not of the task `wanted`, one of kFinetunedTasks.
+void check_model_of_task(const Pretrained& pretrained, const std::string& wanted);
+
+/// One object for each input:
+///   text-classification   {"text", "label", "score"}; of a model of numbers {"text", "value"}
+///   token-classification  {"text", "words": [{"word", "label", "score"}]}
+///   question-answering    {"text", "question", "answer", "score"}
+std::vector<nlohmann::ordered_json> task_answers(TaskPredictor& predictor, const std::vector<TaskInput>& inputs);
+
+}  // namespace bert

@@ -1,0 +1,231 @@
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "app/cli/command_line.h"
+#include "app/inference/predictor.h"
+#include "app/net/socket.h"
+#include "app/serve/http_server.h"
+#include "app/serve/predictor_model.h"
+#include "app/serve/service.h"
+#include "app/system/errors.h"
+#include "app/system/exit_codes.h"
+#include "app/system/machine/descriptor_limit.h"
+#include "app/system/machine/threads.h"
+#include "app/system/stop_signals.h"
+#include "app/train/device.h"
+#include "app/verbs/verbs.h"
+#include "app/verbs/weights_options.h"
+#include "data/io/error.h"
+#include "data/io/files.h"
+
+namespace bert {
+namespace {
+
+constexpr const char* kTokenVariable = "BERT_SERVE_TOKEN";
+
+struct ServeOptions {
+  std::string checkpoint, device = "cpu", token_file;
+  Endpoint endpoint = {"127.0.0.1", 8080};
+  // The batcher says which texts are a batch.
+  PredictorOptions predictor = {.batch_size = kManySequences, .batch_tokens = int64_t{1} << 40};
+  bool trust = false;
+  WeightsKind weights = WeightsKind::kAveraged;
+  int64_t max_connections = 1024;
+  double read_seconds = 5, request_seconds = 30, drain_seconds = 30, max_wait_ms = 0;
+  ConnectionLimits connection;
+  ServiceOptions service;
+};
+
+void add_address(CLI::App& app, ServeOptions& options) {
+  app.add_option("--host", options.endpoint.host, "address to listen on; one that other machines reach needs a token")
+      ->capture_default_str();
+  app.add_option("--port", options.endpoint.port, "port to listen on; 0: a free one, which the first line tells")
+      ->check(number_in<int64_t>(0, 65535))
+      ->capture_default_str();
+  app.add_option("--token-file", options.token_file,
+                 std::string("file with a secret of 16 or more characters, which requests then need; ") +
+                     kTokenVariable + " in the environment has the same meaning");
+}
+
+void add_batches(CLI::App& app, ServeOptions& options) {
+  BatchLimits& batch = options.service.batch;
+  app.add_option("--max-batch-tokens", batch.max_batch_tokens, "tokens that are computed together")
+      ->check(number_in<int64_t>(1, 1 << 24))
+      ->capture_default_str();
+  app.add_option("--max-wait-ms", options.max_wait_ms,
+                 "time that a text waits for others before a batch that is not full")
+      ->check(number_in(0.0, 1000.0))
+      ->capture_default_str();
+  app.add_option("--workers", options.service.workers,
+                 "batches that are computed at once, each with a part of the threads")
+      ->check(number_in<int64_t>(1, 256))
+      ->capture_default_str();
+}
+
+void add_limits(CLI::App& app, ServeOptions& options) {
+  const auto seconds = number_in(0.1, 86400.0);
+  const auto count = [&](const char* name, int64_t& value, int64_t most, const char* help) {
+    app.add_option(name, value, help)->check(number_in<int64_t>(1, most))->capture_default_str();
+  };
+  ServiceOptions& service = options.service;
+  count("--max-connections", options.max_connections, 1 << 16, "open connections; further ones get 503");
+  count("--max-body-bytes", options.connection.max_body_bytes, 1 << 30, "bytes of a request's body; more get 413");
+  count("--max-texts", service.max_texts, kManySequences, "texts of a request; more get 413");
+  count("--max-tokens", service.max_tokens, 1 << 30, "tokens of a request; more get 413");
+  count("--max-answer-bytes", service.max_answer_bytes, int64_t{1} << 40, "bytes of an answer, about; more get 413");
+  count("--max-queue-tokens", service.batch.max_queue_tokens, 1 << 30, "tokens that wait; more get 429");
+  app.add_option("--read-seconds", options.read_seconds,
+                 "longest silence of a client, and time for the head of a request")
+      ->check(seconds)
+      ->capture_default_str();
+  app.add_option("--request-seconds", options.request_seconds,
+                 "time for a body to arrive, for its answer to begin, and for the answer to be taken")
+      ->check(seconds)
+      ->capture_default_str();
+  app.add_option("--drain-seconds", options.drain_seconds, "time for the last answers after SIGTERM")
+      ->check(seconds)
+      ->capture_default_str();
+}
+
+/// The file's content or the variable's value without the white space around it; "" if neither is given.
+std::string read_token(const std::string& file) {
+  std::string token, where = kTokenVariable;
+  if (char* value = std::getenv(kTokenVariable); value != nullptr) {
+    token = value;
+    std::memset(value, 0, std::strlen(value));  // /proc/<pid>/environ shows the bytes of the start
+    unsetenv(kTokenVariable);
+  }
+  if (!file.empty()) {
+    struct stat state {};
+    if (stat(file.c_str(), &state) == 0 && (state.st_mode & 07) != 0)
+      throw RefusedError(file + ": every user can read or replace it, so it holds no secret; chmod o= it");
+    where = file;
+    token = read_file(file);
+  } else if (token.empty()) {
+    return "";
+  }
+  const auto visible = [](unsigned char c) { return c > 0x20 && c < 0x7f; };
+  while (!token.empty() && !visible(static_cast<unsigned char>(token.back()))) token.pop_back();
+  constexpr size_t kLeast = 16;
+  if (token.size() < kLeast || !std::all_of(token.begin(), token.end(), visible)) {
+    throw DataError(where +
+                    ": expected a token of 16 or more visible ASCII characters; make one with `openssl rand "
+                    "-hex 32`");
+  }
+  return token;
+}
+
+/// Checks what the options say together, and sets what follows from them.
+void complete(ServeOptions& options) {
+  ServiceOptions& service = options.service;
+  service.token = read_token(options.token_file);
+  if (service.token.empty() && !is_loopback(options.endpoint.host)) {
+    throw RefusedError("--host " + options.endpoint.host +
+                       " is reached by other machines, and there is no token: give --token-file FILE (made with "
+                       "`(umask 077; openssl rand -hex 32 > FILE)`), or the token in " +
+                       kTokenVariable);
+  }
+  if (service.max_tokens > service.batch.max_queue_tokens) {
+    throw UsageError("--max-tokens " + std::to_string(service.max_tokens) + " is more than --max-queue-tokens " +
+                     std::to_string(service.batch.max_queue_tokens) + ": such a request could never wait");
+  }
+  constexpr int64_t kFurtherFiles = 64;  // libraries, streams, the checkpoint
+  const auto files = static_cast<int64_t>(raise_descriptor_limit());
+  const int64_t wanted = options.max_connections + HttpServer::kRefusers + kFurtherFiles;
+  if (files < wanted) {
+    throw UsageError("--max-connections " + std::to_string(options.max_connections) + " needs " +
+                     std::to_string(wanted) + " open files, and ulimit -Hn is " + std::to_string(files) +
+                     "; raise the limit, or take fewer connections");
+  }
+  if (service.name.empty()) {
+    const std::filesystem::path path = std::filesystem::weakly_canonical(options.checkpoint);
+    service.name = path.filename().string();
+  }
+  options.connection.read = std::chrono::duration<double>(options.read_seconds);
+  options.connection.request = service.request = std::chrono::duration<double>(options.request_seconds);
+  service.batch.max_wait = std::chrono::duration<double, std::milli>(options.max_wait_ms);
+}
+
+/// Lets the requests that wait for the service go, before the server waits for their threads.
+struct EndOfService {
+  Service& service;
+  ~EndOfService() { service.end(); }
+};
+
+/// Waits for a signal. Then answers what has been asked, for as long as allowed.
+int serve_until_signal(HttpServer& server, Service& service, double drain_seconds) {
+  constexpr std::chrono::milliseconds kLook(20), kBeginning(100);
+  while (!StopSignals::arrived()) std::this_thread::sleep_for(kLook);
+  service.drain();
+  server.stop_accepting();
+  std::this_thread::sleep_for(kBeginning);  // threads of the requests that had arrived begin to read them
+  using Clock = std::chrono::steady_clock;
+  const auto until =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(drain_seconds));
+  if (server.wait_until_answered(until)) return kOk;
+  fmt::print(stderr, "bert serve: requests were cut: they were not answered {} s after the signal\n", drain_seconds);
+  return kPreempted;
+}
+
+}  // namespace
+
+int serve_command(int argc, char** argv) {
+  CLI::App app(
+      "Answers over HTTP: POST /predict, GET / with a page to try the model, GET /openapi.json, /metrics, /health, "
+      "/ready.\nSIGTERM ends it after the last answer.\n"
+      "Example: bert serve --checkpoint runs/phase2 --task fill-mask --port 8080",
+      "bert serve");
+  ServeOptions options;
+  ServiceOptions& service_options = options.service;
+  service_options.task = "fill-mask";
+  app.add_option("--checkpoint", options.checkpoint, "checkpoint or run directory, or an exported file")->required();
+  app.add_option("--task", service_options.task, "what to predict")
+      ->check(CLI::IsMember({"fill-mask", "features"}))
+      ->capture_default_str();
+  app.add_option("--name", service_options.name,
+                 "the model's name in /models/NAME; default: that of the checkpoint's file");
+  app.add_option("--device", options.device, "auto: cuda if there is a GPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  add_inference_precision(app, options.predictor);
+  add_raw_weights(app, options.weights);
+  add_trust(app, options.trust);
+  add_address(app, options);
+  add_batches(app, options);
+  add_limits(app, options);
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  const StopSignals signals;
+  complete(options);
+
+  if (options.weights == WeightsKind::kRaw && !std::filesystem::is_directory(options.checkpoint)) {
+    throw UsageError("--raw-weights: " + options.checkpoint +
+                     " is an export, which has one kind of weights; export it with --raw-weights");
+  }
+  Descriptor listener = listen_on(options.endpoint, "name another port, or --port 0 for any");
+  options.endpoint.port = port_of(listener.get());
+  ConnectionCounts counts;
+  Service service(service_options, counts);
+  HttpServer server(std::move(listener), options.max_connections, options.connection, service, counts);
+  const EndOfService end{service};
+  options.predictor.device = select_device(options.device, /*local_rank=*/0);
+  use_threads(0);
+  Predictor predictor(load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert serve")),
+                      options.predictor);
+  service.set_model(make_predictor_model(std::move(predictor), service_options.task, service_options.workers));
+  fmt::print("bert serve: {} of {} at http://{}\n", service_options.task, service_options.name,
+             to_string(options.endpoint));
+  flush_standard_output();
+  return serve_until_signal(server, service, options.drain_seconds);
+}
+
+}  // namespace bert
