@@ -69,7 +69,7 @@ fi
 
 # The binaries and the scripts run at the same time, because most of them sometimes wait for a process, a file or the other core. A test
 # case without assertions fails. Hidden test cases are the ranks of other tests. The variable shortens the spinning of OpenMP, as bert does
-# for itself (app/system/libbert.cc).
+# for itself (app/system/machine/libbert.cc).
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
 mapfile -t binaries <"$build/test_binaries.txt"
 for binary in "${binaries[@]}"; do

@@ -4,7 +4,6 @@ import bz2
 import glob
 import json
 import os
-import re
 import resource
 import subprocess
 import sys
@@ -16,8 +15,13 @@ import google_examples
 # Rough sizes in GB of the English Wikipedia's pages-articles dump, as bzip2 and as XML. dumps.wikimedia.org/enwiki/latest has
 # the present size; one of its parts, as --dump, tells the ratio.
 WIKIPEDIA_PACKED, WIKIPEDIA_XML = 25, 107
-DUPE_FACTOR = 10
-COPIES = 2, 12  # dupe factors of the two runs that are compared
+# The temporary tokens of `bert data create`, in bytes for a byte of text: 2 bytes a token of 4.4 letters in the mean.
+TOKEN_BYTES = 0.5
+SERIAL_BYTES = 64 << 20  # of XML that serial_rate() times
+# One article for serial_rate(): a dump without any is an error.
+ARTICLE = (b"<page><title>A</title><ns>0</ns><id>1</id><revision><id>1</id><model>wikitext</model>"
+           b"<text>An article of some words.</text></revision></page>")
+COPIES = 2  # dupe factor of the examples that Google's algorithm makes, too
 # wikiextractor 3.0.6 has "(?i)" inside a pattern, which Python 3.11 and later refuse.
 WIKIEXTRACTOR = """
 import re, sys
@@ -42,74 +46,82 @@ def processor_seconds(command, **streams):
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, done
 
 
-def files_bytes(directory):
-    return sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(directory) for f in files)
-
-
 class Table:
     def __init__(self):
         self.rows = []
 
-    def add(self, part, unit, ours, peer, peer_name):
-        self.rows.append({"part": part, "unit": unit, "bert": ours, "peer": peer, "peer_name": peer_name, "ratio": ours / peer})
-        print(f"{part:<24} {ours:10.2f} {unit:<20} {peer_name} {peer:.3f}, {ours / peer:.1f} times slower", flush=True)
+    def add(self, part, unit, ours, peer, peer_name, asked):
+        ratio = ours / peer if peer else None
+        self.rows.append({"part": part, "unit": unit, "bert": ours, "peer": peer, "peer_name": peer_name, "ratio": ratio, "asked": asked})
+        beside = f"{peer_name} {peer:.3f}, {ratio:.1f} times slower" if peer else ""
+        print(f"{part:<22} {ours:9.2f} {unit:<22} {asked:<24} {beside}", flush=True)
 
 
-def wordpiece(arguments, lines, table):
+def measure(arguments, text):
+    """The report of bert benchmark data."""
+    command = [arguments.bert, "benchmark", "data", "--json", "--vocab", arguments.vocab, "--input", *text]
+    done = subprocess.run(command + (["--dump", arguments.dump] if arguments.dump else []), stdout=subprocess.PIPE)
+    if done.returncode:
+        sys.exit(f"bert benchmark data failed with {done.returncode}; its message is above")
+    return json.loads(done.stdout.decode().strip().split("\n")[-1])
+
+
+def wordpiece_peer(arguments, lines):
     import tokenizers
 
-    text = "\n".join(lines).encode()
-    with tempfile.TemporaryDirectory() as place:
-        name = os.path.join(place, "text")
-        with open(name, "wb") as file:
-            file.write(text)
-        seconds = []
-        for _ in range(3):
-            with open(name, "rb") as file:
-                used, _ = processor_seconds([arguments.bert, "tokenize", "--vocab", arguments.vocab], stdin=file, stdout=subprocess.DEVNULL)
-            seconds.append(used)
     peer = tokenizers.BertWordPieceTokenizer(arguments.vocab, lowercase=True)
-    some = lines[: max(1, len(lines) // 4)]
+    some = [line for line in lines if line]
+    some = some[: max(1, len(some) // 4)]
     begin = time.process_time()
     for line in some:
         peer.encode(line, add_special_tokens=False)
-    peer_rate = len("\n".join(some).encode()) / 1e6 / (time.process_time() - begin)
-    table.add("WordPiece", "MB/s per core", len(text) / 1e6 / min(seconds), peer_rate, "Hugging Face tokenizers")
+    return len("\n".join(some).encode()) / 1e6 / (time.process_time() - begin)
 
 
-def extraction(arguments, table, place):
-    """MB of text, and its share of the XML."""
+def extraction_peer(arguments, xml_bytes):
+    with tempfile.TemporaryDirectory() as place:
+        seconds, _ = processor_seconds(
+            [sys.executable, "-c", WIKIEXTRACTOR, arguments.dump, "--processes", "1", "--quiet", "--output", place],
+            stdout=subprocess.DEVNULL)
+    return xml_bytes / 1e6 / seconds
+
+
+def serial_rate(arguments, place):
+    """MB of XML a second of the part of extraction that one thread does: that of a dump of talk pages, which nobody converts."""
     packed = arguments.dump.endswith(".bz2")
     with (bz2.open if packed else open)(arguments.dump, "rb") as file:
-        xml = sum(len(part) for part in iter(lambda: file.read(1 << 20), b""))
-    ours = os.path.join(place, "ours")
-    used, _ = processor_seconds([arguments.bert, "data", "extract", "wikipedia", arguments.dump, "--output", ours], stdout=subprocess.DEVNULL)
-    theirs, _ = processor_seconds(
-        [sys.executable, "-c", WIKIEXTRACTOR, arguments.dump, "--processes", "1", "--quiet", "--output", os.path.join(place, "theirs")],
-        stdout=subprocess.DEVNULL)
-    table.add("extraction, XML", "MB/s per core", xml / 1e6 / used, xml / 1e6 / theirs, "wikiextractor")
-    return files_bytes(ours) / xml
+        xml = file.read(SERIAL_BYTES)
+    xml = xml[: xml.rindex(b"</page>") + len(b"</page>")]
+    begin = xml.index(b"<page>")
+    pages = xml[begin:] * max(1, SERIAL_BYTES // len(xml))
+    name = os.path.join(place, "talk.xml")
+    with open(name, "wb") as file:
+        file.write(xml[:begin] + ARTICLE + pages.replace(b"<ns>0</ns>", b"<ns>1</ns>") + b"</mediawiki>")
+    rates = []
+    for attempt in range(3):
+        seconds, done = processor_seconds([arguments.bert, "data", "extract", "wikipedia", name, "--output", os.path.join(place, f"talk{attempt}"),
+                                           "--num-threads", "1", "--min-characters", "0"], stdout=subprocess.PIPE)
+        rates.append(json.loads(done.stdout)["read"]["xml_bytes"] / 1e6 / seconds)
+    return max(rates)
 
 
-def examples(arguments, lines, table, place):
-    """Figures of the making of examples that extrapolate() needs."""
-    name = os.path.join(place, "sentences")
-    with open(name, "w") as file:
-        file.write("\n".join(lines))
-    options = {"max_seq_length": 128, "max_predictions_per_seq": 20, "masked_lm_prob": 0.15, "short_seq_prob": 0.1, "random_seed": 12345}
-    flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
-    shard = os.path.join(place, "examples.shard")
-    runs = []
-    for copies in COPIES:
-        used, done = processor_seconds([arguments.bert, "data", "create", "--input", name, "--vocab", arguments.vocab, "--output", shard,
-                                        "--num-threads", "1", f"--dupe-factor={copies}", *flags], stdout=subprocess.PIPE)
-        runs.append((used, json.loads(done.stdout)["examples"]))
-    # The difference of two runs has no reading and no tokenizing in it: it begins with tokens, and ends with a file.
-    (few_seconds, few), (many_seconds, many) = runs
+def examples_peer(arguments, lines):
+    """Examples a second of Google's algorithm, which must make as many as bert."""
+    options = {"max_seq_length": 128, "max_predictions_per_seq": 20, "masked_lm_prob": 0.15, "short_seq_prob": 0.1, "random_seed": 12345,
+               "dupe_factor": COPIES}
+    with tempfile.TemporaryDirectory() as place:
+        name = os.path.join(place, "sentences")
+        with open(name, "w") as file:
+            file.write("\n".join(lines))
+        flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
+        _, done = processor_seconds([arguments.bert, "data", "create", "--input", name, "--vocab", arguments.vocab, "--output",
+                                     os.path.join(place, "examples.shard"), *flags], stdout=subprocess.PIPE)
+        wanted = json.loads(done.stdout)["examples"]
+        with open(name, "rb") as file:
+            _, done = processor_seconds([arguments.bert, "tokenize", "--vocab", arguments.vocab, "--format", "tokens"], stdin=file,
+                                        stdout=subprocess.PIPE)
     with open(arguments.vocab) as file:
         vocabulary = {line.rstrip("\n"): number for number, line in enumerate(file)}
-    with open(name, "rb") as file:
-        _, done = processor_seconds([arguments.bert, "tokenize", "--vocab", arguments.vocab, "--format", "tokens"], stdin=file, stdout=subprocess.PIPE)
     documents = [[]]
     for line in done.stdout.decode().split("\n"):
         if line:
@@ -117,46 +129,41 @@ def examples(arguments, lines, table, place):
         elif documents[-1]:
             documents.append([])
     begin = time.process_time()
-    made = google_examples.create(documents, vocabulary, {**options, "dupe_factor": COPIES[0]})
-    peer = time.process_time() - begin
-    if len(made) != few:
-        sys.exit(f"bert made {few} examples, Google's algorithm {len(made)}: they must agree")
-    table.add("examples from tokens", "thousand/s per core", (many - few) / 1e3 / (many_seconds - few_seconds), few / 1e3 / peer,
-              "Google's algorithm in Python")
-    megabytes = os.path.getsize(name) / 1e6
-    per_copy = (many_seconds - few_seconds) / (COPIES[1] - COPIES[0]) / megabytes
-    return {"read_seconds_per_mb": few_seconds / megabytes - COPIES[0] * per_copy, "copy_seconds_per_mb": per_copy,
-            "shard_share": os.path.getsize(shard) / 1e6 / megabytes / COPIES[1]}
+    made = google_examples.create(documents, vocabulary, options)
+    seconds = time.process_time() - begin
+    if len(made) != wanted:
+        sys.exit(f"bert made {wanted} examples, Google's algorithm {len(made)}: they must agree")
+    return len(made) / seconds
 
 
-def loader(arguments, place):
-    """Tokens a second of the loader, on the shard of examples()."""
-    config = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../configs/pretrain-phase1.json")
-    done = subprocess.run([arguments.bert, "benchmark", "data", "--config", config, "--steps", "200", "--json",
-                           f"data.train={json.dumps([os.path.join(place, 'examples.shard')])}", f"data.vocab_file={arguments.vocab}"],
-                          capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"bert benchmark data failed: {done.stderr[-500:]}")
-    rate = json.loads(done.stdout)["tokens_per_second"]
-    print(f"{'loader':<24} {rate / 1e6:10.2f} million tokens/s", flush=True)
-    return rate
-
-
-def extrapolate(extracted, table, share, made):
-    by_part = {row["part"]: row["bert"] for row in table.rows}
+def extrapolate(dump, report, serial):
+    """Core hours and disk of the full English Wikipedia, from the slice that was measured."""
+    extraction, examples = report["extraction"], report["examples"]
+    share = extraction["text_bytes"] / extraction["xml_bytes"]
+    rate = extraction["megabytes_per_second_per_core"]
     text = WIKIPEDIA_XML * share
-    extract = WIKIPEDIA_XML * 1e3 / by_part["extraction, XML"]
-    per_mb = made["read_seconds_per_mb"] + DUPE_FACTOR * made["copy_seconds_per_mb"]
-    create = text * 1e3 * per_mb
+    extract = WIKIPEDIA_XML * 1e3 / rate / 3600
+    least = WIKIPEDIA_XML * 1e3 / serial / 3600
+    result = {"slice_mb": os.path.getsize(dump) / 1e6, "text_gb": text, "extract_core_hours": extract,
+              "extract_least_hours": least, "runs": []}
     print(f"\nThe full English Wikipedia: {WIKIPEDIA_PACKED} GB of bzip2, {WIKIPEDIA_XML} GB of XML. By the figures above, which were measured on a slice of "
-          f"{extracted:.1f} MB:\n  text: {WIKIPEDIA_XML} GB * {share:.3f} = {text:.0f} GB\n"
-          f"  extraction: {WIKIPEDIA_XML} GB / {by_part['extraction, XML']:.1f} MB/s = {extract / 3600:.1f} core hours\n"
-          f"  examples, dupe factor {DUPE_FACTOR}: {text:.0f} GB * {per_mb:.3f} s/MB = {create / 3600:.1f} core hours\n"
-          f"  disk: {WIKIPEDIA_PACKED} GB dump + {text:.0f} GB text + {text * made['shard_share'] * DUPE_FACTOR:.0f} GB shards "
-          f"({made['shard_share']:.2f} bytes for a byte of text and copy)")
-    for cores in (2, 16, 64):
-        print(f"  on {cores} cores: {(extract + create) / 3600 / cores:.1f} hours, if the disk keeps up")
-    return {"text_gb": text, "extract_core_hours": extract / 3600, "create_core_hours": create / 3600}
+          f"{result['slice_mb']:.1f} MB:\n  text: {WIKIPEDIA_XML} GB * {share:.3f} = {text:.1f} GB\n"
+          f"  extraction: {WIKIPEDIA_XML} GB / {rate:.1f} MB/s = {extract:.1f} core hours; one thread parses the XML, so at least "
+          f"{WIKIPEDIA_XML} GB / {serial:.0f} MB/s = {least:.2f} hours")
+    for name, copies in (("static masks, dupe factor 10", 10), ("masks drawn in training, dupe factor 1", 1)):
+        per_mb = examples["seconds_per_megabyte_read"] + copies * examples["seconds_per_megabyte_and_copy"]
+        create = text * 1e3 * per_mb / 3600
+        tokens = text * TOKEN_BYTES
+        shards = text * examples["shard_bytes_per_byte_and_copy"] * copies
+        hours = {cores: max(extract / cores, least) + create / cores for cores in (2, 16, 64)}
+        result["runs"].append({"dupe_factor": copies, "create_core_hours": create, "shards_gb": shards, "hours": hours})
+        print(f"  {name}:\n"
+              f"    examples: {text:.1f} GB * {per_mb:.4f} s/MB = {create:.1f} core hours\n"
+              f"    disk: {WIKIPEDIA_PACKED} GB dump + {text:.1f} GB text + {tokens:.0f} GB tokens while it runs + {shards:.0f} GB shards "
+              f"({examples['shard_bytes_per_byte_and_copy']:.2f} bytes for a byte of text and copy) = "
+              f"{WIKIPEDIA_PACKED + text + tokens + shards:.0f} GB\n"
+              "    time: " + ", ".join(f"{value:.2f} hours on {cores} cores" for cores, value in hours.items()) + ", if the disk keeps up")
+    return result
 
 
 def main():
@@ -179,15 +186,21 @@ def main():
         with open(name, "rb") as file:
             _, done = processor_seconds([arguments.bert, "data", "split"], stdin=file, stdout=subprocess.PIPE)
         lines += done.stdout.decode().split("\n")
-    table, report = Table(), {}
-    with tempfile.TemporaryDirectory() as place:
-        wordpiece(arguments, [line for line in lines if line], table)
-        share = extraction(arguments, table, place) if arguments.dump else None
-        made = examples(arguments, lines, table, place)
-        report["loader_tokens_per_second"] = loader(arguments, place)
-        if share:
-            report["wikipedia"] = extrapolate(os.path.getsize(arguments.dump) / 1e6, table, share, made)
+    report = measure(arguments, text)
+    table = Table()
+    table.add("WordPiece", "MB/s per core", report["wordpiece"]["megabytes_per_second_per_core"], wordpiece_peer(arguments, lines),
+              "Hugging Face tokenizers", "asked: 25")
+    if arguments.dump:
+        table.add("extraction, XML", "MB/s per core", report["extraction"]["megabytes_per_second_per_core"],
+                  extraction_peer(arguments, report["extraction"]["xml_bytes"]), "wikiextractor", "asked: 8, or twice")
+    table.add("examples from tokens", "thousand/s per core", report["examples"]["examples_per_second_per_core"] / 1e3,
+              examples_peer(arguments, lines) / 1e3, "Google's algorithm in Python", "asked: 20 times")
+    table.add("loader, masks drawn", "million tokens/s, core", report["tokens_per_second_per_core"] / 1e6, None, None, "asked: 2.5")
+    table.add("waiting for the loader", "% of the step", 100 * report["data_wait_share"], None, None, "asked: below 0.5")
     report["rows"] = table.rows
+    if arguments.dump:
+        with tempfile.TemporaryDirectory() as place:
+            report["wikipedia"] = extrapolate(arguments.dump, report, serial_rate(arguments, place))
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(report, file, indent=2)

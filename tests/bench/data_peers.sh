@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # tests/bench/data_peers.sh [--dump FILE] [--text FILE]... [--vocab FILE] [--json FILE]
-# Times the preparation of data beside the Python programs that people use, in one run: WordPiece beside Hugging Face's tokenizers,
-# extraction of a Wikipedia dump beside wikiextractor, and examples beside Google's algorithm in Python (google_examples.py). Each figure
-# is per second of processor time, so it holds for one core, also on a busy machine. At the end stands what the full English
-# Wikipedia costs by these figures.
+# Prints the figures of `bert benchmark data` beside those of the Python programs that people use, in one run: WordPiece beside Hugging
+# Face's tokenizers, extraction of a Wikipedia dump beside wikiextractor, and examples beside Google's algorithm in Python
+# (google_examples.py). Each figure is per second of processor time, so it holds for one core, also on a busy machine. At the end stands what
+# the full English Wikipedia costs by these figures.
 #
-#   --dump FILE   a MediaWiki dump, XML or bzip2; without it extraction is left out
+#   --dump FILE   a MediaWiki dump, XML or bzip2; without it extraction has no peer, and Wikipedia no estimate
 #   --text FILE   prose; default: the novels in ../shared/data
 #   --vocab FILE  default: bert-base-uncased-vocab.txt in ../shared/data
 #   --json FILE   also write the figures to FILE

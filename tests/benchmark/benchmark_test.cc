@@ -24,13 +24,16 @@
 #include "app/system/exit_codes.h"
 #include "cuda_ext/ops.h"
 #include "data/io/error.h"
+#include "tests/support/benchmark_command.h"
 #include "tests/support/mismatch.h"
 #include "tests/support/op_calls.h"
 #include "tests/support/tiny_pretraining.h"
 #include "tests/testing.h"
 
 using namespace bert;
+using bert::testing::run_benchmark;
 using bert::testing::TemporaryDirectory;
+using Output = bert::testing::BenchmarkOutput;
 
 namespace {
 
@@ -53,24 +56,6 @@ void check_close(const Tensors& got, const Tensors& want) {
     const testing::Tolerance limit{testing::kFloat.absolute * scale, testing::kFloat.relative};
     CHECK(testing::mismatch(got[i], want[i], limit) == "");
   }
-}
-
-struct Output {
-  int status;
-  std::string text;
-  [[nodiscard]] nlohmann::json report() const {
-    return nlohmann::json::parse(text.substr(text.rfind('\n', text.find_last_not_of('\n')) + 1));
-  }
-};
-
-/// `launcher`: text before the program on the command line.
-Output run_benchmark(const std::string& arguments, const std::string& launcher = "") {
-  FILE* pipe = popen((launcher + " " + BERT_EXECUTABLE + " benchmark " + arguments + " 2>&1").c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  Output output;
-  for (int c = 0; (c = std::fgetc(pipe)) != EOF;) output.text += static_cast<char>(c);
-  output.status = WEXITSTATUS(pclose(pipe));
-  return output;
 }
 
 /// A tiny model's configuration file.
@@ -365,71 +350,6 @@ TEST_CASE("bert benchmark --compare shows what became slower, and refuses what c
   CHECK(run_benchmark(step + "--fail-below 0.5").status == kUsage);
 }
 
-TEST_CASE("bert benchmark data drains a configuration's data", "[unit][benchmark]") {
-  const TemporaryDirectory directory;
-  const PretrainConfig config = testing::tiny(directory, "run");  // 300 examples, 4 of 8 at a time
-  const std::string file = directory.path("run.json");
-  std::ofstream(file) << to_json(config);
-  const std::string data = "data --config " + file + " --steps 150 --warmup 0 --demand 0 ";  // two epochs
-  const Output output = run_benchmark(data + "--json");
-  CAPTURE(output.text);
-  REQUIRE(output.status == kOk);
-  const auto report = output.report();
-  const Shard shard(config.data.train.front());
-  double bytes = 0;
-  for (int64_t row = 0; row < shard.size(); ++row) bytes += static_cast<double>(shard.bytes_of_row(row));
-  const double sequences = report["sequences_per_second"], rows = static_cast<double>(shard.size());
-  CHECK(sequences > 0);
-  CHECK(report["tokens_per_second"].get<double>() / sequences ==
-        Approx(static_cast<double>(shard.manifest().tokens) / rows));
-  CHECK(report["megabytes_per_second"].get<double>() / sequences == Approx(1e-6 * bytes / rows));
-  CHECK(report["batch"] == 4);
-  CHECK(report["global_batch"] == 8);
-  CHECK(report["ms_p10"].get<double>() <= report["ms_median"].get<double>());
-  CHECK(report["ms_p90"].get<double>() <= report["ms_p99"].get<double>());
-  CHECK_THAT(run_benchmark(data).text, testing::Contains("\nsequences_per_second: "));
-  CHECK(run_benchmark(data + "--json micro_batch_size=2").report()["batch"] == 2);
-
-  CHECK(report["masking"] == "static");
-  CHECK(report["fill"].get<double>() > 0.5);
-  CHECK(report["tokens_per_rank"]["least"] == report["tokens_per_rank"]["most"]);
-  CHECK_FALSE(report.contains("data_wait_share"));
-
-  std::ofstream(directory.path("old.json")) << report.dump();
-  CHECK(run_benchmark(data + "--json --compare " + directory.path("old.json")).report()["compare"]["figures"].size() ==
-        1);
-  testing::write_counting_shard(config.data.train.front(), 300, 3);
-  const Output other = run_benchmark(data + "--compare " + directory.path("old.json"));
-  CHECK(other.status == kUsage);
-  CHECK_THAT(other.text, testing::Contains("data: was "));
-  std::filesystem::remove(config.data.train.front());
-  CHECK(run_benchmark(data).status == kInputMissing);
-  CHECK(run_benchmark("data").status == kUsage);
-  CHECK(run_benchmark("step model.hidden_size=64").status == kUsage);  // of which configuration?
-}
-
-TEST_CASE("bert benchmark data packs shards and draws masks without a configuration, and measures the wait",
-          "[unit][benchmark]") {
-  const TemporaryDirectory directory;
-  const PretrainConfig config = testing::tiny(directory, "run");
-  const std::string shards =
-      "data --shards " + config.data.train.front() + " --micro-batch-tokens 512 --ranks 3 --steps 300 --json ";
-  const Output output = run_benchmark(shards + "--masking dynamic --vocab " + config.data.vocab_file);
-  CAPTURE(output.text);
-  REQUIRE(output.status == kOk);
-  const auto report = output.report();
-  CHECK(report["masking"] == "dynamic");
-  CHECK(report["micro_batch_tokens"] == 512);
-  CHECK(report["fill"].get<double>() > 0.98);
-  CHECK(report["masked_share"].get<double>() == Approx(0.15).epsilon(0.2));
-  CHECK(report["tokens_per_rank"]["most"].get<double>() / report["tokens_per_rank"]["least"].get<double>() < 1.05);
-  CHECK(report["data_wait_share"].get<double>() < 1);
-  CHECK(report["tokens_per_second_per_core"].get<double>() > 0);
-  CHECK(run_benchmark(shards + "--masking dynamic").status == kUsage);  // of which vocabulary?
-  CHECK(run_benchmark(shards + "--masking never").status == kUsage);
-  CHECK(run_benchmark(shards + "--config run.json").status == kUsage);
-}
-
 TEST_CASE("Reports compare by name, whatever else they hold", "[unit][benchmark]") {
   const auto row = [](const char* name, double ms) { return nlohmann::json{{"name", name}, {"ms_median", ms}}; };
   const nlohmann::json before = {{"benchmark", "ablation"}, {"stages", {row("plain", 4), row("gone", 1), 7}}};
@@ -452,11 +372,42 @@ TEST_CASE("bert benchmark ablation and inference print their figures", "[unit][b
   CHECK_THAT(ablation.text, testing::Contains("speed-up"));
   const Output inference = run_benchmark("inference" + small + " --precision bf16 --json");
   CHECK(inference.report()["sequences_per_second"].get<double>() > 0);
+  const std::vector<std::string> keys = {"ms_average", "ms_median", "ms_p90", "ms_p95", "ms_p99", "ms_p100"};
+  for (const std::string& key : keys) CHECK(inference.report()[key].get<double>() > 0);
   for (const char* verb : {"", "step", "inference", "kernels", "data", "ablation"}) {
     const Output help = run_benchmark(std::string(verb) + " --help");
     CHECK(help.status == kOk);
     CHECK_THAT(help.text, testing::Contains("Example: bert benchmark"));
   }
+}
+
+TEST_CASE("bert benchmark inference prints NVIDIA's table for every length and batch size", "[unit][benchmark]") {
+  const TemporaryDirectory directory;
+  const std::string tiny = "inference --device cpu --config " + tiny_config(directory) + " --steps 3 --warmup 1 --json";
+  const Output table = run_benchmark(tiny + " --batch 1,4 --length 5,16 --precision int8");
+  CAPTURE(table.text);
+  REQUIRE(table.status == kOk);
+  CHECK_THAT(table.text, testing::Contains("| Model | Sequence Length | Batch Size | Precision | "
+                                           "Throughput-Average(sent/sec) | Latency-Average(ms) | Latency-50%(ms) | "
+                                           "Latency-90%(ms) | Latency-95%(ms) | Latency-99%(ms) | Latency-100%(ms) |"));
+  CHECK_THAT(table.text, testing::Contains("| 2 x 64 | 16 | 4 | int8 | "));
+  const nlohmann::json report = table.report();
+  CHECK_FALSE(report.contains("sequences_per_second"));
+  REQUIRE(report["cases"].size() == 4);
+  const nlohmann::json last = report["cases"][3];
+  CHECK(last["batch"] == 4);
+  CHECK(last["length"] == 16);
+  CHECK(last["tokens_per_second"].get<double>() ==
+        testing::Approx(16 * last["sequences_per_second"].get<double>()).epsilon(1e-6));
+  CHECK(last["sequences_per_second"].get<double>() == testing::Approx(4e3 / last["ms_average"].get<double>()));
+  CHECK(last["ms_median"].get<double>() <= last["ms_p100"].get<double>());
+  // A file of lengths: 3 batches of 2 texts have 3 + 7 + 5 + 3 + 7 + 5 tokens.
+  std::ofstream(directory.path("lengths")) << "3\n7\n5\n";
+  const nlohmann::json mixed = run_benchmark(tiny + " --batch 2 --lengths " + directory.path("lengths")).report();
+  CHECK(mixed["tokens_per_second"].get<double>() ==
+        testing::Approx(5 * mixed["sequences_per_second"].get<double>()).epsilon(1e-6));
+  CHECK(run_benchmark(tiny + " --length 33").status == kUsage);  // max_position_embeddings is 32
+  CHECK(run_benchmark(tiny + " --length 5 --lengths x").status == kUsage);
 }
 
 TEST_CASE("Steps with large products have the same losses where oneDNN stops at AVX2", "[unit][benchmark]") {

@@ -386,6 +386,7 @@ TEST_CASE("state.json keeps every value", "[unit][checkpoint]") {
   state.step = 7038;
   state.sampler_seed = INT64_MAX;
   state.consumed_samples = int64_t{7038} * 65536;
+  state.consumed_steps = 7040;
   state.loss_scale = 1.1;
   state.growth_tracker = 1999;
   state.consecutive_skips = 99;

@@ -1,5 +1,7 @@
 #include "app/checkpoint/safetensors.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -190,6 +192,83 @@ TEST_CASE("Hostile headers are refused", "[unit][safetensors]") {
   CHECK_THROWS_AS(SafetensorsFile(directory.path("absent")), InputMissing);
   write(path, file_of("{" + one + "}   ", 4));  // padding with spaces is allowed
   CHECK(SafetensorsFile(path).tensors().size() == 1);
+}
+
+// The ideas are those of the tests of the format's own library (safetensors/src/tensor.rs), and attacks beside them.
+TEST_CASE("Files that the format's own reader refuses are refused", "[unit][safetensors]") {
+  const std::string whole = R"({"test":{"dtype":"I32","shape":[2,2],"data_offsets":[0,16]}})";
+  std::string same_place = "{";
+  for (int i = 0; i < 10; ++i) {
+    same_place +=
+        fmt::format(R"({}"weight_{}":{{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})", i == 0 ? "" : ",", i);
+  }
+  const auto one_tensor = [](const std::string& shape, const std::string& offsets, size_t data_bytes) {
+    return file_of(R"({"test":{"dtype":"I32","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}", data_bytes);
+  };
+  struct Case {
+    const char* name;
+    std::string bytes, message;
+  };
+  const Case cases[] = {
+      {"ten tensors in one place", file_of(same_place + "}", 16), "neither overlap nor leave holes"},
+      {"another file behind the tensors", file_of(whole, 16) + "extra_bogus_data_for_polyglot_file",
+       "the tensors end here"},
+      {"two bytes missing", file_of(whole, 14), "ends beyond the file"},
+      {"no data", file_of(whole, 0), "ends beyond the file"},
+      {"header too large", "<" + std::string(4, '\0') + "\xff\xff\xff" + whole, "its header would have"},
+      {"length alone", "<" + std::string(7, '\0'), "its header would have 60 bytes and the file has 8"},
+      {"one byte that is not UTF-8", file_of("\xff", 0), "does not begin with {"},
+      {"one brace", file_of("{", 0), "not JSON"},
+      {"white space before the header", file_of("\t\n{}\r ", 0), "does not begin with {"},
+      {"byte order mark", file_of("\xef\xbb\xbf{}", 0), "does not begin with {"},
+      {"zeros after the header", file_of(std::string("{}\0\0", 4), 0), "not JSON"},
+      {"comment", file_of("{/* none */}", 0), "not JSON"},
+      {"four elements in one", one_tensor("[2,2]", "[0,4]", 4), "need 16"},
+      {"no elements in four bytes", one_tensor("[2,0]", "[0,4]", 4), "need 0"},
+      {"product beyond 2^64", one_tensor("[2,18446744073709551614]", "[0,16]", 16), "unexpected the number"},
+      {"bytes beyond 2^64", one_tensor("[2,9223372036854775807]", "[0,16]", 16), "more than fit"},
+      {"product that wraps to 16 bytes", one_tensor("[4611686018427387908]", "[0,16]", 16), "more than fit"},
+      {"product with a zero behind an overflow", one_tensor("[4294967296,4294967296,0]", "[0,0]", 0), "more than fit"},
+      {"offsets beyond 2^64", one_tensor("[2,2]", "[18446744073709551616,18446744073709551632]", 16),
+       "unexpected the number"},
+      {"negative offset", one_tensor("[2,2]", "[-16,0]", 16), "unexpected the number -16"},
+      {"exponent", one_tensor("[2,2]", "[0,16e0]", 16), "unexpected the number"},
+      {"one offset", one_tensor("[2,2]", "[16]", 16), "want [begin, end]"},
+      {"begin behind the end of the file", one_tensor("[0]", "[32,32]", 16), "ends beyond the file"},
+      {"empty tensor within another",
+       file_of(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[0],)"
+               R"("data_offsets":[2,2]}})",
+               4),
+       "neither overlap nor leave holes"},
+      {"infinite dtype", file_of(R"({"test":{"dtype":NaN,"shape":[1],"data_offsets":[0,4]}})", 4), "not JSON"},
+      {"lower-case dtype", file_of(R"({"test":{"dtype":"f32","shape":[1],"data_offsets":[0,4]}})", 4), "unknown dtype"},
+      {"metadata with a list", file_of(R"({"__metadata__":{"a":["1"]}})", 0), "unexpected a list"},
+      {"metadata with an object", file_of(R"({"__metadata__":{"a":{}}})", 0), "unexpected an object"},
+      {"tensor that is a list", file_of(R"({"test":[]})", 0), "unexpected a list"},
+      {"tensor without members", file_of(R"({"test":{}})", 0), "got 0 of them"},
+      {"half of a surrogate pair", file_of(R"({"\ud800":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0),
+       "not JSON"},
+      {"the same name spelt otherwise",
+       file_of(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"\u0061":{"dtype":"U8","shape":[0],)"
+               R"("data_offsets":[0,0]}})",
+               0),
+       "appears twice"},
+  };
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("f");
+  for (const Case& hostile : cases) {
+    INFO(hostile.name);
+    write(path, hostile.bytes);
+    CHECK_THROWS_WITH(SafetensorsFile(path), testing::Contains(hostile.message) && testing::Contains(path));
+    CHECK_THROWS_AS(SafetensorsFile(path), DataError);
+  }
+  // These the format allows.
+  write(path, file_of("{}\r \t\n", 0));
+  CHECK(SafetensorsFile(path).tensors().empty());
+  write(path, one_tensor("[]", "[0,4]", 4));
+  CHECK(SafetensorsFile(path).find("test")->shape.empty());
+  write(path, one_tensor("[2,0]", "[0, 0]", 0));
+  CHECK(SafetensorsFile(path).find("test")->bytes == 0);
 }
 
 TEST_CASE("Small floats", "[unit][safetensors]") {

@@ -46,7 +46,7 @@ TEST_CASE("A damaged archive is told with the byte and what is wrong there", "[u
   const std::string whole = torch_archive(archive_members());
   const auto refused = [](const std::string& bytes, const std::string& message) {
     CHECK_THROWS_WITH(verify_torch_archive(bytes, "dir/a.pt"),
-                      Contains("dir/a.pt: byte ") && Contains("is no TorchScript file, or a damaged one: ") &&
+                      Contains("dir/a.pt: byte ") && Contains("is no archive of PyTorch, or a damaged one: ") &&
                           Contains(message) && Contains("; copy or export it again"));
   };
   std::string damaged = whole;

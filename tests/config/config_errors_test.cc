@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/config/finetune_config.h"
 #include "app/config/pretrain_config.h"
 #include "app/system/errors.h"
 #include "data/io/error.h"
@@ -146,11 +147,12 @@ std::vector<Broken> broken_configs() {
       {"unknown key with a slash",
        in("\"a/b~c\": 1, \"amp\": {\"d\\ne\": 2}"),
        {},
-       {at + "2:1: /a~1b~0c: unknown key; known here: amp, checkpoint_every, data, device, distributed, "
+       {at + "2:1: /a~1b~0c: unknown key; known here: amp, checkpoint_every, checkpoint_every_minutes, data, device, "
+             "distributed, "
              "evaluate_every, global_batch_size, gradient_checkpointing, "
              "initial_checkpoint, initial_optimizer_state, keep_checkpoints, log_every, max_steps, micro_batch_size, "
              "micro_batch_tokens, model, num_threads, objective, "
-             "optimizer, precision, run_directory, schedule, seed, stop_at_step",
+             "optimizer, precision, run_directory, schedule, seed, stop_at_step, trust_initial_checkpoint",
         at + "2:21: /amp/d?e: unknown key; known here: backoff_factor, dynamic, growth_factor, growth_interval, "
              "init_scale, "
              "max_consecutive_skips, min_scale"}},
@@ -505,7 +507,12 @@ TEST_CASE("Every shipped configuration is valid", "[unit][config]") {
   for (const auto& entry : fs::directory_iterator(std::string(BERT_SOURCE_DIR) + "/configs")) {
     if (entry.path().extension() != ".json") continue;
     INFO(entry.path().string());
-    CHECK_NOTHROW(load_pretrain_config(entry.path().string()));
+    const std::string path = entry.path().string();
+    if (names_task(path, {})) {
+      CHECK_NOTHROW(load_finetune_config(path));
+    } else {
+      CHECK_NOTHROW(load_pretrain_config(path));
+    }
     ++count;
   }
   CHECK(count >= 6);
@@ -545,14 +552,17 @@ TEST_CASE("configs/README.md lists the fields that may change when a run resumes
     if (!in_section || !line.starts_with("- `")) continue;
     listed.insert(line.substr(3, line.find('`', 3) - 3));
   }
-  PretrainConfig config;
   std::set<std::string> marked;
-  for (const ConfigField& field : fields_of(config).leaves) {
-    std::string name = field.pointer.substr(1);
-    std::replace(name.begin(), name.end(), '/', '.');
-    if (name.starts_with("distributed.") && field.may_change) name = "distributed.*";
-    if (field.may_change) marked.insert(name);
-  }
+  const auto add_marked = [&](auto&& config) {
+    for (const ConfigField& field : fields_of(config).leaves) {
+      std::string name = field.pointer.substr(1);
+      std::replace(name.begin(), name.end(), '/', '.');
+      if (name.starts_with("distributed.") && field.may_change) name = "distributed.*";
+      if (field.may_change) marked.insert(name);
+    }
+  };
+  add_marked(PretrainConfig());
+  add_marked(FinetuneConfig());
   CHECK(listed == marked);
 }
 

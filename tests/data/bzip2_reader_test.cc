@@ -54,6 +54,13 @@ std::string from_hex(const std::string& digits) {
   return bytes;
 }
 
+TEST_CASE("blocks that unpack to far more than they have are unpacked one at a time", "[unit][wikitext]") {
+  const std::string text = noise(1000) + std::string(100'000'000, 'x') + noise(1000);
+  const std::string packed = bzip2(text);
+  CHECK(packed.size() < 5000);
+  CHECK(unpack(packed, 3) == text);
+}
+
 TEST_CASE("one stream of many blocks is unpacked by any number of threads", "[unit][wikitext]") {
   const std::string text = noise(730'001) + std::string(3'000'000, 'x') + noise(1000);
   for (const int level : {1, 9}) {

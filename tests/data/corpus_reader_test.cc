@@ -198,6 +198,41 @@ TEST_CASE("A directory is its files, sorted, without hidden ones, and links may 
   CHECK_THROWS_AS(DocumentReader({directory.path("empty")}, {}), InputMissing);
 }
 
+TEST_CASE("Reading goes on after any document as if it had not been interrupted", "[unit][corpus]") {
+  const TemporaryDirectory directory;
+  const std::string a = write_text(directory.path("a"), "\ufeffone\r\ntwo\n\n\n\nthree \xFF\n\n\n\nfour\nfour"),
+                    b = write_text(directory.path("b"), "\nfive\n\n\u3000\n\nsix\n"),
+                    c = write_text(directory.path("c.jsonl"),
+                                   "{\"text\": \"seven\"}\nbad\n\n{\"text\": \"eight\"}\nbad\n"),
+                    d = write_text(directory.path("d"), "nine\n\n\nten");
+  for (const Layout layout : {Layout::kSentences, Layout::kProse, Layout::kLines, Layout::kFiles}) {
+    const std::vector<std::string> paths = {a, b, c, d, a};
+    const ReaderOptions options{.layout = layout, .skip_bad_lines = true};
+    DocumentReader whole(paths, options);
+    Documents all;
+    std::vector<ReadPlace> places = {whole.place()};
+    for (std::string document; whole.next(document); places.push_back(whole.place())) all.push_back(document);
+    REQUIRE(all.size() >= 6);
+    for (size_t i = 0; i < places.size(); ++i) {
+      CAPTURE(static_cast<int>(layout), i);
+      DocumentReader rest(paths, options);
+      rest.go_to(places[i]);
+      Documents found(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i));
+      for (std::string document; rest.next(document);) found.push_back(document);
+      CHECK(found == all);
+      const auto counts = [](const ReadStatistics& statistics) {
+        std::vector<int64_t> values;
+        ReadStatistics::visit_fields(statistics, [&](const char*, int64_t value) { values.push_back(value); });
+        return values;
+      };
+      CHECK(counts(rest.statistics()) == counts(whole.statistics()));
+    }
+  }
+  DocumentReader reader({d}, kLines);
+  CHECK_THROWS_AS(reader.go_to({.file = 2}), DataError);
+  CHECK_THROWS_AS(reader.go_to({.file = 0, .lines = 5}), DataError);
+}
+
 TEST_CASE("A pipe is read, and a file that changes while it is read is refused", "[unit][corpus]") {
   const TemporaryDirectory directory;
   const std::string pipe = directory.path("pipe");

@@ -1,23 +1,22 @@
 #include "data/creation/example_directory.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <set>
 
 #include "data/creation/dataset.h"
 #include "data/creation/dealer.h"
+#include "data/creation/needs.h"
+#include "data/creation/work_directory.h"
 #include "data/examples/example_maker.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "tests/support/creation_testing.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -25,86 +24,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::Contains;
-using testing::TemporaryDirectory;
-
-constexpr int kWords = 50;
-
-WordPieceTokenizer word_tokenizer() {
-  std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
-  for (int i = 0; i < kWords; ++i) tokens.push_back("w" + std::to_string(i));
-  return WordPieceTokenizer(Vocabulary(tokens));
-}
-
-/// 300 documents of 1 to 12 sentences of 1 to 15 words.
-std::string some_text() {
-  PyRandom random(5);
-  std::string text;
-  for (int document = 0; document < 300; ++document) {
-    for (int64_t sentences = random.randint(1, 12); sentences > 0; --sentences) {
-      for (int64_t words = random.randint(1, 15); words > 0; --words)
-        text += fmt::format("w{} ", random.randint(0, kWords - 1));
-      text += "\n";
-    }
-    text += "\n";
-  }
-  return text;
-}
-
-struct Work {
-  TemporaryDirectory directory;
-  WordPieceTokenizer tokenizer = word_tokenizer();
-  DirectoryOptions options;
-  Work() {
-    std::ofstream(directory.path("text")) << some_text();
-    options.input = {directory.path("text")};
-    options.output = directory.path("out");
-    options.num_shards = 3;
-    options.chunk_bytes = 5000;  // some 15 chunks
-    options.examples.max_seq_length = 32;
-    options.examples.dupe_factor = 2;
-    options.validation_examples = options.examples;
-    options.validation_examples.dupe_factor = 1;
-  }
-
-  DirectorySummary create() { return create_directory(options, tokenizer); }
-
-  /// Runs create() in a child process, which ends by SIGKILL at the `count`-th visit of `step`, or by itself. Returns
-  /// the pid.
-  pid_t start(DirectoryOptions how, int step = -1, int count = 1) {
-    const pid_t pid = fork();
-    if (pid != 0) return pid;
-    how.reached = [&](CreationStep reached) {
-      if (static_cast<int>(reached) == step && --count == 0) raise(SIGKILL);
-    };
-    try {
-      create_directory(how, tokenizer);
-    } catch (...) {
-      _exit(1);
-    }
-    _exit(0);
-  }
-};
-
-/// Name and bytes of every file in a directory.
-std::map<std::string, std::string> contents(const std::string& directory) {
-  std::map<std::string, std::string> result;
-  for (const auto& entry : fs::directory_iterator(directory))
-    result[entry.path().filename()] = entry.is_regular_file() ? read_file(entry.path()) : "directory";
-  return result;
-}
-
-/// The same without the manifest, which names the input.
-std::map<std::string, std::string> shards_in(const std::string& directory) {
-  auto result = contents(directory);
-  result.erase("dataset.json");
-  return result;
-}
-
-int wait_for(pid_t pid) {
-  int status = 0;
-  waitpid(pid, &status, 0);
-  return status;
-}
+using testing::contents;
+using testing::shards_in;
+using testing::wait_for;
+using testing::Work;
 
 TEST_CASE("A directory has the examples that Google's algorithm makes of each shard's documents", "[unit][creation]") {
   Work work;
@@ -207,6 +130,44 @@ TEST_CASE("A directory does not depend on threads, memory or processes", "[unit]
     for (const pid_t pid : pids) CHECK(wait_for(pid) == 0);
     same(how);
   }
+}
+
+/// A directory on another file system than that of `path`, removed at the end of the scope; no name if there is none.
+struct DirectoryElsewhere {
+  std::string name;
+  explicit DirectoryElsewhere(const std::string& path) {
+    struct stat here {};
+    REQUIRE(::stat(path.c_str(), &here) == 0);
+    for (const char* parent : {"/dev/shm", "/var/tmp", "/tmp"}) {
+      struct stat there {};
+      std::string made = fmt::format("{}/bert-test-XXXXXX", parent);
+      if (::stat(parent, &there) != 0 || there.st_dev == here.st_dev || mkdtemp(made.data()) == nullptr) continue;
+      name = made;
+      return;
+    }
+  }
+  ~DirectoryElsewhere() {
+    if (!name.empty()) fs::remove_all(name);
+  }
+  DirectoryElsewhere(const DirectoryElsewhere&) = delete;
+  DirectoryElsewhere& operator=(const DirectoryElsewhere&) = delete;
+};
+
+TEST_CASE("Held-out examples may lie on another file system", "[unit][creation]") {
+  Work work;
+  const DirectoryElsewhere elsewhere(work.directory.path());
+  if (elsewhere.name.empty()) BERT_SKIP("there is one file system alone: /dev/shm, /var/tmp and /tmp are on it");
+  work.options.validation_output = work.directory.path("held");
+  work.create();
+  const auto want = shards_in(work.options.output), want_held = shards_in(work.options.validation_output);
+  DirectoryOptions how = work.options;
+  how.output = work.directory.path("again");
+  how.validation_output = elsewhere.name + "/held";
+  // It is killed before the held-out examples, which are the last target, get their name.
+  REQUIRE(WIFSIGNALED(wait_for(work.start(how, static_cast<int>(CreationStep::kExamplesMade), 4))));
+  CHECK(create_directory(how, work.tokenizer).complete);
+  CHECK(shards_in(how.output) == want);
+  CHECK(shards_in(how.validation_output) == want_held);
 }
 
 TEST_CASE("A killed creation goes on, and keeps the files that were finished", "[unit][creation]") {
@@ -315,10 +276,125 @@ TEST_CASE("Too few documents, and shards that are too large, are errors that nam
   work.options.output = work.directory.path("large");
   work.options.num_shards = 2;
   work.options.memory_bytes = 1000;
-  CHECK_THROWS_WITH(work.create(), Contains("memory") && Contains("--num-shards"));
+  CHECK_THROWS_AS(work.create(), TooMuchMemory);
+  CHECK_THROWS_WITH(work.create(), Contains("--memory 109") && Contains("--num-shards, more than 2"));
   work.options.output = work.directory.path("empty");
+  work.options.memory_bytes = DirectoryOptions().memory_bytes;
   std::ofstream(work.options.input.front()) << "\n\n";
   CHECK_THROWS_AS(work.create(), DataError);
+}
+
+TEST_CASE("A removal that was killed is finished by the next process", "[unit][creation]") {
+  Work work;
+  work.options.validation_output = work.directory.path("held");
+  work.create();
+  DirectoryOptions other = work.options;
+  other.examples.dupe_factor = 3;
+  other.overwrite = true;
+  create_directory(other, work.tokenizer);
+  const auto want = contents(work.options.output), want_held = contents(work.options.validation_output);
+  for (const bool overwrite : {false, true}) {
+    for (const int64_t shards : {3, 0}) {
+      for (int removed = 1; removed <= 6; ++removed) {  // two manifests, three shards, one held-out shard
+        CAPTURE(overwrite, shards, removed);
+        work.options.overwrite = true;
+        work.create();
+        work.options.overwrite = false;
+        REQUIRE(WIFSIGNALED(wait_for(work.start(other, static_cast<int>(CreationStep::kRemoved), removed))));
+        DirectoryOptions again = other;
+        again.overwrite = overwrite;
+        again.num_shards = shards;
+        const DirectorySummary summary = create_directory(again, work.tokenizer);
+        CHECK(summary.complete);
+        if (shards == 0) continue;  // 64 MB a shard, in place of those that were being removed
+        CHECK(contents(work.options.output) == want);
+        CHECK(contents(work.options.validation_output) == want_held);
+      }
+    }
+  }
+}
+
+TEST_CASE("A work directory that was left behind is removed", "[unit][creation]") {
+  Work work;
+  work.create();
+  const auto want = contents(work.options.output);
+  fs::create_directory(work.options.output + "/.work");  // its process ended between dataset.json and the removal
+  CHECK(work.create().nothing_to_do);
+  CHECK(contents(work.options.output) == want);
+}
+
+TEST_CASE("A malformed dataset.json is an error with file and member", "[unit][creation]") {
+  Work work;
+  work.create();
+  const std::string path = work.options.output + "/dataset.json";
+  const auto whole = nlohmann::ordered_json::parse(read_file(path));
+  const auto refused = [&](const std::string& pointer, const nlohmann::ordered_json& value) {
+    auto json = whole;
+    const nlohmann::ordered_json::json_pointer place(pointer);
+    if (value.is_discarded()) {
+      json[place.parent_pointer()].erase(place.back());
+    } else {
+      json[place] = value;
+    }
+    std::ofstream(path) << json;
+    CAPTURE(pointer);
+    CHECK_THROWS_AS(work.create(), DataError);
+    CHECK_THROWS_WITH(work.create(), Contains(path + ": " + pointer + ": expected ") && Contains("--overwrite"));
+  };
+  const nlohmann::ordered_json absent(nlohmann::ordered_json::value_t::discarded);
+  refused("/parameters", "text");
+  refused("/parameters", absent);
+  refused("/parameters/dupe_factor", 2);
+  refused("/text", nlohmann::ordered_json::array());
+  refused("/text/tokens", "many");
+  refused("/read/documents", 1.5);
+  refused("/read/bad_lines", absent);
+  refused("/files", 7);
+  refused("/files/1", "a name");
+  refused("/files/2/examples", nullptr);
+  refused("/files/0/checksum", absent);
+  refused("/files/0/name", 1);
+  std::ofstream(path) << "{";
+  CHECK_THROWS_WITH(work.create(), Contains(path + ": is no JSON object"));
+  // The number of shards that was planned.
+  work.options.num_shards = 0;
+  for (const char* bad : {"three", "", "99999999999999999999"}) {
+    auto json = whole;
+    json["parameters"]["num_shards"] = bad;
+    std::ofstream(path) << json;
+    CHECK_THROWS_AS(work.create(), DataError);
+    CHECK_THROWS_WITH(work.create(), Contains("num_shards"));
+  }
+  work.options.overwrite = true;
+  CHECK(work.create().complete);
+}
+
+TEST_CASE("Names of files may have line breaks and bytes that are no UTF-8", "[unit][creation]") {
+  Work work;
+  const std::string strange = work.directory.path("a\nb=c\\n\xff.txt");
+  fs::rename(work.options.input.front(), strange);
+  work.options.input = {strange};
+  REQUIRE(WIFSIGNALED(wait_for(work.start(work.options, static_cast<int>(CreationStep::kTextRead)))));
+  CHECK(work.create().complete);
+  CHECK(work.create().nothing_to_do);
+  const Parameters strings = {{"a", "b\nc"}, {"d", "\\n\\"}, {"e", ""}, {"f", "=\n"}};
+  CHECK(from_lines(to_lines(strings)) == strings);
+}
+
+TEST_CASE("Processes that wait in vain say that others made no progress", "[unit][creation]") {
+  Work work;
+  work.options.world_size = 2;
+  work.options.patience = std::chrono::seconds(0);
+  CHECK_THROWS_AS(work.create(), NoProgress);
+  CHECK_THROWS_WITH(work.create(), Contains("no progress") && Contains("Run the command again"));
+  work.options.patience = std::chrono::minutes(30);
+  const pid_t other = work.start([&] {
+    DirectoryOptions second = work.options;
+    second.rank = 1;
+    return second;
+  }());
+  CHECK(work.create().statistics.documents == 300);
+  CHECK(wait_for(other) == 0);
 }
 
 TEST_CASE("The number of shards follows from the size of the text", "[unit][creation]") {

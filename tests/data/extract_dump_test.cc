@@ -39,9 +39,9 @@ struct Extracted {
 
 Extracted extract(const std::string& path, int64_t threads = 2) {
   Extracted extracted;
-  extracted.counts = extract_dump(
-      path, {.num_threads = threads, .progress = {}},
-      [&](std::string_view title, std::string_view text) { extracted.articles.emplace_back(title, text); });
+  extracted.counts = extract_dump(path, {.num_threads = threads}, [&](const Article& article) {
+    extracted.articles.emplace_back(article.title, article.text);
+  });
   return extracted;
 }
 
@@ -73,6 +73,32 @@ TEST_CASE("articles are delivered, redirects and other pages are counted", "[uni
   }
 }
 
+TEST_CASE("old dumps have neither <ns> nor <redirect>: titles and texts tell", "[unit][wikitext]") {
+  const auto old_page = [](const std::string& title, const std::string& text) {
+    return fmt::format("<page><title>{}</title><id>7</id><revision><id>9</id><text>{}</text></revision></page>\n",
+                       title, text);
+  };
+  // Source: MediaWiki's export-0.3.xsd; the magic words "redirect" of MessagesDe.php and so on.
+  std::string xml =
+      "<mediawiki xmlns=\"http://www.mediawiki.org/xml/export-0.3/\" version=\"0.3\" xml:lang=\"de\"><siteinfo>"
+      "<namespaces><namespace key=\"0\" /><namespace key=\"1\">Diskussion</namespace><namespace key=\"3\">Benutzer "
+      "Diskussion</namespace><namespace key=\"10\">Vorlage</namespace></namespaces></siteinfo>\n";
+  const std::vector<std::string> others = {"Diskussion:A", "Benutzer_Diskussion:B", "vorlage:C"};
+  for (const std::string& title : others) xml += old_page(title, "Words of another namespace.");
+  const std::vector<std::string> redirects = {"#REDIRECT [[A]]",    "#redirect: [[A]]",  "\n# WEITERLEITUNG [[A]]",
+                                              "#REDIRECTION [[A]]", "#REDIRECCIÓN[[A]]", "#перенаправление [[A]]",
+                                              "#重定向 [[A]]",      "#転送 [[A]]",       "＃リダイレクト[[A]]",
+                                              "#تغییر_مسیر [[A]]"};
+  for (const std::string& text : redirects) xml += old_page("R", text);
+  xml += old_page("Krieg: ein Film", "An article.") +
+         old_page("Image: a Film", "# A list of [[links]].\nIt has a text.") + "</mediawiki>";
+  const Extracted got = extract(Dump(xml).path);
+  CHECK(got.counts.other_namespaces == static_cast<int64_t>(others.size()));
+  CHECK(got.counts.redirects == static_cast<int64_t>(redirects.size()));
+  CHECK(got.articles == std::vector<std::pair<std::string, std::string>>{{"Krieg: ein Film", "An article.\n"},
+                                                                         {"Image: a Film", "It has a text.\n"}});
+}
+
 TEST_CASE("the articles and their order do not depend on the number of threads", "[unit][wikitext]") {
   std::string xml = kBegin;
   for (int i = 0; i < 3000; ++i) {
@@ -88,13 +114,94 @@ TEST_CASE("the articles and their order do not depend on the number of threads",
   for (const int64_t threads : {2, 5}) CHECK(extract(dump.path, threads).articles == one.articles);
 }
 
+TEST_CASE("a dump goes on after any article as if it had not been interrupted", "[unit][wikitext]") {
+  std::string xml = kBegin;
+  uint64_t state = 1;
+  for (int i = 0; i < 100; ++i) {
+    std::string text;  // that packs badly, so that there are several blocks
+    while (text.size() < 5000) {
+      state = state * 6364136223846793005U + 1442695040888963407U;  // Knuth's MMIX generator
+      text += static_cast<char>('a' + (state >> 33) % 26);
+      if (text.size() % 10 == 0) text += ' ';
+    }
+    xml += page(fmt::format("Title {}", i), "[[Plaatje X:a.jpg|b]]" + text,
+                i % 7 == 3 ? "<redirect title=\"A\" />" : "", i % 5 == 2 ? 1 : 0);
+  }
+  const size_t half = xml.size() / 2;
+  xml += "</mediawiki>\n";
+  for (const std::string& bytes : {xml, bzip2(xml, 1), bzip2(xml.substr(0, half), 1) + bzip2(xml.substr(half), 2),
+                                   bzip2(xml.substr(0, 300)) + bzip2(xml.substr(300)), testing::gzip_of(xml)}) {
+    const Dump dump(bytes);
+    std::vector<Article> all;
+    const DumpCounts counts = extract_dump(dump.path, {}, [&](const Article& article) { all.push_back(article); });
+    REQUIRE(all.size() > 60);
+    for (size_t i = 0; i<all.size(); i += all.size() - i> 10 ? 10 : 1) {
+      CAPTURE(i, bytes.size());
+      size_t at = i + 1;
+      bool same = true;
+      const auto begin = [&] { return all[i].end; };
+      const DumpCounts rest = extract_dump(dump.path, {.num_threads = 2, .begin = begin}, [&](const Article& article) {
+        same = same && at < all.size() && article.title == all[at].title && article.text == all[at].text;
+        ++at;
+      });
+      CHECK(same);
+      CHECK(at == all.size());
+      const auto values = [](const DumpCounts& from) {
+        std::vector<int64_t> list;
+        DumpCounts::visit_fields(from, [&](const char*, int64_t value) { list.push_back(value); });
+        return list;
+      };
+      CHECK(values(rest) == values(counts));
+    }
+    if (bytes.starts_with("BZh")) CHECK(all.back().end.stored_bit > 0);
+  }
+}
+
+TEST_CASE("an error after a place has the same byte as without it", "[unit][wikitext]") {
+  const std::string xml =
+      kBegin + page("A", "The first one is whole.") + page("B", "The second one is whole.") + page("C", "<b>");
+  const Dump dump(xml);
+  DumpPlace place;
+  const auto message = [&](const DumpOptions& options) {
+    try {
+      extract_dump(dump.path, options, [&](const Article& article) { place = article.end; });
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string want = message({});
+  CHECK_THAT(want, Contains(fmt::format("byte {}: ", xml.find("</text>", xml.find("<b>")) + 2)));  // of its name
+  // The chunk of the first page has the damage too, so it is met while this chunk is read.
+  CHECK(message({.begin = [&] { return place; }}) == want);
+}
+
+TEST_CASE("huge pages do not queue without a limit", "[unit][wikitext]") {
+  constexpr int64_t kPage = 10'000'000, kPages = 10, kAllowed = 64 << 20;
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("dump");
+  {
+    std::ofstream out(path, std::ios::binary);
+    out << kBegin;
+    for (int64_t i = 0; i < kPages; ++i) out << page("T", std::string(kPage, 'x'));
+    out << "</mediawiki>";
+  }
+  int64_t read = 0, at_first = 0, articles = 0;
+  extract_dump(path, {.num_threads = 4, .progress = [&](int64_t bytes) { read = bytes; }}, [&](const Article&) {
+    if (articles++ == 0) at_first = read;
+  });
+  CHECK(articles == kPages);
+  CHECK(at_first > kPage);
+  CHECK(at_first < kAllowed + 2 * kPage);
+}
+
 TEST_CASE("a dump that ends too early is an error, after the pages before", "[unit][wikitext]") {
   const std::string xml = kBegin + page("A", "The first one is whole.") + page("B", "The second one is not.");
   const Dump dump(xml.substr(0, xml.size() - 40));
   std::vector<std::string> titles;
   const auto read = [&](const std::string& path) {
     titles.clear();
-    extract_dump(path, {}, [&](std::string_view title, std::string_view) { titles.emplace_back(title); });
+    extract_dump(path, {}, [&](const Article& article) { titles.push_back(article.title); });
   };
   CHECK_THROWS_WITH(read(dump.path),
                     Contains(fmt::format("byte {}: ", xml.size() - 40)) && Contains("cut off") && Contains("\"B\""));

@@ -4,7 +4,6 @@
 
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 
 #include "data/formats/hdf5_library.h"
 #include "data/io/error.h"
@@ -19,8 +18,7 @@ using testing::Contains;
 using testing::ExampleGolden;
 using testing::read_examples;
 using testing::TemporaryDirectory;
-
-void write_bytes(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+using testing::write_bytes;
 
 std::string reading_error(const std::string& path) {
   try {

@@ -4,7 +4,6 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "data/io/error.h"
 #include "tests/support/example_data.h"
@@ -16,11 +15,8 @@ namespace {
 using testing::Contains;
 using testing::made_up_example;
 using testing::TemporaryDirectory;
+using testing::write_bytes;
 using testing::write_made_up_shard;
-
-void write_bytes(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
 
 /// Opens a shard, reads every row and verifies it, as a program does with an untrusted shard.
 void read_all(const std::string& path) {
@@ -247,6 +243,37 @@ TEST_CASE("A file made to deceive, with checksums that match, does not crash the
     }
   }
   CHECK(tried > 200);
+}
+
+TEST_CASE("A shard that is cut while it is open is an error with path and offset, at any length", "[unit][shard]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("a.shard");
+  write_made_up_shard(path, 0, 2000, 1004);
+  const auto whole = static_cast<int64_t>(std::filesystem::file_size(path));
+  for (const int64_t left : {whole - 10'000, whole / 2, int64_t{4096}, int64_t{1}, int64_t{0}}) {
+    CAPTURE(left);
+    write_made_up_shard(path, 0, 2000, 1004);
+    const Shard shard(path);
+    const ShardRow before = shard.row(1999);
+    CHECK(before.length > 0);
+    std::filesystem::resize_file(path, static_cast<uintmax_t>(left));
+    int64_t readable = 0, errors = 0;
+    std::string message;
+    for (int64_t i = 0; i < shard.size(); ++i) {
+      try {
+        static_cast<void>(shard.row(i));
+        ++readable;
+      } catch (const DataError& error) {
+        if (errors++ == 0) message = error.what();
+      }
+    }
+    CHECK(readable + errors == 2000);
+    CHECK(errors > 0);
+    CHECK(readable * whole <= 2000 * (left + 4096) + 2000 * 100);
+    CHECK_THAT(message, Contains(path) && Contains("byte ") &&
+                            Contains("the file was cut to " + std::to_string(left) + " of its " +
+                                     std::to_string(whole) + " bytes while it was read"));
+  }
 }
 
 }  // namespace

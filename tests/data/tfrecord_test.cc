@@ -17,8 +17,7 @@ using testing::Contains;
 using testing::ExampleGolden;
 using testing::read_examples;
 using testing::TemporaryDirectory;
-
-void write_bytes(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+using testing::write_bytes;
 
 /// A TFRecord of one record with the right checksums.
 void write_record(const std::string& path, const std::string& record) {

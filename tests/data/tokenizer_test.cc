@@ -7,6 +7,7 @@
 
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "data/tokenizer/vocabulary_warnings.h"
 #include "tests/testing.h"
 
 using bert::testing::Contains;
@@ -75,6 +76,28 @@ uint64_t hash_of_ranges(const nlohmann::json& ranges, const BasicTokenizer& case
 }
 
 }  // namespace
+
+TEST_CASE("A vocabulary that does not fit the case of the text, or repeats tokens, is warned of", "[unit][tokenizer]") {
+  const auto warnings = [](const Tokens& tokens, bool lower) {
+    return vocabulary_warnings(WordPieceTokenizer(Vocabulary(with_special(tokens)), {.do_lower_case = lower}), "v.txt");
+  };
+  CHECK(warnings({"the", "##s", "[unused1]"}, true).empty());
+  CHECK(warnings({"The", "the", "##s"}, false).empty());
+  CHECK(warnings({"\u4E2D", "##1"}, true).empty());
+  CHECK(warnings({"\u4E2D", "##1"}, false).empty());
+  const Tokens cased = warnings({"the", "The", "\u0416", "##s"}, true);
+  REQUIRE(cased.size() == 1);
+  CHECK(
+      cased[0] ==
+      "v.txt: 2 tokens have capital letters, the first is \"The\" of line 7; text in lower case never becomes these. A "
+      "cased vocabulary needs do_lower_case false (--cased)");
+  const Tokens uncased = warnings({"the", "##s"}, false);
+  REQUIRE(uncased.size() == 1);
+  CHECK_THAT(uncased[0], Contains("v.txt: no token has a capital letter, so that words with one become [UNK]"));
+  const Tokens repeated = warnings({"the", "##s", "the", "a", "a"}, true);
+  REQUIRE(repeated.size() == 1);
+  CHECK_THAT(repeated[0], Contains("v.txt: 2 tokens occur again further down, the first is \"the\" of lines 6 and 8"));
+}
 
 TEST_CASE("Ids equal Google's algorithm on fuzz text", "[golden]") {
   const auto& data = golden_data();

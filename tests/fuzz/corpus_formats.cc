@@ -57,9 +57,8 @@ Format other_encodings(const std::string& directory) {
 /// The articles of a dump, one string.
 std::string articles_of(const std::string& path) {
   std::string articles;
-  extract_dump(path, {.num_threads = 2, .progress = {}}, [&](std::string_view title, std::string_view text) {
-    articles.append(title).append("\n").append(text);
-  });
+  extract_dump(path, {.num_threads = 2},
+               [&](const Article& article) { articles.append(article.title).append("\n").append(article.text); });
   return articles;
 }
 

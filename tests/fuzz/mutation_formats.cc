@@ -15,6 +15,9 @@
 #include "app/checkpoint/state.h"
 #include "app/checkpoint/torch_archive.h"
 #include "app/config/pretrain_config.h"
+#include "app/interop/conversion.h"
+#include "app/interop/hugging_face.h"
+#include "app/interop/hugging_face_files.h"
 #include "app/launcher/job/job_messages.h"
 #include "app/launcher/ranks/failure.h"
 #include "app/net/secure_channel.h"
@@ -26,8 +29,10 @@
 #include "data/io/plugin.h"
 #include "data/tokenizer/tokenizer.h"
 #include "tests/fuzz/corpus_formats.h"
+#include "tests/fuzz/foreign_formats.h"
 #include "tests/support/event_loop_testing.h"
 #include "tests/support/example_data.h"
+#include "tests/support/foreign_testing.h"
 #include "tests/support/sentencepiece_model.h"
 #include "tests/support/torch_archive.h"
 
@@ -40,8 +45,6 @@ using Files = std::map<std::string, std::string>;  // name to content
 
 constexpr std::string_view kText =
     "The unaffable cat, 42 caf\xc3\xa9s [MASK]. Sat on \xe4\xb8\xad it!\n\nAnother one.\n";
-
-void write_bytes(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
 Files files_in(const std::string& directory) {
   Files files;
@@ -186,6 +189,31 @@ Format safetensors(const std::string& directory) {
                          [](const std::string& place) { read_tensors(place + "/a.safetensors"); });
 }
 
+/// A model directory of transformers whose weights are one shard.
+Format model_directory(const std::string& directory) {
+  const std::string shard = "model-00001-of-00001.safetensors";
+  const std::vector<TensorSource> tensors = small_bert_tensors();
+  std::string bytes, index;
+  write_safetensors([&](const void* data, size_t size) { bytes.append(static_cast<const char*>(data), size); },
+                    tensors);
+  for (const TensorSource& tensor : tensors)
+    index += fmt::format("{}\"{}\": \"{}\"", index.empty() ? "" : ", ", tensor.name, shard);
+  Files files = hugging_face_files(
+      {.config = small_bert(),
+       .vocabulary = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "caf\xc3\xa9", "."},
+       .tokenizer = {}});
+  files[shard] = bytes;
+  files["model.safetensors.index.json"] = "{\"metadata\": {\"total_size\": 1234}, \"weight_map\": {" + index + "}}";
+  return format_of_files("huggingface", false, directory, files, [](const std::string& place) {
+    ForeignCheckpoint checkpoint = read_hugging_face(place);
+    resize_vocabulary(checkpoint, checkpoint.config.vocab_size + 2);
+    for (const TensorSource& tensor : checkpoint.tensors)
+      static_cast<void>(checksum(tensor.bytes().data(), tensor.bytes().size()));
+    static_cast<void>(checkpoint.report.text());
+    static_cast<void>(files_beside(checkpoint));
+  });
+}
+
 Format exports(const std::string& directory) {
   const Files files = {{"bert.pt", torch_archive(archive_members())},
                        {"wide.pt", torch_archive(archive_members(), /*wide=*/true)}};
@@ -247,8 +275,8 @@ Format texts(const std::string& directory) {
     for (const Layout layout : {Layout::kSentences, Layout::kProse}) {
       ReaderOptions reader;
       reader.layout = layout;
-      static_cast<void>(
-          read_documents({place + "/text.txt"}, *tokenizer, {.reader = reader, .num_threads = 1, .progress = {}}));
+      static_cast<void>(read_documents({place + "/text.txt"}, *tokenizer,
+                                       {.reader = reader, .num_threads = 1, .progress = {}, .counted = {}}));
     }
   });
 }
@@ -382,7 +410,7 @@ Format format_of_files(const std::string& name, bool sealed, const std::string& 
             const size_t changed = mutator != nullptr ? mutator->below(files.size()) : files.size();
             size_t index = 0;
             for (const auto& [file, bytes] : files)
-              write_bytes(place + "/" + file, index++ == changed ? (*mutator)(bytes) : bytes);
+              testing::write_bytes(place + "/" + file, index++ == changed ? (*mutator)(bytes) : bytes);
             read(place);
           }};
 }
@@ -391,6 +419,7 @@ std::vector<Format> mutation_formats(const std::string& directory) {
   std::vector<Format> formats = {shards(directory),
                                  checkpoints(directory),
                                  safetensors(directory),
+                                 model_directory(directory),
                                  exports(directory),
                                  states(directory),
                                  configurations(directory),
@@ -403,6 +432,8 @@ std::vector<Format> mutation_formats(const std::string& directory) {
                                  {"job frames", true, exchange_frames}};
   const std::vector<Format> corpora = corpus_formats(directory);
   formats.insert(formats.end(), corpora.begin(), corpora.end());
+  const std::vector<Format> foreign = foreign_checkpoint_formats(directory);
+  formats.insert(formats.end(), foreign.begin(), foreign.end());
   add_example_files(directory, formats);
   return formats;
 }

@@ -4,6 +4,8 @@ Written from the formulas, element by element, without code of the program under
 github.com/NVIDIA/DeepLearningExamples at 729963dd, PyTorch/LanguageModeling/BERT/lamb_amp_opt/csrc/multi_tensor_lamb.cu (after You et al. 2020);
 BertAdam of optimization.py in that directory (after google-research/bert): no bias correction, each tensor's gradient clipped on its own; Adam
 (Kingma and Ba 2015); AdamW (Loshchilov and Hutter 2019).
+AdamWeightDecayOptimizer of github.com/google-research/bert at eedf5716, optimization.py: tf.clip_by_global_norm, no bias correction, and a
+rate that is read before the step is counted: tf.train.polynomial_decay(power 1) over all steps, below the warm-up lr step / warm-up.
 Gradients are multiples of 1/1024, so that they are the same numbers in every floating-point type.
 """
 
@@ -73,6 +75,28 @@ def run(rule, start, gradients, *, lr=6e-3, beta1=0.9, beta2=0.999, eps=1e-6, we
     return result
 
 
+def google(start, gradients, *, lr, num_train_steps, num_warmup_steps):
+    params = [list(p) for p in start]
+    first = [[0.0] * len(p) for p in start]
+    second = [[0.0] * len(p) for p in start]
+    rates = []
+    for global_step, grads in enumerate(gradients):
+        rate = lr * (1.0 - min(global_step, num_train_steps) / num_train_steps)
+        if global_step < num_warmup_steps:
+            rate = lr * global_step / num_warmup_steps
+        rates.append(rate)
+        total = norm([x for g in grads for x in g])
+        factor = 1.0 / max(total, 1.0)
+        for (name, _, _), p, m, v, raw in zip(TENSORS, params, first, second, grads):
+            decays = "LayerNorm" not in name and "bias" not in name
+            for i, x in enumerate(raw):
+                g = x * factor
+                m[i] = 0.9 * m[i] + 0.1 * g
+                v[i] = 0.999 * v[i] + 0.001 * g * g
+                p[i] -= rate * (m[i] / (math.sqrt(v[i]) + 1e-6) + (0.01 * p[i] if decays else 0.0))
+    return {"lr": lr, "num_train_steps": num_train_steps, "num_warmup_steps": num_warmup_steps, "rates": rates, "params": params}
+
+
 def main():
     rng = random.Random(20240404)
     sizes = [math.prod(shape) for _, shape, _ in TENSORS]
@@ -106,6 +130,7 @@ def main():
         "gradients_times_1024": integers,
         "runs": [{"name": name, "options": options, **run(name.split()[0], start, gradients, **options)}
                  for name, options in variants.items()],
+        "google": google(start, gradients[:20], lr=1e-4, num_train_steps=100, num_warmup_steps=7),
     }
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "optimizers.json")
     with open(path, "w", encoding="ascii") as out:

@@ -28,6 +28,32 @@ TEST_CASE("An export's config.json has the model's sizes and the tokenizer's set
   CHECK(read.objective == Objective::kMlm);
   CHECK_THAT(write_export_config({.model = {}, .tokenizer = {}, .objective = Objective::kSop}),
              Contains("\"BertForPreTraining\""));
+  ExportConfig classifier;
+  classifier.architecture = "BertForTokenClassification";
+  const std::string named = write_export_config(classifier);
+  CHECK_THAT(named, Contains("\"architectures\": [\n    \"BertForTokenClassification\"\n  ]"));
+  CHECK(read_export_config(named, "config.json").architecture == "BertForTokenClassification");
+  CHECK_THROWS_WITH(read_export_config(R"({"architectures": ["A", "B"]})", "config.json"),
+                    Contains("config.json: \"architectures\": want one name, got [\"A\",\"B\"]"));
+}
+
+TEST_CASE("An export of a classifier has its labels, the longest input and the vocabulary's hash", "[unit]") {
+  const std::vector<std::string> labels = {"negative", "neutral", "positive"};
+  const ExportConfig written = {.labels = labels, .max_length = 128, .vocabulary_hash = "ab12"};
+  const std::string text = write_export_config(written);
+  // As transformers writes them.
+  CHECK_THAT(
+      text,
+      Contains("\"id2label\": {\n    \"0\": \"negative\",\n    \"1\": \"neutral\",\n    \"2\": \"positive\"\n  }"));
+  CHECK_THAT(text, Contains("\"label2id\": {\n    \"negative\": 0,\n    \"neutral\": 1,\n    \"positive\": 2\n  }"));
+  const ExportConfig read = read_export_config(text, "config.json");
+  CHECK(read.labels == labels);
+  CHECK(read.max_length == 128);
+  CHECK(read.vocabulary_hash == "ab12");
+  CHECK_THAT(write_export_config({}), Contains("\"model_max_length\": 512") && !Contains("id2label"));
+  CHECK_THROWS_WITH(read_export_config(R"({"id2label": {"0": "a", "2": "b"}})", "config.json"),
+                    Contains("config.json: \"id2label\": want the ids from 0 to 1, 1 is missing"));
+  CHECK_THROWS_WITH(read_export_config(R"({"id2label": ["a"]})", "config.json"), Contains("\"id2label\": want object"));
 }
 
 TEST_CASE("A key that an export lacks keeps its default, and a value of another type is refused", "[unit]") {

@@ -121,6 +121,89 @@ TEST_CASE("The answer for a text does not depend on its batch", "[unit][predict]
   CHECK(alone.features({"the"}).size() == 1);
 }
 
+TEST_CASE("Batches are limited by tokens, and answers keep the order of the texts", "[unit][predict]") {
+  const TemporaryDirectory directory;
+  const Pretrained pretrained = load_pretrained(write_random_checkpoint(directory));
+  const Predictor alone(pretrained);
+  const std::vector<std::string> texts = texts_of_mixed_lengths();
+  for (const int64_t batch_tokens : {1, 20, 1000}) {
+    CAPTURE(batch_tokens);
+    const Predictor predictor(pretrained, {.batch_tokens = batch_tokens});
+    const std::vector<MaskFilling> fillings = predictor.fill_mask(texts, 4);
+    for (size_t i = 0; i < texts.size(); ++i) check_same(fillings.at(i), alone.fill_mask(texts[i], 4));
+  }
+  CHECK_THROWS_AS(Predictor(pretrained, {.batch_tokens = 0}), c10::Error);
+}
+
+TEST_CASE("Embeddings are the hidden states, pooled", "[unit][predict]") {
+  const TemporaryDirectory directory;
+  const Predictor predictor(write_random_checkpoint(directory), {.batch_size = 4});
+  const std::vector<std::string> texts = texts_of_mixed_lengths();
+  const auto embed = [&](Pooling pooling, std::vector<int64_t> layers = {-1}) {
+    return predictor.embed(texts, {.pooling = pooling, .layers = std::move(layers)});
+  };
+  const auto mean = embed(Pooling::kMean), cls = embed(Pooling::kCls), pooler = embed(Pooling::kPooler),
+             none = embed(Pooling::kNone), all = embed(Pooling::kNone, {0, 1, 2}),
+             named = embed(Pooling::kMean, {2, -3});
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const Features features = predictor.features(texts[i]);
+    const auto same = [](const torch::Tensor& a, const torch::Tensor& b) { return torch::allclose(a, b, 0, 1e-5); };
+    CHECK(same(mean.at(i), features.last_hidden_state.mean(0)));
+    CHECK(same(cls.at(i), features.last_hidden_state[0]));
+    CHECK(same(pooler.at(i), features.pooler_output));
+    CHECK(same(none.at(i), features.last_hidden_state));
+    CHECK(predictor.tokens(texts[i]) == features.tokens);
+    REQUIRE(all.at(i).dim() == 3);  // embeddings and two layers
+    CHECK(same(all[i][2], features.last_hidden_state));
+    CHECK_FALSE(same(all[i][1], features.last_hidden_state));
+    CHECK(same(named.at(i)[0], mean[i]));
+    CHECK(same(named.at(i)[1], all[i][0].mean(0)));
+  }
+  CHECK_THROWS_AS(embed(Pooling::kMean, {3}), c10::Error);
+  CHECK_THROWS_AS(embed(Pooling::kMean, {-4}), c10::Error);
+  CHECK_THROWS_AS(embed(Pooling::kMean, {}), c10::Error);
+  CHECK_THROWS_AS(embed(Pooling::kPooler, {-2}), c10::Error);
+}
+
+TEST_CASE("With int8 the best words and their scores are near those of fp32", "[unit][predict]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory);
+  const Predictor exact(checkpoint), bytes(checkpoint, {.int8 = true}),
+      small(checkpoint, {.batch_size = 2, .int8 = true});
+  const std::vector<std::string> texts = texts_of_mixed_lengths();
+  const auto want = exact.fill_mask(texts, 10), got = bytes.fill_mask(texts, 10), again = small.fill_mask(texts, 10);
+  bool differs = false;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    check_same(again[i], got[i]);  // a text's bytes do not depend on its batch
+    for (size_t mask = 0; mask < want[i].masks.size(); ++mask) {
+      std::vector<double> scores(10);
+      for (const Filler& filler : want[i].masks[mask]) scores[static_cast<size_t>(filler.token)] = filler.score;
+      for (const Filler& filler : got[i].masks[mask]) {
+        const double score = scores[static_cast<size_t>(filler.token)];
+        differs = differs || score != filler.score;
+        CHECK(filler.score == bert::testing::Approx(score).epsilon(0.02));
+      }
+    }
+  }
+  CHECK(differs);
+  CHECK_THROWS_WITH(Predictor(checkpoint, {.dtype = torch::kBFloat16, .int8 = true}),
+                    bert::testing::Contains("int8 needs dtype fp32 and the CPU"));
+}
+
+TEST_CASE("All texts without an answer are known before any is computed", "[unit][predict]") {
+  const TemporaryDirectory directory;
+  const Predictor predictor(write_random_checkpoint(directory));
+  const std::vector<std::string> texts = {"[MASK]", "the", "[MASK] the the the the the the the the the the",
+                                          "a [MASK]"};
+  const auto places = [&](Task task) {
+    std::vector<size_t> indices;
+    for (const TextError& error : predictor.problems(task, texts)) indices.push_back(error.index);
+    return indices;
+  };
+  CHECK(places(Task::kFillMask) == std::vector<size_t>{1, 2});
+  CHECK(places(Task::kFeatures) == std::vector<size_t>{2});
+}
+
 TEST_CASE("A predictor answers several threads at once as it answers one", "[unit][predict]") {
   const TemporaryDirectory directory;
   const Predictor predictor(write_random_checkpoint(directory), {.batch_size = 5});

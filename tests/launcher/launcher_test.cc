@@ -11,7 +11,7 @@
 #include "app/launcher/ranks/worker_group.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
-#include "app/system/processors.h"
+#include "app/system/machine/processors.h"
 #include "tests/support/launcher_testing.h"
 
 using namespace bert;

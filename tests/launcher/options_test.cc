@@ -10,7 +10,7 @@
 
 #include "app/net/socket.h"
 #include "app/system/errors.h"
-#include "app/system/processors.h"
+#include "app/system/machine/processors.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "tests/support/launcher_testing.h"

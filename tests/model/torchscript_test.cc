@@ -143,6 +143,28 @@ TEST_CASE("An export has the state dict's names, ATen operators only, and carrie
   CHECK(arguments == std::vector<std::string>{"self", "input_ids", "token_type_ids", "attention_mask"});
 }
 
+TEST_CASE("An export with plain attention has the same logits, and no operator of PyTorch 2", "[golden][model]") {
+  const BertGolden golden;
+  BertForPreTraining model(golden.config());
+  golden.load(*model);
+  const torch::Tensor real = golden.attention_mask.to(torch::kBool);
+  const auto operators = [](const torch::jit::Module& script) {
+    return script.get_method("forward").graph()->toString();
+  };
+  const std::string fused = "aten::scaled_dot_product_attention";
+  CHECK(operators(export_torchscript(*model)).find(fused) != std::string::npos);
+  for (const auto dtype : {torch::kFloat, torch::kHalf}) {
+    torch::jit::Module script = export_torchscript(*model, dtype, ExportedAttention::kPlain);
+    CHECK(operators(script).find(fused) == std::string::npos);
+    if (dtype != torch::kFloat) continue;
+    ExtraFiles none;
+    torch::jit::Module loaded = round_trip(script, {}, none);
+    const auto got = run(loaded, golden);
+    CHECK(BertGolden::mismatch(got[0].index({real}), golden.want("gelu_new").at("mlm_logits")) == "");
+    CHECK(BertGolden::mismatch(got[1], golden.want("gelu_new").at("nsp_logits")) == "");
+  }
+}
+
 TEST_CASE("Exports in fp16 and bf16 compute in it and return fp32", "[unit][model]") {
   const BertGolden golden;
   BertForPreTraining model(golden.config());

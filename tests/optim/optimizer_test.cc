@@ -13,8 +13,10 @@
 #include <limits>
 #include <stdexcept>
 
+#include "app/config/pretrain_config.h"
 #include "optim/adam.h"
 #include "optim/lamb.h"
+#include "optim/lr_schedule.h"
 #include "tests/support/optimizer_testing.h"
 
 namespace bert {
@@ -111,6 +113,43 @@ TEST_CASE("The optimizer goldens notice a changed constant", "[optim][golden]") 
     c.type = "adamw";
     c.bias_correction = false;
   }));
+}
+
+TEST_CASE("configs/pretrain-google.json is Google's AdamWeightDecayOptimizer and schedule", "[optim][golden]") {
+  const json g = optimizers_golden();
+  const json& google = g["google"];
+  const auto steps = google["num_train_steps"].get<int64_t>();
+  // The largest error of a tensor after 20 steps, in relation to what the steps changed.
+  const auto worst = [&](auto&& change) {
+    PretrainConfig config = load_pretrain_config(BERT_SOURCE_DIR "/configs/pretrain-google.json");
+    CHECK(config.optimizer.lr == google["lr"]);
+    config.schedule.warmup_proportion = google["num_warmup_steps"].get<double>() / static_cast<double>(steps);
+    change(config);
+    std::vector<NamedParameter> parameters = start_parameters(g, at::kDouble);
+    const auto optimizer = make_optimizer(config.optimizer, parameters);
+    const LrSchedule schedule = make_schedule(config.schedule, config.optimizer.lr, steps);
+    for (size_t step = 0; step < google["rates"].size(); ++step) {
+      set_gradients(g, step, 1.0, parameters);
+      optimizer->apply({.lr = learning_rate(schedule, optimizer->applied_steps()), .inv_scale = {}, .found_inf = {}});
+    }
+    double error = 0.0;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const json& shape = g["tensors"][i]["shape"];
+      const Tensor start = tensor_of(g["start"][i], shape, at::kDouble);
+      const Tensor want = tensor_of(google["params"][i], shape, at::kDouble);
+      const Tensor difference = parameters[i].tensor.detach() - want;
+      error = std::max(error, (difference.norm() / (want - start).norm()).item<double>());
+    }
+    return error;
+  };
+  CHECK(worst([](PretrainConfig&) {}) <= 1e-6);
+  CHECK(worst([](PretrainConfig& c) {
+          c.optimizer.type = "bert_adam";
+          c.optimizer.bias_correction = true;  // the default, which it ignores
+        }) > 1e-3);
+  CHECK(worst([](PretrainConfig& c) { c.optimizer.bias_correction = true; }) > 1e-3);
+  CHECK(worst([](PretrainConfig& c) { c.optimizer.no_decay = {"LayerNorm"}; }) > 1e-6);
+  CHECK(worst([](PretrainConfig& c) { c.schedule = {"tensorflow_adam", c.schedule.warmup_proportion}; }) > 1e-3);
 }
 
 TEST_CASE("Lamb's first three steps equal the published numbers", "[unit][optim]") {

@@ -48,6 +48,12 @@ JSON
 quietly "$bert" pretrain "$here/tiny.json"
 quietly "$bert" export --checkpoint "$here/run" --output "$here/bert.pt"
 
+if [ -e "$build/libbert_arrow.so" ]; then  # app/setup.sh --arrow
+  quietly "$bert" data convert "$here/train.shard" --vocab "$here/vocab.txt" --format parquet --output "$here/train.parquet"
+  quietly "$bert" data verify "$here/train.parquet" --vocab "$here/vocab.txt"
+  "$source/../scripts/runpath.sh" "$here/moved/lib/libbert_arrow.so" || fail "of what reads Parquet"
+fi
+
 # A program of somebody else. LibTorch's forward has waited for ever beside a library that brings a second copy of a symbol.
 hang=120
 timeout $hang "$here/program/build/program" "$here/bert.pt" || fail "program: exit code $? (124: it hangs)"

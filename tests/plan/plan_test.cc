@@ -327,6 +327,15 @@ TEST_CASE("A report of something else than is planned is refused, with what diff
                                   Contains("precision: measured bf16, planned fp32") &&
                                   Contains("tokens of a sequence: measured 512, planned 128"));
   report = step_report();
+  report["objective"] = "mlm";
+  CHECK_THAT(refusal(report), Contains("objective: measured mlm, planned nsp"));
+  CHECK(plan.run({"objective=mlm", "--measured", plan.measured(report)}).code == kOk);
+  CHECK_THAT(plan.refusal({"objective=mlm", "--measured", plan.measured(step_report())}, kBadData),
+             Contains("objective: measured nsp, planned mlm"));
+  CHECK(plan.run({"objective=sop", "--measured", plan.measured(step_report())}).code == kOk);  // it has the same layers
+  report["objective"] = "clm";
+  CHECK_THAT(refusal(report), Contains("clm"));
+  report = step_report();
   report["tokens_per_second"] = 12300.0;  // mean length of a few real sequences
   CHECK(plan.run({"--measured", plan.measured(report)}).code == kOk);
   report["sequences_per_second"] = 0;

@@ -1,6 +1,11 @@
 #include "app/report/metrics.h"
 
 #include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "data/io/files.h"
 #include "tests/testing.h"
@@ -31,12 +36,10 @@ TEST_CASE("A line of progress fits the terminal, and always has the step and the
                             .max_steps = 8000,
                             .skipped = 3,
                             .loss = 7.1234,
-                            .mlm_loss = 6.5,
                             .learning_rate = 1e-3,
                             .grad_norm = 1.5,
                             .loss_scale = 1,
-                            .pairs = "nsp",
-                            .pair_loss = 0.6234,
+                            .terms = {{"mlm", 6.5}, {"nsp", 0.6234}},
                             .sequences_per_second = 123.4,
                             .tokens_per_second = 7890,
                             .mfu = 0.123};
@@ -49,7 +52,7 @@ TEST_CASE("A line of progress fits the terminal, and always has the step and the
         "████████████░░░░░░░░░░░░ step 1234/8000  loss 7.1234 (mlm 6.5000 nsp 0.6234)  lr 0.001  |g| 1.500  "
         "123.4 seq/s  7890 tok/s  mfu 12.3%  skipped 3  eta 01:30");
   StepMetrics without_pairs = metrics;
-  without_pairs.pairs = "";
+  without_pairs.terms = {{"mlm", 6.5}};
   CHECK_THAT(progress_line(without_pairs, 0.5, 90, 200), testing::Contains("  loss 7.1234  lr 0.001  "));
   const std::string usual = progress_line(metrics, 0.5, 90, 79);
   CHECK(usual == "███░░░ step 1234/8000  loss 7.1234  lr 0.001  123.4 seq/s  skipped 3  eta 01:30");
@@ -59,6 +62,44 @@ TEST_CASE("A line of progress fits the terminal, and always has the step and the
     CHECK(columns_of(line) <= columns);
     if (columns >= 40) CHECK_THAT(line, testing::Contains("step 1234/8000") && testing::Contains("eta 1:23:20"));
   }
+}
+
+TEST_CASE("A sign of life has the step, the work of the moment, the rate and the time left", "[unit]") {
+  CHECK(life_line(100, 100, 400, 12, "evaluation") == "step 100/400  evaluation");
+  CHECK(life_line(300, 100, 400, 50, "forward") == "step 300/400  forward  4 steps/s  eta 00:25");
+  CHECK(life_line(102, 100, 400, 50, "update") == "step 102/400  update  25 s a step  eta 2:04:10");
+}
+
+TEST_CASE("Progress breaks a silence, and stays quiet while there is news", "[unit]") {
+  using namespace std::chrono_literals;
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  const auto record = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(line);
+  };
+  const auto count = [&] {
+    const std::lock_guard lock(mutex);
+    return lines.size();
+  };
+  {
+    Progress progress([] { return std::string("forward"); }, record, 20ms);
+    while (count() < 1) std::this_thread::sleep_for(1ms);
+    progress.start(10, 50);
+    progress.reached(30);
+    const size_t before = count();
+    while (count() < before + 2) std::this_thread::sleep_for(1ms);
+  }
+  CHECK(lines.front() == "forward");
+  CHECK_THAT(lines.back(), testing::Contains("step 30/50  forward  "));
+  lines.clear();
+  {
+    Progress progress([] { return std::string("forward"); }, record, 1h);
+    progress.start(0, 50);
+    progress.reached(30);
+    progress.message("a message");
+  }
+  CHECK(lines == std::vector<std::string>{"a message"});
 }
 
 TEST_CASE("A duration has hours from one hour on", "[unit]") {

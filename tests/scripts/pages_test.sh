@@ -26,7 +26,7 @@ code=0
 "$root/tests/scripts/pages.sh" "$1" "$work" >"$work/log" 2>&1 || code=$?
 [ $code -eq 1 ] || { echo "expected exit code 1, got $code"; failed=1; }
 for fault in 'faults.md:2: the link to nothing.md leads nowhere' 'faults.md:2: #no-heading: there is no such heading' \
-  'there is no verb prepare' 'bert data has no mix' 'faults.md:3: bert config show configs/bert-base.json optimizer.rate=1: bert config: ' \
+  'there is no verb prepare' 'bert data has no mix' 'faults.md:3: bert config show configs/bert-base.json optimizer.rate=1: bert config show: ' \
   'there is no option --fast' 'there is no option --pieces' 'bert data download has no squid' 'there is no option --release' 'faults.md:7:' 'there is no option --vocabulary' 'there is no option --ranks' \
   '/max_stepz: unknown key' 'there is no option --shout' 'there is no script app/missing.sh'; do
   grep -qF -- "$fault" "$work/log" || { echo "not found: $fault, in"; cat "$work/log"; failed=1; }

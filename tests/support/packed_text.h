@@ -12,7 +12,7 @@
 
 namespace bert::testing {
 
-inline constexpr size_t kPackedBytes = size_t{1} << 16;  // room for the packed texts of tests
+inline constexpr size_t kPackedBytes = size_t{1} << 20;  // room for the packed texts of tests
 
 inline void check_packed(bool packed) {
   if (!packed) throw std::runtime_error("cannot pack");

@@ -1,4 +1,4 @@
-// Runs `bert pretrain` in a separate process, as a user would.
+// Runs `bert pretrain` and `bert finetune` in a separate process, as a user would.
 #pragma once
 
 #include <signal.h>
@@ -9,15 +9,19 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <type_traits>
 
+#include "app/config/finetune_config.h"
 #include "app/config/pretrain_config.h"
 
 namespace bert::testing {
 
-/// Starts `bert pretrain` on `ranks` processes, with BERT_FAIL_POINT if `fail_point` is not empty. `prepare` runs in
+/// Starts `bert pretrain`, or `bert finetune` by the type of `config`, on `ranks` processes, with BERT_FAIL_POINT if `fail_point` is not empty. `prepare` runs in
 /// the new process first.
-inline pid_t start(const PretrainConfig& config, const std::string& fail_point = "", int ranks = 1,
-                   const std::function<void()>& prepare = {}) {
+template <class Config>
+pid_t start(const Config& config, const std::string& fail_point = "", int ranks = 1,
+            const std::function<void()>& prepare = {}) {
+  const char* const verb = std::is_same_v<Config, FinetuneConfig> ? "finetune" : "pretrain";
   const std::string file = config.run_directory + ".json";
   std::ofstream(file) << to_json(config);
   const pid_t pid = fork();
@@ -26,9 +30,9 @@ inline pid_t start(const PretrainConfig& config, const std::string& fail_point =
     if (!fail_point.empty()) setenv("BERT_FAIL_POINT", fail_point.c_str(), 1);
     if (ranks > 1) {
       execl(BERTRUN_EXECUTABLE, "bertrun", "--standalone", "--nproc-per-node", std::to_string(ranks).c_str(), "bert",
-            "pretrain", file.c_str(), nullptr);
+            verb, file.c_str(), nullptr);
     }
-    execl(BERT_EXECUTABLE, "bert", "pretrain", file.c_str(), nullptr);
+    execl(BERT_EXECUTABLE, "bert", verb, file.c_str(), nullptr);
     _exit(127);
   }
   return pid;
@@ -41,7 +45,8 @@ inline int result_of(pid_t pid) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-inline int run_in_child(const PretrainConfig& config, const std::string& fail_point = "") {
+template <class Config>
+int run_in_child(const Config& config, const std::string& fail_point = "") {
   return result_of(start(config, fail_point));
 }
 

@@ -26,7 +26,9 @@ inline std::vector<std::string> tokens() {
 /// Writes sequences in which every token is the previous one plus one: a language that a tiny model can learn. They have
 /// pairs of segments unless `parameters` name an objective without.
 inline void write_counting_shard(const std::string& path, int64_t rows, unsigned seed,
-                                 std::vector<std::pair<std::string, std::string>> parameters = {}) {
+                                 std::vector<std::pair<std::string, std::string>> parameters = {},
+                                 int32_t longest = 23) {
+  constexpr int32_t kShortest = 12;
   std::mt19937 random(seed);
   ShardOptions options;
   options.vocab_size = kVocabulary;
@@ -37,7 +39,7 @@ inline void write_counting_shard(const std::string& path, int64_t rows, unsigned
   ShardWriter writer(path, options);
   for (int64_t row = 0; row < rows; ++row) {
     PretrainingExample example;
-    const auto length = static_cast<int32_t>(12 + random() % 12);
+    const auto length = kShortest + static_cast<int32_t>(random() % static_cast<uint32_t>(longest - kShortest + 1));
     const auto first = static_cast<int32_t>(random() % 50);
     for (int32_t i = 0; i < length; ++i) example.input_ids.push_back(5 + (first + i) % 50);
     example.input_ids.front() = 2;

@@ -1,4 +1,4 @@
-#include "app/system/library_search.h"
+#include "app/system/machine/library_search.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "app/system/memory.h"
+#include "app/system/machine/memory.h"
 
 #include <fstream>
 

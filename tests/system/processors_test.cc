@@ -1,5 +1,5 @@
 // The processors of made-up machines.
-#include "app/system/processors.h"
+#include "app/system/machine/processors.h"
 
 #include <algorithm>
 #include <cmath>

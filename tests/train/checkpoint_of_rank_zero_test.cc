@@ -15,7 +15,7 @@
 #include "app/distributed/process_group.h"
 #include "app/net/socket.h"
 #include "app/system/exit_codes.h"
-#include "app/train/run_state.h"
+#include "app/train/pretraining_run.h"
 #include "app/train/trainer.h"
 #include "data/io/files.h"
 #include "tests/support/rank_processes.h"
@@ -98,15 +98,15 @@ TEST_CASE("a rank that saves twice", "[.rank]") {
   const PretrainConfig config = parse_pretrain_config(read_file(variable("CONFIG")), "config");
   const DistributedEnvironment environment = distributed_environment();
   ProcessGroupPtr group;
-  RunState run(config, environment, c10::kCPU, group);
+  PretrainingRun run(config, environment, c10::kCPU, group);
   for (int64_t consumed = 0; consumed < 5; ++consumed) {
     run.save(0);
     const std::string state = checkpoint_directory(config.run_directory, 0) + "/" + kStateFile;
     CHECK(parse_checkpoint_state(read_file(state), state).consumed_samples == consumed * config.global_batch_size);
     barrier(group);  // rank 0 waits for the look at this checkpoint before it writes the next one
     do {
-      run.loader.next();
-    } while (!run.loader.between_steps());
+      run.loader().next();
+    } while (!run.loader().between_steps());
   }
 }
 
@@ -114,6 +114,7 @@ TEST_CASE("Every rank waits for each checkpoint of a step, also for the second",
   const TemporaryDirectory directory;
   PretrainConfig config = config_of(directory, false);
   config.run_directory = directory.path("run");
+  fs::create_directory(config.run_directory);
   const std::string file = directory.path("config.json");
   std::ofstream(file) << to_json(config);
   const Descriptor reserved = reserve_port("127.0.0.1");

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -287,6 +288,86 @@ TEST_CASE("Skips in a row are counted over signals and resumes", "[unit][trainer
   config.precision = "fp32";  // another precision: the count of skips starts again
   config.stop_at_step = 1;
   CHECK(pretrain(config, /*allow_config_change=*/true) == kOk);
+}
+
+TEST_CASE("A run whose terminal goes away saves and ends with 75; under nohup it goes on", "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  for (const bool nohup : {false, true}) {
+    CAPTURE(nohup);
+    PretrainConfig config = tiny(directory, nohup ? "nohup" : "terminal");
+    config.max_steps = nohup ? 400 : 1'000'000;
+    config.checkpoint_every = 0;
+    config.log_every = 1;
+    const std::string metrics = config.run_directory + "/metrics.jsonl";
+    const pid_t pid = start(config, "", 1, [&] { signal(SIGHUP, nohup ? SIG_IGN : SIG_DFL); });
+    for (int i = 0; i < 4000 && (!std::filesystem::exists(metrics) || std::filesystem::file_size(metrics) == 0); ++i)
+      usleep(5000);
+    kill(pid, SIGHUP);
+    CHECK(result_of(pid) == (nohup ? kOk : kPreempted));
+    const auto checkpoints = list_checkpoints(config.run_directory);
+    REQUIRE(checkpoints.size() == 1);
+    CHECK(nohup == (checkpoints[0].step == 400));
+    verify_checkpoint(checkpoints[0].directory);
+  }
+}
+
+TEST_CASE("A run saves a checkpoint after checkpoint_every_minutes, on all ranks at one step", "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  for (const int ranks : {1, 2}) {
+    CAPTURE(ranks);
+    PretrainConfig config = tiny(directory, "ranks" + std::to_string(ranks));
+    config.max_steps = 1'000'000;
+    config.checkpoint_every = 0;
+    config.checkpoint_every_minutes = 0.005;  // 0.3 s
+    config.log_every = 1000;
+    config.keep_checkpoints = 100;
+    config.device = "cpu";
+    const pid_t pid = start(config, "", ranks);
+    for (int i = 0; i < 6000 && list_checkpoints(config.run_directory).size() < 3; ++i) usleep(5000);
+    kill(pid, SIGTERM);
+    const int result = result_of(pid);
+    CHECK(result == kPreempted);
+    const auto checkpoints = list_checkpoints(config.run_directory);
+    CHECK(checkpoints.size() >= 3);
+    for (const CheckpointEntry& entry : checkpoints) verify_checkpoint(entry.directory);
+    // Each checkpoint ends an interval of the log, so that no step is counted for neither or both of two starts.
+    std::set<int64_t> intervals;
+    std::ifstream metrics(config.run_directory + "/metrics.jsonl");
+    for (std::string line; std::getline(metrics, line);)
+      intervals.insert(nlohmann::json::parse(line)["step"].get<int64_t>());
+    for (const CheckpointEntry& entry : checkpoints) CHECK(intervals.contains(entry.step));
+  }
+}
+
+TEST_CASE("A run says where it is, and run.log keeps it", "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.device = "cpu";
+  config.stop_at_step = 5;
+  const int64_t begin = time(nullptr);
+  REQUIRE(run_in_child(config) == kOk);
+  const std::string first = read_file(config.run_directory + "/run.log");
+  for (const char* words : {"device    cpu, ", " thread", "model     ", " million parameters", "data      ", " example",
+                            " epochs planned", "batch     ", " = micro-batch ", " x accumulation ",
+                            "steps     0 to 5 of 12, ", "finished step 5", "weight decay 0.01", "embeddings"}) {
+    CHECK_THAT(first, testing::Contains(words));
+  }
+  config.stop_at_step = 0;
+  REQUIRE(run_in_child(config) == kOk);
+  const std::string both = read_file(config.run_directory + "/run.log");
+  CHECK(both.starts_with(first));
+  CHECK_THAT(both.substr(first.size()),
+             testing::Contains("continuing from ") && testing::Contains("steps     5 to 12"));
+  std::ifstream metrics(config.run_directory + "/metrics.jsonl");
+  double before = 0;
+  for (std::string line; std::getline(metrics, line);) {
+    const auto object = nlohmann::json::parse(line);
+    CHECK(object["time"].get<double>() >= static_cast<double>(begin));
+    CHECK(object["time"].get<double>() >= before);
+    before = object["time"];
+    CHECK(object["elapsed_seconds"].get<double>() < 600);
+  }
+  CHECK(before > 0);
 }
 
 TEST_CASE("A run whose console nobody reads goes on, and ends as it would", "[unit][trainer]") {
@@ -622,9 +703,10 @@ TEST_CASE("Ranks get packed tokens within 2 % of each other in every step; the r
   CHECK_THAT(said, bert::testing::Contains(fmt::format("{} ranks, {} to {} tokens each in a step ({:.2f} % apart)\n",
                                                        kRanks, *least, *most, percent_apart(tokens[1]))));
   const auto groups = group_parameters(named_parameters(*BertForPreTraining(config.model)), config.optimizer);
-  CHECK_THAT(said, bert::testing::Contains("adamw, " + describe(groups)));
-  CHECK_THAT(said, bert::testing::Contains("\nweight decay 0: ") &&
-                       bert::testing::Contains("\n  bert.encoder.layer.*.output.LayerNorm.weight [32] x 2\n"));
+  const std::string log = read_file(config.run_directory + "/run.log");
+  CHECK_THAT(log, bert::testing::Contains("adamw, " + describe(groups)));
+  CHECK_THAT(log, bert::testing::Contains("\nweight decay 0: ") &&
+                      bert::testing::Contains("\n  bert.encoder.layer.*.output.LayerNorm.weight [32] x 2\n"));
 }
 
 TEST_CASE("A run says what is wrong with its inputs", "[unit][trainer]") {

@@ -17,6 +17,7 @@
 #include "app/benchmark/plain_operators.h"
 #include "app/benchmark/random_batch.h"
 #include "app/system/errors.h"
+#include "model/state_dict.h"
 #include "tests/support/allocations.h"
 #include "tests/testing.h"
 
@@ -181,6 +182,34 @@ TEST_CASE("A step's arithmetic is that of our operators", "[unit][training_step]
         CAPTURE(op);
         CHECK(std::count(calls.names().begin(), calls.names().end(), op) > 0);
       }
+    }
+  }
+}
+
+TEST_CASE("Masters and averages of low-precision weights begin with the fp32 weights, not with rounded ones",
+          "[unit][training_step]") {
+  PretrainConfig config = tiny("fp32", "lamb");
+  const TrainingStep full(config, torch::kCPU, nullptr);
+  const StateDict weights = state_dict(*full.model);
+  config.optimizer.ema_decay = 0.9;
+  for (const char* precision : {"bf16-weights", "fp16-weights"}) {
+    CAPTURE(precision);
+    config.precision = precision;
+    const TrainingStep fresh(config, torch::kCPU, nullptr);
+    TrainingStep started(config, torch::kCPU, nullptr);
+    StateDict earlier;  // other weights than the initial ones
+    for (const auto& item : weights) earlier.insert(item.key(), item.value().detach() * 1.2345);
+    started.start_phase({.weights = earlier, .optimizer_state = StateDict(), .keep_moments = false});
+    for (const auto& item : weights) {
+      const std::string& name = item.key();
+      CAPTURE(name);
+      const StateDict state = fresh.optimizer->state_dict(), of_started = started.optimizer->state_dict();
+      CHECK(state["master." + name].equal(item.value()));
+      CHECK(state["ema." + name].equal(item.value()));
+      CHECK(of_started["master." + name].equal(earlier[name]));
+      CHECK(of_started["ema." + name].equal(earlier[name]));
+      const torch::Tensor rounded = state_dict(*fresh.model)[name];
+      CHECK(rounded.equal(item.value().to(rounded.scalar_type())));
     }
   }
 }

@@ -45,7 +45,7 @@ TEST_CASE("A directory of mixed files becomes text without duplicates, with coun
         "The first document has lines that are wrapped.\n\nThe second document is this.\n\nThe third comes from JSON. "
         "It has two lines.\n\nThe caf\u00e9 is the fourth one.\n\n");
   for (const char* line : {"dropped 1 near-empty documents, 1 duplicates and 0 near-duplicates",
-                           "dropped 1 invalid byte sequences", "skipped 1 bad lines", "skipped 1 hidden or special"})
+                           "dropped 1 invalid UTF-8 sequences", "skipped 1 bad lines", "skipped 1 hidden or special"})
     CHECK_THAT(result.err, Contains(line));
   const auto summary = nlohmann::json::parse(result.out);
   CHECK(summary["documents"] == 4);
@@ -54,6 +54,55 @@ TEST_CASE("A directory of mixed files becomes text without duplicates, with coun
   const auto stored = nlohmann::json::parse(read_file(out + "/.extract.json"));
   CHECK(stored["duplicates"] == 1);
   CHECK(extract(skipping).code == kIo);
+}
+
+TEST_CASE("bert data extract text goes on after an end in the middle, and not with another input", "[unit][corpus]") {
+  const TemporaryDirectory directory;
+  const std::string in = directory.path("in.jsonl"), out = directory.path("out");
+  std::string json;
+  for (int i = 0; json.size() < 3'000'000; ++i)
+    json += "{\"text\": \"Document " + std::to_string(i - i % 10 / 9) + std::string(200, 'x') + "\"}\n";
+  write_text(in, json + "bad\n{\"text\": \"The document at the end of the corpus.\"}\n");
+  const std::vector<std::string> command = {in, "--output", out, "--file-size", "1", "--skip-bad-lines"};
+  REQUIRE(extract(command).code == kOk);
+  const std::string whole = directory.path("whole");
+  std::filesystem::rename(out, whole);
+  REQUIRE(extract({in, "--output", out, "--file-size", "1"}).code == kBadData);  // ends at the bad line
+  const auto first = std::filesystem::last_write_time(out + "/00000.txt");
+  const CommandResult other = extract({in, "--output", out, "--file-size", "1", "--min-words", "3"});
+  CHECK(other.code == kBadData);
+  CHECK_THAT(other.err, Contains("--min-words is 0 there and 3 here"));
+  REQUIRE(extract(command).code == kOk);
+  CHECK(std::filesystem::last_write_time(out + "/00000.txt") == first);
+  for (const char* name : {"00000.txt", "00001.txt", "00002.txt", ".extract.json"})
+    CHECK(read_file(out + "/" + name) == read_file(whole + "/" + name));
+  std::filesystem::remove_all(out);
+  REQUIRE(extract({in, "--output", out, "--file-size", "1"}).code == kBadData);
+  write_text(in, json);
+  CHECK_THAT(extract(command).err, Contains("other settings: input is 1 files, "));
+}
+
+TEST_CASE("The output of an extraction lies outside of its input", "[unit][corpus]") {
+  const TemporaryDirectory directory;
+  const std::string in = directory.path("in");
+  std::filesystem::create_directories(in);
+  write_text(in + "/a.txt", "A document with enough characters.\n");
+  std::filesystem::create_directory_symlink(in, directory.path("link"));
+  for (const std::string& output : {in, in + "/out", in + "/../in/new/out", directory.path("link/out")}) {
+    const CommandResult result = extract({in, "--output", output});
+    CHECK(result.code == kUsage);
+    CHECK_THAT(result.err, Contains("--output " + output + ": lies in the directory " + in));
+  }
+  CHECK(extract({in, "--output", directory.path("in2")}).code == kOk);
+}
+
+TEST_CASE("Extraction is done only if it was", "[unit][corpus]") {
+  const TemporaryDirectory directory;
+  const std::string lines = write_text(directory.path("lines"), "The only document on a line.\n");
+  const CommandResult dropped = extract({lines, "--min-words", "99", "--output", directory.path("a")});
+  CHECK(dropped.code == kBadData);
+  CHECK_THAT(dropped.err, !Contains("done"));
+  CHECK_THAT(extract({lines, "--output", directory.path("b")}).err, Contains("extracting: done"));
 }
 
 TEST_CASE("Layouts and encodings are options", "[unit][corpus]") {

@@ -147,6 +147,82 @@ TEST_CASE("Inputs of two vocabularies, outputs over inputs, and unknown formats 
   CHECK_FALSE(std::filesystem::exists(made.path("c")));
 }
 
+/// A shard of pairs, or of single segments for mlm, with the parameters.
+std::string write_shard(const std::string& path, const Parameters& parameters) {
+  ShardWriter writer(path,
+                     {.vocab_size = 9, .max_seq_length = 8, .vocabulary_checksum = "ff", .parameters = parameters});
+  const bool pairs = parameter(parameters, "objective") != "mlm";
+  writer.add({{1, 2, 3, 4, 5}, pairs ? 3 : 5, {1}, {7}, pairs});
+  writer.commit();
+  return path;
+}
+
+TEST_CASE("Inputs that training does not take alike do not become one file", "[unit][data_convert]") {
+  const TemporaryDirectory directory;
+  const std::string nsp = write_shard(directory.path("nsp.shard"), {{"objective", "nsp"}, {"do_lower_case", "true"}}),
+                    sop = write_shard(directory.path("sop.shard"), {{"objective", "sop"}, {"do_lower_case", "true"}}),
+                    none = write_shard(directory.path("none.shard"), {{"masking", "none"}}),
+                    cased = write_shard(directory.path("cased.shard"), {{"do_lower_case", "false"}}),
+                    out = directory.path("out");
+  const auto refused = [&](const std::string& a, const std::string& b, const std::string& message) {
+    for (const std::string format : {"shard", "tfrecord", "hdf5"}) {
+      const testing::CommandResult result = data({"convert", a, b, "--output", out, "--format", format});
+      CHECK(result.code == kBadData);
+      CHECK_THAT(result.err, Contains(message));
+      CHECK_FALSE(std::filesystem::exists(out));
+    }
+  };
+  refused(nsp, sop, nsp + " was made with objective nsp, " + sop + " was made with objective sop");
+  refused(cased, none,
+          cased + " does not say its masking, which means masking static, " + none + " was made with masking none");
+  refused(sop, cased, cased + " does not say its objective, which means objective nsp");
+  refused(nsp, cased, nsp + " was made with do_lower_case true, " + cased + " was made with do_lower_case false");
+  // The first file need not be the one that says it.
+  const std::string silent = write_shard(directory.path("silent.shard"), {});
+  CHECK(data({"convert", silent, nsp, cased, "--output", out, "--format", "shard"}).code == kBadData);
+  CHECK(data({"convert", silent, nsp, "--output", out, "--format", "shard"}).code == kOk);
+
+  // Files of their own keep their own settings.
+  answer({"convert", nsp, sop, none, "--output", directory.path("each/"), "--format", "hdf5"});
+  answer({"convert", directory.path("each"), "--output", directory.path("back/"), "--format", "shard"});
+  for (const std::string& each : {nsp, sop, none}) {
+    const std::string back = directory.path("back/" + std::filesystem::path(each).filename().string());
+    const Parameters want = Shard(each).manifest().parameters, got = Shard(back).manifest().parameters;
+    for (const auto& [name, value] : want) CHECK(parameter(got, name) == value);
+  }
+}
+
+TEST_CASE("TFRecord does not say an objective; the writer warns, and --objective says it again",
+          "[unit][data_convert]") {
+  const TemporaryDirectory directory;
+  const std::string sop = write_shard(directory.path("sop.shard"), {{"objective", "sop"}}),
+                    mlm = write_shard(directory.path("mlm.shard"), {{"objective", "mlm"}}),
+                    nsp = write_shard(directory.path("nsp.shard"), {{"objective", "nsp"}});
+  const auto objective = [](const std::string& path) {
+    return std::string(name_of_value(objective_of(Shard(path).manifest())));
+  };
+  for (const std::string& shard : {sop, mlm, nsp}) {
+    const std::string record = directory.path("a.tfrecord"), back = directory.path("back.shard"),
+                      name = std::filesystem::path(shard).stem();
+    const testing::CommandResult written = data({"convert", shard, "--output", record, "--format", "tfrecord"});
+    REQUIRE(written.code == kOk);
+    if (shard == nsp) {
+      CHECK_THAT(written.err, !Contains("objective"));
+    } else {
+      CHECK_THAT(written.err, Contains(record + ": TFRecord has no place for the objective") &&
+                                  Contains("examples are for " + name) && Contains("--objective " + name));
+    }
+    answer({"convert", record, "--output", back, "--format", "shard", "--objective", name});
+    CHECK(objective(back) == name);
+    answer({"convert", record, "--output", back, "--format", "shard"});
+    CHECK(objective(back) == (shard == mlm ? "mlm" : "nsp"));  // what the examples show
+  }
+  const testing::CommandResult other =
+      data({"convert", nsp, "--output", directory.path("x"), "--format", "shard", "--objective", "sop"});
+  CHECK(other.code == kBadData);
+  CHECK_THAT(other.err, Contains("nsp.shard: says objective nsp; --objective sop"));
+}
+
 TEST_CASE("verify and stats say the same of every format", "[unit][data_convert]") {
   const Made made;
   const json shard = answer({"stats", made.shard});

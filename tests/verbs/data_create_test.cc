@@ -1,16 +1,23 @@
 #include <fmt/format.h>
+#include <sys/stat.h>
 
+#include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 #include <vector>
 
 #include "app/cli/percentage.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/verbs.h"
+#include "data/formats/example_file.h"
 #include "data/formats/shard.h"
 #include "data/io/files.h"
+#include "data/io/plugin.h"
 #include "tests/support/command_testing.h"
+#include "tests/support/example_golden.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -60,6 +67,35 @@ TEST_CASE("bert data create writes Google's TFRecord byte for byte, with Google'
                 "--short_seq_prob=0.1", "--do_whole_word_mask=False", "--format=tfrecord"})
             .code == kOk);
   CHECK(read_file(again) == want);
+}
+
+TEST_CASE("bert data create masks whole words as Google's algorithm does", "[golden][data_create]") {
+  const json golden = json::parse(read_file(testing::golden("pretraining_data.json")));
+  const TemporaryDirectory directory;
+  const std::string vocab = directory.path("vocab.txt"), text = directory.path("text"), out = directory.path("out");
+  std::ofstream vocabulary(vocab);
+  for (const std::string token : golden["vocabulary"]) vocabulary << token << "\n";
+  vocabulary.close();
+  int whole_words = 0;
+  for (const json& each : golden["cases"]) {
+    if (each["config"]["do_whole_word_mask"] != true || each["name"] == "no word fits") continue;
+    CAPTURE(each["name"].get<std::string>());
+    ++whole_words;
+    std::ofstream(text) << each["text"].get<std::string>();
+    std::vector<std::string> arguments = {"--input_file",  text, "--vocab_file", vocab,
+                                          "--output_file", out,  "--format",     "tfrecord"};
+    for (const auto& [name, value] : each["config"].items())
+      arguments.push_back("--" + name + "=" + (value.is_boolean() ? "True" : value.dump()));
+    REQUIRE(create(arguments).code == kOk);
+    const auto examples = testing::read_examples(out);
+    REQUIRE(examples.size() == each["examples"].size());
+    for (size_t i = 0; i < examples.size(); ++i) {
+      const json& want = each["examples"][i];
+      CHECK(examples[i] == PretrainingExample{want["input_ids"], want["segment_b_start"], want["masked_positions"],
+                                              want["masked_ids"], want["is_random_next"]});
+    }
+  }
+  CHECK(whole_words == 2);
 }
 
 TEST_CASE("Several outputs get the examples in turn, as in Google's script", "[unit][data_create]") {
@@ -132,12 +168,131 @@ TEST_CASE("A single file says what memory it takes", "[unit][data_create]") {
   const Files files;
   const CommandResult made = files.make(files.out, {});
   CHECK(made.code == kOk);
-  CHECK_THAT(made.err, Contains("takes about 1 MB of memory") && Contains("MB are available"));
+  CHECK_THAT(made.err, Contains("takes about 9 MB of memory") && Contains("MB are available"));
   // A sparse file of 4 TB is refused at once.
   std::filesystem::resize_file(files.text, uintmax_t{1} << 42);
   const CommandResult refused = files.make(files.out, {});
   CHECK(refused.code == kOutOfMemory);
   CHECK_THAT(refused.err, Contains("--num-shards 68720 makes a directory"));
+}
+
+TEST_CASE("A single file from a pipe ends when its text takes too much memory", "[unit][data_create]") {
+  const Files files;
+  const std::string pipe = files.directory.path("pipe");
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  const auto before = std::signal(SIGPIPE, SIG_IGN);  // the reader ends before the writer
+  constexpr size_t kPieces = 60;
+  size_t written = 0;
+  std::thread writer([&] {
+    const std::string piece = read_file(files.text);
+    std::string megabyte;
+    while (megabyte.size() < 1'000'000) megabyte += piece;
+    std::ofstream to(pipe);
+    while (written < kPieces && to.write(megabyte.data(), static_cast<std::streamsize>(megabyte.size()))) ++written;
+  });
+  const CommandResult made =
+      create({"--input", pipe, "--vocab", files.vocab, "--output", files.out, "--memory", "100"});
+  writer.join();
+  std::signal(SIGPIPE, before);
+  CHECK(made.code == kOutOfMemory);
+  CHECK_THAT(made.err, Contains("MB of memory; 100 MB are available. --num-shards 1 makes a directory"));
+  CHECK(written < kPieces);
+  CHECK_FALSE(std::filesystem::exists(files.out));
+}
+
+TEST_CASE("--memory bounds a directory, and more of it is the advice", "[unit][data_create]") {
+  const Files files;
+  CommandResult made = files.make(files.out + "/", {"--memory", "20"});
+  CHECK(made.code == kOutOfMemory);
+  CHECK_THAT(made.err, Contains("20 MB are allowed: give --memory 149 "));
+  CHECK(files.make(files.out + "/", {"--memory", "149"}).code == kOk);
+  for (const char* name : {"RANK", "LOCAL_RANK"}) ::setenv(name, "0", 1);
+  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) ::setenv(name, "64", 1);
+  made = files.make(files.directory.path("ranks/"), {});
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) ::unsetenv(name);
+  CHECK(made.code == kOutOfMemory);
+  CHECK_THAT(made.err, Contains("bert data create: ") && Contains("64 processes of this machine share 2000 MB"));
+}
+
+TEST_CASE("bert data create reads JSON lines and skips bad ones on request", "[unit][data_create]") {
+  const Files files;
+  const std::string lines = files.directory.path("a.jsonl"), odd = files.directory.path("a.text");
+  std::ofstream(lines) << "{\"body\": {\"text\": \"The cat sat. The dog ran.\"}}\nnot JSON\n"
+                          "{\"body\": {\"text\": \"The dogs ran. The cats sat.\"}}\n";
+  std::filesystem::copy(lines, odd);
+  const std::string out = files.directory.path("b.shard");
+  for (const std::vector<std::string>& layout :
+       {std::vector<std::string>{lines}, {odd, "--layout", "json-lines"}, {lines, "--layout", "prose"}}) {
+    std::vector<std::string> arguments = {"--vocab",      files.vocab, "--output", out,
+                                          "--text-field", "body.text", "--input"};
+    arguments.insert(arguments.end(), layout.begin(), layout.end());
+    CHECK(create(arguments).code == kBadData);
+    arguments.emplace_back("--skip-bad-lines");
+    const CommandResult made = create(arguments);
+    REQUIRE(made.code == kOk);
+    CHECK_THAT(made.err, Contains("skipped 1 bad lines"));
+    const json summary = json::parse(made.out);
+    CHECK(summary["documents"] == 2);
+    CHECK(summary["sentences"] == 4);  // prose
+    CHECK(summary["bad_lines"] == 1);
+    CHECK(parameter(Shard(out).manifest().parameters, "skip_bad_lines") == "true");
+    CHECK(parameter(Shard(out).manifest().parameters, "text_field") == "body.text");
+  }
+  const CommandResult sentences =
+      create({"--vocab", files.vocab, "--output", out, "--input", lines, "--layout", "sentences"});
+  CHECK(sentences.code == kUsage);
+  CHECK_THAT(sentences.err, Contains("a.jsonl"));
+  CHECK(create({"--vocab", files.vocab, "--output", out, "--input", files.text, "--encoding", "klingon"}).code ==
+        kUsage);
+  CHECK(
+      create({"--vocab", files.vocab, "--output", out, "--input", files.text, "--layout", "prose", "--split-sentences"})
+          .code == kUsage);
+}
+
+TEST_CASE("TFRecord of other objectives than next sentence comes with a warning", "[unit][data_create]") {
+  const Files files;
+  const CommandResult sop = files.make(files.out, {"--format", "tfrecord", "--objective", "sop"}),
+                      nsp = files.make(files.out, {"--format", "tfrecord"});
+  CHECK_THAT(sop.err, Contains("TFRecord has no place for the objective") && Contains("--objective sop"));
+  CHECK_THAT(nsp.err, !Contains("objective"));
+}
+
+TEST_CASE("Directories of every format have the examples of the shards", "[unit][data_create]") {
+  const Files files;
+  const std::string shards = files.directory.path("shards");
+  REQUIRE(files.make(shards, {"--num-shards", "3"}).code == kOk);
+  for (const std::string format : {"hdf5", "tfrecord", "tfrecord.gz"}) {
+    CAPTURE(format);
+    const std::string out = files.directory.path(format);
+    const CommandResult made = files.make(out, {"--num-shards", "3", "--format", format});
+    REQUIRE(made.code == kOk);
+    for (const std::string number : {"00000-of-00003.", "00001-of-00003.", "00002-of-00003."}) {
+      std::string name = number;
+      name += "shard";
+      CHECK(testing::read_examples(out + "/" + number + format) == testing::read_examples(shards + "/" + name));
+    }
+    json want = json::parse(read_file(shards + "/dataset.json")), got = json::parse(read_file(out + "/dataset.json"));
+    for (size_t i = 0; i < 3; ++i) {
+      CHECK(got["files"][i]["bytes"] ==
+            std::filesystem::file_size(out + "/" + got["files"][i]["name"].get<std::string>()));
+      for (const char* same : {"documents", "text_bytes", "examples", "tokens", "masked_tokens", "longest"})
+        CHECK(got["files"][i][same] == want["files"][i][same]);
+    }
+  }
+  const ExampleFileInfo info = open_examples(files.directory.path("hdf5/00001-of-00003.hdf5"))->info();
+  CHECK(parameter(info.parameters, "shard") == "1 of 3");
+  CHECK(info.vocabulary_checksum == Shard(shards + "/00001-of-00003.shard").manifest().vocabulary_checksum);
+}
+
+TEST_CASE("Parquet without Arrow ends with 66 and the name of what is absent", "[unit][data_create]") {
+  if (std::filesystem::exists(plugin_path("libbert_arrow.so"))) BERT_SKIP("this build has Arrow");
+  const Files files;
+  for (const std::string& output : {files.out + "/", files.out + ".parquet"}) {
+    const CommandResult made = files.make(output, {"--format", "parquet"});
+    CHECK(made.code == kInputMissing);
+    CHECK_THAT(made.err, Contains("libbert_arrow.so") && Contains("app/setup.sh --arrow"));
+    CHECK_FALSE(std::filesystem::exists(output));
+  }
 }
 
 TEST_CASE("Objective and masks are options of bert data create", "[unit][data_create]") {

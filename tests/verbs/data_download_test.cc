@@ -149,7 +149,7 @@ TEST_CASE("A file that is missing or damaged does not keep the others from being
   CHECK_THAT(summary["failed"][1]["error"].get<std::string>(),
              Contains("dev-v1.1.json: the server has 2 bytes, and 4854279 are published"));
   CHECK_THAT(result.err, Contains("bert data download: cannot download dev-v1.1.json") &&
-                             Contains("bert data: cannot download train-v1.1.json"));
+                             Contains("bert data download squad: cannot download train-v1.1.json"));
   CHECK(std::filesystem::is_empty(directory.path()));
 }
 

@@ -8,8 +8,8 @@
 namespace bert::testing {
 
 std::vector<FuzzTarget> fuzz_targets() {
-  return {dump_target(),     sentences_target(), shard_target(),   text_target(),
-          tfrecord_target(), tokenizer_target(), wikitext_target()};
+  return {dump_target(), sentences_target(), shard_target(),     tasks_target(),      tensor_bundle_target(),
+          text_target(), tfrecord_target(),  tokenizer_target(), torch_file_target(), wikitext_target()};
 }
 
 void require(bool right, const char* what) {

@@ -20,9 +20,12 @@ struct FuzzTarget {
 FuzzTarget dump_target();
 FuzzTarget sentences_target();
 FuzzTarget shard_target();
+FuzzTarget tasks_target();
+FuzzTarget tensor_bundle_target();
 FuzzTarget text_target();
 FuzzTarget tfrecord_target();
 FuzzTarget tokenizer_target();
+FuzzTarget torch_file_target();
 FuzzTarget wikitext_target();
 
 /// All of these.

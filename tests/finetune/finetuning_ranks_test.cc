@@ -1,0 +1,39 @@
+// Fine-tuning on two ranks computes what one process computes.
+#include <torch/types.h>
+
+#include <nlohmann/json.hpp>
+
+#include "app/checkpoint/files.h"
+#include "app/system/exit_codes.h"
+#include "data/io/files.h"
+#include "tests/support/load_checkpoint.h"
+#include "tests/support/mismatch.h"
+#include "tests/support/pretrain_process.h"
+#include "tests/support/tiny_finetuning.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::load_checkpoint;
+using bert::testing::mismatch;
+using bert::testing::result_of;
+using bert::testing::start;
+using bert::testing::TemporaryDirectory;
+using bert::testing::tiny_task;
+
+TEST_CASE("Two ranks fine-tune to the weights and the predictions of one process", "[distributed][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig one = tiny_task(directory, "one"), two = tiny_task(directory, "two");
+  REQUIRE(result_of(start(one)) == kOk);
+  REQUIRE(result_of(start(two, "", 2)) == kOk);
+  const StateDict of_one = load_checkpoint(one.run_directory + "/latest").model,
+                  of_two = load_checkpoint(two.run_directory + "/latest").model;
+  for (const auto& item : of_one) {
+    CAPTURE(item.key());
+    CHECK(mismatch(of_two[item.key()], item.value()).empty());
+  }
+  const auto accuracy = [](const FinetuneConfig& config) {
+    return nlohmann::json::parse(read_file(config.run_directory + "/summary.json"))["accuracy"];
+  };
+  CHECK(accuracy(one) == accuracy(two));
+  CHECK(read_file(one.run_directory + "/dev_predictions.tsv") == read_file(two.run_directory + "/dev_predictions.tsv"));
+}

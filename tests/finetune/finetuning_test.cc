@@ -1,0 +1,246 @@
+// Fine-tuning with a tiny model and a tiny table: what a run learns, writes and refuses, and stops at any point.
+#include <torch/types.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "app/checkpoint/checkpoint.h"
+#include "app/checkpoint/files.h"
+#include "app/finetune/finetuning_run.h"
+#include "app/inference/pretrained.h"
+#include "app/system/errors.h"
+#include "app/system/exit_codes.h"
+#include "data/io/error.h"
+#include "data/io/files.h"
+#include "tests/support/load_checkpoint.h"
+#include "tests/support/pretrain_process.h"
+#include "tests/support/tiny_finetuning.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::Approx;
+using bert::testing::Contains;
+using bert::testing::load_checkpoint;
+using bert::testing::result_of;
+using bert::testing::run_in_child;
+using bert::testing::start;
+using bert::testing::TemporaryDirectory;
+using bert::testing::tiny_task;
+
+namespace {
+
+nlohmann::json summary_of(const FinetuneConfig& config) {
+  return nlohmann::json::parse(read_file(config.run_directory + "/summary.json"));
+}
+
+std::string file_of(const FinetuneConfig& config, int64_t step, const std::string& name) {
+  return read_file(checkpoint_directory(config.run_directory, step) + "/" + name);
+}
+
+/// The message of the exception that fine-tuning throws.
+template <class Error>
+std::string refusal(const FinetuneConfig& config) {
+  try {
+    finetune(config, false);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("A tiny model learns a tiny table, and writes metrics, predictions and labels", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_task(directory, "run");
+  config.max_steps = 150;
+  config.evaluate_every = 75;
+  config.checkpoint_every = 0;
+  REQUIRE(finetune(config, false) == kOk);
+  // Two thirds of the labels are "small": a constant answer has an accuracy of about 0.67.
+  CHECK(summary_of(config)["accuracy"].get<double>() > 0.9);
+  CHECK(summary_of(config)["steps"] == 150);
+  const Pretrained trained = load_pretrained(config.run_directory);
+  CHECK(trained.task == "text-classification");
+  CHECK(trained.labels == std::vector<std::string>{"large", "small"});
+  CHECK(trained.weights["classifier.weight"].sizes() == c10::IntArrayRef({2, 32}));
+  const auto model = nlohmann::json::parse(read_file(config.run_directory + "/latest/config.json"));
+  CHECK(model["architectures"] == nlohmann::json({"BertForSequenceClassification"}));
+  CHECK(model["id2label"] == nlohmann::json({{"0", "large"}, {"1", "small"}}));
+
+  std::ifstream metrics(config.run_directory + "/metrics.jsonl");
+  int64_t evaluations = 0;
+  for (std::string line; std::getline(metrics, line);) {
+    const auto object = nlohmann::json::parse(line);
+    for (const char* key : {"loss", "learning_rate", "grad_norm", "tokens_per_second", "mfu"})
+      CHECK(object.contains(key) != object.contains("evaluation"));
+    if (object.contains("evaluation")) ++evaluations;
+  }
+  CHECK(evaluations == 2);
+  CHECK(finetune(config, false) == kOk);  // a finished run does nothing
+}
+
+TEST_CASE("A fine-tuning that is killed at any point ends in the same bytes", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  const FinetuneConfig whole = tiny_task(directory, "whole"), killed = tiny_task(directory, "killed");
+  REQUIRE(run_in_child(whole) == kOk);
+  for (const char* point : {"train.step:6", "checkpoint.renamed:1", "train.step:3"}) {
+    CAPTURE(point);
+    CHECK(run_in_child(killed, point) == 1000 + SIGKILL);
+  }
+  std::filesystem::remove_all(directory.path("model"));  // a resumption needs its own checkpoint alone
+  REQUIRE(run_in_child(killed) == kOk);
+  for (const char* file : {kModelFile, kOptimizerFile}) CHECK(file_of(whole, 12, file) == file_of(killed, 12, file));
+}
+
+TEST_CASE("The length of a run is that of its epochs, if max_steps is 0", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_task(directory, "run");
+  config.max_steps = 0;
+  config.num_train_epochs = 0.5;  // of 200 rows: 100 of 8 a step
+  REQUIRE(finetune(config, false) == kOk);
+  CHECK(summary_of(config)["steps"] == 13);
+}
+
+TEST_CASE("Frozen layers keep their weights, and the others change", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_task(directory, "run");
+  config.frozen_layers = 1;
+  REQUIRE(finetune(config, false) == kOk);
+  const Checkpoint before = load_checkpoint(config.initial_checkpoint),
+                   after = load_checkpoint(config.run_directory + "/latest");
+  for (const auto& item : after.model) {
+    CAPTURE(item.key());
+    const bool frozen = item.key().starts_with("bert.embeddings.") || item.key().starts_with("bert.encoder.layer.0.");
+    if (before.model.contains(item.key())) CHECK(torch::equal(item.value(), before.model[item.key()]) == frozen);
+  }
+}
+
+TEST_CASE("A run ends when evaluations get no better, and keeps the best checkpoint", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_task(directory, "run");
+  config.max_steps = 200;
+  config.optimizer.lr = 0;  // every evaluation has one value
+  config.evaluate_every = 2;
+  config.early_stopping_patience = 3;
+  config.keep_best = true;
+  REQUIRE(finetune(config, false) == kOk);
+  CHECK(summary_of(config)["steps"] == 8);
+  CHECK(summary_of(config)["best_step"] == 2);
+  CHECK(summary_of(config)["best_accuracy"] == summary_of(config)["accuracy"]);
+  CHECK(load_model(config.run_directory + "/best").state.step == 2);
+  REQUIRE(finetune(config, false) == kOk);  // a run that ended early stays ended
+  CHECK(summary_of(config)["steps"] == 8);
+}
+
+TEST_CASE("Every kind of task trains, and has its metrics and its files", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  struct Case {
+    const char *task, *extension;
+    std::vector<std::string> metrics, files;
+  };
+  const std::string answer =
+      R"({"data": [{"title": "t", "paragraphs": [{"context": "5 6 7 8 9 10 11 12 13 14 15 16", "qas": [
+      {"id": "a", "question": "20 21", "answers": [{"text": "7 8", "answer_start": 4}]},
+      {"id": "b", "question": "22", "answers": [{"text": "12", "answer_start": 17}]}]}]}]})";
+  for (const char* split : {"train", "dev"}) std::ofstream(directory.path(std::string(split) + ".json")) << answer;
+  for (const char* split : {"train", "dev"}) {
+    std::ofstream file(directory.path(std::string(split) + ".txt"));
+    for (int i = 0; i < 9; ++i) file << "5 O\n" << 6 + i << " B-X\n\n";
+  }
+  for (const char* split : {"train.csv", "val.csv"}) {
+    std::ofstream file(directory.path("swag-" + std::string(split)));
+    file << ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n";
+    for (int i = 0; i < 8; ++i) file << i << ",v,1,5 6,5,6,gold,7,8,9,10," << i % 4 << "\n";
+  }
+  for (const char* split : {"train", "dev"}) {
+    std::ofstream file(directory.path("values-" + std::string(split) + ".csv"));
+    file << "text,label\n";
+    for (int i = 5; i < 15; ++i) file << i << " " << i + 1 << "," << 0.25 * i << "\n";
+  }
+  const std::vector<Case> cases = {
+      {"squad-v1", ".json", {"exact_match", "f1"}, {"predictions.json", "nbest_predictions.json"}},
+      {"squad-v2", ".json", {"exact_match", "f1"}, {"predictions.json", "null_odds.json"}},
+      {"ner", ".txt", {"f1", "precision", "recall"}, {"dev_predictions.txt"}},
+      {"swag", "", {"accuracy"}, {"dev_predictions.tsv"}},
+      {"text-regression", "", {"pearson", "spearman"}, {"dev_predictions.tsv"}}};
+  for (const Case& each : cases) {
+    CAPTURE(each.task);
+    FinetuneConfig config = tiny_task(directory, each.task);
+    config.task = each.task;
+    config.max_steps = 4;
+    config.global_batch_size = config.micro_batch_size = 4;
+    config.data.directory = "";
+    config.data.task.text_column = "text";
+    config.data.task.label_column = "label";
+    config.data.task.doc_stride = 4;
+    config.data.train_file = directory.path("train" + std::string(each.extension));
+    config.data.dev_file = directory.path("dev" + std::string(each.extension));
+    if (config.task == "swag") {
+      config.data.train_file = directory.path("swag-train.csv");
+      config.data.dev_file = directory.path("swag-val.csv");
+    }
+    if (config.task == "text-regression") {
+      config.data.train_file = directory.path("values-train.csv");
+      config.data.dev_file = directory.path("values-dev.csv");
+    }
+    REQUIRE(finetune(config, false) == kOk);
+    for (const std::string& metric : each.metrics) CHECK(summary_of(config).contains(metric));
+    for (const std::string& file : each.files) CHECK_FALSE(read_file(config.run_directory + "/" + file).empty());
+  }
+}
+
+TEST_CASE("Balanced weights of classes are those of scikit-learn", "[unit][finetune]") {
+  // compute_class_weight("balanced", [0, 1, 2], [0, 0, 0, 0, 0, 1, 2, 2]): 8 / (3 * count)
+  TaskFeatures features;
+  features.num_outputs = 3;
+  for (const int32_t label : {0, 0, 0, 0, 0, 1, 2, 2}) features.sequences.emplace_back().label = label;
+  const std::vector<float> weights = balanced_class_weights(features);
+  CHECK(weights[0] == Approx(0.53333333));
+  CHECK(weights[1] == Approx(2.66666667));
+  CHECK(weights[2] == Approx(1.33333333));
+}
+
+TEST_CASE("A configuration that does not fit the model or the table is refused with its field", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  const FinetuneConfig good = tiny_task(directory, "run");
+  FinetuneConfig config = good;
+  config.data.task.max_seq_length = 25;
+  CHECK_THAT(refusal<ConfigError>(config), Contains("data.max_seq_length: is 25") && Contains("has 24 positions"));
+  config = good;
+  config.model.hidden_size = 64;
+  CHECK_THAT(refusal<ConfigError>(config), Contains("/model/hidden_size: is 64") && Contains("has 32"));
+  config = good;
+  config.frozen_layers = 3;
+  CHECK_THAT(refusal<ConfigError>(config), Contains("frozen_layers: is 3") && Contains("has 2 layers"));
+  config = good;
+  config.data.task.label_column = "colour";
+  CHECK_THAT(refusal<DataError>(config), Contains("train.csv") && Contains("colour"));
+  config = good;
+  config.data.directory = directory.path("nowhere");
+  CHECK_THAT(refusal<InputMissing>(config), Contains("data.directory") && Contains("train.csv"));
+  config = good;
+  config.initial_checkpoint = directory.path("nowhere");
+  CHECK_THAT(refusal<InputMissing>(config), Contains("initial_checkpoint: ") && Contains("nowhere"));
+  config = good;
+  config.task = "text-regression";
+  config.class_weights = "balanced";
+  config.data.task.label_column = "sentence";
+  CHECK_FALSE(refusal<DataError>(config).empty());  // texts are no numbers
+}
+
+TEST_CASE("A resumption with another rate, task or table is refused", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_task(directory, "run");
+  config.stop_at_step = 4;
+  REQUIRE(finetune(config, false) == kOk);
+  config.stop_at_step = 8;
+  FinetuneConfig other = config;
+  other.optimizer.lr = 1e-3;
+  CHECK_THAT(refusal<ConfigError>(other), Contains("/optimizer/lr: was 0.002, now 0.001"));
+  other = config;
+  other.data.train_file = directory.path("dev.csv");
+  CHECK_THAT(refusal<ConfigError>(other), Contains("the content of data.train: was 200 examples"));
+  REQUIRE(finetune(config, false) == kOk);
+  CHECK(summary_of(config)["steps"] == 8);
+}

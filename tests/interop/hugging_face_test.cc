@@ -1,0 +1,335 @@
+#include "app/interop/hugging_face.h"
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "app/interop/conversion.h"
+#include "app/interop/formats.h"
+#include "app/interop/hugging_face_files.h"
+#include "data/io/error.h"
+#include "data/io/files.h"
+#include "data/tokenizer/tokenizer.h"
+#include "tests/support/hf_golden.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::Contains;
+using testing::hf_directory;
+using testing::hf_golden;
+using testing::patch_json;
+using testing::TemporaryDirectory;
+using testing::write_hf_files;
+
+std::map<std::string, std::string> bytes_by_name(const ForeignCheckpoint& checkpoint) {
+  std::map<std::string, std::string> result;
+  for (const TensorSource& tensor : checkpoint.tensors) result[tensor.name] = tensor.bytes();
+  return result;
+}
+
+TEST_CASE("A directory of transformers is read: sizes, tokens, every tensor", "[golden][interop]") {
+  const TemporaryDirectory directory;
+  const std::string path = hf_directory(directory);
+  REQUIRE(is_hugging_face(path));
+  const ForeignCheckpoint checkpoint = read_hugging_face(path);
+  CHECK(checkpoint.config.vocab_size == 24);
+  CHECK(checkpoint.config.hidden_size == 8);
+  CHECK(checkpoint.config.num_hidden_layers == 1);
+  CHECK(checkpoint.config.num_attention_heads == 2);
+  CHECK(checkpoint.config.intermediate_size == 12);
+  CHECK(checkpoint.config.max_position_embeddings == 10);
+  CHECK(checkpoint.config.hidden_act == "gelu");
+  CHECK(checkpoint.objective == Objective::kNsp);
+  CHECK(checkpoint.vocabulary.size() == 24);
+  CHECK(checkpoint.vocabulary[7] == "##aff");
+  CHECK(checkpoint.states_case);
+  CHECK(checkpoint.tokenizer.do_lower_case);
+  CHECK(checkpoint.tokenizer.max_input_chars_per_word == 100);
+  CHECK(checkpoint.report.text() == "30 tensors loaded, 0 missing, 0 unexpected, 0 reshaped, 0 ignored");
+  CHECK(checkpoint.report.plain());
+  const SafetensorsFile file(path + "/model.safetensors");
+  REQUIRE(file.tensors().size() == checkpoint.tensors.size());
+  for (const auto& [name, bytes] : bytes_by_name(checkpoint)) {
+    INFO(name);
+    REQUIRE(file.find(name) != nullptr);
+    CHECK(bytes == file.data(*file.find(name)));
+  }
+}
+
+TEST_CASE("Shards have the tensors of the one file", "[golden][interop]") {
+  const TemporaryDirectory directory;
+  const std::string shards = hf_directory(directory, "sharded");
+  CHECK(bytes_by_name(read_hugging_face(shards)) == bytes_by_name(read_hugging_face(hf_directory(directory))));
+  const std::string index = shards + "/model.safetensors.index.json", second = "model-00002-of-00003.safetensors";
+  const std::string tensor = "bert.encoder.layer.0.output.dense.bias";
+  const std::string whole = read_file(index);
+  const auto refused = [&](const json& patch, const std::string& message) {
+    std::ofstream(index) << whole;
+    patch_json(index, patch);
+    CHECK_THROWS_WITH(read_hugging_face(shards), Contains(message));
+  };
+  refused({{"weight_map", {{tensor, nullptr}}}}, second + ": has tensor " + tensor);
+  refused({{"weight_map", {{"bert.more", second}}}}, second + ": lacks tensor bert.more");
+  refused({{"weight_map", {{tensor, "../" + second}}}}, "expected a file name");
+  refused({{"weight_map", {{tensor, 2}}}}, "expected a file name");
+  refused({{"weight_map", {{tensor, "model-00009-of-00003.safetensors"}}}}, "has tensor " + tensor);
+  refused({{"weight_map", nullptr}}, "\"weight_map\" is missing");
+  std::ofstream(index) << whole;
+  fs::remove(shards + "/" + second);
+  CHECK_THROWS_AS(read_hugging_face(shards), InputMissing);
+}
+
+TEST_CASE("Other classes of BERT have an encoder, and a report of the rest", "[golden][interop]") {
+  const TemporaryDirectory directory;
+  const auto want = bytes_by_name(read_hugging_face(hf_directory(directory)));
+  const ForeignCheckpoint encoder = read_hugging_face(hf_directory(directory, "encoder"));
+  CHECK(encoder.report.loaded.size() == 23);
+  CHECK(encoder.report.missing.size() == 7);
+  CHECK(encoder.objective == Objective::kNsp);
+  CHECK_FALSE(encoder.has(BertPart::kMaskedTokenHead));
+  for (const auto& [name, bytes] : bytes_by_name(encoder)) CHECK(bytes == want.at(name));
+  const ForeignCheckpoint masked = read_hugging_face(hf_directory(directory, "masked_lm"));
+  CHECK(masked.objective == Objective::kMlm);
+  CHECK(masked.report.missing == std::vector<std::string>{"bert.pooler.dense.weight", "bert.pooler.dense.bias",
+                                                          "cls.seq_relationship.weight", "cls.seq_relationship.bias"});
+  CHECK(masked.tensors.front().dtype == "F16");
+  const ForeignCheckpoint answers = read_hugging_face(hf_directory(directory, "question_answering"));
+  CHECK(answers.report.unexpected == std::vector<std::string>{"qa_outputs.bias", "qa_outputs.weight"});
+  CHECK(answers.report.loaded.size() == 21);
+  CHECK(answers.objective == Objective::kMlm);
+}
+
+TEST_CASE("The hub's cache stands for a snapshot", "[unit][interop]") {
+  const TemporaryDirectory directory;
+  const std::string hub = directory.path("models--org--name"), blobs = hub + "/blobs";
+  const std::string first = hub + "/snapshots/0123abcd", second = hub + "/snapshots/4567efab";
+  fs::create_directories(blobs);
+  const std::string source = hf_directory(directory);
+  for (const std::string& snapshot : {first, second}) {
+    fs::create_directories(snapshot);
+    for (const auto& entry : fs::directory_iterator(source)) {
+      const std::string name = entry.path().filename().string();
+      fs::copy_file(entry.path(), blobs + "/" + name, fs::copy_options::overwrite_existing);
+      fs::create_symlink("../../blobs/" + name, snapshot + "/" + name);
+    }
+  }
+  REQUIRE(is_hugging_face(hub));
+  CHECK_THROWS_WITH(read_hugging_face(hub),
+                    Contains("has 2 snapshots") && Contains("name one of them, such as " + first));
+  fs::create_directories(hub + "/refs");
+  std::ofstream(hub + "/refs/main") << "4567efab";
+  CHECK(read_hugging_face(hub).path == second);
+  CHECK(read_hugging_face(first).path == first);
+  std::ofstream(hub + "/refs/main") << "absent\n";
+  CHECK_THROWS_AS(read_hugging_face(hub), InputMissing);
+  std::ofstream(hub + "/refs/main") << "../..";
+  CHECK_THROWS_WITH(read_hugging_face(hub), Contains("refs/main: want the name of a snapshot"));
+  fs::remove_all(hub + "/refs");
+  fs::remove_all(first);
+  CHECK(read_hugging_face(hub).path == second);
+}
+
+TEST_CASE("Another architecture is refused by its name, and a bad field by its line", "[unit][interop]") {
+  const TemporaryDirectory directory;
+  const std::string path = hf_directory(directory), config = path + "/config.json", whole = read_file(config);
+  const auto refused = [&](const json& patch, const std::string& message) {
+    INFO(patch);
+    std::ofstream(config) << whole;
+    patch_json(config, patch);
+    CHECK_THROWS_WITH(read_hugging_face(path), Contains(config + ":") && Contains(message));
+    CHECK_THROWS_AS(read_hugging_face(path), DataError);
+  };
+  for (const char* type : {"roberta", "distilbert", "albert", "electra", "xlm-roberta", "camembert", "deberta-v2"})
+    refused({{"model_type", type}}, "\"model_type\" is " + std::string(type) + ": not BERT's architecture: ");
+  refused({{"model_type", "gpt2"}}, "\"model_type\" is \"gpt2\"; expected bert");
+  refused({{"model_type", 3}}, "\"model_type\": want string");
+  refused({{"model_type", nullptr}, {"architectures", {"RobertaModel"}}}, "\"architectures\" has \"RobertaModel\"");
+  refused({{"position_embedding_type", "relative_key"}}, "\"relative_key\"; expected absolute");
+  refused({{"is_decoder", true}}, "\"is_decoder\" is true");
+  refused({{"add_cross_attention", true}}, "\"add_cross_attention\" is true");
+  refused({{"pruned_heads", {{"0", {1}}}}}, "\"pruned_heads\"");
+  refused({{"quantization_config", {{"bits", 8}}}}, "quantization_config");
+  for (const std::string act : {"relu", "silu", "gelu_fast"})
+    refused({{"hidden_act", act}}, "/hidden_act: want one of gelu_new, gelu_pytorch_tanh, gelu, got \"" + act + "\"");
+  refused({{"hidden_size", -8}}, "/hidden_size: want an integer in [1, 65536], got -8");
+  refused({{"hidden_size", "8"}}, "/hidden_size: want an integer");
+  refused({{"num_attention_heads", 3}}, "/num_attention_heads: want a divisor of hidden_size 8, got 3");
+  refused({{"objective", "rtd"}}, "\"objective\": want nsp, mlm or sop, got rtd");
+  std::ofstream(config) << "[]";
+  CHECK_THROWS_WITH(read_hugging_face(path), Contains(config + ": want an object {...}, got array"));
+  std::ofstream(config) << "{\"model_type\": \"bert\",\n\"hidden_size\": 8,\n  \"layer_norm_eps\": 1}";
+  CHECK_THROWS_WITH(read_hugging_face(path), Contains(config + ":3:21: /layer_norm_eps"));
+  // The oldest files have neither model_type nor architectures.
+  std::ofstream(config) << whole;
+  patch_json(config, {{"model_type", nullptr}, {"architectures", nullptr}});
+  CHECK(read_hugging_face(path).report.plain());
+}
+
+TEST_CASE("A vocabulary that does not fit the weights is refused", "[unit][interop]") {
+  const TemporaryDirectory directory;
+  const std::string path = hf_directory(directory);
+  patch_json(path + "/config.json", {{"vocab_size", 23}});
+  CHECK_THROWS_WITH(read_hugging_face(path), Contains("its tokenizer has 24 tokens; expected at most vocab_size 23"));
+  patch_json(path + "/config.json", {{"vocab_size", 30}});
+  const ForeignCheckpoint padded = read_hugging_face(path);
+  CHECK(padded.report.reshaped ==
+        std::vector<std::string>{"bert.embeddings.word_embeddings.weight: [24, 8], now [30, 8]",
+                                 "cls.predictions.bias: [24], now [30]"});
+}
+
+TEST_CASE("A pickle is not opened, and a directory without weights is none", "[unit][interop]") {
+  const TemporaryDirectory directory;
+  const std::string path = hf_directory(directory);
+  fs::rename(path + "/model.safetensors", path + "/pytorch_model.bin");
+  REQUIRE(foreign_format_of(path) != nullptr);
+  CHECK_THROWS_WITH(read_hugging_face(path), Contains("pytorch_model.bin: is a pickle, a format that can hold code"));
+  fs::remove(path + "/pytorch_model.bin");
+  CHECK(foreign_format_of(path) == nullptr);
+  CHECK_THROWS_AS(read_hugging_face(path), InputMissing);
+  CHECK(foreign_format_of(directory.path("absent")) == nullptr);
+}
+
+TEST_CASE("The tokenizer is the same from tokenizer.json and from vocab.txt", "[golden][interop]") {
+  const json golden = hf_golden();
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("pretraining");
+  for (const char* files : {"tokenizer", "vocab"}) {
+    fs::remove_all(path);
+    write_hf_files("pretraining", path);
+    write_hf_files(files, path);
+    const ForeignCheckpoint checkpoint = read_hugging_face(path);
+    CHECK(checkpoint.states_case == (std::string(files) == "tokenizer"));
+    const WordPieceTokenizer tokenizer(Vocabulary(checkpoint.vocabulary), checkpoint.tokenizer);
+    for (size_t i = 0; i < golden["texts"].size(); ++i)
+      CHECK(tokenizer.encode(golden["texts"][i].get<std::string>()) ==
+            golden["text_ids"][i].get<std::vector<int32_t>>());
+  }
+  fs::remove(path + "/vocab.txt");
+  CHECK(read_hugging_face(path).vocabulary.empty());
+}
+
+TEST_CASE("Settings of a tokenizer are read, or refused with their file", "[unit][interop]") {
+  const TemporaryDirectory directory;
+  const std::string path = hf_directory(directory), file = path + "/tokenizer.json",
+                    config = path + "/tokenizer_config.json", tokens = read_file(file), settings = read_file(config);
+  const auto with = [&](const json& tokenizer_patch, const json& config_patch) {
+    std::ofstream(file) << tokens;
+    std::ofstream(config) << settings;
+    patch_json(file, tokenizer_patch);
+    patch_json(config, config_patch);
+    return read_hugging_face(path);
+  };
+  const json none = json::object();
+  const json cased = {{"normalizer", {{"lowercase", false}}}};
+  CHECK_FALSE(with(cased, {{"do_lower_case", false}}).tokenizer.do_lower_case);
+  CHECK_FALSE(with(cased, {{"do_lower_case", nullptr}}).tokenizer.do_lower_case);
+  CHECK(with(cased, none).report.notes.size() == 1);  // the two files differ
+  CHECK(with(none, {{"strip_accents", true}, {"unk_token", {{"content", "[UNK]"}}}}).tokenizer.do_lower_case);
+  CHECK(with({{"model", {{"max_input_chars_per_word", 200}}}}, none).tokenizer.max_input_chars_per_word == 200);
+  const auto refused = [&](const json& tokenizer_patch, const json& config_patch, const std::string& message) {
+    INFO(tokenizer_patch << config_patch);
+    CHECK_THROWS_WITH(with(tokenizer_patch, config_patch), Contains(message));
+    CHECK_THROWS_AS(with(tokenizer_patch, config_patch), DataError);
+  };
+  refused(none, {{"strip_accents", false}}, "do_lower_case true and strip_accents false");
+  refused(none, {{"tokenize_chinese_chars", false}}, "tokenize_chinese_chars false; expected true");
+  refused(none, {{"do_basic_tokenize", false}}, "\"do_basic_tokenize\" is false");
+  refused(none, {{"tokenizer_class", "BertJapaneseTokenizer"}}, "\"BertJapaneseTokenizer\"; expected BertTokenizer");
+  refused(none, {{"mask_token", "<mask>"}}, config + ": \"mask_token\" is \"<mask>\"; expected [MASK]");
+  refused(none, {{"mask_token", {{"content", "<mask>"}}}}, "\"content\" is \"<mask>\"");
+  refused(none, {{"do_lower_case", "yes"}}, "\"do_lower_case\": want boolean");
+  refused({{"normalizer", {{"clean_text", false}}}}, none, "clean_text false");
+  refused({{"normalizer", {{"type", "Lowercase"}}}}, none, "\"Lowercase\"; expected BertNormalizer");
+  refused({{"normalizer", nullptr}}, none, file + ": \"normalizer\" is missing");
+  refused({{"pre_tokenizer", {{"type", "ByteLevel"}}}}, none, "expected BertPreTokenizer");
+  refused({{"model", {{"type", "BPE"}}}}, none, "\"BPE\"; expected WordPiece");
+  refused({{"model", {{"unk_token", "<unk>"}}}}, none, "expected [UNK]");
+  refused({{"model", {{"continuing_subword_prefix", "@@"}}}}, none, "expected ##");
+  refused({{"model", {{"max_input_chars_per_word", 0}}}}, none, "want an integer in [1, 10000], got 0");
+  refused({{"model", {{"vocab", {{"cat", nullptr}}}}}}, none, "no token has the id 9");
+  refused({{"model", {{"vocab", {{"cat", 10}}}}}}, none, "have the id 10; expected one token for each id");
+  refused({{"model", {{"vocab", {{"cat", 1e30}}}}}}, none, "the id of \"cat\" is no integer");
+  refused({{"model", {{"vocab", {{"cat", -1}}}}}}, none, "no token has the id 0");
+  refused({{"model", {{"vocab", {{"a\nb", 24}}}}}}, none, "has a line feed");
+  refused({{"added_tokens", {{{"id", 24}}}}}, none, "\"content\" is missing");
+  write_hf_files("vocab", path);
+  CHECK(with(none, none).report.plain());
+  std::string lines = read_file(path + "/vocab.txt");
+  std::ofstream(path + "/vocab.txt") << lines.replace(lines.find("cat"), 3, "dog");
+  refused(none, none,
+          path +
+              "/vocab.txt: is not the vocabulary of tokenizer.json beside it: token 9 is \"cat\" there "
+              "and \"dog\" here");
+}
+
+TEST_CASE("An added token gets its id, and a note that texts do not match it", "[unit][interop]") {
+  const TemporaryDirectory directory;
+  const std::string path = hf_directory(directory);
+  patch_json(path + "/config.json", {{"vocab_size", 25}});
+  json tokenizer = json::parse(read_file(path + "/tokenizer.json"));
+  tokenizer["added_tokens"].push_back({{"id", 24}, {"content", "<new>"}, {"special", false}});
+  std::ofstream(path + "/tokenizer.json") << tokenizer;
+  // 24 rows, and the new token would have none.
+  CHECK_THROWS_WITH(read_hugging_face(path), Contains("has 24 rows; expected one for each of the 25 tokens"));
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) fs::remove(path + "/" + name);
+  write_hf_files("vocab", path);
+  std::ofstream(path + "/added_tokens.json") << R"({"<new>": 24})";
+  CHECK_THROWS_WITH(read_hugging_face(path), Contains("has 24 rows; expected one for each of the 25 tokens"));
+  std::ofstream(path + "/added_tokens.json") << R"({"<new>": 30})";
+  CHECK_THROWS_WITH(read_hugging_face(path), Contains("added_tokens.json: no token has the id 24"));
+  std::ofstream(path + "/added_tokens.json") << R"({"the": 5})";
+  CHECK(read_hugging_face(path).report.notes ==
+        std::vector<std::string>{path + "/added_tokens.json: the added token \"the\" has its row in the model, but is "
+                                        "not matched in texts"});
+}
+
+TEST_CASE("The files that are written for transformers have the keys that it writes", "[golden][interop]") {
+  const TemporaryDirectory directory;
+  const ForeignCheckpoint source = read_hugging_face(hf_directory(directory));
+  const std::map<std::string, std::string> files = files_beside(source);
+  std::set<std::string> names;
+  for (const auto& [name, text] : files) names.insert(name);
+  CHECK(names == std::set<std::string>{"config.json", "special_tokens_map.json", "tokenizer.json",
+                                       "tokenizer_config.json", "vocab.txt"});
+  const json golden = hf_golden()["directories"];
+  CHECK(files.at("vocab.txt") == golden["vocab"]["vocab.txt"].get<std::string>());
+  const json config = json::parse(files.at("config.json")),
+             theirs = json::parse(golden["pretraining"]["config.json"].get<std::string>());
+  for (const char* key :
+       {"architectures", "model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+        "intermediate_size", "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob",
+        "max_position_embeddings", "type_vocab_size", "initializer_range", "layer_norm_eps", "pad_token_id"}) {
+    INFO(key);
+    CHECK(config[key] == theirs[key]);
+  }
+  const json tokenizer = json::parse(files.at("tokenizer.json")),
+             their_tokenizer = json::parse(golden["tokenizer"]["tokenizer.json"].get<std::string>());
+  CHECK(tokenizer == their_tokenizer);
+  const json settings = json::parse(files.at("tokenizer_config.json")),
+             their_settings = json::parse(golden["tokenizer"]["tokenizer_config.json"].get<std::string>());
+  for (const char* key : {"do_lower_case", "strip_accents", "tokenize_chinese_chars", "tokenizer_class", "mask_token",
+                          "unk_token", "pad_token", "cls_token", "sep_token"}) {
+    INFO(key);
+    CHECK(settings[key] == their_settings[key]);
+  }
+}
+
+TEST_CASE("A vocabulary with a token twice has no tokenizer.json, one of SentencePiece no tokenizer files",
+          "[unit][interop]") {
+  ModelDescription model;
+  model.vocabulary = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "a"};
+  CHECK(hugging_face_files(model).size() == 4);
+  CHECK_FALSE(hugging_face_files(model).contains("tokenizer.json"));
+  model.masked_token_head = false;
+  model.sentencepiece = true;
+  const auto files = hugging_face_files(model);
+  REQUIRE(files.size() == 1);
+  CHECK(json::parse(files.at("config.json"))["architectures"] == json::array({"BertModel"}));
+}
+
+}  // namespace
+}  // namespace bert

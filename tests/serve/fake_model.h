@@ -1,0 +1,81 @@
+// A model for tests of the server: the answer for a text is the text, its number of words is its number of tokens.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "app/serve/model.h"
+
+namespace bert::testing {
+
+class TextAnswer final : public Answer {
+ public:
+  TextAnswer(std::string text, int64_t top_k) : text_(std::move(text)), top_k_(top_k) {}
+  [[nodiscard]] nlohmann::ordered_json as_predict() const override { return {{"text", text_}, {"top_k", top_k_}}; }
+  [[nodiscard]] nlohmann::ordered_json as_hugging_face() const override { return text_; }
+
+ private:
+  std::string text_;
+  int64_t top_k_;
+};
+
+/// A text "bad" has no answer, but cost() does not know. A text "unknown" is refused by cost(). A text "broken" breaks the
+/// model. While the gate is closed, answer() waits.
+class FakeModel final : public Model {
+ public:
+  [[nodiscard]] TextCost cost(const std::string& text, int64_t top_k) const override {
+    if (text == "unknown") throw BadText(0, "the text is unknown");
+    return {.tokens = 1 + std::count(text.begin(), text.end(), ' '),
+            .answer_bytes = static_cast<int64_t>(text.size()) * top_k};
+  }
+  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const std::vector<std::string>& texts,
+                                                                  int64_t top_k) const override {
+    {
+      std::unique_lock lock(mutex_);
+      ++waiting_;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return open_; });
+      --waiting_;
+      batches_.push_back(texts);
+    }
+    for (size_t i = 0; i < texts.size(); ++i) {
+      if (texts[i] == "bad") throw BadText(i, "the text is bad");
+      if (texts[i] == "broken") throw std::runtime_error("the model is broken");
+    }
+    std::vector<std::shared_ptr<const Answer>> answers;
+    for (const std::string& text : texts) answers.push_back(std::make_shared<TextAnswer>(text, top_k));
+    return answers;
+  }
+  [[nodiscard]] TextTokens tokenize(const std::string& text) const override { return {{text}, {7}}; }
+  [[nodiscard]] bool has_top_k() const override { return true; }
+
+  void set_open(bool open) {
+    const std::lock_guard lock(mutex_);
+    open_ = open;
+    changed_.notify_all();
+  }
+  /// Waits until `count` calls of answer() are at the gate.
+  void wait_for_calls(int count) const {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ >= count; });
+  }
+  [[nodiscard]] std::vector<std::vector<std::string>> batches() const {
+    const std::lock_guard lock(mutex_);
+    return batches_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int waiting_ = 0;
+  mutable std::vector<std::vector<std::string>> batches_;
+  bool open_ = true;
+};
+
+}  // namespace bert::testing

@@ -1,0 +1,235 @@
+// bert convert.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "app/checkpoint/files.h"
+#include "app/checkpoint/state.h"
+#include "app/config/pretrain_config.h"
+#include "app/interop/hugging_face.h"
+#include "app/verbs/verbs.h"
+#include "data/io/error.h"
+#include "tests/support/command_testing.h"
+#include "tests/support/hf_golden.h"
+#include "tests/testing.h"
+
+namespace bert {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::CommandResult;
+using testing::Contains;
+using testing::hf_directory;
+using testing::TemporaryDirectory;
+
+CommandResult convert(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "convert");
+  return testing::run_command(convert_command, arguments);
+}
+
+CommandResult from_hf(const std::string& input, const std::string& output) {
+  return convert({"--from", "huggingface", "--input", input, "--output", output});
+}
+
+CommandResult to_hf(const std::string& input, const std::string& output) {
+  return convert({"--to", "huggingface", "--input", input, "--output", output});
+}
+
+std::set<std::string> names_in(const std::string& directory) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+TEST_CASE("A directory of transformers becomes a checkpoint, and that the same directory", "[golden][interop]") {
+  const TemporaryDirectory directory;
+  const std::string input = hf_directory(directory), ours = directory.path("ours"), back = directory.path("back");
+  CommandResult result = from_hf(input, ours);
+  INFO(result.err);
+  REQUIRE(result.code == kOk);
+  CHECK_THAT(result.err,
+             Contains("bert convert: " + input +
+                      ": 30 tensors loaded, 0 missing, 0 unexpected, 0 reshaped, 0 ignored\nwriting: done\n"));
+  const nlohmann::json line = nlohmann::json::parse(result.out);
+  CHECK(line["format"] == "checkpoint");
+  CHECK(line["loaded"] == 30);
+  CHECK(line["missing"].empty());
+  CHECK(names_in(ours) == std::set<std::string>{"MANIFEST.json", "config.json", "model.safetensors",
+                                                "special_tokens_map.json", "state.json", "tokenizer.json",
+                                                "tokenizer_config.json", "vocab.txt"});
+  CHECK(verify_checkpoint(ours).size() == 7);
+  const CheckpointState state = parse_checkpoint_state(read_file(ours + "/state.json"), "state.json");
+  CHECK(state.step == 0);
+  CHECK(state.objective == Objective::kNsp);
+  CHECK(state.vocabulary.size() == 24);
+  const PretrainConfig config = parse_pretrain_config(state.config, "state.json");
+  CHECK(config.model.hidden_act == "gelu");
+  CHECK(config.model.intermediate_size == 12);
+  CHECK(config.data.tokenizer.max_input_chars_per_word == 100);
+
+  result = to_hf(ours, back);
+  INFO(result.err);
+  REQUIRE(result.code == kOk);
+  CHECK(names_in(back) == std::set<std::string>{"config.json", "model.safetensors", "special_tokens_map.json",
+                                                "tokenizer.json", "tokenizer_config.json", "vocab.txt"});
+  // transformers' own file, byte for byte
+  CHECK(read_file(back + "/model.safetensors") == read_file(input + "/model.safetensors"));
+  CHECK(read_hugging_face(back).report.plain());
+  CHECK(read_hugging_face(back).tokenizer.max_input_chars_per_word == 100);
+
+  // Without a checkpoint in between.
+  result = convert({"--from", "huggingface", "--to", "huggingface", "--input", input, "--output", directory.path("c")});
+  REQUIRE(result.code == kOk);
+  for (const std::string& name : names_in(back))
+    CHECK(read_file(back + "/" + name) == read_file(directory.path("c/") + name));
+  CHECK(names_in(directory.path()) == std::set<std::string>{"back", "c", "ours", "pretraining"});
+}
+
+TEST_CASE("An encoder and a masked-token model keep what they have", "[golden][interop]") {
+  const TemporaryDirectory directory;
+  const auto converted = [&](const std::string& name) {
+    const std::string ours = directory.path(name + "-ours");
+    const CommandResult result = from_hf(hf_directory(directory, name), ours);
+    INFO(result.err);
+    REQUIRE(result.code == kOk);
+    REQUIRE(to_hf(ours, directory.path(name + "-back")).code == kOk);
+    return nlohmann::json::parse(read_file(ours + "/config.json"));
+  };
+  CHECK(converted("encoder")["architectures"][0] == "BertModel");
+  nlohmann::json config = converted("masked_lm");
+  CHECK(config["architectures"][0] == "BertForMaskedLM");
+  CHECK(config["torch_dtype"] == "float16");
+  CHECK(read_file(directory.path("masked_lm-back/model.safetensors")) ==
+        read_file(directory.path("masked_lm/model.safetensors")));
+  const CommandResult answers = from_hf(hf_directory(directory, "question_answering"), directory.path("answers"));
+  CHECK(answers.code == kOk);
+  CHECK_THAT(answers.err, Contains("21 tensors loaded, 9 missing, 2 unexpected, 0 reshaped, 0 ignored\n") &&
+                              Contains("\n  missing: cls.predictions.bias\n") &&
+                              Contains("\n  unexpected: qa_outputs.weight\n"));
+}
+
+TEST_CASE("An output is never damaged", "[unit][interop]") {
+  const TemporaryDirectory directory;
+  const std::string input = hf_directory(directory), output = directory.path("out");
+  REQUIRE(from_hf(input, output).code == kOk);
+  const std::string manifest = read_file(output + "/MANIFEST.json");
+  CommandResult result = from_hf(input, output);
+  CHECK(result.code == kUsage);
+  CHECK_THAT(result.err, Contains("--output " + output + ": is there and has files; --overwrite"));
+  CHECK(convert({"--from", "huggingface", "--input", input, "--output", output, "--overwrite"}).code == kOk);
+  CHECK(read_file(output + "/MANIFEST.json") == manifest);
+  std::ofstream(input + "/config.json") << "{";
+  CHECK(convert({"--from", "huggingface", "--input", input, "--output", output, "--overwrite"}).code == kBadData);
+  CHECK(read_file(output + "/MANIFEST.json") == manifest);
+  CHECK(names_in(directory.path()) == std::set<std::string>{"out", "pretraining"});
+
+  result = to_hf(output, output + "/more");
+  CHECK(result.code == kUsage);
+  CHECK_THAT(result.err, Contains("lies in a checkpoint"));
+  result = convert({"--to", "huggingface", "--input", output, "--output", output + "/", "--overwrite"});
+  CHECK(result.code == kUsage);
+  CHECK_THAT(result.err, Contains("is the same directory as --input"));
+  const std::string other = directory.path("other");
+  fs::create_directories(other + "/photos");
+  result = convert({"--to", "huggingface", "--input", output, "--output", other, "--overwrite"});
+  CHECK(result.code == kUsage);
+  CHECK_THAT(result.err, Contains("has photos, which is no file of a model"));
+  fs::remove(other + "/photos");
+  std::ofstream(other + "/letter.txt") << "Dear";
+  result = convert({"--to", "huggingface", "--input", output, "--output", other, "--overwrite"});
+  CHECK(result.code == kUsage);
+  CHECK_THAT(result.err, Contains("it is no model"));
+  CHECK(read_file(other + "/letter.txt") == "Dear");
+  fs::remove(other + "/letter.txt");
+  CHECK(to_hf(output, other).code == kOk);  // an empty directory
+  std::ofstream(directory.path("file")) << "text";
+  CHECK(to_hf(output, directory.path("file")).code == kIo);
+  fs::create_directory_symlink(other, directory.path("link"));
+  CHECK(to_hf(output, directory.path("link")).code == kIo);
+}
+
+TEST_CASE("A model without a tokenizer takes the vocabulary of --vocab", "[unit][interop]") {
+  const TemporaryDirectory directory;
+  const std::string input = hf_directory(directory), output = directory.path("out"), vocab = directory.path("v.txt");
+  fs::rename(input + "/tokenizer.json", directory.path("tokenizer.json"));
+  fs::remove(input + "/tokenizer_config.json");
+  CommandResult result = from_hf(input, output);
+  CHECK(result.code == kBadData);
+  CHECK_THAT(result.err, Contains("has no tokenizer: neither vocab.txt nor tokenizer.json"));
+  CHECK_FALSE(fs::exists(output));
+  std::string lines = testing::hf_golden()["directories"]["vocab"]["vocab.txt"];
+  std::ofstream(vocab) << lines;
+  const auto with_vocab = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--from", "huggingface", "--input", input, "--output", output, "--vocab", vocab});
+    return convert(more);
+  };
+  REQUIRE(with_vocab({"--cased"}).code == kOk);
+  CHECK(nlohmann::json::parse(read_file(output + "/tokenizer_config.json"))["do_lower_case"] == false);
+  std::ofstream(vocab) << lines << "more\n";
+  CHECK_THAT(with_vocab({"--overwrite"}).err, Contains("has 25 tokens; expected at most vocab_size 24"));
+  fs::rename(directory.path("tokenizer.json"), input + "/tokenizer.json");
+  std::ofstream(vocab) << lines.replace(lines.find("cat"), 3, "dog");
+  CHECK_THAT(with_vocab({"--overwrite"}).err, Contains("its vocabulary is not that of --vocab " + vocab +
+                                                       ": token 9 is \"cat\" there and \"dog\" here"));
+}
+
+TEST_CASE("convert says what is wrong with its command line and its input", "[unit][interop]") {
+  const TemporaryDirectory directory;
+  const std::string input = hf_directory(directory), output = directory.path("out");
+  CommandResult result = convert({"--input", input, "--output", output});
+  CHECK(result.code == kUsage);
+  CHECK_THAT(result.err, Contains("neither --from nor --to"));
+  CHECK(convert({"--from", "tensors", "--input", input, "--output", output}).code == kUsage);
+  CHECK(convert({"--from", "huggingface", "--input", input, "--output", output, "--cased"}).code == kUsage);
+  CHECK(convert({"--from", "huggingface", "--input", input, "--output", output, "--raw-weights"}).code == kUsage);
+  CHECK(from_hf(directory.path("absent"), output).code == kInputMissing);
+  CHECK(to_hf(directory.path("absent"), output).code == kInputMissing);
+  result = to_hf(input + "/model.safetensors", output);
+  CHECK(result.code == kInputMissing);
+  CHECK_THAT(result.err, Contains("is a file, and none of torch.save() or TensorFlow; name a checkpoint"));
+  testing::patch_json(input + "/config.json", {{"model_type", "roberta"}});
+  result = from_hf(input, output);
+  CHECK(result.code == kBadData);
+  CHECK_THAT(result.err, Contains("\"model_type\" is roberta: not BERT's architecture"));
+  CHECK_FALSE(fs::exists(output));
+}
+
+TEST_CASE("The moving averages of a run are converted, or with --raw-weights its weights", "[unit][interop]") {
+  const TemporaryDirectory directory;
+  const std::string ours = directory.path("ours"), checkpoint = directory.path("averaged");
+  REQUIRE(from_hf(hf_directory(directory), ours).code == kOk);
+  const SafetensorsFile model(ours + "/model.safetensors");
+  std::vector<TensorSource> weights, averages;
+  std::string zeros;
+  for (const TensorInfo& info : model.tensors()) {
+    weights.push_back({info.name, info.dtype, info.shape, [&] { return model.data(info); }});
+    averages.push_back({"ema." + info.name, info.dtype, info.shape, [&] {
+                          zeros.assign(static_cast<size_t>(info.bytes), '\0');
+                          return std::string_view(zeros);
+                        }});
+  }
+  {
+    CheckpointWriter writer(checkpoint, {});
+    writer.add_tensors(kModelFile, weights);
+    writer.add_tensors(kOptimizerFile, averages);
+    writer.add_text(kStateFile, read_file(ours + "/state.json"));
+    writer.publish();
+  }
+  const auto all_zero = [](const std::string& path) {
+    for (const TensorSource& tensor : read_hugging_face(path).tensors) {
+      const std::string_view bytes = tensor.bytes();
+      if (std::any_of(bytes.begin(), bytes.end(), [](char byte) { return byte != 0; })) return false;
+    }
+    return true;
+  };
+  REQUIRE(to_hf(checkpoint, directory.path("a")).code == kOk);
+  CHECK(all_zero(directory.path("a")));
+  REQUIRE(
+      convert({"--to", "huggingface", "--raw-weights", "--input", checkpoint, "--output", directory.path("b")}).code ==
+      kOk);
+  CHECK(read_file(directory.path("b/model.safetensors")) == read_file(ours + "/model.safetensors"));
+}
+
+}  // namespace
+}  // namespace bert

@@ -1,0 +1,225 @@
+// bert serve as a process: answers, refusals to start, and the end.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "app/net/socket.h"
+#include "app/system/exit_codes.h"
+#include "app/verbs/verbs.h"
+#include "data/io/files.h"
+#include "tests/serve/raw_client.h"
+#include "tests/support/command_testing.h"
+#include "tests/support/random_checkpoint.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::Contains;
+using bert::testing::RawClient;
+using bert::testing::run_command;
+using bert::testing::TemporaryDirectory;
+using bert::testing::write_random_checkpoint;
+using nlohmann::json;
+
+namespace {
+
+/// `bert serve ARGUMENTS...` as a process, which is killed with its scope.
+class ServeProcess {
+ public:
+  ServeProcess(const TemporaryDirectory& directory, std::vector<std::string> arguments)
+      : out_(directory.path("out")), err_(directory.path("err")) {
+    arguments.insert(arguments.begin(), {"bert", "serve"});
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    std::filesystem::remove(out_);  // of an earlier process
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
+      dup2(open(err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+      execv(BERT_EXECUTABLE, argv.data());
+      _exit(127);
+    }
+  }
+  ~ServeProcess() {
+    if (pid_ < 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  ServeProcess(const ServeProcess&) = delete;
+  ServeProcess& operator=(const ServeProcess&) = delete;
+
+  /// The port of the first line; 0 if the process has ended without one.
+  int64_t port() {
+    for (int i = 0; i < 3000 && code_ < 0; ++i) {
+      const std::string line = std::filesystem::exists(out_) ? read_file(out_) : "";
+      const size_t end = line.find('\n'), colon = line.rfind(':', end);
+      if (end != std::string::npos) return std::stoll(line.substr(colon + 1));
+      look(WNOHANG);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return 0;
+  }
+  void signal(int number) const { kill(pid_, number); }
+  /// The exit code, or 1000 + signal, after the end.
+  int code() {
+    if (code_ < 0) look(0);
+    return code_;
+  }
+  [[nodiscard]] std::string said() const { return read_file(err_); }
+
+ private:
+  void look(int options) {
+    int status = 0;
+    if (waitpid(pid_, &status, options) != pid_) return;
+    pid_ = -1;
+    code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+  std::string out_, err_;
+  pid_t pid_ = -1;
+  int code_ = -1;
+};
+
+std::string post(const std::string& path, const std::string& body, const std::string& fields = "") {
+  return "POST " + path + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + fields +
+         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
+using Answered = std::pair<int, std::string>;
+
+/// Status and body of an answer that is not chunked.
+Answered ask(int64_t port, const std::string& request) {
+  RawClient client(port);
+  client.send(request);
+  const std::string answer = client.answer();
+  return {std::atoi(answer.substr(9).c_str()), answer.substr(answer.find("\r\n\r\n") + 4)};
+}
+
+}  // namespace
+
+TEST_CASE("bert serve answers as bert predict does, and ends with 0 after SIGTERM", "[unit][serve]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory);
+  for (const std::string& task : {std::string("fill-mask"), std::string("features")}) {
+    CAPTURE(task);
+    ServeProcess server(directory, {"--checkpoint", checkpoint, "--task", task, "--port", "0", "--name", "small"});
+    const int64_t port = server.port();
+    REQUIRE(port > 0);
+    const std::string text = "the [MASK] sat.", body = json{{"inputs", text}}.dump();
+    const auto line = run_command(predict_command, {"predict", "--checkpoint", checkpoint, "--task", task, text});
+    const auto [status, answer] = ask(port, post("/predict", body));
+    CHECK(status == 200);
+    CHECK(answer + "\n" == line.out);
+    const json want = json::parse(line.out), got = json::parse(ask(port, post("/models/small", body)).second);
+    CHECK(got == (task == "features" ? json::array({want["last_hidden_state"]}) : want["fillers"]));
+    CHECK(ask(port, "GET /ready HTTP/1.0\r\n\r\n") == Answered(200, R"({"status":"ready"})"));
+    const json tokens = json::parse(ask(port, post("/tokenize", body)).second);
+    CHECK(tokens["tokens"] == json({"[CLS]", "the", "[MASK]", "sat", ".", "[SEP]"}));
+    CHECK(tokens["ids"] == json({2, 5, 4, 7, 9, 3}));
+    const std::string longer = json{{"inputs", "[MASK] the cat sat the cat sat the cat sat the cat sat"}}.dump();
+    CHECK(ask(port, post("/predict", longer)) ==
+          Answered(422, R"({"error":"inputs: text of 15 tokens: the model takes at most 12; shorten it"})"));
+    if (task == "fill-mask") {
+      CHECK(ask(port, post("/predict", R"({"inputs": "the cat"})")) ==
+            Answered(422, R"({"error":"inputs: no [MASK] in the text"})"));
+    }
+    server.signal(SIGTERM);
+    CHECK(server.code() == kOk);
+    CHECK(server.said().empty());
+  }
+}
+
+TEST_CASE("bert serve on a network wants a token, and keeps it from others", "[unit][serve]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory), file = directory.path("token");
+  const auto end_of = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"serve", "--checkpoint", checkpoint, "--port", "0"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto result = run_command(serve_command, arguments);
+    return Answered(result.code, result.err);
+  };
+  const auto [code, said] = end_of({"--host", "0.0.0.0"});
+  CHECK(code == kRefused);
+  CHECK_THAT(said, Contains("--host 0.0.0.0 is reached by other machines, and there is no token: give --token-file"));
+  std::ofstream(file) << "short\n";
+  chmod(file.c_str(), 0600);
+  CHECK(end_of({"--token-file", file}).first == kBadData);
+  std::ofstream(file) << "0123456789abcdef\n";
+  chmod(file.c_str(), 0644);
+  CHECK(end_of({"--token-file", file}).first == kRefused);
+  CHECK(end_of({"--token-file", directory.path("none")}).first == kInputMissing);
+
+  chmod(file.c_str(), 0600);
+  ServeProcess server(directory,
+                      {"--checkpoint", checkpoint, "--host", "0.0.0.0", "--port", "0", "--token-file", file});
+  const int64_t port = server.port();
+  REQUIRE(port > 0);
+  const std::string body = R"({"inputs": "the [MASK] sat."})";
+  CHECK(ask(port, post("/predict", body)).first == 401);
+  CHECK(ask(port, post("/predict", body, "Authorization: Bearer 0123456789abcdef\r\n")).first == 200);
+}
+
+TEST_CASE("bert serve that cannot start says why", "[unit][serve]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory);
+  const Descriptor taken = listen_on({"127.0.0.1", 0});
+  const std::string port = std::to_string(port_of(taken.get()));
+  const auto busy = run_command(serve_command, {"serve", "--checkpoint", checkpoint, "--port", port});
+  CHECK(busy.code == kIo);
+  CHECK_THAT(busy.err, Contains("cannot listen on 127.0.0.1:" + port + ": Address already in use, by pid " +
+                                std::to_string(getpid())));
+  CHECK_THAT(busy.err, Contains("name another port, or --port 0 for any"));
+  CHECK(run_command(serve_command, {"serve", "--checkpoint", directory.path("none"), "--port", "0"}).code ==
+        kInputMissing);
+  CHECK(run_command(serve_command, {"serve", "--checkpoint", checkpoint, "--port", "70000"}).code == kUsage);
+  CHECK(run_command(serve_command, {"serve", "--checkpoint", checkpoint, "--max-tokens", "100000"}).code == kUsage);
+}
+
+TEST_CASE("A request in flight at SIGTERM is answered; one beyond the limit of the drain is cut with 75",
+          "[unit][serve]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory);
+  json texts = json::array();
+  for (int i = 0; i < 1000; ++i) texts.push_back("the [MASK] sat.");
+  {
+    ServeProcess server(directory, {"--checkpoint", checkpoint, "--port", "0"});
+    RawClient client(server.port());
+    client.send(post("/predict", json{{"inputs", texts}}.dump()));
+    server.signal(SIGTERM);
+    const std::string answer = client.rest();
+    CHECK(answer.starts_with("HTTP/1.1 200 "));
+    CHECK(answer.ends_with("\r\n0\r\n\r\n"));
+    CHECK(server.code() == kOk);
+  }
+  ServeProcess server(directory, {"--checkpoint", checkpoint, "--port", "0", "--drain-seconds", "0.2"});
+  RawClient client(server.port());
+  client.send("POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n");
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  server.signal(SIGTERM);
+  CHECK(server.code() == kPreempted);
+  CHECK_THAT(server.said(), Contains("requests were cut: they were not answered 0.2 s after the signal"));
+}
+
+TEST_CASE("The page shows words, bars and tokens in headless Chromium", "[unit][serve]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory);
+  const std::string command = std::string(BERT_SOURCE_DIR) + "/tests/scripts/serve_page.sh " + BERT_BINARY_DIR + " " +
+                              checkpoint + " " + directory.path() + " >" + directory.path("said");
+  const int status = std::system(command.c_str());
+  const std::string said = read_file(directory.path("said"));
+  if (said.starts_with("SKIPPED: ")) BERT_SKIP(said.substr(9));
+  CAPTURE(said);
+  CHECK(status == 0);
+  for (const char* picture : {"page-light.png", "page-dark.png"})
+    CHECK(read_file(directory.path(picture)).size() > 10'000);
+}
