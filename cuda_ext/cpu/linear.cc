@@ -21,13 +21,12 @@ namespace {
 // Note [GEMM backends of the CPU]
 // LibTorch sends fp32 products to MKL, whose fp32 kernels do not go beyond AVX2 on AMD. oneDNN reaches 430 GFLOP/s
 // where MKL reaches 195 (two Zen 5 threads, T = 128 .. 4096, BERT-base's layers, forward and both backward products; at
-// T = 128 MKL falls to 94). Products below kSmall multiplications stay with LibTorch: oneDNN compiles and keeps code
-// for each shape, and packed tokens have another T in every step. With oneDNN the quick start's 600 steps took 26 s and
-// 1.4 GB, without 18 s and 0.26 GB. The smallest products of BERT-base at T = 128 are above kSmall. LibTorch sends bf16
-// products to oneDNN too, but its addmm first copies the bias into every row of the result; linear_pointwise does not
-// (8 % of the product at T = 4096, H = 768, I = 3072). oneDNN has no fast products of fp16, nor of bf16 before AVX-512,
-// and LibTorch runs them as loops of one thread. Converted to fp32 and back they are six times as fast forward and 14
-// times backward (T = 1024, H = 128), and round once.
+// T = 128 MKL falls to 94). Products below kSmall multiplications stay with LibTorch: MKL needs no code of its own for
+// each shape. The smallest products of BERT-base at T = 128 are above kSmall. LibTorch sends bf16 products to oneDNN
+// too, but its addmm first copies the bias into every row of the result; linear_pointwise does not (8 % of the product
+// at T = 4096, H = 768, I = 3072). oneDNN has no fast products of fp16, nor of bf16 before AVX-512, and LibTorch runs
+// them as loops of one thread. Converted to fp32 and back they are six times as fast forward and 14 times backward (T =
+// 1024, H = 128), and round once.
 constexpr int64_t kSmall = 70'000'000;
 
 bool one_dnn(int64_t rows, int64_t columns, int64_t depth) {
@@ -40,6 +39,54 @@ bool one_dnn_has_bf16() {
       at::hasMKLDNN() &&
       c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_is_mkldnn_bf16_supported", "").typed<bool()>().call();
   return has;
+}
+
+// Note [Shapes of products]
+// oneDNN compiles code for each shape and keeps the code of the last 1,024 shapes. Packed tokens have another T in
+// nearly every step, and so have masked tokens. Products of T rows are therefore made in two parts: the rows up to the
+// last multiple of kBlock, and the rest with rows of zeros up to a multiple of kRest. The same holds for products over
+// T rows, the gradients of weights: the part of the rest comes first, because bf16 rounds each part, and the rest is
+// the small one. A model of 4 layers of 256 that trained in bf16 on real text had 0.8 GB from step 200 to step 350 and
+// made 242 sequences/s; one product for each T had 2.7 GB at step 300, 3.6 GB at step 1,500, and made 210 (two Zen 5
+// threads, 32 sequences of up to 128 tokens).
+constexpr int64_t kBlock = 64, kRest = 16;
+
+/// True if products of these dtypes and sizes go to mkldnn_matmul, which refuses fp32 too where there is no fast bf16.
+bool in_blocks(const Tensor& a, int64_t rows, int64_t columns, int64_t depth) {
+  if (!has_one_dnn() || !one_dnn_has_bf16() || rows < 1 || columns < 2) return false;
+  return a.scalar_type() == at::kBFloat16 || (a.scalar_type() == at::kFloat && one_dnn(rows, columns, depth));
+}
+
+Tensor with_rows(const Tensor& x, int64_t multiple) {
+  const int64_t rows = x.size(0);
+  return rows % multiple == 0 ? x : composite::padded_rows(x, (rows / multiple + 1) * multiple, x.scalar_type());
+}
+
+/// a b. a [T, K], b [K, N].
+Tensor product_of_rows(const Tensor& a, const Tensor& b) {
+  const int64_t rows = a.size(0), whole = rows / kBlock * kBlock;
+  const Tensor result = at::empty({rows, b.size(1)}, a.options());
+  if (whole > 0) at::native::mkldnn_matmul(a.narrow(0, 0, whole), b, result.narrow(0, 0, whole), 0.0F, 1.0F);
+  if (whole < rows) {
+    const Tensor rest = with_rows(a.narrow(0, whole, rows - whole), kRest);
+    const Tensor of_rest = at::empty({rest.size(0), b.size(1)}, a.options());
+    at::native::mkldnn_matmul(rest, b, of_rest, 0.0F, 1.0F);
+    result.narrow(0, whole, rows - whole).copy_(of_rest.narrow(0, 0, rows - whole));
+  }
+  return result;
+}
+
+/// a^T b. a [T, N], b [T, K].
+Tensor product_over_rows(const Tensor& a, const Tensor& b) {
+  const int64_t rows = a.size(0), whole = rows / kBlock * kBlock;
+  const Tensor result = at::empty({a.size(1), b.size(1)}, a.options());
+  const auto last = [&](const Tensor& x) { return with_rows(x.narrow(0, whole, rows - whole), kRest); };
+  if (whole < rows) at::native::mkldnn_matmul(last(a).t(), last(b), result, 0.0F, 1.0F);
+  if (whole > 0) {
+    at::native::mkldnn_matmul(a.narrow(0, 0, whole).t(), b.narrow(0, 0, whole), result, whole < rows ? 1.0F : 0.0F,
+                              1.0F);
+  }
+  return result;
 }
 
 }  // namespace
@@ -59,21 +106,14 @@ Tensor linear_pointwise(const Tensor& x, const Tensor& weight, const OptionalTen
 }
 
 Tensor product_and_bias(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
-  if (x.scalar_type() == at::kDouble || !one_dnn(x.size(0), weight.size(0), x.size(1)))
-    return at::linear(x, weight, bias);
-  return linear_pointwise(x, weight, bias);
+  const int64_t rows = x.size(0), columns = weight.size(0), depth = x.size(1);
+  const bool blocks = in_blocks(x, rows, columns, depth);
+  if (blocks && !bias) return product_of_rows(x, weight.t());
+  if (!blocks && (x.scalar_type() == at::kDouble || !one_dnn(rows, columns, depth))) return at::linear(x, weight, bias);
+  return linear_pointwise(with_rows(x, rows < kBlock ? kRest : kBlock), weight, bias).narrow(0, 0, rows);
 }
 
 namespace {
-
-Tensor product(const Tensor& a, const Tensor& b) {
-  // Without bf16, mkldnn_matmul refuses fp32 too; MKL's AVX2 is as fast there.
-  if (a.scalar_type() != at::kFloat || !one_dnn(a.size(0), b.size(1), a.size(1)) || !one_dnn_has_bf16())
-    return at::mm(a, b);
-  Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
-  at::native::mkldnn_matmul(a, b, result, 0.0F, 1.0F);
-  return result;
-}
 
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
   checks::linear_dtypes(x, weight, bias);
@@ -93,7 +133,10 @@ std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Ten
     }
     return {dx, dweight, dbias};
   }
-  return {needed[0] ? product(grad, weight) : Tensor(), needed[1] ? product(grad.t(), x) : Tensor(),
+  const bool blocks = in_blocks(x, x.size(0), weight.size(0), x.size(1)) && x.size(1) > 1;
+  const auto of_rows = [&] { return blocks ? product_of_rows(grad, weight) : at::mm(grad, weight); };
+  const auto over_rows = [&] { return blocks ? product_over_rows(grad, x) : at::mm(grad.t(), x); };
+  return {needed[0] ? of_rows() : Tensor(), needed[1] ? over_rows() : Tensor(),
           // (The sum accumulates in fp32 in any dtype. Asking for an fp32 sum would first convert all of grad.)
           needed[2] ? at::sum(grad, {0}) : Tensor()};
 }

@@ -149,6 +149,29 @@ TEST_CASE("The CPU's kernels equal the compositions at sizes that no vector divi
   }
 }
 
+TEST_CASE("Large products of any number of rows equal those in fp64", "[unit]") {
+  constexpr int64_t kSize = 1100;  // 64 rows are enough for oneDNN
+  const Tensor weight = randn({kSize, kSize}, 1).div(32), bias = randn({kSize}, 2);
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    for (const int64_t rows : {63, 64, 65, 80, 200}) {  // parts of a block, one, and some with a rest
+      INFO(type << " rows " << rows);
+      const Tensors in = converted({randn({rows, kSize}, 3), weight, bias, randn({rows, kSize}, 4)}, type);
+      const auto wide = [&](int64_t i) { return in[static_cast<size_t>(i)].to(at::kDouble); };
+      const auto [dx, dweight, dbias] = dispatch::linear_backward(in[3], in[0], in[1], {true, true, true});
+      const Tensor product = wide(0).mm(wide(1).t());
+      const std::vector<std::pair<Tensor, Tensor>> pairs = {{dispatch::linear(in[0], in[1], in[2]), product + wide(2)},
+                                                            {dispatch::linear(in[0], in[1], {}), product},
+                                                            {dx, wide(3).mm(wide(1))},
+                                                            {dweight, wide(3).t().mm(wide(0))},
+                                                            {dbias, wide(3).sum(0)}};
+      for (size_t i = 0; i < pairs.size(); ++i) {
+        INFO("result " << i);
+        CHECK(mismatch(pairs[i].first, pairs[i].second.to(type), pairs[i].second.abs().max().item<double>()) == "");
+      }
+    }
+  }
+}
+
 TEST_CASE("A NaN goes through every kernel of the CPU", "[unit]") {
   for (const Case& test : cases()) {
     for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
