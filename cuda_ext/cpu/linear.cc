@@ -53,7 +53,7 @@ constexpr int64_t kBlock = 64, kRest = 16;
 
 /// True if products of these dtypes and sizes go to mkldnn_matmul, which refuses fp32 too where there is no fast bf16.
 bool in_blocks(const Tensor& a, int64_t rows, int64_t columns, int64_t depth) {
-  if (!has_one_dnn() || !one_dnn_has_bf16() || rows < 1 || columns < 2) return false;
+  if (!has_one_dnn() || !one_dnn_has_bf16() || rows < 1 || columns < 2 || depth < 1) return false;
   return a.scalar_type() == at::kBFloat16 || (a.scalar_type() == at::kFloat && one_dnn(rows, columns, depth));
 }
 
