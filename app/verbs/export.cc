@@ -122,15 +122,6 @@ std::shared_ptr<torch::nn::Module> module_of(const Pretrained& pretrained) {
   return model.ptr();
 }
 
-/// Throws DataError for a fine-tuned model in a format that has no graph of its head.
-void check_format(const Pretrained& pretrained, const ExportOptions& options) {
-  if (pretrained.task.empty() || (options.format != "onnx" && options.format != "triton")) return;
-  throw DataError(
-      fmt::format("{}: was fine-tuned on {}, and --format {} has no head of a task; expected torchscript or "
-                  "safetensors",
-                  pretrained.name, pretrained.task, options.format));
-}
-
 /// Traces the model and writes the archive to `output`.
 void export_as_torchscript(const Pretrained& pretrained, const ExportOptions& options, const std::string& output,
                            ExportProgress& progress) {
@@ -168,9 +159,11 @@ void export_as_triton(const Pretrained& pretrained, const ExportOptions& options
   std::error_code error;
   if (!std::filesystem::create_directory(version, error)) throw_io_error(version.string(), "create", error.value());
   export_as_torchscript(pretrained, options, (version / kTritonModelFile).string(), progress);
+  const torch::Tensor* classifier = pretrained.weights.find("classifier.weight");
   AtomicFile config(output.temporary() + "/" + kTritonConfigFile);
   config.write(triton_config({.config = pretrained.config,
                               .architecture = architecture_of(pretrained),
+                              .num_labels = classifier != nullptr ? classifier->size(0) : 0,
                               .max_batch_size = options.max_batch_size}));
   config.commit();
   output.publish();
@@ -280,7 +273,6 @@ int export_command(int argc, char** argv) {
   const Pretrained pretrained =
       load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert export"),
                       [&](double share) { percentage.update("verifying", share); });
-  check_format(pretrained, options);
   ExportProgress progress{.percentage = percentage, .needed = 0};
   for (const auto& weight : pretrained.weights)
     progress.needed += weight.value().numel() * static_cast<int64_t>(c10::elementSize(options.dtype));

@@ -26,6 +26,7 @@ using bert::testing::run_in_child;
 using bert::testing::start;
 using bert::testing::TemporaryDirectory;
 using bert::testing::tiny_task;
+using bert::testing::tiny_task_of;
 
 namespace {
 
@@ -136,54 +137,17 @@ TEST_CASE("A run ends when evaluations get no better, and keeps the best checkpo
 TEST_CASE("Every kind of task trains, and has its metrics and its files", "[unit][finetune]") {
   const TemporaryDirectory directory;
   struct Case {
-    const char *task, *extension;
+    const char* task;
     std::vector<std::string> metrics, files;
   };
-  const std::string answer =
-      R"({"data": [{"title": "t", "paragraphs": [{"context": "5 6 7 8 9 10 11 12 13 14 15 16", "qas": [
-      {"id": "a", "question": "20 21", "answers": [{"text": "7 8", "answer_start": 4}]},
-      {"id": "b", "question": "22", "answers": [{"text": "12", "answer_start": 17}]}]}]}]})";
-  for (const char* split : {"train", "dev"}) std::ofstream(directory.path(std::string(split) + ".json")) << answer;
-  for (const char* split : {"train", "dev"}) {
-    std::ofstream file(directory.path(std::string(split) + ".txt"));
-    for (int i = 0; i < 9; ++i) file << "5 O\n" << 6 + i << " B-X\n\n";
-  }
-  for (const char* split : {"train.csv", "val.csv"}) {
-    std::ofstream file(directory.path("swag-" + std::string(split)));
-    file << ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n";
-    for (int i = 0; i < 8; ++i) file << i << ",v,1,5 6,5,6,gold,7,8,9,10," << i % 4 << "\n";
-  }
-  for (const char* split : {"train", "dev"}) {
-    std::ofstream file(directory.path("values-" + std::string(split) + ".csv"));
-    file << "text,label\n";
-    for (int i = 5; i < 15; ++i) file << i << " " << i + 1 << "," << 0.25 * i << "\n";
-  }
-  const std::vector<Case> cases = {
-      {"squad-v1", ".json", {"exact_match", "f1"}, {"predictions.json", "nbest_predictions.json"}},
-      {"squad-v2", ".json", {"exact_match", "f1"}, {"predictions.json", "null_odds.json"}},
-      {"ner", ".txt", {"f1", "precision", "recall"}, {"dev_predictions.txt"}},
-      {"swag", "", {"accuracy"}, {"dev_predictions.tsv"}},
-      {"text-regression", "", {"pearson", "spearman"}, {"dev_predictions.tsv"}}};
+  const std::vector<Case> cases = {{"squad-v1", {"exact_match", "f1"}, {"predictions.json", "nbest_predictions.json"}},
+                                   {"squad-v2", {"exact_match", "f1"}, {"predictions.json", "null_odds.json"}},
+                                   {"ner", {"f1", "precision", "recall"}, {"dev_predictions.txt"}},
+                                   {"swag", {"accuracy"}, {"dev_predictions.tsv"}},
+                                   {"text-regression", {"pearson", "spearman"}, {"dev_predictions.tsv"}}};
   for (const Case& each : cases) {
     CAPTURE(each.task);
-    FinetuneConfig config = tiny_task(directory, each.task);
-    config.task = each.task;
-    config.max_steps = 4;
-    config.global_batch_size = config.micro_batch_size = 4;
-    config.data.directory = "";
-    config.data.task.text_column = "text";
-    config.data.task.label_column = "label";
-    config.data.task.doc_stride = 4;
-    config.data.train_file = directory.path("train" + std::string(each.extension));
-    config.data.dev_file = directory.path("dev" + std::string(each.extension));
-    if (config.task == "swag") {
-      config.data.train_file = directory.path("swag-train.csv");
-      config.data.dev_file = directory.path("swag-val.csv");
-    }
-    if (config.task == "text-regression") {
-      config.data.train_file = directory.path("values-train.csv");
-      config.data.dev_file = directory.path("values-dev.csv");
-    }
+    const FinetuneConfig config = tiny_task_of(each.task, directory);
     REQUIRE(finetune(config, false) == kOk);
     for (const std::string& metric : each.metrics) CHECK(summary_of(config).contains(metric));
     for (const std::string& file : each.files) CHECK_FALSE(read_file(config.run_directory + "/" + file).empty());

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "app/checkpoint/checkpoint.h"
 #include "app/config/finetune_config.h"
@@ -61,6 +63,50 @@ inline FinetuneConfig tiny_task(const TemporaryDirectory& directory, const std::
   config.data.task.max_seq_length = kLength;
   config.data.task.text_column = "sentence";
   config.data.task.label_column = "kind";
+  return config;
+}
+
+/// Writes the training and the development file of `task` to `directory`, with the same few examples in both. Returns the
+/// paths of the two.
+inline std::pair<std::string, std::string> write_tiny_examples(const std::string& task,
+                                                               const TemporaryDirectory& directory) {
+  std::string text, extension = ".csv";
+  if (task == "squad-v1" || task == "squad-v2") {
+    extension = ".json";
+    text =
+        R"({"data": [{"title": "t", "paragraphs": [{"context": "5 6 7 8 9 10 11 12 13 14 15 16", "qas": [
+        {"id": "a", "question": "20 21", "answers": [{"text": "7 8", "answer_start": 4}]},
+        {"id": "b", "question": "22", "answers": [{"text": "12", "answer_start": 17}]}]}]}]})";
+  } else if (task == "ner") {
+    extension = ".txt";
+    for (int i = 0; i < 9; ++i) text += "5 O\n" + std::to_string(6 + i) + " B-X\n\n";
+  } else if (task == "swag") {
+    text = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n";
+    for (int i = 0; i < 8; ++i)
+      text += std::to_string(i) + ",v,1,5 6,5,6,gold,7,8,9,10," + std::to_string(i % 4) + "\n";
+  } else {
+    text = "text,label\n";
+    for (int i = 5; i < 15; ++i) {
+      const std::string label = task == "text-regression" ? std::to_string(0.25 * i) : i % 2 == 0 ? "even" : "odd";
+      text += std::to_string(i) + " " + std::to_string(i + 1) + "," + label + "\n";
+    }
+  }
+  const std::pair paths = {directory.path(task + "-train" + extension), directory.path(task + "-dev" + extension)};
+  for (const std::string& path : {paths.first, paths.second}) std::ofstream(path) << text;
+  return paths;
+}
+
+/// A configuration of four steps on a few examples of `task`. The run directory has the name of the task.
+inline FinetuneConfig tiny_task_of(const std::string& task, const TemporaryDirectory& directory) {
+  FinetuneConfig config = tiny_task(directory, task);
+  config.task = task;
+  config.max_steps = 4;
+  config.global_batch_size = config.micro_batch_size = 4;
+  config.data.directory = "";
+  config.data.task.text_column = "text";
+  config.data.task.label_column = "label";
+  config.data.task.doc_stride = 4;
+  std::tie(config.data.train_file, config.data.dev_file) = write_tiny_examples(task, directory);
   return config;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "app/finetune/finetuning_run.h"
 #include "app/inference/export_config.h"
 #include "app/inference/pretrained.h"
 #include "app/system/exit_codes.h"
@@ -23,6 +24,7 @@
 #include "tests/support/onnx_file.h"
 #include "tests/support/onnx_runtime.h"
 #include "tests/support/random_checkpoint.h"
+#include "tests/support/tiny_finetuning.h"
 #include "tests/testing.h"
 
 using namespace bert;
@@ -201,6 +203,60 @@ TEST_CASE("bert export --format triton writes a directory that the LibTorch back
     CHECK(mismatch(tuple->elements()[0].toTensor().index({real}), want.mlm_logits.index({real})) == "");
     CHECK(mismatch(tuple->elements()[1].toTensor(), want.nsp_logits) == "");
     CHECK(tuple->elements()[0].toTensor().dtype() == torch::kFloat);
+  }
+}
+
+TEST_CASE("bert export writes every task's head as ONNX and for Triton, with the same outputs", "[unit][predict]") {
+  struct Head {
+    const char *task, *dims, *labels;
+    std::vector<std::string> outputs;
+    bool per_token;
+  };
+  const std::vector<Head> heads = {
+      {"text-classification", "dims: [ 2 ]", R"({"0":"even","1":"odd"})", {"logits"}, false},
+      {"text-regression", "dims: [ 1 ]", "", {"logits"}, false},
+      {"ner", "dims: [ -1, 2 ]", R"({"0":"B-X","1":"O"})", {"logits"}, true},
+      {"squad-v1", "dims: [ -1 ]", "", {"start_logits", "end_logits"}, true},
+      {"swag", "dims: [ 1 ]", "", {"logits"}, false}};
+  const TemporaryDirectory directory;
+  for (const Head& head : heads) {
+    CAPTURE(head.task);
+    const FinetuneConfig config = bert::testing::tiny_task_of(head.task, directory);
+    REQUIRE(finetune(config, false) == kOk);
+    const torch::NoGradGuard no_grad;
+    const std::string onnx = directory.path(std::string(head.task) + ".onnx"),
+                      triton = directory.path(std::string(head.task) + "-triton");
+    REQUIRE(run_export(config.run_directory, onnx, {"--format", "onnx"}).code == kOk);
+    REQUIRE(run_export(config.run_directory, triton, {"--format", "triton"}).code == kOk);
+    const std::string settings = read_file(triton + "/config.pbtxt");
+    CHECK_THAT(settings, Contains(head.dims));
+    const bert::testing::OnnxFile file = bert::testing::read_onnx(onnx);
+    CHECK((file.metadata.contains("id2label") ? file.metadata.at("id2label") : "") == head.labels);
+
+    // `bert export` has compared the TorchScript file with the module.
+    std::ifstream in(triton + "/1/model.pt", std::ios::binary);
+    ExtraFiles inside = {{kExportConfigFile, ""}};
+    torch::jit::Module script = load_torchscript(in, inside);
+    for (const Batch& batch : {batch_of(4, 12), batch_of(2, 5)}) {
+      const auto want = script
+                            .forward({batch.input_ids.to(torch::kInt), batch.token_type_ids.to(torch::kInt),
+                                      batch.attention_mask.to(torch::kInt)})
+                            .toTuple()
+                            ->elements();
+      REQUIRE(want.size() == head.outputs.size());
+      const bool choices = std::string(head.task) == "swag";  // two of each question
+      const auto shaped = [&](const torch::Tensor& tensor) {
+        return array_of(choices ? tensor.view({-1, 2, tensor.size(1)}) : tensor);
+      };
+      const auto got = bert::testing::evaluate(file, {{"input_ids", shaped(batch.input_ids)},
+                                                      {"token_type_ids", shaped(batch.token_type_ids)},
+                                                      {"attention_mask", shaped(batch.attention_mask)}});
+      for (size_t i = 0; i < want.size(); ++i) {
+        const torch::Tensor logits = want[i].toTensor();
+        CHECK(difference(got.at(head.outputs[i]), choices ? logits.view({-1, 2}) : logits, batch, head.per_token) ==
+              "");
+      }
+    }
   }
 }
 
