@@ -19,6 +19,7 @@ inline c10::intrusive_ptr<c10d::ProcessGroup> gloo_group(const c10::intrusive_pt
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
   group->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO, backend);
+  group->barrier()->wait();  // a rank that ended at once would cut those that still connect
   return group;
 }
 
