@@ -28,11 +28,10 @@ std::string outcome_of(const std::function<std::string()>& work) {
 
 }  // namespace
 
-std::string on_rank_zero(const ProcessGroupPtr& group, const std::string& name, int64_t timeout_seconds,
-                         const std::function<std::string()>& work) {
+std::string on_rank(const ProcessGroupPtr& group, const Announcement& announcement,
+                    const std::function<std::string()>& work) {
   if (!group) return work();
-  const std::string outcome =
-      announced(group, {.rank = 0, .name = name, .timeout_seconds = timeout_seconds}, [&] { return outcome_of(work); });
+  const std::string outcome = announced(group, announcement, [&] { return outcome_of(work); });
   const size_t end = outcome.find('\n');
   const std::string type = outcome.substr(0, end), text = outcome.substr(end + 1);
   if (type == kDone) return text;
@@ -41,6 +40,11 @@ std::string on_rank_zero(const ProcessGroupPtr& group, const std::string& name, 
   if (type == "DataError") throw DataError(text);
   if (type == "InputMissing") throw InputMissing(text);
   throw IoError(text);
+}
+
+std::string on_rank_zero(const ProcessGroupPtr& group, const std::string& name, int64_t timeout_seconds,
+                         const std::function<std::string()>& work) {
+  return on_rank(group, {.rank = 0, .name = name, .timeout_seconds = timeout_seconds}, work);
 }
 
 }  // namespace bert

@@ -78,12 +78,17 @@ void RunState::resume(const std::string& directory, bool allow_config_change) {
   }
   if (before.precision == config().precision) scaler.continue_skips(state.consecutive_skips);
   // Steps of older checkpoints, which do not say their number, all had global_batch_size sequences.
-  loader().restore({.seed = static_cast<uint64_t>(state.sampler_seed),
-                    .consumed_sequences = state.consumed_samples,
-                    .consumed_steps = state.consumed_steps > 0 ? state.consumed_steps
-                                                               : state.consumed_samples / before.global_batch_size});
+  batches().restore({.seed = static_cast<uint64_t>(state.sampler_seed),
+                     .consumed_sequences = state.consumed_samples,
+                     .consumed_steps = state.consumed_steps > 0 ? state.consumed_steps
+                                                                : state.consumed_samples / before.global_batch_size});
   log().restore(state.metrics);
   log().say("continuing from " + directory);
+}
+
+LookAheadLoader& RunState::batches() {
+  if (!batches_) batches_.emplace(loader());  // not in the constructor: the kind of run makes loader() after it
+  return *batches_;
 }
 
 int64_t RunState::restore(bool allow_config_change) {
@@ -106,7 +111,7 @@ void RunState::save_with(int64_t applied, const std::function<void(const Checkpo
                         .state = {},
                         .tokenizer_model = {}};
   if (chief()) {
-    const SamplerState sampler = loader().state();
+    const SamplerState sampler = batches().state();
     const GradScaler& scaler = step().scaler;
     const std::string json = config_json();
     checkpoint.state = {.step = applied,

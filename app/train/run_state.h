@@ -15,6 +15,7 @@
 #include "app/train/optimizer_step.h"
 #include "app/train/run_log.h"
 #include "data/loader/batch_loader.h"
+#include "data/loader/look_ahead_loader.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace bert {
@@ -34,6 +35,8 @@ class RunState {
   [[nodiscard]] virtual OptimizerStep& step() = 0;
   [[nodiscard]] virtual RunLog& log() = 0;
   [[nodiscard]] virtual BatchLoader& loader() = 0;
+  /// The batches of loader(), of which steps may be taken ahead. Its position is that of a checkpoint.
+  [[nodiscard]] LookAheadLoader& batches();
   /// The identities of the examples, by their key in `data`; the same on all ranks.
   [[nodiscard]] virtual const std::map<std::string, DataIdentity>& data() const = 0;
   /// Number of examples in one epoch.
@@ -105,6 +108,7 @@ class RunState {
   void save_with(int64_t applied, const std::function<void(const Checkpoint& checkpoint)>& write);
 
   int64_t saves_ = 0;  // calls of save()
+  std::optional<LookAheadLoader> batches_;
 };
 
 /// The name in safetensors of the dtype of weights.

@@ -21,11 +21,11 @@
 #include "app/system/stop_signals.h"
 #include "app/train/device.h"
 #include "app/train/pretraining_run.h"
+#include "app/train/rank_zero.h"
 #include "app/train/run_description.h"
 #include "app/train/run_lock.h"
 #include "app/train/run_state.h"
 #include "app/train/sequence_log.h"
-#include "data/io/error.h"
 #include "data/io/files.h"
 
 namespace bert {
@@ -58,10 +58,15 @@ class Trainer {
   /// Throws ConfigError, after the log is written, if skipped steps show that the run cannot continue. All ranks agree
   /// because they have the same gradients.
   void stop_if_hopeless();
-  /// True if a signal has arrived at any rank, or if metrics.jsonl cannot be written. The run then stops after a
-  /// checkpoint. All ranks get the same answer. Called once in a step; with several ranks the answer is one step late,
-  /// so no rank waits for it.
+  /// True if the next `steps` steps can be read in this rank: Note [Steps taken ahead] in look_ahead_loader.h.
+  [[nodiscard]] bool can_read(size_t steps);
+  /// True if a signal has arrived at any rank, if metrics.jsonl cannot be written, or if any rank cannot read its rows of
+  /// the next step. The run then stops after a checkpoint. All ranks get the same answer. Called once before each step;
+  /// with several ranks the answer is that to the call before, so no rank waits for it.
   [[nodiscard]] bool stop_requested();
+  /// Throws DataError on every rank, with the message of the first that has one, if any cannot read its rows of the next
+  /// step.
+  void end_if_data_fails();
   /// True if rank 0 wants a checkpoint because checkpoint_every_minutes have passed. Agreed like stop_requested().
   [[nodiscard]] bool save_requested();
   void evaluate();
@@ -74,7 +79,6 @@ class Trainer {
   std::optional<SequenceLog> sequence_log_;
 
   bool stopping_ = false, first_step_ = true;
-  std::exception_ptr data_failure_;   // the run stops, with a checkpoint, before the step that lacks its data
   int64_t applied_ = 0, saved_ = -1;  // steps; saved_ is -1 without a checkpoint
   int64_t ended_early_at_ = -1;       // step after which RunState::ended_early() was true; -1: it was not
   int64_t skipped_ = 0;               // skipped steps since the newest checkpoint
@@ -92,9 +96,32 @@ int64_t Trainer::next_stop() const {
   return next;
 }
 
+bool Trainer::can_read(size_t steps) {
+  set_phase(Phase::kReadingData);
+  return run_.batches().look_ahead(steps);
+}
+
 bool Trainer::stop_requested() {
-  if (!stopping_) stopping_ = stop_flag_.exchange(StopSignals::arrived() || run_.log().failure() != nullptr);
+  const size_t ahead = run_.group() ? 2 : 1;  // the answer to this call comes before the step after the next one
+  if (!stopping_) {
+    stopping_ = stop_flag_.exchange(StopSignals::arrived() || run_.log().failure() != nullptr || !can_read(ahead));
+  }
   return stopping_;
+}
+
+void Trainer::end_if_data_fails() {
+  const std::exception_ptr failure = run_.batches().failure();
+  torch::Tensor failed = torch::zeros({environment_.world_size}, torch::kInt64);
+  failed[environment_.rank] = int64_t{failure != nullptr};
+  failed = run_.step().sum_over_ranks(failed);
+  if (failed.sum().item<int64_t>() == 0) return;
+  run_.log().say(
+      fmt::format("stopped at step {}, with a checkpoint, as the data of the next step cannot be read", applied_));
+  on_rank(run_.group(),
+          {.rank = static_cast<int>(failed.argmax().item<int64_t>()),
+           .name = "error of the data",
+           .timeout_seconds = config_.distributed.timeout_seconds},
+          [&]() -> std::string { std::rethrow_exception(failure); });
 }
 
 bool Trainer::save_requested() {
@@ -108,16 +135,15 @@ bool Trainer::save_requested() {
 }
 
 std::vector<PackedBatch> Trainer::next_micro_batches() {
-  set_phase(Phase::kReadingData);
   std::vector<PackedBatch> micro_batches;
   int64_t tokens = 0;
   do {
-    const PackedBatch batch = run_.loader().next();
-    run_.log().add(batch, run_.loader());
+    const PackedBatch batch = run_.batches().next();
+    run_.log().add(batch, run_.batches());
     tokens += batch.num_tokens();
-    if (sequence_log_) sequence_log_->add(batch, run_.loader());
+    if (sequence_log_) sequence_log_->add(batch, run_.batches());
     micro_batches.push_back(batch.to(run_.step().device()));
-  } while (!run_.loader().between_steps());
+  } while (!run_.batches().between_steps());
   if (sequence_log_) sequence_log_->end_step();
   if (std::exchange(first_step_, false)) report_balance(tokens);
   return micro_batches;
@@ -134,7 +160,7 @@ void Trainer::report_balance(int64_t tokens) {
 }
 
 void Trainer::report_damage() {
-  const DamagedRows& damaged = run_.loader().damaged();
+  const DamagedRows& damaged = run_.batches().damaged();
   if (damaged.descriptions.empty()) return;
   std::string message = fmt::format(
       "{} damaged rows: {} sequences took the next good row instead (data.corrupted_rows skip). Make or copy these "
@@ -156,17 +182,9 @@ void Trainer::advance_to(int64_t target) {
     const int64_t left = most > 0 ? std::max<int64_t>(most - run_.step().consecutive_skips(), 1) : target;
     const int64_t attempts = std::min(target - applied_, left);
     int64_t tried = 0;
-    while (tried < attempts && !stop_requested() && !save_requested()) {
-      std::vector<PackedBatch> micro_batches;
-      try {
-        micro_batches = next_micro_batches();
-      } catch (const DataError&) {
-        if (run_.group()) throw;  // the other ranks wait in a collective of this step
-        data_failure_ = std::current_exception();
-        stopping_ = true;
-        break;
-      }
-      run_.step().run(micro_batches, run_.loader().micro_batches_of_step());
+    while (tried < attempts && !save_requested() && !stop_requested()) {
+      const std::vector<PackedBatch> micro_batches = next_micro_batches();
+      run_.step().run(micro_batches, run_.batches().micro_batches_of_step());
       fail_point(FailPoint::kTrainStep);
       run_.log().step_tried();
       ++tried;
@@ -226,6 +244,7 @@ int Trainer::train() {
   if (applied_ == 0 && run_.evaluates_at_start() && run_.log().figures().empty()) evaluate();
   if (stopping_) save();
   run_.log().start(applied_, last_step());
+  if (run_.group() && !stopping_) stop_flag_.exchange(!can_read(1));  // for the answer to the first stop_requested()
   while (applied_ < last_step() && !stopping_) {
     advance_to(next_stop());
     if (due(config_.log_every) || applied_ == last_step() || stopping_ || save_now_)
@@ -236,11 +255,7 @@ int Trainer::train() {
   }
   run_.log().finish();
   report_damage();
-  if (data_failure_) {
-    run_.log().say(
-        fmt::format("stopped at step {}, with a checkpoint, as the data of the next step cannot be read", applied_));
-    std::rethrow_exception(data_failure_);
-  }
+  if (stopping_ && applied_ < last_step()) end_if_data_fails();
   const bool metrics_lost =
       run_.step().sum_over_ranks(int64_t{run_.log().failure() != nullptr}) > 0;  // all ranks end with the same code
   if (run_.log().failure()) {
@@ -280,7 +295,7 @@ int Trainer::run(bool allow_config_change) {
   }
   if (run_.logs_examples()) {
     sequence_log_.emplace(config_.run_directory, environment_.rank, environment_.world_size,
-                          run_.loader().state().consumed_steps);
+                          run_.batches().state().consumed_steps);
   }
   return train();
 }
