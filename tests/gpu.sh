@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
-# tests/gpu.sh pack DIR [--build BUILD] [--text FILE] [--peer FILE]
-# tests/gpu.sh run DIR --output OUT [--emulate] [--libtorch DIR] [--peer FILE] [--lengths FILE] [--parts A,B] [--tests F] [--minutes N]
+# tests/gpu.sh pack DIR [--build BUILD] [--text FILE] [--peer FILE] [--lengths FILE] [--parts A,B]
+# tests/gpu.sh run DIR --output OUT [--emulate] [--libtorch DIR] [--tools DIR] [--peer FILE] [--lengths FILE] [--parts A,B] [--tests F] [--minutes N]
 # tests/gpu.sh selftest BUILD [--tests F]
 #
 # The GPU lane. `pack` builds with CUDA for Hopper and makes a relocatable tree of at most 60 MiB. `run` tests and measures it on a machine
-# with a GPU and LibTorch 2.11. It needs no other package, no network and no root, and ends within 9 minutes. If that machine's C++ runtime
-# is older than this build's, the runtime in the tree is used.
+# with a GPU and the release of LibTorch that the programs were built against; another is refused. It needs no other package, no network and no root,
+# and ends within 9 minutes. If that machine's C++ runtime is older than this build's, the runtime in the tree is used. The parts that say most
+# come first, and gpu.json has every figure as soon as it is measured: a run that is cut loses nothing. pack keeps --peer, --lengths and --parts
+# in the tree, and run uses these unless it is given others.
 #
 #   --build BUILD   pack the programs in BUILD instead of building in build-gpu/ (bert bertrun bert_tests bert_tests_cuda)
 #   --text FILE     English text for the training runs; default: the pages of the source tree
 #   --output OUT    directory for gpu.json (the report) and gpu.log (the output of all parts); written even if a part fails
 #   --emulate       without a GPU: the same parts on the CPU with tiny sizes, and the kernels in the emulator
 #   --libtorch DIR  directory of the torch package or of LibTorch; default: the torch package of python3
-#   --peer FILE     a script that times Hugging Face's step (its flags: --size --batch --length --lengths --precision --device --steps);
-#                   pack copies it into the tree, and run uses that copy by default
-#   --lengths FILE  sequence lengths, one a line, for a step on real lengths
-#   --parts A,B     run only these parts of: doctor tests emulator training repeatable kernels steps; default all
+#   --tools DIR     directory of compute-sanitizer and ncu; default: PATH, then /usr/local/cuda/bin; without them their parts say so
+#   --peer FILE     a script that times Hugging Face's step (its flags: --size --batch --length --lengths --precision --device --steps)
+#   --lengths FILE  sequence lengths, one a line, for a step on 128 real lengths
+#   --parts A,B     only these parts of: steps twins doctor tests emulator training repeatable kernels sanitizer profile; default all
 #   --tests F       run only the tests tagged [cuda] that match F, a Catch2 filter; default all
 #   --minutes N     time limit of the whole run; default 8.7
 #   selftest        tests this script: packs BUILD, runs it in emulation, breaks it, and checks the reports of both runs
@@ -31,6 +33,26 @@ die() { echo "gpu: ${*:2}" >&2; exit "$1"; }
 
 # ---- pack ----
 max_bytes=$((60 * 1024 * 1024))
+
+parts_in_order=(steps twins doctor tests emulator training repeatable kernels sanitizer profile)
+check_parts() {
+  local name
+  for name in ${wanted//,/ }; do declare -F "part_$name" >/dev/null || die 2 "there is no part $name; see --help"; done
+}
+
+# version_of DIR: the release of the torch package or LibTorch in DIR, read as app/setup/libtorch.cmake does
+version_of() {
+  local header=$1/include/torch/headeronly/version.h version
+  [ -f "$header" ] || header=$1/include/torch/csrc/api/include/torch/version.h  # up to 2.8
+  version=$(sed -nE 's/^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p' "$header" 2>/dev/null | paste -sd . || true)
+  echo "${version:-unknown}"
+}
+# libtorch_of LIBRARY: directory of the LibTorch that LIBRARY was built against
+libtorch_of() {
+  local found
+  found=$(ldd "$1" | awk '/libtorch_cpu.so/ {print $3}')
+  (cd "$(dirname "$found")/.." && pwd)
+}
 
 # Libraries of every machine with LibTorch: the C library and the libraries beside LibTorch (also CUDA's).
 everywhere='lib(c|m|dl|rt|pthread|util|resolv)\.so|ld-linux|lib(torch|c10|gomp|cud|cu(blas|fft|file|pti|rand|solver|sparse)|nv[a-zA-Z]*|nccl|shm|caffe2|mkl|omp)[^/]*$'
@@ -49,7 +71,8 @@ missing_from() {
 }
 
 pack() {
-  local into=$1 build=$2 text=("$3") peer=$4 program library missing
+  local into=$1 build=$2 text=("$3") program library missing
+  check_parts
   [ -n "$3" ] || text=("$root"/*.md "$root"/*/README.md)
   local programs=(bert bertrun libbert.so libbert_sentencepiece.so tests/bert_tests tests/bert_tests_cuda)
   # Only an empty directory or an earlier tree is replaced.
@@ -64,6 +87,7 @@ pack() {
   done
   rm -rf "$into"
   mkdir -p "$into/bin" "$into/lib" "$into/fallback" "$into/configs" "$into/data"
+  version_of "$(libtorch_of "$build/libbert.so")" >"$into/libtorch"
   git -C "$root" describe --always --dirty >"$into/commit" 2>/dev/null || echo unknown >"$into/commit"
   for program in "${programs[@]}"; do cp "$build/$program" "$into/bin/"; done
   strip --strip-unneeded "$into"/bin/*
@@ -73,6 +97,8 @@ pack() {
   [ -z "$missing" ] || die 1 "$into lacks libraries that its programs need: $missing"
   "$root/tests/scripts/runpath.sh" "$into"/bin/* || die 1 "build $build again"
   [ -z "$peer" ] || cp "$peer" "$into/peer.py"
+  [ -z "$lengths" ] || cp "$lengths" "$into/lengths.txt"
+  [ -z "$wanted" ] || echo "$wanted" >"$into/parts"
   cp "$root"/configs/bert-base.json "$root"/configs/bert-large.json "$into/configs/"
   cp "$script" "$into/gpu.sh"
 
@@ -124,20 +150,26 @@ limited() {
 }
 # part NAME: runs part_NAME. Its return value decides: 0 passed, 3 not measured, 124 timed out, else failed
 part() {
-  local name=$1 begin=$SECONDS code=0 status
+  local name=$1 code=0 status
   [ -z "$wanted" ] || [[ ",$wanted," == *",$name,"* ]] || return 0
-  fields="" note=""
+  fields="" note="" running=$name begin=$SECONDS
   echo "==== $name"
+  progress
   if [ "$(remaining)" -lt 5 ]; then code=124; else "part_$name" || code=$?; fi
   case $code in 0) status=passed ;; 3) status="not measured" ;; 124) status="timed out" ;; *) status=failed ;; esac
   [ $code -eq 0 ] || [ $code -eq 3 ] || result=failed
   [ -z "$note" ] || field note "$(json_string "$note")"
   say "$name: $status in $((SECONDS - begin)) s${note:+: $note}"
-  parts+="${parts:+,}
-    $(json_string "$name"): {\"status\": \"$status\", \"seconds\": $((SECONDS - begin))$fields}"
-  write_report
+  parts+=$(entry "$status")
+  write_report "$parts"
 }
-# Called after every part, so that a killed run leaves the results so far.
+# entry STATUS: the running part in the report
+entry() {
+  printf '%s\n    %s: {"status": "%s", "seconds": %d%s}' "${parts:+,}" "$(json_string "$running")" "$1" $((SECONDS - begin)) "$fields"
+}
+# Writes the report with what the running part has so far.
+progress() { write_report "$parts$(entry running)"; }
+# write_report PARTS: called after every part and every measurement, so that a killed run leaves the results so far
 write_report() {
   cat >"$out/gpu.json.new" <<-JSON
 	{
@@ -149,18 +181,22 @@ write_report() {
 	  "libtorch": $(json_string "$torch_version"),
 	  "seconds": $SECONDS,
 	  "result": "$result",
-	  "parts": {$parts
+	  "parts": {$1
 	  }
 	}
 	JSON
   mv "$out/gpu.json.new" "$out/gpu.json"
 }
 last_object() { grep -a '^{.*}$' "$1" | tail -n 1; }
+json_lines() {  # lines of the input as a list in JSON
+  local line list=""
+  while IFS= read -r line; do list+="${list:+, }$(json_string "$line")"; done
+  printf '[%s]' "$list"
+}
 number_of() { grep -oE "\"$2\": ?-?[0-9.eE+-]+" <<<"$1" | head -n 1 | sed 's/.*: *//'; }
 
 # ---- run: parts ----
 part_doctor() {
-  limited 150 "$tree/bin/bert" version || return $?  # it may read several GB from a cold disk
   limited 60 "$tree/bin/bert" doctor >"$work/doctor.log" 2>&1 || { cat "$work/doctor.log"; note="bert doctor found a problem"; return 1; }
   cat "$work/doctor.log"
   [ -n "$emulate" ] || grep -q 'ok .*CUDA device 0' "$work/doctor.log" || { note="bert doctor sees no CUDA device"; return 1; }
@@ -169,36 +205,52 @@ part_doctor() {
   [ -z "$name" ] || device_name=$name  # works without nvidia-smi too
 }
 
-# Each test runs in its own process, because a CUDA error breaks the rest of its process.
+declare -A done_tests=()  # what became of each test that has run
+# run_test NAME: runs it in its own process, because a CUDA error breaks the rest of its process
+run_test() {
+  local name=$1 escaped code=0 log="$work/test.log" status=passed
+  [ -z "${done_tests[$name]:-}" ] || return 0
+  escaped=$(sed 's/[][\\,"]/\\&/g' <<<"$name")
+  : >"$log"
+  [ $SECONDS -lt $tests_until ] || code=124
+  [ $code -ne 0 ] || limited "$test_limit" "$tree/bin/bert_tests" "$escaped" >"$log" 2>&1 || code=$?
+  cat "$log"
+  if [ $code -eq 124 ]; then
+    status="timed out"
+  elif [ $code -ne 0 ] || ! grep -qa '^All tests passed' "$log"; then
+    status=failed
+  elif grep -qa '^SKIPPED' "$log"; then
+    status="skipped$(sed -n 's/^SKIPPED//p' "$log" | tail -n 1)"
+  fi
+  done_tests[$name]=$status
+}
+
+twin_test='Every operator on CUDA equals its CPU twin'
+# Before all other tests: without it no other figure counts.
+part_twins() {
+  run_test "$twin_test"
+  note=${done_tests[$twin_test]}
+  case $note in passed) ;; "timed out") return 124 ;; *) return 1 ;; esac
+}
+
 part_tests() {
-  local name escaped code log="$work/test.log" passed=0 failed=0 skipped=0 tests="" status
+  local name passed=0 failed=0 skipped=0 tests=""
   local help list=(--list-tests --verbosity quiet)  # Catch2 3
   help=$("$tree/bin/bert_tests" --help)
   [[ "$help" != *list-test-names-only* ]] || list=(--list-test-names-only)
   mapfile -t names < <("$tree/bin/bert_tests" "[cuda]$filter" "${list[@]}" 2>/dev/null || true)
   [ ${#names[@]} -gt 0 ] || { note="bert_tests has no test tagged [cuda]"; return 1; }
   for name in "${names[@]}"; do
-    code=0
-    escaped=$(sed 's/[][\\,"]/\\&/g' <<<"$name")
-    : >"$log"
-    [ $SECONDS -lt $tests_until ] || code=124
-    [ $code -ne 0 ] || limited "$test_limit" "$tree/bin/bert_tests" "$escaped" >"$log" 2>&1 || code=$?
-    cat "$log"
-    status=passed
-    if [ $code -eq 124 ]; then
-      status="timed out"
-    elif [ $code -ne 0 ] || ! grep -qa '^All tests passed' "$log"; then
-      status=failed
-    elif grep -qa '^SKIPPED' "$log"; then
-      status="skipped$(sed -n 's/^SKIPPED//p' "$log" | tail -n 1)"
-    fi
-    case $status in passed) passed=$((passed + 1)) ;; skipped*) skipped=$((skipped + 1)) ;; *) failed=$((failed + 1)) ;; esac
-    tests+="${tests:+, }$(json_string "$name"): $(json_string "$status")"
+    run_test "$name"
+    case ${done_tests[$name]} in passed) passed=$((passed + 1)) ;; skipped*) skipped=$((skipped + 1)) ;; *) failed=$((failed + 1)) ;; esac
+    tests+="${tests:+, }$(json_string "$name"): $(json_string "${done_tests[$name]}")"
+    fields=""
+    field passed $passed
+    field failed $failed
+    field skipped $skipped
+    field tests "{$tests}"
+    progress
   done
-  field passed $passed
-  field failed $failed
-  field skipped $skipped
-  field tests "{$tests}"
   note="$passed passed, $failed failed, $skipped skipped"
   [ $failed -eq 0 ] && [ $passed -gt 0 ]  # tests may skip: some need two GPUs
 }
@@ -212,11 +264,15 @@ part_emulator() {
 
 part_kernels() {
   local log="$work/kernels.log" code=0 object
-  limited $kernel_limit "$tree/bin/bert" benchmark kernels --device $device "${kernel_flags[@]}" --json >"$log" 2>"$work/kernels.err" || code=$?
+  limited $kernel_limit "$tree/bin/bert" benchmark kernels --device $device "${kernel_flags[@]}" --seconds $kernel_seconds --json >"$log" 2>"$work/kernels.err" || code=$?
   cat "$log" "$work/kernels.err"
   [ $code -ne 2 ] || { note="$(tail -n 1 "$work/kernels.err")"; return 3; }
   object=$(last_object "$log")
-  [ -z "$object" ] || field kernels "$object"
+  if [ -n "$object" ]; then
+    field kernels "$object"
+  else
+    field lines "$(json_lines <"$log")"  # one for each operator, as far as it came
+  fi
   [ $code -eq 0 ] || { note="$(tail -n 1 "$work/kernels.err")"; return $code; }
   [ -n "$object" ] || { note="bert benchmark kernels printed no JSON"; return 1; }
 }
@@ -243,9 +299,11 @@ part_training() {
     reference=${reference:-$loss}
     difference=$(awk -v a="$loss" -v b="$reference" 'BEGIN {printf "%.5f", a - b}')
     worst=$(awk -v a="$worst" -v d="$difference" 'BEGIN {d = d < 0 ? -d : d; printf "%.5f", (d > a ? d : a)}')
+    fields=""
     runs+="${runs:+, }\"$precision\": {\"mlm_loss\": $loss, \"difference_to_fp32\": $difference, \"losses\": [$(all_losses "$work/$precision")]}"
+    field runs "{$runs}"
+    progress
   done
-  field runs "{$runs}"
   field tolerance $loss_tolerance
   note="mlm loss fp32 $reference; largest difference of bf16 and fp16 $worst, allowed $loss_tolerance"
   awk -v a="$worst" -v b="$loss_tolerance" 'BEGIN {exit !(a != "" && a + 0 <= b + 0)}'
@@ -281,16 +339,64 @@ step_pair() {
     fi
   fi
   pairs+="${pairs:+, }{\"ours\": $ours, \"peer\": $theirs, \"ratio\": $ratio}"
+  fields=""
+  field steps "[$pairs]"
+  progress
   say "  $size, batch $batch, $precision, $*: $(number_of "$ours" tokens_per_second) tokens/s, peer $(number_of "$theirs" tokens_per_second)"
 }
 part_steps() {
   pairs=""
   local code=0 shape
-  for shape in "${shapes[@]}"; do step_pair $shape || code=$?; done
-  if [ -n "$lengths" ]; then step_pair "${lengths_shape[@]}" --lengths "$lengths" || code=$?; fi
-  field steps "[$pairs]"
+  [ -z "$lengths" ] || shapes=("${shapes[0]}" "$lengths_shape --lengths $lengths" "${shapes[@]:1}")
+  for shape in "${shapes[@]}"; do
+    [ $SECONDS -lt $steps_until ] || { note="no time was left for $shape and what follows"; code=124; break; }
+    step_pair $shape || code=$?
+  done
   if [ -z "$peer" ]; then note="${note:+$note; }Hugging Face's step: not measured, no --peer"; fi
   return $code
+}
+
+# find_tool NAME: sets `tool`; returns 3 and says why where the machine lacks it
+find_tool() {
+  local place
+  tool=$(command -v "$tools/$1" || true)
+  if [ -z "$tools" ] && [ -z "$emulate" ]; then
+    for place in "$1" "/usr/local/cuda/bin/$1"; do [ -n "$tool" ] || tool=$(command -v "$place" || true); done
+  fi
+  [ -n "$tool" ] || { note="no $1 on this machine; name its directory with --tools"; return 3; }
+}
+
+# Accesses outside of memory, and races in shared memory. LibTorch's cache of memory would hide the first: it hands out parts of large blocks.
+part_sanitizer() {
+  local check code=0 result_code=0 log="$work/sanitizer.log" only=() help
+  find_tool compute-sanitizer || return $?
+  help=$("$tool" --help 2>&1 || true)
+  [[ "$help" != *--kernel-regex* ]] || only=(--kernel-regex kns=bert)  # our kernels alone, by a part of their names
+  for check in memcheck racecheck; do
+    code=0
+    PYTORCH_NO_CUDA_MEMORY_CACHING=1 limited $sanitizer_limit "$tool" --tool $check "${only[@]}" --error-exitcode 99 \
+      "$tree/bin/bert_tests" "$twin_test" >"$log" 2>&1 || code=$?
+    cat "$log"
+    field $check "{\"exit_code\": $code, \"summary\": $(grep -a 'SUMMARY' "$log" | json_lines)}"
+    progress
+    [ $code -eq 0 ] || { note="${note:+$note; }$check: $(grep -a 'SUMMARY' "$log" | tail -n 1 || echo "exit code $code")"; result_code=$code; }
+  done
+  return $result_code
+}
+
+# How close each of our kernels comes to the limits of the GPU: one section of ncu for its first launch of each shape.
+part_profile() {
+  local code=0 log="$work/profile.log" list
+  find_tool ncu || return $?
+  limited $profile_limit "$tool" --section SpeedOfLight --csv --kernel-name-base demangled --kernel-name regex:bert:: \
+    --filter-mode per-launch-config --launch-count 1 \
+    "$tree/bin/bert" benchmark kernels --device $device "${kernel_flags[@]}" --seconds 0.001 >"$log" 2>&1 || code=$?
+  cat "$log"
+  list=$(grep -a '^"' "$log" | json_lines)
+  field lines "$list"
+  if grep -qa ERR_NVGPUCTRPERM "$log"; then note="ncu may not read the counters of this GPU"; return 3; fi
+  [ $code -eq 0 ] || { note="ncu ended with $code"; return $code; }
+  [ "$list" != "[]" ] || { note="ncu printed no figures"; return 1; }
 }
 
 # ---- run ----
@@ -303,15 +409,19 @@ run() {
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
 
-  local name
-  for name in ${wanted//,/ }; do declare -F "part_$name" >/dev/null || die 2 "there is no part $name; see --help"; done
+  [ -n "$wanted" ] || [ ! -e "$tree/parts" ] || wanted=$(cat "$tree/parts")
+  [ -n "$peer" ] || [ ! -e "$tree/peer.py" ] || peer=$tree/peer.py
+  [ -n "$lengths" ] || [ ! -e "$tree/lengths.txt" ] || lengths=$tree/lengths.txt
+  [ -z "$lengths" ] || { cp "$lengths" "$work/lengths.txt" && lengths=$work/lengths.txt; }  # a path without spaces
+  check_parts
   if [ -z "$libtorch" ]; then
     libtorch=$(python3 -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])' 2>/dev/null) ||
       die 66 "python3 has no torch; name a LibTorch 2.11 with --libtorch"
   fi
   [ -e "$libtorch/lib/libtorch_cpu.so" ] || die 66 "$libtorch/lib has no libtorch_cpu.so"
-  torch_version=$(sed -nE "s/^__version__ = '(.*)'/\1/p" "$libtorch/version.py" 2>/dev/null || true)
-  [ -n "$torch_version" ] || torch_version=$(cat "$libtorch/build-version" 2>/dev/null || echo unknown)
+  torch_version=$(version_of "$libtorch")
+  [ "$torch_version" = "$(cat "$tree/libtorch")" ] ||
+    die 66 "$libtorch is LibTorch $torch_version, and $tree was built against $(cat "$tree/libtorch"); name that one with --libtorch, or pack a build against this one"
   # LibTorch's own files find each other. Ours need LibTorch's directory, and the CUDA runtime's in one of the two layouts of the wheels.
   local paths=$tree/lib:$libtorch/lib place
   for place in "$libtorch"/../nvidia/cu13/lib "$libtorch"/../nvidia/*/lib; do [ ! -d "$place" ] || paths+=:$place; done
@@ -323,8 +433,6 @@ run() {
     export LD_LIBRARY_PATH=$tree/fallback:$LD_LIBRARY_PATH
     cxx="the tree's"
   fi
-  [ -n "$peer" ] || [ ! -e "$tree/peer.py" ] || peer=$tree/peer.py
-
   machine="$(uname -sr), $(nproc) x $(sed -nE '/^model name/ {s/^model name\s*: //p;q}' /proc/cpuinfo)"
   device_name=none driver=none result=passed parts=""
   if command -v nvidia-smi >/dev/null; then
@@ -332,22 +440,27 @@ run() {
     driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 || true)
   fi
   # Tolerance of the parity. On the CPU, a two-layer model's bf16 loss was within 3e-4 of fp32's over 300 steps, fp16's within 2e-5.
-  device=cuda step_config="" test_limit=90 kernel_limit=150 loss_tolerance=0.01
-  tests_until=$((deadline * 6 / 10))  # if tests hang, the other parts still get their time
+  device=cuda step_config="" test_limit=90 kernel_limit=150 kernel_seconds=0.5 sanitizer_limit=120 profile_limit=120 loss_tolerance=0.01
+  # If steps or tests hang, the other parts still get their time.
+  steps_until=$((deadline * 45 / 100)) tests_until=$((deadline * 7 / 10))
   kernel_flags=() training_flags=() repeat_flags=(max_steps=40 checkpoint_every=40) step_flags=(--steps 20 --warmup 5)
-  shapes=("base 64 bf16 --length 128" "large 32 bf16 --length 128" "large 16 bf16 --length 512") lengths_shape=(large 16 bf16)
+  # Up to 32,768 tokens, as a GPU of 80 GB has in phase 1 (256 x 128) and in phase 2 (64 x 512); --lengths gives 128 sequences.
+  shapes=("large 256 bf16 --length 128" "base 64 bf16 --length 128" "large 32 bf16 --length 128" "large 16 bf16 --length 512"
+    "large 64 bf16 --length 512") lengths_shape="large 128 bf16"
   if [ -n "$emulate" ]; then
     device=cpu step_config=$tree/data/train.json test_limit=240
     local tiny=(micro_batch_size=4 global_batch_size=4 model.hidden_size=32 model.num_hidden_layers=1 model.intermediate_size=64)
-    kernel_flags=(--tokens 512 --hidden 64 --seconds 0.02) training_flags=("${tiny[@]}" max_steps=6 log_every=1)
-    repeat_flags=(max_steps=4 checkpoint_every=4) step_flags=(--steps 1 --warmup 0) shapes=("base 1 fp32 --length 8") lengths_shape=(base 1 fp32)
+    kernel_flags=(--tokens 512 --hidden 64) kernel_seconds=0.02 training_flags=("${tiny[@]}" max_steps=6 log_every=1)
+    repeat_flags=(max_steps=4 checkpoint_every=4) step_flags=(--steps 1 --warmup 0) shapes=("base 1 fp32 --length 8") lengths_shape="base 2 fp32"
   fi
 
   export BERT_TEST_DEVICE=$device  # tests fail if the device is missing
 
   exec 3>&1 >"$out/gpu.log" 2>&1
   say "gpu: $(cat "$tree/commit") on ${device_name:-none}, driver ${driver:-none}, LibTorch $torch_version, $cxx C++ runtime, $machine"
-  for name in doctor tests emulator training repeatable kernels steps; do part $name; done
+  limited 150 "$tree/bin/bert" version || true  # reads several GB from a cold disk, which no part should pay
+  local name
+  for name in "${parts_in_order[@]}"; do part "$name"; done
   say "gpu: $result in $SECONDS s: $out/gpu.json, $out/gpu.log"
   [ $result = passed ]
 }
@@ -358,8 +471,7 @@ selftest() {
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   [ -e "$build/libbert.so" ] || die 66 "$build has no libbert.so; name a build directory"
-  torch=$(ldd "$build/libbert.so" | awk '/libtorch_cpu.so/ {print $3}')
-  torch=$(cd "$(dirname "$torch")/.." && pwd)
+  torch=$(libtorch_of "$build/libbert.so")
   echo 'import json; print(json.dumps({"tokens_per_second": 1.0}))' >"$work/peer.py"
   # Foreign files are not replaced, and a tree is not replaced if the build does not exist.
   mkdir -p "$work/own/bin"
@@ -371,7 +483,8 @@ selftest() {
   }
   kept 77 "$build" file
   kept 66 "$work" commit
-  "$script" pack "$work/tree" --build "$build" --peer "$work/peer.py"
+  printf '5\n8\n' >"$work/lengths"
+  "$script" pack "$work/tree" --build "$build" --peer "$work/peer.py" --lengths "$work/lengths"
   mv "$work/tree" "$work/moved"  # the tree must be relocatable
   lane() {  # lane NAME FLAG...
     env -u LD_LIBRARY_PATH ${older:+"LD_LIBRARY_PATH=$older"} "$work/moved/gpu.sh" run "$work/moved" --output "$work/$1" --emulate --libtorch "$torch" "${@:2}"
@@ -382,7 +495,36 @@ selftest() {
   says whole '"result": "passed"'
   says whole '"passed": [1-9][0-9]*, "failed": 0'
   if command -v python3 >/dev/null; then says whole '"peer": {"tokens_per_second": 1.0}, "ratio": [0-9]'; fi
-  rm "$work/moved/peer.py"
+  says whole '"steps": \[{.*}, {.*}\]'  # the packed lengths are timed too
+  says whole '"sanitizer": {"status": "not measured".*no compute-sanitizer on this machine'
+  says whole '"profile": {"status": "not measured".*no ncu on this machine'
+  says whole '"twins": {"status": "passed"'
+  rm "$work/moved/peer.py" "$work/moved/lengths.txt"
+  # The parts that pack was given are run's, unless it is given others; unknown ones are refused by both.
+  echo emulator >"$work/moved/parts"
+  lane chosen || die 1 "the lane failed with packed parts"
+  [ "$(grep -c '"status"' "$work/chosen/gpu.json")" -eq 1 ] || die 1 "the packed parts were not the ones that ran"
+  rm "$work/moved/parts"
+  if "$script" pack "$work/none" --build "$build" --parts nothing; then die 1 "pack took a part that does not exist"; fi
+  # Another LibTorch is refused.
+  mkdir -p "$work/torch/lib" "$work/torch/include/torch/headeronly"
+  touch "$work/torch/lib/libtorch_cpu.so"
+  printf '#define TORCH_VERSION_%s\n' 'MAJOR 2' 'MINOR 8' 'PATCH 0' >"$work/torch/include/torch/headeronly/version.h"
+  if "$work/moved/gpu.sh" run "$work/moved" --output "$work/other" --emulate --libtorch "$work/torch" 2>"$work/refusal"; then
+    die 1 "the lane ran on another LibTorch"
+  fi
+  [[ $(cat "$work/moved/libtorch") =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die 1 "the tree does not say its LibTorch"
+  grep -q 'is LibTorch 2.8.0, and' "$work/refusal" || die 1 "another LibTorch was not refused by its version"
+  # What the tools find is in the report: an error is a failure.
+  mkdir "$work/tools"
+  printf '#!/bin/sh\ncase $* in *help*) ;; *racecheck*) echo "RACECHECK SUMMARY: 1 hazard displayed"; exit 99 ;; *) echo "ERROR SUMMARY: $PYTORCH_NO_CUDA_MEMORY_CACHING errors" ;; esac\n' \
+    >"$work/tools/compute-sanitizer"
+  printf '#!/bin/sh\necho "\\"0\\",\\"bert::gelu\\",\\"12\\""\n' >"$work/tools/ncu"
+  chmod +x "$work"/tools/*
+  if lane tools --parts sanitizer,profile --tools "$work/tools"; then die 1 "the lane passed over a race"; fi
+  says tools '"memcheck": {"exit_code": 0, "summary": \["ERROR SUMMARY: 1 errors"\]}'
+  says tools '"racecheck": {"exit_code": 99, "summary": \["RACECHECK SUMMARY: 1 hazard displayed"\]}'
+  says tools '"profile": {"status": "passed".*bert::gelu'
   # A library that is missing from the tree is noticed, even if this machine has it.
   for library in "$work"/moved/lib/*; do
     mv "$library" "$work/aside"
@@ -415,24 +557,30 @@ selftest() {
   says skips '"passed": 1, "failed": 0, "skipped": 1, "tests": {"one": "passed", "two": "skipped: one GPU"}'
   skipping two
   if lane none --parts tests; then die 1 "the lane passed though it ran no test"; fi
+  # A run that is killed within a part leaves the figures of that part.
+  printf '#!/bin/sh\ncase $* in --help) ;; *list-tests*) echo one; echo two ;; one) echo All tests passed ;; *) kill -9 $(cat %s) ;; esac\n' "$work/pid" \
+    >"$work/moved/bin/bert_tests"
+  (echo "$BASHPID" >"$work/pid"; TMPDIR=$work exec "$work/moved/gpu.sh" run "$work/moved" --output "$work/cut" --emulate --libtorch "$torch" --parts tests) || true
+  says cut '"tests": {"status": "running".*"tests": {"one": "passed"}'
   # When the time is over, every part reports that.
   if lane late --minutes 0; then die 1 "the lane passed in no time"; fi
-  [ "$(grep -c '"status": "timed out"' "$work/late/gpu.json")" -eq 7 ] || die 1 "gpu.json of a run out of time lacks parts"
+  [ "$(grep -c '"status": "timed out"' "$work/late/gpu.json")" -eq ${#parts_in_order[@]} ] || die 1 "gpu.json of a run out of time lacks parts"
 }
 
 # ---- command line ----
 [ $# -gt 0 ] || die 2 "say pack, run or selftest; see tests/gpu.sh --help"
 case $1 in -h | --help) sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p;}' "$script"; exit 0 ;; esac
-verb=$1 tree="" out="" emulate="" libtorch="" peer="" lengths="" build="" wanted="" filter="" text="" minutes=8.7
+verb=$1 tree="" out="" emulate="" libtorch="" tools="" peer="" lengths="" build="" wanted="" filter="" text="" minutes=8.7
 shift
 while [ $# -gt 0 ]; do
   case $1 in
     --emulate) emulate=1 ;;
-    --output | --libtorch | --peer | --lengths | --build | --text | --parts | --tests | --minutes)
+    --output | --libtorch | --tools | --peer | --lengths | --build | --text | --parts | --tests | --minutes)
       [ $# -gt 1 ] || die 2 "$1 wants a value"
       case $1 in
         --output) out=$2 ;;
         --libtorch) libtorch=$2 ;;
+        --tools) tools=$2 ;;
         --peer) peer=$2 ;;
         --lengths) lengths=$2 ;;
         --build) build=$2 ;;
@@ -452,7 +600,7 @@ for file in ${text:+"$text"} ${peer:+"$peer"} ${lengths:+"$lengths"}; do
   [ -r "$file" ] || die 66 "cannot read $file"
 done
 case $verb in
-  pack) pack "$(readlink -m "$tree")" "$build" "$text" "$peer" ;;
+  pack) pack "$(readlink -m "$tree")" "$build" "$text" ;;
   run)
     [ -n "$out" ] || die 2 "run wants --output OUT"
     [ -n "$emulate" ] || [ -e /dev/nvidiactl ] || [ -e /proc/driver/nvidia/version ] || die 66 "there is no NVIDIA driver; --emulate runs the lane on the CPU"
