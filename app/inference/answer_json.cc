@@ -49,4 +49,20 @@ nlohmann::ordered_json hidden_states_json(const std::string& text, const std::ve
   return {{"text", text}, {"tokens", tokens}, {"hidden_states", lists_of(hidden_states)}};
 }
 
+nlohmann::ordered_json to_json(const TaskInput& input, const LabelScore& best) {
+  if (best.label.empty()) return {{"text", input.text}, {"value", best.score}};
+  return {{"text", input.text}, {"label", best.label}, {"score", best.score}};
+}
+
+nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<WordLabel>& words) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const WordLabel& word : words)
+    list.push_back({{"word", word.word}, {"label", word.label}, {"score", word.score}});
+  return {{"text", input.text}, {"words", std::move(list)}};
+}
+
+nlohmann::ordered_json to_json(const TaskInput& input, const ExtractedAnswer& answer) {
+  return {{"text", input.text}, {"question", input.second}, {"answer", answer.answer}, {"score", answer.score}};
+}
+
 }  // namespace bert

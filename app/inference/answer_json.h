@@ -3,8 +3,10 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "app/inference/predictor.h"
+#include "app/inference/task_predictor.h"
 
 namespace bert {
 
@@ -22,5 +24,14 @@ nlohmann::ordered_json embedding_json(const std::string& text, const at::Tensor&
 /// {"text": ..., "tokens": ..., "hidden_states": ...}: [S, H], or [L, S, H] of several layers, as nested lists.
 nlohmann::ordered_json hidden_states_json(const std::string& text, const std::vector<std::string>& tokens,
                                           const at::Tensor& hidden_states);
+
+/// text-classification: {"text": ..., "label": ..., "score": ...}; of a model of numbers {"text": ..., "value": ...}.
+nlohmann::ordered_json to_json(const TaskInput& input, const LabelScore& best);
+
+/// token-classification: {"text": ..., "words": [{"word": ..., "label": ..., "score": ...}]}.
+nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<WordLabel>& words);
+
+/// question-answering: {"text": ..., "question": ..., "answer": ..., "score": ...}.
+nlohmann::ordered_json to_json(const TaskInput& input, const ExtractedAnswer& answer);
 
 }  // namespace bert

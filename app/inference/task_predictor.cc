@@ -7,6 +7,7 @@
 #include <numeric>
 #include <span>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "app/tasks/answer_decoding.h"
@@ -29,6 +30,26 @@ Best best_of(std::span<const float> logits) {
   return {.index = static_cast<size_t>(largest - logits.begin()), .probability = 1 / sum};
 }
 
+/// The number of characters of UTF-8.
+int64_t characters_of(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0U) != 0x80U; });
+}
+
+/// The characters of `text` where each of its words begins.
+std::vector<int64_t> begins_of(std::string_view text, const std::vector<std::string>& words) {
+  std::vector<int64_t> begins;
+  int64_t characters = 0;
+  size_t byte = 0;
+  for (const std::string& word : words) {
+    const size_t begin = text.find(word, byte);
+    characters += characters_of(text.substr(byte, begin - byte));
+    begins.push_back(characters);
+    characters += characters_of(word);
+    byte = begin + word.size();
+  }
+  return begins;
+}
+
 /// The definition of the model's task, with its labels.
 TaskDefinition definition_of(const Pretrained& pretrained) {
   TaskDefinition task = task_definition(pretrained.task);
@@ -46,6 +67,39 @@ TaskPredictor::TaskPredictor(const Pretrained& pretrained, const PredictorOption
   config_.max_query_length = std::min(config_.max_query_length, std::max<int64_t>(1, config_.max_seq_length / 3));
   config_.doc_stride = std::min(config_.doc_stride, std::max<int64_t>(1, config_.max_seq_length / 4));
   model_.module()->to(options.device, options.dtype);
+}
+
+TaskExamples TaskPredictor::examples_of(const std::vector<TaskInput>& inputs) const {
+  TaskExamples examples;
+  examples.task = task_;
+  for (const TaskInput& input : inputs) {
+    if (task_.kind == TaskKind::kTokenClassification) {
+      TaggedSentence& sentence = examples.sentences.emplace_back();
+      std::istringstream words(input.text);
+      for (std::string word; words >> word;) sentence.words.push_back(word);
+    } else if (task_.kind == TaskKind::kQuestionAnswering) {
+      SquadParagraph& paragraph = examples.squad.paragraphs.emplace_back();
+      paragraph.context = input.text;
+      paragraph.words = split_squad_words(input.text);
+      if (paragraph.words.empty()) throw DataError("question-answering: a context has no words");
+      SquadQuestion& question = examples.squad.questions.emplace_back();
+      question.id = std::to_string(examples.squad.questions.size());
+      question.text = input.second;
+      question.paragraph = static_cast<int32_t>(examples.squad.paragraphs.size() - 1);
+    } else {
+      TextExample& example = examples.texts.emplace_back();
+      example.text = input.text;
+      example.text_pair = input.second;
+    }
+  }
+  return examples;
+}
+
+int64_t TaskPredictor::tokens_of(const TaskInput& input) const {
+  int64_t tokens = 0;
+  for (const TaskSequence& sequence : features_of(examples_of({input})).sequences)
+    tokens += std::ssize(sequence.input_ids);
+  return tokens;
 }
 
 TaskFeatures TaskPredictor::features_of(const TaskExamples& examples) const {
@@ -74,14 +128,7 @@ std::vector<float> TaskPredictor::logits_of(const TaskFeatures& features) {
 }
 
 std::vector<LabelScore> TaskPredictor::classify(const std::vector<TaskInput>& inputs) {
-  TaskExamples examples;
-  examples.task = task_;
-  for (const TaskInput& input : inputs) {
-    TextExample& example = examples.texts.emplace_back();
-    example.text = input.text;
-    example.text_pair = input.second;
-  }
-  const std::vector<float> logits = logits_of(features_of(examples));
+  const std::vector<float> logits = logits_of(features_of(examples_of(inputs)));
   const size_t columns = logits.size() / std::max<size_t>(1, inputs.size());
   std::vector<LabelScore> answers;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -97,47 +144,35 @@ std::vector<LabelScore> TaskPredictor::classify(const std::vector<TaskInput>& in
 }
 
 std::vector<std::vector<WordLabel>> TaskPredictor::tag(const std::vector<TaskInput>& inputs) {
-  TaskExamples examples;
-  examples.task = task_;
-  for (const TaskInput& input : inputs) {
-    TaggedSentence& sentence = examples.sentences.emplace_back();
-    std::istringstream words(input.text);
-    for (std::string word; words >> word;) sentence.words.push_back(word);
-  }
+  const TaskExamples examples = examples_of(inputs);
   const TaskFeatures features = features_of(examples);
   const std::vector<float> logits = logits_of(features);
   const std::vector<int64_t> offsets = features.logit_offsets();
   const size_t columns = task_.labels.size();
   std::vector<std::vector<WordLabel>> answers(inputs.size());
+  std::vector<std::vector<int64_t>> begins;
+  for (size_t i = 0; i < inputs.size(); ++i) begins.push_back(begins_of(inputs[i].text, examples.sentences[i].words));
   for (size_t i = 0; i < features.sequences.size(); ++i) {
     const TaskSequence& sequence = features.sequences[i];
+    const auto example = static_cast<size_t>(sequence.example);
     for (size_t token = 0; token < sequence.token_words.size(); ++token) {
       if (sequence.token_words[token] < 0) continue;
-      const size_t begin = static_cast<size_t>(offsets[i]) + token * columns;
-      const Best best = best_of(std::span(logits).subspan(begin, columns));
-      const auto example = static_cast<size_t>(sequence.example);
-      answers[example].push_back(
-          {.word = examples.sentences[example].words[static_cast<size_t>(sequence.token_words[token])],
-           .label = task_.labels.at(best.index),
-           .score = best.probability});
+      const auto word = static_cast<size_t>(sequence.token_words[token]);
+      const size_t first = static_cast<size_t>(offsets[i]) + token * columns;
+      const Best best = best_of(std::span(logits).subspan(first, columns));
+      const std::string& text = examples.sentences[example].words[word];
+      answers[example].push_back({.word = text,
+                                  .label = task_.labels.at(best.index),
+                                  .score = best.probability,
+                                  .begin = begins[example][word],
+                                  .end = begins[example][word] + characters_of(text)});
     }
   }
   return answers;
 }
 
 std::vector<ExtractedAnswer> TaskPredictor::answer(const std::vector<TaskInput>& inputs) {
-  TaskExamples examples;
-  examples.task = task_;
-  for (const TaskInput& input : inputs) {
-    SquadParagraph& paragraph = examples.squad.paragraphs.emplace_back();
-    paragraph.context = input.text;
-    paragraph.words = split_squad_words(input.text);
-    if (paragraph.words.empty()) throw DataError("question-answering: a context has no words");
-    SquadQuestion& question = examples.squad.questions.emplace_back();
-    question.id = std::to_string(examples.squad.questions.size());
-    question.text = input.second;
-    question.paragraph = static_cast<int32_t>(examples.squad.paragraphs.size() - 1);
-  }
+  const TaskExamples examples = examples_of(inputs);
   const TaskFeatures features = features_of(examples);
   std::vector<ExtractedAnswer> answers;
   for (const QuestionAnswers& found : decode_answers(examples, features, logits_of(features), *tokenizer_, config_)) {

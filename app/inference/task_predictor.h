@@ -27,7 +27,8 @@ struct LabelScore {
 /// A word, which is a part of the text between spaces, with its best class.
 struct WordLabel {
   std::string word, label;
-  double score = 0;  // probability
+  double score = 0;            // probability
+  int64_t begin = 0, end = 0;  // characters of the text: the word is [begin, end)
 };
 
 struct ExtractedAnswer {
@@ -43,14 +44,33 @@ class TaskPredictor {
   TaskPredictor(const Pretrained& pretrained, const PredictorOptions& options);
 
   [[nodiscard]] TaskKind kind() const { return task_.kind; }
+  [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
+  /// The tokens that are computed for an input, special ones included. Throws DataError as answer() does.
+  [[nodiscard]] int64_t tokens_of(const TaskInput& input) const;
   /// kClassification and kRegression.
   [[nodiscard]] std::vector<LabelScore> classify(const std::vector<TaskInput>& inputs);
   /// kTokenClassification. Words without a token have no entry.
   [[nodiscard]] std::vector<std::vector<WordLabel>> tag(const std::vector<TaskInput>& inputs);
   /// kQuestionAnswering. Throws DataError for a context without words.
   [[nodiscard]] std::vector<ExtractedAnswer> answer(const std::vector<TaskInput>& inputs);
+  /// Calls visit(i, answer) for each input, with the answer of the model's kind: a LabelScore, a std::vector<WordLabel> or
+  /// an ExtractedAnswer.
+  template <class Visit>
+  void visit_answers(const std::vector<TaskInput>& inputs, const Visit& visit) {
+    const auto visit_all = [&](const auto& answers) {
+      for (size_t i = 0; i < inputs.size(); ++i) visit(i, answers[i]);
+    };
+    if (kind() == TaskKind::kTokenClassification) {
+      visit_all(tag(inputs));
+    } else if (kind() == TaskKind::kQuestionAnswering) {
+      visit_all(answer(inputs));
+    } else {
+      visit_all(classify(inputs));
+    }
+  }
 
  private:
+  [[nodiscard]] TaskExamples examples_of(const std::vector<TaskInput>& inputs) const;
   [[nodiscard]] TaskFeatures features_of(const TaskExamples& examples) const;
   [[nodiscard]] std::vector<float> logits_of(const TaskFeatures& features);
 

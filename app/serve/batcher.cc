@@ -157,10 +157,10 @@ void Batcher::compute(Batch batch) {
   const auto begin = Clock::now();
   std::vector<std::shared_ptr<const Answer>> answers;
   while (!batch.empty()) {
-    std::vector<std::string> texts;
-    for (const Place& place : batch) texts.push_back(place.request->texts[place.text].text);
+    std::vector<ModelInput> inputs;
+    for (const Place& place : batch) inputs.push_back(place.request->texts[place.text].input);
     try {
-      answers = model_.answer(texts, batch.front().request->top_k);
+      answers = model_.answer(inputs, batch.front().request->top_k);
       break;
     } catch (const BadText& bad) {
       const std::shared_ptr<Request> failed = batch.at(bad.index).request;

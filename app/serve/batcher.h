@@ -46,7 +46,7 @@ class Batcher {
  public:
   using Clock = std::chrono::steady_clock;
   struct Text {
-    std::string text;
+    ModelInput input;
     int64_t tokens = 0;  // as Model::cost() has them
   };
 

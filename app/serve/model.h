@@ -10,6 +10,19 @@
 
 namespace bert {
 
+/// What a question asks about: a text, and for some tasks a second one.
+struct ModelInput {
+  std::string text;         // of question answering the context
+  std::string second = {};  // the other text of a pair, or the question; "": none
+};
+
+/// The inputs that a model takes.
+enum class InputForm {
+  kText,
+  kTextOrPair,          // a text, or {"text", "text_pair"}
+  kQuestionAndContext,  // {"question", "context"}
+};
+
 /// A text that the model has no answer for. `index` is its place among the texts of the call.
 struct BadText : std::runtime_error {
   BadText(size_t text, const std::string& message) : std::runtime_error(message), index(text) {}
@@ -43,15 +56,16 @@ class Model {
   virtual ~Model() = default;
   /// Called once by each thread that will call answer().
   virtual void enter_thread() const {}
-  /// Throws BadText with index 0 for a text that answer() would refuse.
-  [[nodiscard]] virtual TextCost cost(const std::string& text, int64_t top_k) const = 0;
-  /// An answer for each text. Throws BadText for the first text without one, before it computes any.
-  [[nodiscard]] virtual std::vector<std::shared_ptr<const Answer>> answer(const std::vector<std::string>& texts,
+  /// Throws BadText with index 0 for an input that answer() would refuse.
+  [[nodiscard]] virtual TextCost cost(const ModelInput& input, int64_t top_k) const = 0;
+  /// An answer for each input. Throws BadText for the first without one, before it computes any.
+  [[nodiscard]] virtual std::vector<std::shared_ptr<const Answer>> answer(const std::vector<ModelInput>& inputs,
                                                                           int64_t top_k) const = 0;
   /// The tokens of a text as the model sees them.
   [[nodiscard]] virtual TextTokens tokenize(const std::string& text) const = 0;
   /// True if `top_k` means something to the model: it fills masks.
   [[nodiscard]] virtual bool has_top_k() const = 0;
+  [[nodiscard]] virtual InputForm form() const = 0;
 };
 
 }  // namespace bert

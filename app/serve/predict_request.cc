@@ -32,9 +32,32 @@ void check_keys(const json& object, const std::string& name, const std::vector<s
   }
 }
 
-std::string text_of(const json& value, const std::string& name) {
-  if (!value.is_string()) throw HttpError(422, name + ": want a text, got " + value.type_name());
-  return value.get<std::string>();
+const char* words_of(InputForm form) {
+  switch (form) {
+    case InputForm::kText:
+      break;
+    case InputForm::kTextOrPair:
+      return "a text or {\"text\", \"text_pair\"}";
+    case InputForm::kQuestionAndContext:
+      return "{\"question\", \"context\"}";
+  }
+  return "a text";
+}
+
+ModelInput input_of(const json& value, const std::string& name, InputForm form) {
+  if (value.is_string() && form != InputForm::kQuestionAndContext) return {.text = value.get<std::string>()};
+  if (!value.is_object() || form == InputForm::kText)
+    throw HttpError(422, name + ": want " + words_of(form) + ", got " + value.type_name());
+  const bool pair = form == InputForm::kTextOrPair;
+  const char *first = pair ? "text" : "context", *second = pair ? "text_pair" : "question";
+  check_keys(value, name, {first, second});
+  const auto member = [&](const char* key) {
+    const auto found = value.find(key);
+    if (found == value.end()) throw HttpError(422, name + ": \"" + key + "\" is missing: want " + words_of(form));
+    if (!found->is_string()) throw HttpError(422, name + ": \"" + key + "\": want a text, got " + found->type_name());
+    return found->get<std::string>();
+  };
+  return {.text = member(first), .second = member(second)};
 }
 
 }  // namespace
@@ -45,11 +68,12 @@ PredictRequest parse_predict_request(const std::string& body, const PredictReque
   if (rules.hugging_face) keys.emplace_back("options");
   check_keys(value, "body", keys);
   const auto inputs = value.find("inputs");
-  if (inputs == value.end()) throw HttpError(422, "body: \"inputs\" is missing: want a text or a list of texts");
+  if (inputs == value.end())
+    throw HttpError(422, std::string("body: \"inputs\" is missing: want ") + words_of(rules.form) + ", or a list");
   PredictRequest request;
   request.list = inputs->is_array();
   if (!request.list) {
-    request.texts.push_back(text_of(*inputs, "inputs"));
+    request.inputs.push_back(input_of(*inputs, "inputs", rules.form));
   } else {
     if (inputs->empty()) throw HttpError(422, "inputs: want at least one text");
     if (static_cast<int64_t>(inputs->size()) > rules.max_texts) {
@@ -57,7 +81,7 @@ PredictRequest parse_predict_request(const std::string& body, const PredictReque
                                std::to_string(rules.max_texts) + " are taken in a request");
     }
     for (size_t i = 0; i < inputs->size(); ++i)
-      request.texts.push_back(text_of((*inputs)[i], "inputs[" + std::to_string(i) + "]"));
+      request.inputs.push_back(input_of((*inputs)[i], "inputs[" + std::to_string(i) + "]", rules.form));
   }
   if (const auto parameters = value.find("parameters"); parameters != value.end()) {
     check_keys(*parameters, "parameters",

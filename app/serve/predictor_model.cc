@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/inference/answer_json.h"
+#include "data/io/error.h"
 
 namespace bert {
 namespace {
@@ -23,6 +24,12 @@ auto with_bad_texts(const Work& work) {
   } catch (const TextError& error) {
     throw BadText(error.index, error.what());
   }
+}
+
+std::vector<std::string> texts_of(const std::vector<ModelInput>& inputs) {
+  std::vector<std::string> texts;
+  for (const ModelInput& input : inputs) texts.push_back(input.text);
+  return texts;
 }
 
 class MaskAnswer final : public Answer {
@@ -52,16 +59,16 @@ class FeaturesAnswer final : public Answer {
   Features features_;
 };
 
-class PredictorModel : public Model {
+/// A part of LibTorch's threads for each thread, and the tokens of a text.
+class TokenizingModel : public Model {
  public:
-  PredictorModel(Predictor predictor, int64_t workers)
-      : predictor_(std::move(predictor)),
-        threads_(static_cast<int>(std::max<int64_t>(1, at::get_num_threads() / workers))) {}
+  explicit TokenizingModel(int64_t workers)
+      : threads_(static_cast<int>(std::max<int64_t>(1, at::get_num_threads() / workers))) {}
 
   void enter_thread() const override { at::set_num_threads(threads_); }
 
   [[nodiscard]] TextTokens tokenize(const std::string& text) const override {
-    const Vocabulary& vocabulary = predictor_.tokenizer().vocabulary();
+    const Vocabulary& vocabulary = tokenizer().vocabulary();
     TextTokens result;
     for (const int32_t id : ids_of(text)) {
       result.ids.push_back(id);
@@ -71,20 +78,34 @@ class PredictorModel : public Model {
   }
 
  protected:
+  [[nodiscard]] virtual const Tokenizer& tokenizer() const = 0;
+
   /// [CLS] text [SEP], as the predictor has it.
   [[nodiscard]] std::vector<int32_t> ids_of(const std::string& text) const {
-    const Tokenizer& tokenizer = predictor_.tokenizer();
-    std::vector<int32_t> ids = {tokenizer.vocabulary().cls_id()};
+    const Vocabulary& vocabulary = tokenizer().vocabulary();
+    std::vector<int32_t> ids = {vocabulary.cls_id()};
     for (size_t begin = 0;;) {
       const size_t mask = text.find(kMask, begin);
-      tokenizer.encode(std::string_view(text).substr(begin, mask - begin), ids);
+      tokenizer().encode(std::string_view(text).substr(begin, mask - begin), ids);
       if (mask == std::string::npos) break;
-      ids.push_back(tokenizer.vocabulary().mask_id());
+      ids.push_back(vocabulary.mask_id());
       begin = mask + kMask.size();
     }
-    ids.push_back(tokenizer.vocabulary().sep_id());
+    ids.push_back(vocabulary.sep_id());
     return ids;
   }
+
+ private:
+  const int threads_;
+};
+
+class PredictorModel : public TokenizingModel {
+ public:
+  PredictorModel(Predictor predictor, int64_t workers) : TokenizingModel(workers), predictor_(std::move(predictor)) {}
+  [[nodiscard]] InputForm form() const override { return InputForm::kText; }
+
+ protected:
+  [[nodiscard]] const Tokenizer& tokenizer() const override { return predictor_.tokenizer(); }
 
   /// Throws BadText for a text that is too long.
   [[nodiscard]] int64_t tokens_of(const std::string& text) const {
@@ -96,9 +117,6 @@ class PredictorModel : public Model {
   }
 
   const Predictor predictor_;
-
- private:
-  const int threads_;
 };
 
 class MaskModel final : public PredictorModel {
@@ -106,8 +124,9 @@ class MaskModel final : public PredictorModel {
   using PredictorModel::PredictorModel;
   [[nodiscard]] bool has_top_k() const override { return true; }
 
-  [[nodiscard]] TextCost cost(const std::string& text, int64_t top_k) const override {
+  [[nodiscard]] TextCost cost(const ModelInput& input, int64_t top_k) const override {
     constexpr int64_t kBytesOfFiller = 120;  // as JSON, without the sequence
+    const std::string& text = input.text;
     int64_t masks = 0;
     for (size_t at = text.find(kMask); at != std::string::npos; at = text.find(kMask, at + kMask.size())) ++masks;
     if (masks == 0) throw BadText(0, "no [MASK] in the text");
@@ -115,8 +134,9 @@ class MaskModel final : public PredictorModel {
             .answer_bytes = masks * top_k * (static_cast<int64_t>(text.size()) + kBytesOfFiller)};
   }
 
-  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const std::vector<std::string>& texts,
+  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const std::vector<ModelInput>& inputs,
                                                                   int64_t top_k) const override {
+    const std::vector<std::string> texts = texts_of(inputs);
     std::vector<std::shared_ptr<const Answer>> answers;
     for (MaskFilling& filling : with_bad_texts([&] { return predictor_.fill_mask(texts, top_k); }))
       answers.push_back(std::make_shared<MaskAnswer>(std::move(filling)));
@@ -129,14 +149,15 @@ class FeaturesModel final : public PredictorModel {
   using PredictorModel::PredictorModel;
   [[nodiscard]] bool has_top_k() const override { return false; }
 
-  [[nodiscard]] TextCost cost(const std::string& text, int64_t /*top_k*/) const override {
+  [[nodiscard]] TextCost cost(const ModelInput& input, int64_t /*top_k*/) const override {
     constexpr int64_t kBytesOfNumber = 22;  // as JSON
-    const int64_t tokens = tokens_of(text);
+    const int64_t tokens = tokens_of(input.text);
     return {.tokens = tokens, .answer_bytes = tokens * predictor_.config().hidden_size * kBytesOfNumber};
   }
 
-  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const std::vector<std::string>& texts,
+  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const std::vector<ModelInput>& inputs,
                                                                   int64_t /*top_k*/) const override {
+    const std::vector<std::string> texts = texts_of(inputs);
     std::vector<Features> features = with_bad_texts([&] { return predictor_.features(texts); });
     std::vector<std::shared_ptr<const Answer>> answers;
     for (size_t i = 0; i < texts.size(); ++i)
@@ -145,11 +166,88 @@ class FeaturesModel final : public PredictorModel {
   }
 };
 
+/// An answer in both forms.
+class TaskAnswer final : public Answer {
+ public:
+  TaskAnswer(nlohmann::ordered_json predict, nlohmann::ordered_json hugging_face)
+      : predict_(std::move(predict)), hugging_face_(std::move(hugging_face)) {}
+  [[nodiscard]] nlohmann::ordered_json as_predict() const override { return predict_; }
+  [[nodiscard]] nlohmann::ordered_json as_hugging_face() const override { return hugging_face_; }
+
+ private:
+  nlohmann::ordered_json predict_, hugging_face_;
+};
+
+/// As the pipeline text-classification; it calls the number of a regression LABEL_0.
+nlohmann::ordered_json pipeline_json(const LabelScore& best) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  list.push_back({{"label", best.label.empty() ? "LABEL_0" : best.label}, {"score", best.score}});
+  return list;
+}
+
+/// As the pipeline token-classification, which leaves out the label O; of words, as with aggregation_strategy "first".
+nlohmann::ordered_json pipeline_json(const std::vector<WordLabel>& words) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const WordLabel& word : words) {
+    if (word.label == "O") continue;
+    list.push_back(
+        {{"entity", word.label}, {"score", word.score}, {"word", word.word}, {"start", word.begin}, {"end", word.end}});
+  }
+  return list;
+}
+
+/// As the pipeline question-answering, without places.
+nlohmann::ordered_json pipeline_json(const ExtractedAnswer& answer) {
+  return {{"score", answer.score}, {"answer", answer.answer}};
+}
+
+class FinetunedModel final : public TokenizingModel {
+ public:
+  FinetunedModel(TaskPredictor predictor, int64_t workers)
+      : TokenizingModel(workers), predictor_(std::move(predictor)) {}
+  [[nodiscard]] bool has_top_k() const override { return false; }
+
+  [[nodiscard]] InputForm form() const override {
+    if (predictor_.kind() == TaskKind::kQuestionAnswering) return InputForm::kQuestionAndContext;
+    return predictor_.kind() == TaskKind::kTokenClassification ? InputForm::kText : InputForm::kTextOrPair;
+  }
+
+  [[nodiscard]] TextCost cost(const ModelInput& input, int64_t /*top_k*/) const override {
+    constexpr int64_t kBytesOfToken = 120;  // as JSON: a word, its label and its score
+    try {
+      const int64_t tokens = predictor_.tokens_of({.text = input.text, .second = input.second});
+      return {.tokens = tokens, .answer_bytes = tokens * kBytesOfToken + static_cast<int64_t>(input.text.size())};
+    } catch (const DataError& error) {
+      throw BadText(0, error.what());
+    }
+  }
+
+  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const std::vector<ModelInput>& inputs,
+                                                                  int64_t /*top_k*/) const override {
+    std::vector<TaskInput> asked;
+    for (const ModelInput& input : inputs) asked.push_back({.text = input.text, .second = input.second});
+    std::vector<std::shared_ptr<const Answer>> answers;
+    predictor_.visit_answers(asked, [&](size_t i, const auto& found) {
+      answers.push_back(std::make_shared<TaskAnswer>(to_json(asked[i], found), pipeline_json(found)));
+    });
+    return answers;
+  }
+
+ private:
+  [[nodiscard]] const Tokenizer& tokenizer() const override { return predictor_.tokenizer(); }
+
+  mutable TaskPredictor predictor_;  // LibTorch's modules have no const forward(); in evaluation mode it writes nothing
+};
+
 }  // namespace
 
 std::unique_ptr<Model> make_predictor_model(Predictor predictor, const std::string& task, int64_t workers) {
   if (task == "features") return std::make_unique<FeaturesModel>(std::move(predictor), workers);
   return std::make_unique<MaskModel>(std::move(predictor), workers);
+}
+
+std::unique_ptr<Model> make_task_model(TaskPredictor predictor, int64_t workers) {
+  return std::make_unique<FinetunedModel>(std::move(predictor), workers);
 }
 
 }  // namespace bert

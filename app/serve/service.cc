@@ -155,11 +155,11 @@ ServerResponse Service::metrics() const {
 ServerResponse Service::tokens(const ServerRequest& request) {
   wait_for_model(Clock::now() + std::chrono::duration_cast<Clock::duration>(options_.request));
   const PredictRequest parsed =
-      parse_predict_request(request.body, {.max_texts = options_.max_texts, .has_top_k = false, .hugging_face = false});
+      parse_predict_request(request.body, {.max_texts = options_.max_texts, .has_top_k = false});
   ordered_json list = ordered_json::array();
-  for (const std::string& text : parsed.texts) {
-    const TextTokens tokens = model_->tokenize(text);
-    list.push_back({{"text", text}, {"tokens", tokens.tokens}, {"ids", tokens.ids}});
+  for (const ModelInput& input : parsed.inputs) {
+    const TextTokens tokens = model_->tokenize(input.text);
+    list.push_back({{"text", input.text}, {"tokens", tokens.tokens}, {"ids", tokens.ids}});
   }
   return json_response(parsed.list ? list : list[0]);
 }
@@ -168,10 +168,10 @@ ServerResponse Service::tokens(const ServerRequest& request) {
 std::vector<Batcher::Text> Service::priced(const PredictRequest& request) const {
   std::vector<Batcher::Text> texts;
   TextCost sum;
-  for (size_t i = 0; i < request.texts.size(); ++i) {
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
     TextCost cost;
     try {
-      cost = model_->cost(request.texts[i], request.top_k);
+      cost = model_->cost(request.inputs[i], request.top_k);
     } catch (const BadText& bad) {
       throw HttpError(422, (request.list ? "inputs[" + std::to_string(i) + "]: " : "inputs: ") + bad.what());
     }
@@ -182,7 +182,7 @@ std::vector<Batcher::Text> Service::priced(const PredictRequest& request) const 
     };
     if (sum.tokens > options_.max_tokens) refuse("the tokens of the texts are", options_.max_tokens);
     if (sum.answer_bytes > options_.max_answer_bytes) refuse("the bytes of the answer are", options_.max_answer_bytes);
-    texts.push_back({request.texts[i], cost.tokens});
+    texts.push_back({request.inputs[i], cost.tokens});
   }
   return texts;
 }
@@ -190,8 +190,10 @@ std::vector<Batcher::Text> Service::priced(const PredictRequest& request) const 
 ServerResponse Service::predict(const ServerRequest& request, bool hugging_face) {
   const Clock::time_point deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(options_.request);
   Batcher& batcher = wait_for_model(deadline);
-  const PredictRequest parsed = parse_predict_request(
-      request.body, {.max_texts = options_.max_texts, .has_top_k = model_->has_top_k(), .hugging_face = hugging_face});
+  const PredictRequest parsed = parse_predict_request(request.body, {.max_texts = options_.max_texts,
+                                                                     .form = model_->form(),
+                                                                     .has_top_k = model_->has_top_k(),
+                                                                     .hugging_face = hugging_face});
   std::vector<std::shared_ptr<const Answer>> answers = batcher.ask(priced(parsed), parsed.top_k, deadline);
   if (!parsed.list) return json_response(hugging_face ? answers[0]->as_hugging_face() : answers[0]->as_predict());
   return {.next_part = list_in_parts(std::move(answers), hugging_face)};

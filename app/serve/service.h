@@ -20,7 +20,7 @@ namespace bert {
 
 struct ServiceOptions {
   std::string name = {};   // of the model: its answers are at /models/NAME too
-  std::string task = {};   // "fill-mask" or "features"
+  std::string task = {};   // that of `bert predict`
   std::string token = {};  // Bearer token that questions need; "" for none
   BatchLimits batch = {};
   int64_t workers = 1;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/inference/answer_json.h"
 #include "data/io/error.h"
 
 namespace bert {
@@ -59,36 +60,7 @@ void check_model_of_task(const Pretrained& pretrained, const std::string& wanted
 
 std::vector<Json> task_answers(TaskPredictor& predictor, const std::vector<TaskInput>& inputs) {
   std::vector<Json> answers;
-  if (predictor.kind() == TaskKind::kTokenClassification) {
-    const auto tagged = predictor.tag(inputs);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      Json words = Json::array();
-      for (const WordLabel& word : tagged[i])
-        words.push_back({{"word", word.word}, {"label", word.label}, {"score", word.score}});
-      answers.push_back({{"text", inputs[i].text}, {"words", words}});
-    }
-    return answers;
-  }
-  if (predictor.kind() == TaskKind::kQuestionAnswering) {
-    const std::vector<ExtractedAnswer> found = predictor.answer(inputs);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      answers.push_back({{"text", inputs[i].text},
-                         {"question", inputs[i].second},
-                         {"answer", found[i].answer},
-                         {"score", found[i].score}});
-    }
-    return answers;
-  }
-  const std::vector<LabelScore> scores = predictor.classify(inputs);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    Json& answer = answers.emplace_back(Json{{"text", inputs[i].text}});
-    if (predictor.kind() == TaskKind::kRegression) {
-      answer["value"] = scores[i].score;
-    } else {
-      answer["label"] = scores[i].label;
-      answer["score"] = scores[i].score;
-    }
-  }
+  predictor.visit_answers(inputs, [&](size_t i, const auto& answer) { answers.push_back(to_json(inputs[i], answer)); });
   return answers;
 }
 

@@ -22,10 +22,7 @@ std::vector<TaskInput> task_inputs(const std::vector<InputText>& texts, const st
 /// Throws DataError if the model of `pretrained` is not of the task `wanted`, one of kFinetunedTasks.
 void check_model_of_task(const Pretrained& pretrained, const std::string& wanted);
 
-/// One object for each input:
-///   text-classification   {"text", "label", "score"}; of a model of numbers {"text", "value"}
-///   token-classification  {"text", "words": [{"word", "label", "score"}]}
-///   question-answering    {"text", "question", "answer", "score"}
+/// One object for each input, as app/inference/answer_json.h has them.
 std::vector<nlohmann::ordered_json> task_answers(TaskPredictor& predictor, const std::vector<TaskInput>& inputs);
 
 }  // namespace bert

@@ -10,9 +10,11 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "app/cli/command_line.h"
 #include "app/inference/predictor.h"
+#include "app/inference/task_predictor.h"
 #include "app/net/socket.h"
 #include "app/serve/http_server.h"
 #include "app/serve/predictor_model.h"
@@ -23,6 +25,7 @@
 #include "app/system/machine/threads.h"
 #include "app/system/stop_signals.h"
 #include "app/train/device.h"
+#include "app/verbs/predict_task.h"
 #include "app/verbs/verbs.h"
 #include "app/verbs/weights_options.h"
 #include "data/io/error.h"
@@ -177,6 +180,19 @@ int serve_until_signal(HttpServer& server, Service& service, double drain_second
   return kPreempted;
 }
 
+/// Throws UsageError, InputMissing, DataError, IoError, RefusedError.
+std::unique_ptr<Model> load_model(const ServeOptions& options) {
+  const ServiceOptions& service = options.service;
+  const bool finetuned =
+      std::find(kFinetunedTasks.begin(), kFinetunedTasks.end(), service.task) != kFinetunedTasks.end();
+  if (finetuned && options.predictor.int8) throw UsageError("--precision int8 serves fill-mask and features");
+  const Pretrained pretrained =
+      load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert serve"));
+  if (!finetuned) return make_predictor_model(Predictor(pretrained, options.predictor), service.task, service.workers);
+  check_model_of_task(pretrained, service.task);
+  return make_task_model(TaskPredictor(pretrained, options.predictor), service.workers);
+}
+
 }  // namespace
 
 int serve_command(int argc, char** argv) {
@@ -188,10 +204,10 @@ int serve_command(int argc, char** argv) {
   ServeOptions options;
   ServiceOptions& service_options = options.service;
   service_options.task = "fill-mask";
+  std::vector<std::string> tasks = kFinetunedTasks;
+  tasks.insert(tasks.begin(), {"fill-mask", "features"});
   app.add_option("--checkpoint", options.checkpoint, "checkpoint or run directory, or an exported file")->required();
-  app.add_option("--task", service_options.task, "what to predict")
-      ->check(CLI::IsMember({"fill-mask", "features"}))
-      ->capture_default_str();
+  app.add_option("--task", service_options.task, "what to predict")->check(CLI::IsMember(tasks))->capture_default_str();
   app.add_option("--name", service_options.name,
                  "the model's name in /models/NAME; default: that of the checkpoint's file");
   app.add_option("--device", options.device, "auto: cuda if there is a GPU")
@@ -219,9 +235,7 @@ int serve_command(int argc, char** argv) {
   const EndOfService end{service};
   options.predictor.device = select_device(options.device, /*local_rank=*/0);
   use_threads(0);
-  Predictor predictor(load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert serve")),
-                      options.predictor);
-  service.set_model(make_predictor_model(std::move(predictor), service_options.task, service_options.workers));
+  service.set_model(load_model(options));
   fmt::print("bert serve: {} of {} at http://{}\n", service_options.task, service_options.name,
              to_string(options.endpoint));
   flush_standard_output();

@@ -23,7 +23,7 @@ constexpr std::chrono::seconds kLong(60);
 /// Asks with one token a text, and returns the texts of the answers, or the error.
 Strings ask(Batcher& batcher, const Strings& texts, int64_t top_k = 5, std::chrono::milliseconds patience = kLong) {
   std::vector<Batcher::Text> priced;
-  for (const std::string& text : texts) priced.push_back({text, 1});
+  for (const std::string& text : texts) priced.push_back({{text}, 1});
   Strings result;
   try {
     for (const auto& answer : batcher.ask(priced, top_k, Batcher::Clock::now() + patience))
@@ -93,7 +93,7 @@ TEST_CASE("A batch has at most its tokens, and a long request does not hold up a
 TEST_CASE("A text that is longer than a batch is computed alone", "[unit][serve]") {
   FakeModel model;
   Batcher batcher(model, {.max_batch_tokens = 3}, 1);
-  const auto answers = batcher.ask({{"a", 2}, {"long", 9}, {"b", 2}}, 5, Batcher::Clock::now() + kLong);
+  const auto answers = batcher.ask({{{"a"}, 2}, {{"long"}, 9}, {{"b"}, 2}}, 5, Batcher::Clock::now() + kLong);
   CHECK(answers.size() == 3);
   CHECK(model.batches() == std::vector<Strings>{{"a"}, {"long"}, {"b"}});
 }
@@ -126,7 +126,7 @@ TEST_CASE("A full queue refuses with 429, a late answer with 503, and both leave
   const Strings full = ask(batcher, {"c", "d"});
   CHECK(full == Strings{"429", "the queue is full: 2 tokens wait, the request has 2, and at most 3 may wait"});
   try {
-    batcher.ask({{"c", 9}}, 5, Batcher::Clock::now() + kLong);
+    batcher.ask({{{"c"}, 9}}, 5, Batcher::Clock::now() + kLong);
     FAIL("the queue took 9 tokens");
   } catch (const HttpError& error) {
     REQUIRE(error.fields.size() == 1);

@@ -29,13 +29,16 @@ class TextAnswer final : public Answer {
 /// model. While the gate is closed, answer() waits.
 class FakeModel final : public Model {
  public:
-  [[nodiscard]] TextCost cost(const std::string& text, int64_t top_k) const override {
+  [[nodiscard]] TextCost cost(const ModelInput& input, int64_t top_k) const override {
+    const std::string& text = input.text;
     if (text == "unknown") throw BadText(0, "the text is unknown");
     return {.tokens = 1 + std::count(text.begin(), text.end(), ' '),
             .answer_bytes = static_cast<int64_t>(text.size()) * top_k};
   }
-  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const std::vector<std::string>& texts,
+  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const std::vector<ModelInput>& inputs,
                                                                   int64_t top_k) const override {
+    std::vector<std::string> texts;
+    for (const ModelInput& input : inputs) texts.push_back(input.text);
     {
       std::unique_lock lock(mutex_);
       ++waiting_;
@@ -54,6 +57,7 @@ class FakeModel final : public Model {
   }
   [[nodiscard]] TextTokens tokenize(const std::string& text) const override { return {{text}, {7}}; }
   [[nodiscard]] bool has_top_k() const override { return true; }
+  [[nodiscard]] InputForm form() const override { return InputForm::kText; }
 
   void set_open(bool open) {
     const std::lock_guard lock(mutex_);

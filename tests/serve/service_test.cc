@@ -87,7 +87,7 @@ TEST_CASE("A body of another form is refused with its place", "[unit][serve]") {
       {R"({"inputs": "\ud800"})", {400, "body: byte 19: this is not JSON"}},
       {R"({"inputs": "a", "parameters": {"top_k": 1e999}})", {400, "body: [json.exception.out_of_range.406]"}},
       {"3", {422, "body: want an object, got number"}},
-      {"{}", {422, "body: \"inputs\" is missing: want a text or a list of texts"}},
+      {"{}", {422, "body: \"inputs\" is missing: want a text, or a list"}},
       {R"({"inputs": 3})", {422, "inputs: want a text, got number"}},
       {R"({"inputs": null})", {422, "inputs: want a text, got null"}},
       {R"({"inputs": []})", {422, "inputs: want at least one text"}},

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/finetune/finetuning_run.h"
 #include "app/net/socket.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/verbs.h"
@@ -21,6 +22,7 @@
 #include "tests/serve/raw_client.h"
 #include "tests/support/command_testing.h"
 #include "tests/support/random_checkpoint.h"
+#include "tests/support/tiny_finetuning.h"
 #include "tests/testing.h"
 
 using namespace bert;
@@ -136,6 +138,91 @@ TEST_CASE("bert serve answers as bert predict does, and ends with 0 after SIGTER
     server.signal(SIGTERM);
     CHECK(server.code() == kOk);
     CHECK(server.said().empty());
+  }
+}
+
+TEST_CASE("bert serve answers with fine-tuned models as bert predict does, and in the shapes of pipelines",
+          "[unit][serve]") {
+  const TemporaryDirectory directory;
+  struct Case {
+    const char *made, *task;
+    std::vector<std::string> arguments;
+    json input, wrong;
+    const char* refusal;
+  };
+  const std::vector<Case> cases = {
+      {"text-classification",
+       "text-classification",
+       {"6 7"},
+       "6 7",
+       {{"text", "6 7"}},
+       R"({"error":"inputs: \"text_pair\" is missing: want a text or {\"text\", \"text_pair\"}"})"},
+      {"text-regression",
+       "text-classification",
+       {"6 7"},
+       "6 7",
+       3,
+       R"({"error":"inputs: want a text or {\"text\", \"text_pair\"}, got number"})"},
+      {"ner",
+       "token-classification",
+       {"5  6 20"},
+       "5  6 20",
+       {{"text", "5"}},
+       R"({"error":"inputs: want a text, got object"})"},
+      {"squad-v1",
+       "question-answering",
+       {"--question", "20 21", "5 6 7 8 9 10"},
+       {{"question", "20 21"}, {"context", "5 6 7 8 9 10"}},
+       {{"question", "20"}, {"context", " "}},
+       R"({"error":"inputs: question-answering: a context has no words"})"}};
+  for (const Case& each : cases) {
+    CAPTURE(each.made);
+    const FinetuneConfig config = bert::testing::tiny_task_of(each.made, directory);
+    REQUIRE(finetune(config, false) == kOk);
+    std::vector<std::string> arguments = {"predict", "--checkpoint", config.run_directory, "--task", each.task};
+    arguments.insert(arguments.end(), each.arguments.begin(), each.arguments.end());
+    const auto line = run_command(predict_command, arguments);
+    REQUIRE(line.code == kOk);
+
+    ServeProcess server(directory,
+                        {"--checkpoint", config.run_directory, "--task", each.task, "--port", "0", "--name", "small"});
+    const int64_t port = server.port();
+    REQUIRE(port > 0);
+    CHECK(ask(port, post("/predict", json{{"inputs", each.input}}.dump())) ==
+          Answered(200, line.out.substr(0, line.out.size() - 1)));
+    CHECK(ask(port, post("/predict", json{{"inputs", each.wrong}}.dump())) == Answered(422, each.refusal));
+    const json want = json::parse(line.out),
+               got = json::parse(ask(port, post("/models/small", json{{"inputs", each.input}}.dump())).second);
+    if (want.contains("label")) {
+      CHECK(got == json::array({{{"label", want["label"]}, {"score", want["score"]}}}));
+      const json pair = json{{"inputs", {{{"text", "6"}, {"text_pair", "7"}}, "6 7"}}};
+      RawClient client(port);
+      client.send(post("/predict", pair.dump()));
+      client.finish();
+      const std::string answer = client.rest();  // in chunks
+      CHECK_THAT(answer, Contains(R"([{"text":"6","label":")") && Contains(R"(,{"text":"6 7","label":")"));
+    } else if (want.contains("value")) {
+      CHECK(got == json::array({{{"label", "LABEL_0"}, {"score", want["value"]}}}));
+    } else if (want.contains("answer")) {
+      CHECK(got == json{{"score", want["score"]}, {"answer", want["answer"]}});
+    } else {
+      const std::vector<std::pair<int, int>> places = {{0, 1}, {3, 4}, {5, 7}};
+      json entities = json::array();
+      REQUIRE(want["words"].size() == places.size());
+      for (size_t i = 0; i < places.size(); ++i) {
+        const json& word = want["words"][i];
+        if (word["label"] == "O") continue;
+        entities.push_back({{"entity", word["label"]},
+                            {"score", word["score"]},
+                            {"word", word["word"]},
+                            {"start", places[i].first},
+                            {"end", places[i].second}});
+      }
+      CHECK(got == entities);
+      CHECK_FALSE(got.empty());
+    }
+    server.signal(SIGTERM);
+    CHECK(server.code() == kOk);
   }
 }
 
