@@ -43,7 +43,8 @@ void check_access(const void* pointer, size_t bytes, size_t alignment, const std
 void check_ticket(const std::source_location& where);
 void barrier(const std::source_location& where);
 void exchange(void* value, size_t bytes, Exchange kind, int argument, uint32_t mask, const std::source_location& where);
-void run(Grid grid, unsigned block, size_t shared_bytes, void (*thread)(const void*), const void* context);
+void run(Grid grid, unsigned block, size_t shared_bytes, kernels::Stream stream, void (*thread)(const void*),
+         const void* context);
 
 }  // namespace emulator
 
@@ -151,11 +152,12 @@ void store(T* pointer, const Vector<T, N>& vector, std::source_location where = 
 
 /// Runs every thread of every block before it returns.
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), Grid grid, unsigned block, size_t shared_bytes, kernels::Stream /*stream*/,
+void launch(void (*kernel)(Parameters...), Grid grid, unsigned block, size_t shared_bytes, kernels::Stream stream,
             const Arguments&... arguments) {
   const auto thread = [&] { kernel(arguments...); };
   emulator::run(
-      grid, block, shared_bytes, [](const void* context) { (*static_cast<decltype(thread)*>(context))(); }, &thread);
+      grid, block, shared_bytes, stream, [](const void* context) { (*static_cast<decltype(thread)*>(context))(); },
+      &thread);
 }
 
 }  // namespace bert

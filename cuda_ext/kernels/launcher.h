@@ -9,10 +9,11 @@
 #include <cstdint>
 
 // The builds of nvcc and of the emulator are two programs made of one source. They have two namespaces, so that both
-// can be linked into one executable.
-#ifdef BERT_EMULATE
+// can be linked into one executable. The tests compile the host files of cuda/ with BERT_KERNEL_BUILD=emulated, so
+// that these launch the emulator's kernels.
+#if defined(BERT_EMULATE)
 #define BERT_KERNEL_BUILD emulated
-#else
+#elif !defined(BERT_KERNEL_BUILD)
 #define BERT_KERNEL_BUILD device
 #endif
 

@@ -1,6 +1,11 @@
 // The GELU kernels, run by the emulator in every order of threads and blocks, against scalar twins in double and the
 // CPU's loops.
+#include <sys/mman.h>
+
+#include <cerrno>
 #include <cmath>
+#include <limits>
+#include <system_error>
 #include <vector>
 
 #include "cuda_ext/kernels/bias_gelu.h"
@@ -144,6 +149,50 @@ TEST_CASE("GELU is as near to its definition as math.h states, and hides neither
 TEST_CASE("GELU kernels walk down more rows than they have blocks", "[unit][cuda_emulator]") {
   // Backward has at most 792 blocks of 2 rows.
   for (const int64_t columns : {8, 9}) check_bias_gelu<float, float>({.rows = 1603, .columns = columns}, true);
+  // Forward has at most 32,768 blocks of 4 rows.
+  check_bias_gelu<float, float>({.rows = 131'079, .columns = 1}, true);
+}
+
+/// Zeros of device memory. A page takes memory when it is written to.
+template <class T>
+class HugeBuffer {
+ public:
+  explicit HugeBuffer(size_t size)
+      : bytes_(size * sizeof(T)),
+        data_(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+    if (data_ == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap");
+    emulator::add_buffer(data_, bytes_);
+  }
+  HugeBuffer(const HugeBuffer&) = delete;
+  ~HugeBuffer() {
+    emulator::remove_buffer(data_);
+    munmap(data_, bytes_);
+  }
+  [[nodiscard]] T* data() const { return static_cast<T*>(data_); }
+
+ private:
+  size_t bytes_;
+  void* data_;
+};
+
+TEST_CASE("GELU's forward kernel numbers more elements than 32 bits can", "[unit][cuda_emulator]") {
+  constexpr int64_t kRows = 131'072, kColumns = 32'776;  // the last block: the last rows, the last 8 columns
+  constexpr int64_t kSize = kRows * kColumns;
+  static_assert(kSize > std::numeric_limits<uint32_t>::max());
+  const HugeBuffer<c10::Half> x(kSize), y(kSize);
+  const DeviceBuffer<float> bias(std::vector<float>(kColumns, 0.5F));
+  constexpr int64_t kLast = kSize - 8;
+  for (int i = 0; i < 8; ++i) x.data()[kLast + i] = static_cast<float>(i);
+  const struct Restore {
+    ~Restore() { emulator::set_order(emulator::Threads::kAscending, emulator::Blocks::kForwards); }
+  } restore;
+  emulator::set_order(emulator::Threads::kAscending, emulator::Blocks::kLastOnly);
+  bias_gelu_forward<c10::Half, float>(
+      {.rows = kRows, .columns = kColumns, .tanh = false, .x = x.data(), .bias = bias.data(), .y = y.data()}, nullptr);
+  for (int i = 0; i < 8; ++i) {
+    const auto want = static_cast<float>(static_cast<c10::Half>(GeluErf::value(static_cast<float>(i) + 0.5F)));
+    CHECK(static_cast<float>(y.data()[kLast + i]) == want);
+  }
 }
 
 }  // namespace

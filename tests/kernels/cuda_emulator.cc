@@ -12,6 +12,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -151,6 +152,12 @@ Device& device() {
   return instance;
 }
 
+/// The streams of take_streams().
+std::set<const void*>& streams() {
+  static std::set<const void*> instance;
+  return instance;
+}
+
 /// Device memory: start and size of what the tests have allocated.
 std::map<const std::byte*, size_t>& buffers() {
   static std::map<const std::byte*, size_t> instance;
@@ -186,8 +193,8 @@ void Device::run(Grid grid, unsigned block, size_t shared_bytes, void (*thread)(
   order_.resize(block);
   place_in_order_.resize(block);
   const int64_t blocks = static_cast<int64_t>(grid.x) * grid.y;
-  for (int64_t i = 0; i < blocks; ++i) {
-    const int64_t number = blocks_ == Blocks::kForwards ? i : blocks - 1 - i;
+  for (int64_t i = blocks_ == Blocks::kLastOnly ? blocks - 1 : 0; i < blocks; ++i) {
+    const int64_t number = blocks_ == Blocks::kBackwards ? blocks - 1 - i : i;
     blockIdx = {static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x)};
     std::iota(order_.begin(), order_.end(), 0);
     if (threads_ == Threads::kDescending) std::reverse(order_.begin(), order_.end());
@@ -480,9 +487,12 @@ void exchange(void* value, size_t bytes, Exchange kind, int argument, uint32_t m
               const std::source_location& where) {
   device().exchange(value, bytes, kind, argument, mask, where);
 }
-void run(Grid grid, unsigned block, size_t shared_bytes, void (*thread)(const void*), const void* context) {
+void run(Grid grid, unsigned block, size_t shared_bytes, kernels::Stream stream, void (*thread)(const void*),
+         const void* context) {
+  streams().insert(stream);
   device().run(grid, block, shared_bytes, thread, context);
 }
+std::set<const void*> take_streams() { return std::exchange(streams(), {}); }
 
 void set_order(Threads threads, Blocks blocks) { device().set_order(threads, blocks); }
 int64_t switches() { return device().switches(); }

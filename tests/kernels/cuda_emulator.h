@@ -12,6 +12,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <vector>
 
@@ -26,9 +27,10 @@ struct EmulatorError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The orders in which the threads of a block and the blocks of a grid run.
+/// The orders in which the threads of a block and the blocks of a grid run. kLastOnly: the last block and no other, for
+/// tensors too large for all blocks.
 enum class Threads { kAscending, kDescending, kShuffled1, kShuffled2, kShuffled3 };
-enum class Blocks { kForwards, kBackwards };
+enum class Blocks { kForwards, kBackwards, kLastOnly };
 void set_order(Threads threads, Blocks blocks);
 
 /// Calls body 6 times: in every order of the threads, and in both orders of the blocks. Afterwards the order is
@@ -40,6 +42,9 @@ int64_t switches();
 
 /// Number of launches so far that the device would have taken.
 int64_t launches();
+
+/// The streams of the launches since the call before.
+std::set<const void*> take_streams();
 
 /// Number of accesses of 16 bytes or more so far, which only the fast kernels make. It shows that they ran.
 int64_t vectors();

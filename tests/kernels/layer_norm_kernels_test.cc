@@ -15,16 +15,17 @@ struct LayerNormCase {
   double p = 0.1;
   size_t shift = 0;         // elements by which x is moved off its alignment
   bool every_order = true;  // false: one order
+  double eps = 1e-12;
+  bool constant = false;  // every x is 1.5
 };
-
-constexpr double kEps = 1e-12;
 
 template <class T, class P>
 void check_layer_norm(const LayerNormCase& c) {
-  CAPTURE(c.rows, c.columns, c.bias, c.residual, c.p, c.shift);
+  CAPTURE(c.rows, c.columns, c.bias, c.residual, c.p, c.shift, c.eps, c.constant);
   const auto rows = static_cast<size_t>(c.rows), columns = static_cast<size_t>(c.columns), size = rows * columns;
-  const auto x_values = random_values<T>(size + c.shift, 1, 0.25), residual_values = random_values<T>(size, 2),
-             dy_values = random_values<T>(size, 3);
+  const auto x_values =
+      c.constant ? std::vector<T>(size + c.shift, from_float<T>(1.5F)) : random_values<T>(size + c.shift, 1, 0.25);
+  const auto residual_values = random_values<T>(size, 2), dy_values = random_values<T>(size, 3);
   const auto bias_values = random_values<P>(columns, 4), gamma_values = random_values<P>(columns, 5, 1.0),
              beta_values = random_values<P>(columns, 6);
   std::vector<int64_t> key_values(rows);
@@ -48,7 +49,7 @@ void check_layer_norm(const LayerNormCase& c) {
       mean[r] += z[i] / static_cast<double>(columns);
     }
     for (const double value : z) squares += (value - mean[r]) * (value - mean[r]);
-    rstd[r] = 1.0 / std::sqrt(squares / static_cast<double>(columns) + kEps);
+    rstd[r] = 1.0 / std::sqrt(squares / static_cast<double>(columns) + c.eps);
     for (size_t i = 0; i < columns; ++i) {
       const size_t at = r * columns + i;
       const auto gradient = static_cast<double>(to_float(dy_values[at]));
@@ -102,7 +103,7 @@ void check_layer_norm(const LayerNormCase& c) {
           layer_norm_forward<T, P>({.input = input,
                                     .gamma = gamma.data(),
                                     .beta = beta.data(),
-                                    .eps = static_cast<float>(kEps),
+                                    .eps = static_cast<float>(c.eps),
                                     .y = got_y.data(),
                                     .mean = got_mean.data(),
                                     .rstd = got_rstd.data()},
@@ -162,7 +163,7 @@ void check_layer_norm(const LayerNormCase& c) {
     arguments.bias = cpu_bias.data();
     arguments.gamma = cpu_gamma.data();
     arguments.beta = cpu_beta.data();
-    arguments.eps = static_cast<float>(kEps);
+    arguments.eps = static_cast<float>(c.eps);
     arguments.mask = bits.mask(input.dropout);
     arguments.y = cpu_y.data();
     arguments.mean = cpu_mean.data();
@@ -215,6 +216,17 @@ TEMPLATE_TEST_CASE("LayerNorm kernels equal their scalar twin", "[unit][cuda_emu
   for (const int64_t columns : {1, 2, 7, 33, 100, 257}) check_layer_norm<T, P>({.rows = 3, .columns = columns});
   check_layer_norm<T, P>({.rows = 3, .columns = 12, .bias = false, .residual = false, .p = 0.0});
   check_layer_norm<T, P>({.rows = 3, .columns = 24, .shift = 1});
+}
+
+TEST_CASE("LayerNorm kernels add eps to the variance, also that of a constant row", "[unit][cuda_emulator]") {
+  for (const int64_t columns : {7, 24, 768, 1032, 2056}) {  // every kernel of its own
+    check_layer_norm<float, float>({.rows = 3, .columns = columns, .eps = 0.1});
+    check_layer_norm<c10::BFloat16, float>({.rows = 3, .columns = columns, .p = 0.0, .eps = 0.1});
+    check_layer_norm<c10::Half, float>(
+        {.rows = 2, .columns = columns, .bias = false, .residual = false, .p = 0.0, .eps = 0.1, .constant = true});
+    check_layer_norm<float, float>(
+        {.rows = 2, .columns = columns, .bias = false, .residual = false, .p = 0.0, .eps = 0.1, .constant = true});
+  }
 }
 
 TEST_CASE("LayerNorm kernels walk down more rows than they have blocks", "[unit][cuda_emulator]") {

@@ -516,6 +516,49 @@ TEST_CASE("More tensors and groups than a block has threads", "[unit][cuda_emula
   }
 }
 
+TEST_CASE("LAMB and the norm add each chunk once, in fp64", "[unit][cuda_emulator]") {
+  // Integers, so that the sums of squares are exact in fp64. In fp32 they are not: they have more than 24 bits. The
+  // chunks have different sizes, so that a chunk left out or added twice changes the trust ratio.
+  constexpr size_t kChunks = 3, kElements = kChunks * kOptimChunk + 5;
+  const std::vector<float> of_chunk{1.0F, 4095.0F, 7.0F, 61.0F};
+  std::vector<float> values(kElements);
+  for (size_t i = 0; i < kElements; ++i) values[i] = i % 3 == 0 ? of_chunk[i / kOptimChunk] : 1.0F;
+  Optimizer<float> optimizer(UpdateRule::kLamb, {kElements}, {options_of(0.01)}, false);
+  optimizer.param_values = {values};
+  std::vector<double> exact(kChunks + 1);
+  double total = 0.0, fp32_total = 0.0;
+  for (size_t i = 0; i < kElements; ++i) {
+    exact[i / kOptimChunk] += static_cast<double>(values[i]) * values[i];
+    fp32_total = static_cast<float>(fp32_total + static_cast<double>(values[i]) * values[i]);
+  }
+  for (const double sum : exact) total += sum;
+  REQUIRE(fp32_total != total);
+  const DeviceTensors<float> list_values(std::vector<std::vector<float>>{values});
+  const List<float> list(list_values);
+  const DeviceBuffer<double> norm(1), norms(1);
+  Twin twin{as_double(values), as_double(optimizer.grad_values[0]), as_double(optimizer.exp_avg_values[0]),
+            as_double(optimizer.exp_avg_sq_values[0]), as_double(optimizer.ema_values[0])};
+  double grad_squares = 0.0;
+  for (const double g : twin.grad) grad_squares += g * g;
+  twin_step(UpdateRule::kLamb, optimizer.options[0], 0.02, 0.25 / std::max(1.0, 0.25 * std::sqrt(grad_squares)), 3,
+            twin);
+  emulator::for_each_order([&] {
+    optimizer.reset();
+    optimizer.run();
+    double update_squares = 0.0;
+    for (size_t chunk = 0; chunk <= kChunks; ++chunk) {
+      CAPTURE(chunk);
+      CHECK(optimizer.update_sums[2 * chunk] == exact[chunk]);
+      update_squares += optimizer.update_sums[2 * chunk + 1];
+    }
+    CHECK(optimizer.rates[0] == testing::Approx(0.02 * std::sqrt(total / update_squares)).epsilon(2e-7));
+    check_close("param", optimizer.params.values()[0], twin.param);
+    multi_tensor_norm(list.table(), list.workspace(), norm.data(), norms.data(), nullptr);
+    CHECK(norm[0] == std::sqrt(total));
+    CHECK(norms[0] == std::sqrt(total));
+  });
+}
+
 TEST_CASE("A skipped step leaves every bit", "[unit][cuda_emulator]") {
   for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw}) {
     for (const float bad : {kNan, kInf, 0.0F}) {
