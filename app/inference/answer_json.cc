@@ -49,20 +49,31 @@ nlohmann::ordered_json hidden_states_json(const std::string& text, const std::ve
   return {{"text", text}, {"tokens", tokens}, {"hidden_states", lists_of(hidden_states)}};
 }
 
-nlohmann::ordered_json to_json(const TaskInput& input, const LabelScore& best) {
-  if (best.label.empty()) return {{"text", input.text}, {"value", best.score}};
-  return {{"text", input.text}, {"label", best.label}, {"score", best.score}};
+nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<LabelScore>& best, int64_t top_k) {
+  if (best.front().label.empty()) return {{"text", input.text}, {"value", best.front().score}};
+  if (top_k == 1) return {{"text", input.text}, {"label", best.front().label}, {"score", best.front().score}};
+  nlohmann::ordered_json labels = nlohmann::ordered_json::array();
+  for (const LabelScore& each : best) labels.push_back({{"label", each.label}, {"score", each.score}});
+  return {{"text", input.text}, {"labels", std::move(labels)}};
 }
 
-nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<WordLabel>& words) {
+nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<WordLabel>& words, int64_t /*top_k*/) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const WordLabel& word : words)
     list.push_back({{"word", word.word}, {"label", word.label}, {"score", word.score}});
   return {{"text", input.text}, {"words", std::move(list)}};
 }
 
-nlohmann::ordered_json to_json(const TaskInput& input, const ExtractedAnswer& answer) {
-  return {{"text", input.text}, {"question", input.second}, {"answer", answer.answer}, {"score", answer.score}};
+nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<ExtractedAnswer>& answers, int64_t top_k) {
+  nlohmann::ordered_json result = {{"text", input.text}, {"question", input.second}};
+  if (top_k == 1) {
+    result["answer"] = answers.front().answer;
+    result["score"] = answers.front().score;
+    return result;
+  }
+  nlohmann::ordered_json& list = result["answers"] = nlohmann::ordered_json::array();
+  for (const ExtractedAnswer& each : answers) list.push_back({{"answer", each.answer}, {"score", each.score}});
+  return result;
 }
 
 }  // namespace bert

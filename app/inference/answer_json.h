@@ -25,13 +25,15 @@ nlohmann::ordered_json embedding_json(const std::string& text, const at::Tensor&
 nlohmann::ordered_json hidden_states_json(const std::string& text, const std::vector<std::string>& tokens,
                                           const at::Tensor& hidden_states);
 
+// Answers of fine-tuned models. With `top_k` above 1, label and score are in a list "labels", answers in "answers".
+
 /// text-classification: {"text": ..., "label": ..., "score": ...}; of a model of numbers {"text": ..., "value": ...}.
-nlohmann::ordered_json to_json(const TaskInput& input, const LabelScore& best);
+nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<LabelScore>& best, int64_t top_k);
 
 /// token-classification: {"text": ..., "words": [{"word": ..., "label": ..., "score": ...}]}.
-nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<WordLabel>& words);
+nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<WordLabel>& words, int64_t top_k);
 
 /// question-answering: {"text": ..., "question": ..., "answer": ..., "score": ...}.
-nlohmann::ordered_json to_json(const TaskInput& input, const ExtractedAnswer& answer);
+nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<ExtractedAnswer>& answers, int64_t top_k);
 
 }  // namespace bert

@@ -52,7 +52,7 @@ Pretrained load_checkpoint(const std::string& path, WeightsKind weights,
 
 Pretrained load_foreign(const ForeignFormat& format, const ModelSource& model,
                         const std::function<void(const std::string& message)>& note) {
-  ForeignCheckpoint source = format.read(model.path.string(), {.trust = model.trust, .config = {}});
+  ForeignCheckpoint source = format.read(model.path.string(), {.trust = model.trust, .config = {}, .task_head = true});
   if (!source.report.plain()) note(source.path + ": " + source.report.text());
   if (source.vocabulary.empty()) {
     throw DataError(
@@ -63,7 +63,9 @@ Pretrained load_foreign(const ForeignFormat& format, const ModelSource& model,
           .config = source.config,
           .objective = source.objective,
           .weights = read_tensors(source.tensors),
-          .tokenizer = tokenizer_of({}, std::move(source.vocabulary), source.tokenizer, source.path)};
+          .tokenizer = tokenizer_of({}, std::move(source.vocabulary), source.tokenizer, source.path),
+          .task = std::move(source.task),
+          .labels = std::move(source.labels)};
 }
 
 std::vector<std::string> lines_of(const std::string& text) {

@@ -17,17 +17,13 @@
 namespace bert {
 namespace {
 
-struct Best {
-  size_t index = 0;
-  double probability = 0;
-};
-
-/// The largest of `logits`, and its softmax.
-Best best_of(std::span<const float> logits) {
-  const auto largest = std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - static_cast<double>(*largest));
-  return {.index = static_cast<size_t>(largest - logits.begin()), .probability = 1 / sum};
+std::vector<double> softmax(std::span<const float> logits) {
+  const auto largest = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+  std::vector<double> result;
+  for (const float logit : logits) result.push_back(std::exp(static_cast<double>(logit) - largest));
+  const double sum = std::accumulate(result.begin(), result.end(), 0.0);
+  for (double& value : result) value /= sum;
+  return result;
 }
 
 /// The number of characters of UTF-8.
@@ -127,18 +123,22 @@ std::vector<float> TaskPredictor::logits_of(const TaskFeatures& features) {
   return flat;
 }
 
-std::vector<LabelScore> TaskPredictor::classify(const std::vector<TaskInput>& inputs) {
+std::vector<std::vector<LabelScore>> TaskPredictor::classify(const std::vector<TaskInput>& inputs, int64_t top_k) {
   const std::vector<float> logits = logits_of(features_of(examples_of(inputs)));
   const size_t columns = logits.size() / std::max<size_t>(1, inputs.size());
-  std::vector<LabelScore> answers;
+  std::vector<std::vector<LabelScore>> answers;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto row = std::span(logits).subspan(i * columns, columns);
+    std::vector<LabelScore>& scores = answers.emplace_back();
     if (task_.kind == TaskKind::kRegression) {
-      answers.push_back({.label = {}, .score = static_cast<double>(row[0])});
-    } else {
-      const Best best = best_of(row);
-      answers.push_back({.label = task_.labels.at(best.index), .score = best.probability});
+      scores.push_back({.label = {}, .score = static_cast<double>(row[0])});
+      continue;
     }
+    const std::vector<double> probabilities = softmax(row);
+    for (size_t label = 0; label < columns; ++label)
+      scores.push_back({.label = task_.labels.at(label), .score = probabilities[label]});
+    std::stable_sort(scores.begin(), scores.end(), [](const auto& x, const auto& y) { return x.score > y.score; });
+    scores.resize(std::min(scores.size(), static_cast<size_t>(top_k)));
   }
   return answers;
 }
@@ -159,11 +159,12 @@ std::vector<std::vector<WordLabel>> TaskPredictor::tag(const std::vector<TaskInp
       if (sequence.token_words[token] < 0) continue;
       const auto word = static_cast<size_t>(sequence.token_words[token]);
       const size_t first = static_cast<size_t>(offsets[i]) + token * columns;
-      const Best best = best_of(std::span(logits).subspan(first, columns));
+      const std::vector<double> probabilities = softmax(std::span(logits).subspan(first, columns));
+      const auto best = std::max_element(probabilities.begin(), probabilities.end());
       const std::string& text = examples.sentences[example].words[word];
       answers[example].push_back({.word = text,
-                                  .label = task_.labels.at(best.index),
-                                  .score = best.probability,
+                                  .label = task_.labels.at(static_cast<size_t>(best - probabilities.begin())),
+                                  .score = *best,
                                   .begin = begins[example][word],
                                   .end = begins[example][word] + characters_of(text)});
     }
@@ -171,15 +172,24 @@ std::vector<std::vector<WordLabel>> TaskPredictor::tag(const std::vector<TaskInp
   return answers;
 }
 
-std::vector<ExtractedAnswer> TaskPredictor::answer(const std::vector<TaskInput>& inputs) {
+std::vector<std::vector<ExtractedAnswer>> TaskPredictor::answer(const std::vector<TaskInput>& inputs, int64_t top_k) {
   const TaskExamples examples = examples_of(inputs);
   const TaskFeatures features = features_of(examples);
-  std::vector<ExtractedAnswer> answers;
-  for (const QuestionAnswers& found : decode_answers(examples, features, logits_of(features), *tokenizer_, config_)) {
-    const std::string& text = found.at_threshold(config_.null_score_diff_threshold);
-    const auto best = std::find_if(found.n_best.begin(), found.n_best.end(),
-                                   [&](const ScoredSpan& span) { return span.text == text; });
-    answers.push_back({.answer = text, .score = best == found.n_best.end() ? 0 : best->probability});
+  TaskDataConfig config = config_;
+  config.n_best_size = std::max(config.n_best_size, top_k);
+  std::vector<std::vector<ExtractedAnswer>> answers;
+  for (const QuestionAnswers& found : decode_answers(examples, features, logits_of(features), *tokenizer_, config)) {
+    const std::string& text = found.at_threshold(config.null_score_diff_threshold);
+    std::vector<ExtractedAnswer>& best = answers.emplace_back();
+    best.push_back({.answer = text, .score = 0});
+    for (const ScoredSpan& span : found.n_best) {
+      if (span.text == text) {
+        best[0].score = span.probability;
+      } else {
+        best.push_back({.answer = span.text, .score = span.probability});
+      }
+    }
+    best.resize(std::min(best.size(), static_cast<size_t>(top_k)));
   }
   return answers;
 }

@@ -18,7 +18,7 @@ struct TaskInput {
   std::string text, second;
 };
 
-/// The best class of a text. Of a model of numbers, `label` is empty and `score` is the number.
+/// A class of a text. Of a model of numbers, `label` is empty and `score` is the number.
 struct LabelScore {
   std::string label;
   double score = 0;  // probability
@@ -47,25 +47,27 @@ class TaskPredictor {
   [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
   /// The tokens that are computed for an input, special ones included. Throws DataError as answer() does.
   [[nodiscard]] int64_t tokens_of(const TaskInput& input) const;
-  /// kClassification and kRegression.
-  [[nodiscard]] std::vector<LabelScore> classify(const std::vector<TaskInput>& inputs);
+  /// kClassification: the `top_k` best classes of each input, best first. kRegression: one number for each.
+  [[nodiscard]] std::vector<std::vector<LabelScore>> classify(const std::vector<TaskInput>& inputs, int64_t top_k = 1);
   /// kTokenClassification. Words without a token have no entry.
   [[nodiscard]] std::vector<std::vector<WordLabel>> tag(const std::vector<TaskInput>& inputs);
-  /// kQuestionAnswering. Throws DataError for a context without words.
-  [[nodiscard]] std::vector<ExtractedAnswer> answer(const std::vector<TaskInput>& inputs);
-  /// Calls visit(i, answer) for each input, with the answer of the model's kind: a LabelScore, a std::vector<WordLabel> or
-  /// an ExtractedAnswer.
+  /// kQuestionAnswering: the answer to each input, and after it the next best, at most `top_k` in all. The first of SQuAD 2.0
+  /// is "" as the null threshold says. Throws DataError for a context without words.
+  [[nodiscard]] std::vector<std::vector<ExtractedAnswer>> answer(const std::vector<TaskInput>& inputs,
+                                                                 int64_t top_k = 1);
+  /// Calls visit(i, answer) for each input, with the answer of the model's kind: a std::vector of
+  /// LabelScore, WordLabel or ExtractedAnswer.
   template <class Visit>
-  void visit_answers(const std::vector<TaskInput>& inputs, const Visit& visit) {
+  void visit_answers(const std::vector<TaskInput>& inputs, int64_t top_k, const Visit& visit) {
     const auto visit_all = [&](const auto& answers) {
       for (size_t i = 0; i < inputs.size(); ++i) visit(i, answers[i]);
     };
     if (kind() == TaskKind::kTokenClassification) {
       visit_all(tag(inputs));
     } else if (kind() == TaskKind::kQuestionAnswering) {
-      visit_all(answer(inputs));
+      visit_all(answer(inputs, top_k));
     } else {
-      visit_all(classify(inputs));
+      visit_all(classify(inputs, top_k));
     }
   }
 

@@ -55,19 +55,6 @@ std::vector<TensorSource> own_tensors(const std::shared_ptr<const SafetensorsFil
   return tensors;
 }
 
-/// Adds the head of a fine-tuned model, which take_tensors() has no place for.
-void add_head(ForeignCheckpoint& source, const std::vector<TensorSource>& tensors) {
-  std::vector<std::string>& unexpected = source.report.unexpected;
-  for (const TensorSource& tensor : tensors) {
-    const auto name = std::find(unexpected.begin(), unexpected.end(), tensor.name);
-    if (name == unexpected.end()) continue;
-    source.tensors.push_back(tensor);
-    source.report.loaded.push_back(tensor.name);
-    unexpected.erase(name);
-  }
-  source.report.missing.clear();  // the heads of pre-training
-}
-
 }  // namespace
 
 ForeignCheckpoint read_own_checkpoint(const std::string& path, bool raw_weights,
@@ -97,7 +84,7 @@ ForeignCheckpoint read_own_checkpoint(const std::string& path, bool raw_weights,
   source.objective = state.objective;
   source.task = std::move(state.task);
   source.labels = std::move(state.labels);
-  if (!source.task.empty()) add_head(source, tensors);
+  if (!source.task.empty()) take_head(source, tensors);
   return source;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "app/parse/bounded_json.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "data/tasks/task_definition.h"
 
 namespace bert {
 namespace {
@@ -208,6 +210,43 @@ void take_tensors(ForeignCheckpoint& checkpoint, std::vector<TensorSource> found
   }
   for (const auto& [name, tensor] : tensors)
     (is_buffer(name) ? checkpoint.report.ignored : checkpoint.report.unexpected).push_back(name);
+}
+
+void take_head(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& found) {
+  const TaskKind kind = task_definition(checkpoint.task).kind;
+  const bool answers = kind == TaskKind::kQuestionAnswering;
+  const bool pooler = !answers && kind != TaskKind::kTokenClassification;
+  ImportReport& report = checkpoint.report;
+  const auto unfit = [&](const std::string& name) {
+    const BertPart part = part_of(name);
+    return part != BertPart::kEncoder && !(part == BertPart::kPooler && pooler);
+  };
+  std::erase_if(checkpoint.tensors, [&](const TensorSource& tensor) { return unfit(tensor.name); });
+  std::copy_if(report.loaded.begin(), report.loaded.end(), std::back_inserter(report.unexpected), unfit);
+  std::erase_if(report.loaded, unfit);
+  report.missing.clear();  // the heads of pre-training
+  if (pooler && !checkpoint.has(BertPart::kPooler))
+    throw DataError(checkpoint.path + ": lacks bert.pooler, which feeds the head of task " + checkpoint.task);
+
+  const auto labels = static_cast<int64_t>(checkpoint.labels.size());
+  const int64_t rows = answers ? 2 : labels > 0 ? labels : 1, hidden = checkpoint.config.hidden_size;
+  const std::string head = answers ? "qa_outputs" : "classifier";
+  const std::vector<std::pair<std::string, std::vector<int64_t>>> parameters = {{head + ".weight", {rows, hidden}},
+                                                                                {head + ".bias", {rows}}};
+  for (const auto& [name, shape] : parameters) {
+    const auto tensor =
+        std::find_if(found.begin(), found.end(), [&](const TensorSource& each) { return each.name == name; });
+    if (tensor == found.end())
+      throw DataError(fmt::format("{}: lacks tensor {}, the head of task {}", checkpoint.path, name, checkpoint.task));
+    check_dtype(checkpoint.path, *tensor);
+    if (tensor->shape != shape) {
+      throw DataError(fmt::format("{}: tensor {}: has shape {}; expected {} by hidden_size and the labels",
+                                  checkpoint.path, name, shape_text(tensor->shape), shape_text(shape)));
+    }
+    checkpoint.tensors.push_back(*tensor);
+    report.loaded.push_back(name);
+    std::erase(report.unexpected, name);
+  }
 }
 
 void resize_vocabulary(ForeignCheckpoint& checkpoint, int64_t rows) {

@@ -18,8 +18,9 @@ namespace bert {
 
 /// The wishes of a user about a checkpoint of another program.
 struct ForeignOptions {
-  bool trust = false;  // also read pickles, which can hold code; none is executed (Note [Pickles])
-  std::string config;  // configuration of weights from Google or NVIDIA; empty: the one beside the weights
+  bool trust = false;      // also read pickles, which can hold code; none is executed (Note [Pickles])
+  std::string config;      // configuration of weights from Google or NVIDIA; empty: the one beside the weights
+  bool task_head = false;  // keep the head of a fine-tuned model, and the labels of its classes
 };
 
 /// The account of every tensor of a checkpoint, by name.
@@ -46,7 +47,7 @@ struct ForeignCheckpoint {
   bool states_case = false;     // do_lower_case is stated by the checkpoint, and is no default
   Objective objective = Objective::kNsp;  // kNsp with pooler, kMlm without: Note [Objectives] in model/bert.h
   std::vector<TensorSource> tensors;      // by name of bert_parameters(), in that order; dtype F64, F32, F16 or BF16
-  std::string task;                       // of a fine-tuned model of this program, whose head follows in `tensors`
+  std::string task;                       // of a fine-tuned model, whose head follows in `tensors`
   std::vector<std::string> labels;        // of its classes
   ImportReport report;
 
@@ -64,6 +65,10 @@ struct ForeignCheckpoint {
 /// Throws DataError with the names if a parameter of the encoder is missing, or a head is there in part; for two tensors
 /// of one name; for a wrong shape or dtype; and for a decoder that does not repeat the word embeddings.
 void take_tensors(ForeignCheckpoint& checkpoint, std::vector<TensorSource> found);
+
+/// Adds the head of checkpoint.task from `found`, after take_tensors(), and moves heads of pre-training, and a pooler that
+/// the task's model has not, to the unexpected ones. Throws DataError if the head is missing, or not of the labels.
+void take_head(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& found);
 
 /// Cuts or adds rows of padding, which are zeros, so that config.vocab_size is `rows`. Adds to the report. Throws
 /// DataError if tokens of the vocabulary would be cut, or for more than 1,023 rows.

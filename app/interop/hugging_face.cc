@@ -128,8 +128,14 @@ ForeignCheckpoint read_hugging_face(const std::string& path, const ForeignOption
     throw DataError(fmt::format("{}: its tokenizer has {} tokens; expected at most vocab_size {} of {}", directory,
                                 checkpoint.vocabulary.size(), checkpoint.config.vocab_size, kConfigFile));
   }
-  take_tensors(checkpoint, read_weights(directory, options, checkpoint.report));
+  const std::vector<TensorSource> tensors = read_weights(directory, options, checkpoint.report);
+  take_tensors(checkpoint, tensors);
   if (checkpoint.has(BertPart::kSentencePairHead)) checkpoint.objective = config.pairs;
+  if (options.task_head && !config.task.empty()) {
+    checkpoint.task = config.task;
+    checkpoint.labels = config.labels;
+    take_head(checkpoint, tensors);
+  }
   return checkpoint;
 }
 

@@ -2,17 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "app/checkpoint/state.h"
 #include "app/config/model_config.h"
+#include "app/interop/hugging_face_files.h"
 #include "app/parse/bounded_json.h"
 #include "app/parse/json_tree.h"
 #include "app/system/errors.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "data/tasks/task_definition.h"
 
 namespace bert {
 namespace {
@@ -79,6 +82,58 @@ void check_variants(const json& config, const std::string& path) {
     throw DataError(path + ": has a \"quantization_config\"; expected weights in fp32, fp16 or bf16");
 }
 
+/// id2label in the order of the ids. Without it, num_labels (2 by default) times "LABEL_0" and so on.
+std::vector<std::string> labels_of(const json& config, const std::string& path) {
+  std::vector<std::string> labels;
+  if (!config.contains("id2label") || config["id2label"].is_null()) {
+    constexpr int64_t kMostLabels = 1 << 20;
+    const json count = config.value("num_labels", json(2));
+    if (!count.is_number_integer() || count < 1 || count > kMostLabels)
+      throw DataError(fmt::format("{}: \"num_labels\" is {}; expected 1 to {}", path, as_text(count), kMostLabels));
+    for (int64_t i = 0; i < count.get<int64_t>(); ++i) labels.push_back(fmt::format("LABEL_{}", i));
+    return labels;
+  }
+  const json& names = member(config, "id2label", json::value_t::object, path);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto name = names.find(std::to_string(i));
+    if (name == names.end() || !name->is_string())
+      throw DataError(
+          fmt::format("{}: \"id2label\" has {} labels, and none with the id {}; expected a text for each id", path,
+                      names.size(), i));
+    labels.push_back(name->get<std::string>());
+  }
+  return labels;
+}
+
+/// Sets task and labels of a fine-tuned class. The key finetuning_task, which transformers has for that, chooses between
+/// the tasks of one class.
+void read_task(const json& config, const std::string& path, HuggingFaceConfig& result) {
+  if (!config.contains("architectures") || !config["architectures"].is_array() || config["architectures"].empty())
+    return;
+  const json& first = config["architectures"][0];
+  const std::string name = first.is_string() ? first.get<std::string>() : "";
+  const json problem = config.value("problem_type", json()), said = config.value("finetuning_task", json());
+  if (problem == "multi_label_classification") return;  // no task here has several labels for a text
+  const std::vector<std::string>& known = task_names();
+  if (said.is_string() && std::find(known.begin(), known.end(), said.get<std::string>()) != known.end() &&
+      architecture_of(task_definition(said.get<std::string>()).kind) == name) {
+    result.task = said.get<std::string>();
+  } else if (name == architecture_of(TaskKind::kClassification)) {
+    const bool number = problem == "regression" || labels_of(config, path).size() == 1;
+    result.task = number ? "text-regression" : "text-classification";
+  } else if (name == architecture_of(TaskKind::kTokenClassification)) {
+    result.task = "ner";
+  } else if (name == architecture_of(TaskKind::kQuestionAnswering)) {
+    result.task = "squad-v1";
+  } else if (name == architecture_of(TaskKind::kMultipleChoice)) {
+    result.task = "swag";
+  }
+  if (result.task.empty()) return;
+  const TaskKind kind = task_definition(result.task).kind;
+  if (kind == TaskKind::kClassification || kind == TaskKind::kTokenClassification)
+    result.labels = labels_of(config, path);
+}
+
 }  // namespace
 
 HuggingFaceConfig read_hugging_face_config(const std::string& path) {
@@ -97,6 +152,7 @@ HuggingFaceConfig read_hugging_face_config(const std::string& path) {
   if (config.contains("objective") &&
       parse_objective(string_member(config, "objective", path), path + ": \"objective\"") == Objective::kSop)
     result.pairs = Objective::kSop;
+  read_task(config, path, result);
   return result;
 }
 

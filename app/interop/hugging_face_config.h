@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "data/config.h"
 #include "model/config.h"
@@ -11,6 +12,8 @@ namespace bert {
 struct HuggingFaceConfig {
   BertConfig model;
   Objective pairs = Objective::kNsp;  // the objective of the sentence-pair head, if the weights have one
+  std::string task;                   // a task of `bert finetune` whose head the class of the model has; "": none
+  std::vector<std::string> labels;    // of its classes, in their order
 };
 
 /// Reads the config.json of a BERT. Missing keys have transformers' defaults, unknown keys are left alone. Throws

@@ -48,6 +48,7 @@ std::string config_file(const ModelDescription& model, int64_t pad_id) {
     config["label2id"]["LABEL_0"] = 0;
     config["problem_type"] = "regression";
   }
+  if (!model.task.empty()) config["finetuning_task"] = model.task;
   config["pad_token_id"] = pad_id;
   config["position_embedding_type"] = "absolute";
   config["torch_dtype"] = torch_dtype(model.dtype);

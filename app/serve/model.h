@@ -63,8 +63,8 @@ class Model {
                                                                           int64_t top_k) const = 0;
   /// The tokens of a text as the model sees them.
   [[nodiscard]] virtual TextTokens tokenize(const std::string& text) const = 0;
-  /// True if `top_k` means something to the model: it fills masks.
-  [[nodiscard]] virtual bool has_top_k() const = 0;
+  /// The `top_k` of a question that gives none; 0: it means nothing to the model.
+  [[nodiscard]] virtual int64_t default_top_k() const = 0;
   [[nodiscard]] virtual InputForm form() const = 0;
 };
 

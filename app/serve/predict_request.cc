@@ -71,6 +71,7 @@ PredictRequest parse_predict_request(const std::string& body, const PredictReque
   if (inputs == value.end())
     throw HttpError(422, std::string("body: \"inputs\" is missing: want ") + words_of(rules.form) + ", or a list");
   PredictRequest request;
+  request.top_k = rules.default_top_k;
   request.list = inputs->is_array();
   if (!request.list) {
     request.inputs.push_back(input_of(*inputs, "inputs", rules.form));
@@ -85,7 +86,7 @@ PredictRequest parse_predict_request(const std::string& body, const PredictReque
   }
   if (const auto parameters = value.find("parameters"); parameters != value.end()) {
     check_keys(*parameters, "parameters",
-               rules.has_top_k ? std::vector<std::string>{"top_k"} : std::vector<std::string>{});
+               rules.default_top_k > 0 ? std::vector<std::string>{"top_k"} : std::vector<std::string>{});
     if (const auto top_k = parameters->find("top_k"); top_k != parameters->end()) {
       const bool fits = top_k->is_number_integer() && *top_k >= 1 && *top_k <= kMaxTopK;
       if (!fits) throw HttpError(422, "parameters: \"top_k\": want an integer from 1 to " + std::to_string(kMaxTopK));

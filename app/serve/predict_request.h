@@ -12,13 +12,13 @@ namespace bert {
 struct PredictRequest {
   std::vector<ModelInput> inputs;
   bool list = false;  // "inputs" is a list: so is the answer
-  int64_t top_k = 5;
+  int64_t top_k = 0;
 };
 
 struct PredictRequestRules {
   int64_t max_texts = 1024;
   InputForm form = InputForm::kText;
-  bool has_top_k = true;      // "parameters" may have "top_k"
+  int64_t default_top_k = 0;  // above 0: "parameters" may have "top_k"
   bool hugging_face = false;  // "options", of Hugging Face's inference API, is allowed; it has no effect here
 };
 

@@ -122,7 +122,7 @@ class PredictorModel : public TokenizingModel {
 class MaskModel final : public PredictorModel {
  public:
   using PredictorModel::PredictorModel;
-  [[nodiscard]] bool has_top_k() const override { return true; }
+  [[nodiscard]] int64_t default_top_k() const override { return 5; }
 
   [[nodiscard]] TextCost cost(const ModelInput& input, int64_t top_k) const override {
     constexpr int64_t kBytesOfFiller = 120;  // as JSON, without the sequence
@@ -147,7 +147,7 @@ class MaskModel final : public PredictorModel {
 class FeaturesModel final : public PredictorModel {
  public:
   using PredictorModel::PredictorModel;
-  [[nodiscard]] bool has_top_k() const override { return false; }
+  [[nodiscard]] int64_t default_top_k() const override { return 0; }
 
   [[nodiscard]] TextCost cost(const ModelInput& input, int64_t /*top_k*/) const override {
     constexpr int64_t kBytesOfNumber = 22;  // as JSON
@@ -179,9 +179,10 @@ class TaskAnswer final : public Answer {
 };
 
 /// As the pipeline text-classification; it calls the number of a regression LABEL_0.
-nlohmann::ordered_json pipeline_json(const LabelScore& best) {
+nlohmann::ordered_json pipeline_json(const std::vector<LabelScore>& best) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  list.push_back({{"label", best.label.empty() ? "LABEL_0" : best.label}, {"score", best.score}});
+  for (const LabelScore& each : best)
+    list.push_back({{"label", each.label.empty() ? "LABEL_0" : each.label}, {"score", each.score}});
   return list;
 }
 
@@ -196,16 +197,20 @@ nlohmann::ordered_json pipeline_json(const std::vector<WordLabel>& words) {
   return list;
 }
 
-/// As the pipeline question-answering, without places.
-nlohmann::ordered_json pipeline_json(const ExtractedAnswer& answer) {
-  return {{"score", answer.score}, {"answer", answer.answer}};
+/// As the pipeline question-answering, without places: an object, or a list for several answers.
+nlohmann::ordered_json pipeline_json(const std::vector<ExtractedAnswer>& answers) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const ExtractedAnswer& each : answers) list.push_back({{"score", each.score}, {"answer", each.answer}});
+  return list.size() == 1 ? list[0] : list;
 }
 
 class FinetunedModel final : public TokenizingModel {
  public:
   FinetunedModel(TaskPredictor predictor, int64_t workers)
       : TokenizingModel(workers), predictor_(std::move(predictor)) {}
-  [[nodiscard]] bool has_top_k() const override { return false; }
+  [[nodiscard]] int64_t default_top_k() const override {
+    return predictor_.kind() == TaskKind::kTokenClassification ? 0 : 1;
+  }
 
   [[nodiscard]] InputForm form() const override {
     if (predictor_.kind() == TaskKind::kQuestionAnswering) return InputForm::kQuestionAndContext;
@@ -223,12 +228,12 @@ class FinetunedModel final : public TokenizingModel {
   }
 
   [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const std::vector<ModelInput>& inputs,
-                                                                  int64_t /*top_k*/) const override {
+                                                                  int64_t top_k) const override {
     std::vector<TaskInput> asked;
     for (const ModelInput& input : inputs) asked.push_back({.text = input.text, .second = input.second});
     std::vector<std::shared_ptr<const Answer>> answers;
-    predictor_.visit_answers(asked, [&](size_t i, const auto& found) {
-      answers.push_back(std::make_shared<TaskAnswer>(to_json(asked[i], found), pipeline_json(found)));
+    predictor_.visit_answers(asked, top_k, [&](size_t i, const auto& found) {
+      answers.push_back(std::make_shared<TaskAnswer>(to_json(asked[i], found, top_k), pipeline_json(found)));
     });
     return answers;
   }

@@ -154,8 +154,7 @@ ServerResponse Service::metrics() const {
 
 ServerResponse Service::tokens(const ServerRequest& request) {
   wait_for_model(Clock::now() + std::chrono::duration_cast<Clock::duration>(options_.request));
-  const PredictRequest parsed =
-      parse_predict_request(request.body, {.max_texts = options_.max_texts, .has_top_k = false});
+  const PredictRequest parsed = parse_predict_request(request.body, {.max_texts = options_.max_texts});
   ordered_json list = ordered_json::array();
   for (const ModelInput& input : parsed.inputs) {
     const TextTokens tokens = model_->tokenize(input.text);
@@ -192,7 +191,7 @@ ServerResponse Service::predict(const ServerRequest& request, bool hugging_face)
   Batcher& batcher = wait_for_model(deadline);
   const PredictRequest parsed = parse_predict_request(request.body, {.max_texts = options_.max_texts,
                                                                      .form = model_->form(),
-                                                                     .has_top_k = model_->has_top_k(),
+                                                                     .default_top_k = model_->default_top_k(),
                                                                      .hugging_face = hugging_face});
   std::vector<std::shared_ptr<const Answer>> answers = batcher.ask(priced(parsed), parsed.top_k, deadline);
   if (!parsed.list) return json_response(hugging_face ? answers[0]->as_hugging_face() : answers[0]->as_predict());

@@ -23,7 +23,7 @@ namespace {
 
 struct ConvertOptions {
   std::string from, to, input, output, vocab;
-  ForeignOptions foreign;
+  ForeignOptions foreign = {.trust = false, .config = {}, .task_head = true};
   bool cased = false, overwrite = false, raw_weights = false;
 };
 

@@ -37,7 +37,7 @@ struct PredictOptions {
   std::vector<std::string> arguments;
   PredictorOptions predictor;
   WeightsKind weights = WeightsKind::kAveraged;
-  int64_t top_k = 5;
+  std::optional<int64_t> top_k;
   bool skip_bad = false, trust = false;
 
   [[nodiscard]] bool finetuned() const {
@@ -59,6 +59,8 @@ void check_usage(const PredictOptions& options) {
   refuse_if(!options.pair_field.empty() && options.text_field.empty(), "--pair-field needs --text-field: JSON lines");
   refuse_if(answers && options.question.empty() == options.pair_field.empty(),
             "--task question-answering needs --question, or --pair-field with JSON lines");
+  refuse_if(options.top_k && (features || options.task == "token-classification"),
+            "--top-k is an option of --task fill-mask, text-classification and question-answering");
   refuse_if(options.finetuned() && options.predictor.int8, "--precision int8 serves fill-mask and features");
   refuse_if(!features && !options.pooling.empty(), "--pooling is an option of --task features");
   refuse_if(!features && !options.layers.empty(), "--layers is an option of --task features");
@@ -110,9 +112,10 @@ bool parse(int argc, char** argv, PredictOptions& options) {
       ->check(
           CLI::IsMember({"fill-mask", "features", "text-classification", "token-classification", "question-answering"}))
       ->capture_default_str();
-  app.add_option("--top-k", options.top_k, "words for each [MASK]")
-      ->check(number_in<int64_t>(1, 1000))
-      ->capture_default_str();
+  app.add_option(
+         "--top-k", options.top_k,
+         "words for each [MASK], default 5; labels of text-classification and answers of question-answering, default 1")
+      ->check(number_in<int64_t>(1, 1000));
   app.add_option("--question", options.question, "question-answering: the question about every TEXT, its context");
   app.add_option("--pair-field", options.pair_field,
                  "JSON lines: field of a pair's second text; question-answering: of the question");
@@ -205,7 +208,8 @@ std::vector<Json> answers_of(const PredictOptions& options, const Predictor& pre
                              const std::vector<std::string>& texts) {
   std::vector<Json> answers;
   if (options.task == "fill-mask") {
-    for (const MaskFilling& filling : predictor.fill_mask(texts, options.top_k)) answers.push_back(to_json(filling));
+    for (const MaskFilling& filling : predictor.fill_mask(texts, options.top_k.value_or(5)))
+      answers.push_back(to_json(filling));
   } else if (options.pooling.empty() && options.layers.empty()) {
     const std::vector<Features> features = predictor.features(texts);
     for (size_t i = 0; i < texts.size(); ++i) answers.push_back(to_json(texts[i], features[i]));
@@ -303,7 +307,8 @@ int predict_command(int argc, char** argv) {
     check_model_of_task(pretrained, options.task);
     TaskPredictor predictor(pretrained, options.predictor);
     write_json(options, answerable(options, std::move(input), {}), [&](const std::vector<InputText>& window) {
-      return task_answers(predictor, task_inputs(window, options.question, options.pair_field));
+      return task_answers(predictor, task_inputs(window, options.question, options.pair_field),
+                          options.top_k.value_or(1));
     });
     return kOk;
   }

@@ -103,6 +103,41 @@ TEST_CASE("Other classes of BERT have an encoder, and a report of the rest", "[g
   CHECK(answers.objective == Objective::kMlm);
 }
 
+TEST_CASE("The head of a fine-tuned class is read with its labels, if it is asked for", "[golden][interop]") {
+  const TemporaryDirectory directory;
+  const std::string path = hf_directory(directory, "question_answering"), config = path + "/config.json";
+  const ForeignOptions options = {.trust = false, .config = {}, .task_head = true};
+  const ForeignCheckpoint answers = read_hugging_face(path, options);
+  CHECK(answers.task == "squad-v1");
+  CHECK(answers.labels.empty());
+  CHECK(answers.report.plain());
+  CHECK(answers.tensors.size() == 23);
+  CHECK(answers.tensors[21].name == "qa_outputs.weight");
+  CHECK(answers.tensors[21].shape == std::vector<int64_t>{2, 8});
+  CHECK(read_hugging_face(hf_directory(directory, "masked_lm"), options).task.empty());
+
+  const auto with = [&](const json& changes) {
+    json changed = json::parse(read_file(config));
+    changed.merge_patch(changes);
+    const std::string copy = directory.path("changed");
+    fs::remove_all(copy);
+    fs::copy(path, copy);
+    std::ofstream(copy + "/config.json") << changed;
+    return copy;
+  };
+  CHECK(read_hugging_face(with({{"finetuning_task", "squad-v2"}}), options).task == "squad-v2");
+  CHECK(read_hugging_face(with({{"finetuning_task", "cola"}}), options).task == "squad-v1");  // another class
+  const json classes = {{"architectures", {"BertForSequenceClassification"}}};
+  CHECK_THROWS_WITH(read_hugging_face(with(classes), options),
+                    Contains("lacks bert.pooler, which feeds the head of task"));
+  json tags = {{"architectures", {"BertForTokenClassification"}}, {"id2label", {{"0", "O"}, {"1", "B-PER"}}}};
+  CHECK_THROWS_WITH(read_hugging_face(with(tags), options),
+                    Contains("lacks tensor classifier.weight, the head of task ner"));
+  tags["id2label"] = {{"0", "O"}, {"2", "B-PER"}};
+  CHECK_THROWS_WITH(read_hugging_face(with(tags), options),
+                    Contains("config.json: \"id2label\" has 2 labels, and none with the id 1"));
+}
+
 TEST_CASE("The hub's cache stands for a snapshot", "[unit][interop]") {
   const TemporaryDirectory directory;
   const std::string hub = directory.path("models--org--name"), blobs = hub + "/blobs";

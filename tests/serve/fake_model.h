@@ -56,7 +56,7 @@ class FakeModel final : public Model {
     return answers;
   }
   [[nodiscard]] TextTokens tokenize(const std::string& text) const override { return {{text}, {7}}; }
-  [[nodiscard]] bool has_top_k() const override { return true; }
+  [[nodiscard]] int64_t default_top_k() const override { return 5; }
   [[nodiscard]] InputForm form() const override { return InputForm::kText; }
 
   void set_open(bool open) {

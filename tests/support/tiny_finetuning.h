@@ -28,7 +28,8 @@ inline void write_number_table(const std::string& path, int64_t rows, unsigned s
     std::string text;
     for (int64_t i = 0; i < length; ++i) {
       const auto number = static_cast<int64_t>(random() % 29) + ((i % 3 == 2) == small ? 34 : 5);
-      text += (i > 0 ? " " : "") + std::to_string(number);
+      if (i > 0) text += ' ';
+      text += std::to_string(number);
     }
     table << text << "," << (small ? "small" : "large") << "\n";
   }

@@ -1,0 +1,181 @@
+// bert predict with fine-tuned models: as runs, exports and directories of transformers.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "app/finetune/finetuning_run.h"
+#include "app/system/exit_codes.h"
+#include "app/verbs/verbs.h"
+#include "data/io/files.h"
+#include "tests/support/command_testing.h"
+#include "tests/support/tiny_finetuning.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::Approx;
+using bert::testing::Contains;
+using bert::testing::run_command;
+using bert::testing::TemporaryDirectory;
+using nlohmann::json;
+
+namespace {
+
+std::vector<json> lines_of(const std::string& text) {
+  std::vector<json> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+/// The cells of a table without its first line.
+std::vector<std::vector<std::string>> rows_of(const std::string& path) {
+  std::vector<std::vector<std::string>> rows;
+  std::istringstream in(read_file(path));
+  std::string line;
+  std::getline(in, line);
+  while (std::getline(in, line)) {
+    std::istringstream cells(line);
+    rows.emplace_back();
+    for (std::string cell; std::getline(cells, cell, '\t');) rows.back().push_back(cell);
+  }
+  return rows;
+}
+
+bert::testing::CommandResult predict(const std::string& checkpoint, const std::vector<std::string>& options) {
+  std::vector<std::string> arguments = {"predict", "--checkpoint", checkpoint};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return run_command(predict_command, arguments);
+}
+
+/// The answers of `bert predict` for the texts of a file, which must be the same from the run, from its TorchScript
+/// export and from the directory that `bert convert` writes for transformers.
+std::vector<json> answers_of_all(const TemporaryDirectory& directory, const FinetuneConfig& config,
+                                 std::vector<std::string> options) {
+  const std::string script = directory.path(config.task + ".pt"), converted = directory.path(config.task + "-hf");
+  REQUIRE(run_command(export_command, {"export", "--checkpoint", config.run_directory, "--output", script}).code ==
+          kOk);
+  REQUIRE(run_command(convert_command,
+                      {"convert", "--to", "huggingface", "--input", config.run_directory, "--output", converted})
+              .code == kOk);
+  std::vector<std::string> said;
+  for (const std::string& checkpoint : {config.run_directory, script, converted}) {
+    CAPTURE(checkpoint);
+    const auto result = predict(checkpoint, options);
+    CAPTURE(result.err);
+    REQUIRE(result.code == kOk);
+    said.push_back(result.out);
+  }
+  CHECK(said[1] == said[0]);
+  CHECK(said[2] == said[0]);
+  return lines_of(said[0]);
+}
+
+}  // namespace
+
+TEST_CASE("bert predict labels texts as the evaluation of the run did", "[unit][predict][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = bert::testing::tiny_task_of("text-classification", directory);
+  config.max_steps = 40;  // both labels occur
+  REQUIRE(finetune(config, false) == kOk);
+  const auto rows = rows_of(config.run_directory + "/dev_predictions.tsv");
+  REQUIRE(rows.size() == 10);
+  std::ofstream texts(directory.path("texts"));
+  for (int i = 5; i < 15; ++i) texts << i << " " << i + 1 << "\n";
+  texts.close();
+  const std::vector<std::string> options = {"--task", "text-classification", "--input", directory.path("texts")};
+  const std::vector<json> answers = answers_of_all(directory, config, options);
+  REQUIRE(answers.size() == rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    CHECK(answers[i]["label"] == rows[i].at(1));
+    CHECK(answers[i]["score"] >= 0.5);
+  }
+
+  const std::vector<json> labels = lines_of(predict(config.run_directory, {"--task", "text-classification", "--top-k",
+                                                                           "5", "--input", directory.path("texts")})
+                                                .out);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const json& list = labels.at(i)["labels"];
+    REQUIRE(list.size() == 2);
+    CHECK(list[0]["label"] == answers[i]["label"]);
+    CHECK(list[1]["label"] == (list[0]["label"] == "odd" ? "even" : "odd"));
+    CHECK(list[0]["score"].get<double>() + list[1]["score"].get<double>() == Approx(1));
+  }
+}
+
+TEST_CASE("bert predict gives the numbers of a regression", "[unit][predict][finetune]") {
+  const TemporaryDirectory directory;
+  const FinetuneConfig config = bert::testing::tiny_task_of("text-regression", directory);
+  REQUIRE(finetune(config, false) == kOk);
+  const auto rows = rows_of(config.run_directory + "/dev_predictions.tsv");
+  const std::vector<json> answers = answers_of_all(directory, config, {"--task", "text-classification", "5 6", "6 7"});
+  REQUIRE(answers.size() == 2);
+  for (size_t i = 0; i < 2; ++i) CHECK(answers[i]["value"] == Approx(std::stod(rows.at(i).at(1))).margin(1e-3));
+}
+
+TEST_CASE("bert predict labels words as the evaluation of the run did", "[unit][predict][finetune]") {
+  const TemporaryDirectory directory;
+  const FinetuneConfig config = bert::testing::tiny_task_of("ner", directory);
+  REQUIRE(finetune(config, false) == kOk);
+  const std::vector<json> answers =
+      answers_of_all(directory, config, {"--task", "token-classification", "5 6", "5 7", "5 8"});
+  std::string lines;
+  for (const json& answer : answers) {
+    for (size_t i = 0; i < 2; ++i) {
+      const json& word = answer["words"].at(i);
+      lines += fmt::format("{} {} {}\n", word["word"].get<std::string>(), i == 0 ? "O" : "B-X",
+                           word["label"].get<std::string>());
+    }
+    lines += "\n";
+  }
+  CHECK(read_file(config.run_directory + "/dev_predictions.txt").substr(0, lines.size()) == lines);
+}
+
+TEST_CASE("bert predict answers as the evaluation of the run did, and gives the n best", "[unit][predict][finetune]") {
+  const TemporaryDirectory directory;
+  for (const char* task : {"squad-v1", "squad-v2"}) {
+    CAPTURE(task);
+    const FinetuneConfig config = bert::testing::tiny_task_of(task, directory);
+    REQUIRE(finetune(config, false) == kOk);
+    const json predictions = json::parse(read_file(config.run_directory + "/predictions.json")),
+               n_best = json::parse(read_file(config.run_directory + "/nbest_predictions.json"));
+    std::vector<std::string> options = {"--task", "question-answering", "--question", "20 21",
+                                        "5 6 7 8 9 10 11 12 13 14 15 16"};
+    const std::vector<json> answers = answers_of_all(directory, config, options);
+    REQUIRE(answers.size() == 1);
+    const bool no_answers = std::string(task) == "squad-v2";
+    if (!no_answers) CHECK(answers[0]["answer"] == predictions["a"]);  // 2.0: the run searches its own threshold
+    options.insert(options.end(), {"--top-k", "3"});
+    const std::vector<json> several = lines_of(predict(config.run_directory, options).out);
+    REQUIRE(several.at(0)["answers"].size() == 3);
+    CHECK(several[0]["answers"][0]["answer"] == answers[0]["answer"]);
+    if (no_answers) continue;
+    for (size_t i = 0; i < 3; ++i) {
+      CHECK(several[0]["answers"][i]["answer"] == n_best["a"][i]["text"]);
+      CHECK(several[0]["answers"][i]["score"] == Approx(n_best["a"][i]["probability"].get<double>()).epsilon(1e-3));
+    }
+  }
+}
+
+TEST_CASE("bert predict refuses models of another task and options that do not fit", "[unit][predict][finetune]") {
+  const TemporaryDirectory directory;
+  const FinetuneConfig config = bert::testing::tiny_task_of("swag", directory);
+  REQUIRE(finetune(config, false) == kOk);
+  const auto error_of = [&](const std::string& checkpoint, const std::vector<std::string>& more) {
+    const auto result = predict(checkpoint, more);
+    CHECK(result.out.empty());
+    return fmt::format("{} {}", result.code, result.err);
+  };
+  CHECK_THAT(error_of(config.run_directory, {"--task", "text-classification", "5"}),
+             Contains("65 ") && Contains("was fine-tuned on swag, for which bert predict has no task"));
+  CHECK_THAT(error_of(directory.path("model"), {"--task", "text-classification", "5"}),
+             Contains("65 ") && Contains("was not fine-tuned"));
+  CHECK_THAT(error_of(config.run_directory, {"--task", "token-classification", "--top-k", "2", "5"}),
+             Contains("2 ") && Contains("--top-k is an option of"));
+  CHECK_THAT(error_of(config.run_directory, {"--task", "question-answering", "5"}),
+             Contains("2 ") && Contains("needs --question"));
+}
