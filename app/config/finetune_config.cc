@@ -102,7 +102,7 @@ TrainedModelConfig read_trained_model(const std::string& text, const std::string
     return {.model = config.model, .tokenizer = config.data.tokenizer};
   }
   const FinetuneConfig config = parse_finetune_config(text, name);
-  return {.model = config.model, .tokenizer = config.data.tokenizer};
+  return {.model = config.model, .tokenizer = config.data.tokenizer, .task_data = config.data.task};
 }
 
 }  // namespace bert

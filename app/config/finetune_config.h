@@ -93,6 +93,7 @@ bool names_task(const std::string& path, const std::vector<std::string>& overrid
 struct TrainedModelConfig {
   BertConfig model;
   TokenizerConfig tokenizer;
+  TaskDataConfig task_data = {};  // of fine-tuning
 };
 
 /// Reads them from the configuration in a checkpoint, which is one of fine-tuning if `task` is not empty. Throws

@@ -102,20 +102,6 @@ std::vector<FoundFile> find_files(const FinetuneConfig& config, const TaskDefini
   return found;
 }
 
-/// The number of sequences of each example, the same for all.
-int64_t choices_of(const TaskExamples& examples, int64_t expected) {
-  if (examples.task.kind != TaskKind::kMultipleChoice) return 1;
-  for (size_t i = 0; i < examples.texts.size(); ++i) {
-    const auto choices = std::ssize(examples.texts[i].choices);
-    if (expected == 0) expected = choices;
-    if (choices != expected) {
-      throw DataError(fmt::format("{}: example {} has {} choices, the first one of the training file has {}",
-                                  examples.file, examples.texts[i].id, choices, expected));
-    }
-  }
-  return expected;
-}
-
 DataIdentity identity_of(const FoundFile& found, int64_t examples) {
   const MappedFile file(found.path);
   return {.content_checksum = checksum(file.data(), static_cast<size_t>(file.size())), .examples = examples};

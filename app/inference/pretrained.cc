@@ -15,6 +15,7 @@
 #include "app/system/torch_errors.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "data/tasks/task_definition.h"
 #include "model/torchscript.h"
 
 namespace bert {
@@ -47,7 +48,8 @@ Pretrained load_checkpoint(const std::string& path, WeightsKind weights,
                                     config.tokenizer, directory),
           .averaged = checkpoint.averaged,
           .task = std::move(checkpoint.state.task),
-          .labels = std::move(checkpoint.state.labels)};
+          .labels = std::move(checkpoint.state.labels),
+          .task_data = std::move(config.task_data)};
 }
 
 Pretrained load_foreign(const ForeignFormat& format, const ModelSource& model,
@@ -59,13 +61,20 @@ Pretrained load_foreign(const ForeignFormat& format, const ModelSource& model,
         source.path +
         ": has no tokenizer: neither vocab.txt nor tokenizer.json; `bert convert --vocab` adds a vocabulary");
   }
+  TaskDataConfig task_data;
+  if (!source.task.empty() && task_definition(source.task).kind == TaskKind::kQuestionAnswering) {
+    constexpr int64_t kMaxSequenceLength = 384;  // of Google's and transformers' recipes for SQuAD
+    task_data.max_seq_length = std::min(kMaxSequenceLength, source.config.max_position_embeddings);
+    task_data.doc_stride = std::min(task_data.doc_stride, task_data.max_seq_length / 3);
+  }
   return {.name = {},
           .config = source.config,
           .objective = source.objective,
           .weights = read_tensors(source.tensors),
           .tokenizer = tokenizer_of({}, std::move(source.vocabulary), source.tokenizer, source.path),
           .task = std::move(source.task),
-          .labels = std::move(source.labels)};
+          .labels = std::move(source.labels),
+          .task_data = std::move(task_data)};
 }
 
 std::vector<std::string> lines_of(const std::string& text) {

@@ -55,6 +55,30 @@ TaskDefinition definition_of(const Pretrained& pretrained) {
 
 }  // namespace
 
+std::vector<float> task_logits(TaskModel& model, const TaskFeatures& features, int64_t choices,
+                               const PredictorOptions& options) {
+  const torch::NoGradGuard no_grad;
+  const std::vector<int64_t> offsets = features.logit_offsets();
+  std::vector<float> flat(static_cast<size_t>(offsets.back()));
+  const int64_t units = std::ssize(features.sequences) / choices;
+  int64_t end = 0;
+  for (int64_t begin = 0; begin < units; begin = end) {
+    int64_t tokens = 0;
+    for (end = begin; end < units && end - begin < options.batch_size; ++end) {
+      for (int64_t i = end * choices; i < (end + 1) * choices; ++i)
+        tokens += std::ssize(features.sequences[static_cast<size_t>(i)].input_ids);
+      if (end > begin && tokens > options.batch_tokens) break;
+    }
+    std::vector<int64_t> members(static_cast<size_t>(end - begin));
+    std::iota(members.begin(), members.end(), begin);
+    const PackedBatch batch = pack_task_sequences(features, choices, members, members).to(options.device);
+    const torch::Tensor logits = model.forward(batch, choices).to(torch::kCPU, torch::kFloat).contiguous();
+    const int64_t first = offsets[static_cast<size_t>(begin * choices)];
+    std::copy_n(logits.const_data_ptr<float>(), logits.numel(), flat.begin() + first);
+  }
+  return flat;
+}
+
 TaskPredictor::TaskPredictor(const Pretrained& pretrained, const PredictorOptions& options)
     : options_(options), tokenizer_(pretrained.tokenizer), model_(load_task_model(pretrained)) {
   TORCH_CHECK(!options.int8, "TaskPredictor: int8 serves fill-mask and features; expected another precision.");
@@ -102,29 +126,8 @@ TaskFeatures TaskPredictor::features_of(const TaskExamples& examples) const {
   return make_features(examples, *tokenizer_, config_, /*for_training=*/false);
 }
 
-std::vector<float> TaskPredictor::logits_of(const TaskFeatures& features) {
-  const torch::NoGradGuard no_grad;
-  const std::vector<int64_t> offsets = features.logit_offsets();
-  std::vector<float> flat(static_cast<size_t>(offsets.back()));
-  const auto count = std::ssize(features.sequences);
-  int64_t end = 0;
-  for (int64_t begin = 0; begin < count; begin = end) {
-    int64_t tokens = 0;
-    for (end = begin; end < count && end - begin < options_.batch_size; ++end) {
-      tokens += std::ssize(features.sequences[static_cast<size_t>(end)].input_ids);
-      if (end > begin && tokens > options_.batch_tokens) break;
-    }
-    std::vector<int64_t> members(static_cast<size_t>(end - begin));
-    std::iota(members.begin(), members.end(), begin);
-    const PackedBatch batch = pack_task_sequences(features, /*choices=*/1, members, members).to(options_.device);
-    const torch::Tensor logits = model_.forward(batch).to(torch::kCPU, torch::kFloat).contiguous();
-    std::copy_n(logits.const_data_ptr<float>(), logits.numel(), flat.begin() + offsets[static_cast<size_t>(begin)]);
-  }
-  return flat;
-}
-
 std::vector<std::vector<LabelScore>> TaskPredictor::classify(const std::vector<TaskInput>& inputs, int64_t top_k) {
-  const std::vector<float> logits = logits_of(features_of(examples_of(inputs)));
+  const std::vector<float> logits = task_logits(model_, features_of(examples_of(inputs)), /*choices=*/1, options_);
   const size_t columns = logits.size() / std::max<size_t>(1, inputs.size());
   std::vector<std::vector<LabelScore>> answers;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -146,7 +149,7 @@ std::vector<std::vector<LabelScore>> TaskPredictor::classify(const std::vector<T
 std::vector<std::vector<WordLabel>> TaskPredictor::tag(const std::vector<TaskInput>& inputs) {
   const TaskExamples examples = examples_of(inputs);
   const TaskFeatures features = features_of(examples);
-  const std::vector<float> logits = logits_of(features);
+  const std::vector<float> logits = task_logits(model_, features, /*choices=*/1, options_);
   const std::vector<int64_t> offsets = features.logit_offsets();
   const size_t columns = task_.labels.size();
   std::vector<std::vector<WordLabel>> answers(inputs.size());
@@ -178,7 +181,8 @@ std::vector<std::vector<ExtractedAnswer>> TaskPredictor::answer(const std::vecto
   TaskDataConfig config = config_;
   config.n_best_size = std::max(config.n_best_size, top_k);
   std::vector<std::vector<ExtractedAnswer>> answers;
-  for (const QuestionAnswers& found : decode_answers(examples, features, logits_of(features), *tokenizer_, config)) {
+  for (const QuestionAnswers& found : decode_answers(
+           examples, features, task_logits(model_, features, /*choices=*/1, options_), *tokenizer_, config)) {
     const std::string& text = found.at_threshold(config.null_score_diff_threshold);
     std::vector<ExtractedAnswer>& best = answers.emplace_back();
     best.push_back({.answer = text, .score = 0});

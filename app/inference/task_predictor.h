@@ -36,6 +36,11 @@ struct ExtractedAnswer {
   double score = 0;    // probability among the n best
 };
 
+/// The logits of all sequences, as TaskFeatures describes, in batches of `options` (whose device and dtype are those of
+/// `model`). `choices` sequences in a row belong to one example.
+std::vector<float> task_logits(TaskModel& model, const TaskFeatures& features, int64_t choices,
+                               const PredictorOptions& options);
+
 /// Texts are tokenized as in fine-tuning, packed without padding, and cut at the positions of the model; a longer context
 /// is read in windows, a longer sentence in parts. Answers are in the order of the inputs.
 class TaskPredictor {
@@ -74,7 +79,6 @@ class TaskPredictor {
  private:
   [[nodiscard]] TaskExamples examples_of(const std::vector<TaskInput>& inputs) const;
   [[nodiscard]] TaskFeatures features_of(const TaskExamples& examples) const;
-  [[nodiscard]] std::vector<float> logits_of(const TaskFeatures& features);
 
   PredictorOptions options_;
   TaskDefinition task_;

@@ -1,41 +1,24 @@
+#include "app/verbs/evaluate.h"
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
+#include <utility>
 
 #include "app/cli/command_line.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/tasks/task_scoring.h"
+#include "app/verbs/torch_verbs.h"
 #include "app/verbs/verbs.h"
 #include "data/io/error.h"
-#include "data/tasks/task_data.h"
 
 namespace bert {
 namespace {
-
-/// The words of the command line.
-struct Options {
-  std::string task, dataset, directory;
-  bool v2 = false;
-  PredictionFiles files;
-  TaskDataConfig data;
-};
-
-/// The definition of the task. "squad" with --v2 is squad-v2, else squad-v1.
-TaskDefinition definition_of(const Options& options) {
-  const bool squad = options.task == "squad";
-  if (options.v2 && !squad && options.task != "squad-v2")
-    throw UsageError(fmt::format("--v2 is for squad, not for {}", options.task));
-  TaskDefinition task = task_definition(squad ? options.v2 ? "squad-v2" : "squad-v1" : options.task);
-  if (!options.files.null_scores.empty() && !task.no_answers)
-    throw UsageError("--na-prob-file is for SQuAD 2.0: add --v2");
-  return task;
-}
 
 /// The development file of the task that has the name of `path`; the first one if none has.
 TaskFile file_named(const TaskDefinition& task, const std::string& path) {
@@ -47,17 +30,6 @@ TaskFile file_named(const TaskDefinition& task, const std::string& path) {
     if (first == nullptr) first = &file;
   }
   return *first;
-}
-
-/// The development file in the directory that the command line names.
-std::string find_dataset(const TaskDefinition& task, const std::string& directory) {
-  std::string names;
-  for (const TaskFile& file : task.files) {
-    if (file.split != TaskSplit::kDev) continue;
-    if (std::string path = find_task_file(file, directory); !path.empty()) return path;
-    for (const std::string& name : file.names) names += (names.empty() ? "" : ", ") + name;
-  }
-  throw InputMissing(fmt::format("{}: no development file of {}; want one of {}", directory, task.name, names));
 }
 
 nlohmann::ordered_json as_object(const std::vector<TaskMetric>& metrics) {
@@ -72,12 +44,100 @@ nlohmann::ordered_json as_object(const std::vector<TaskMetric>& metrics) {
   return object;
 }
 
+/// Adds an option that sets `member` of the data's configuration.
+template <class Value>
+CLI::Option* add_change(CLI::App& app, EvaluateOptions& options, const char* name, Value TaskDataConfig::*member,
+                        const std::string& help) {
+  return app.add_option_function<Value>(
+      name,
+      [&options, member](const Value& value) {
+        options.changes.push_back([member, value](TaskDataConfig& config) { config.*member = value; });
+      },
+      help);
+}
+
+void add_data_options(CLI::App& app, EvaluateOptions& options) {
+  const auto column = number_in<int64_t>(-100, 100), tokens = number_in<int64_t>(1, 65535);
+  add_change(app, options, "--text-column", &TaskDataConfig::text_column, "own tables: column of the text (text)");
+  add_change(app, options, "--text-pair-column", &TaskDataConfig::text_pair_column,
+             "own tables: column of a second text");
+  add_change(app, options, "--label-column", &TaskDataConfig::label_column, "own tables: column of the label (label)");
+  add_change(app, options, "--word-column", &TaskDataConfig::word_column,
+             "ner: column of the words in the data set, from 0 (0)")
+      ->check(column);
+  add_change(app, options, "--tag-column", &TaskDataConfig::tag_column,
+             "ner: column of the labels in the data set; -1: the last (-1)")
+      ->check(column);
+  add_change(app, options, "--labels", &TaskDataConfig::labels,
+             "text-classification: all labels; default: those of the model, or of the data set");
+  add_change(app, options, "--max-seq-length", &TaskDataConfig::max_seq_length,
+             "--checkpoint: tokens of a sequence; default: those of the run; for models of other programs 384 in "
+             "SQuAD, else 128")
+      ->check(tokens);
+  add_change(app, options, "--doc-stride", &TaskDataConfig::doc_stride,
+             "--checkpoint, squad: tokens between the starts of two windows; default as above")
+      ->check(tokens);
+}
+
+void add_model_options(CLI::App& app, EvaluateOptions& options) {
+  auto* checkpoint = app.add_option("--checkpoint", options.checkpoint,
+                                    "fine-tuned run, checkpoint or export, or a model of transformers");
+  app.add_option("--output-directory", options.output_directory,
+                 "--checkpoint: directory for the files of predictions that bert finetune writes")
+      ->needs(checkpoint);
+  app.add_option("--device", options.device, "--checkpoint: auto takes cuda if there is a GPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str()
+      ->needs(checkpoint);
+  app.add_option("--precision", options.precision, "--checkpoint: precision of the weights and of the computation")
+      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
+      ->default_str("fp32")
+      ->needs(checkpoint);
+  app.add_flag("--raw-weights", options.raw_weights, "--checkpoint: the weights themselves, not their moving average")
+      ->needs(checkpoint);
+  app.add_flag("--trust", options.trust, "--checkpoint: also read a pickle of PyTorch, of which nothing is executed")
+      ->needs(checkpoint);
+}
+
 }  // namespace
 
-int evaluate_command(int argc, char** argv) {
-  Options options;
-  CLI::App app{"Scores a file of predictions as the task's official script does. Prints one JSON object.",
-               "bert evaluate"};
+TaskDataConfig EvaluateOptions::changed(TaskDataConfig config) const {
+  for (const auto& change : changes) change(config);
+  return config;
+}
+
+TaskDefinition definition_of(const EvaluateOptions& options) {
+  const bool squad = options.task == "squad";
+  if (options.v2 && !squad && options.task != "squad-v2")
+    throw UsageError(fmt::format("--v2 is for squad, not for {}", options.task));
+  TaskDefinition task = task_definition(squad ? options.v2 ? "squad-v2" : "squad-v1" : options.task);
+  if (!options.files.null_scores.empty() && !task.no_answers)
+    throw UsageError("--na-prob-file is for SQuAD 2.0: add --v2");
+  return task;
+}
+
+std::string find_dataset(const EvaluateOptions& options, const TaskDefinition& task) {
+  if (!options.dataset.empty()) return options.dataset;
+  std::string names;
+  for (const TaskFile& file : task.files) {
+    if (file.split != TaskSplit::kDev) continue;
+    if (std::string path = find_task_file(file, options.directory); !path.empty()) return path;
+    for (const std::string& name : file.names) names += (names.empty() ? "" : ", ") + name;
+  }
+  throw InputMissing(fmt::format("{}: no development file of {}; want one of {}", options.directory, task.name, names));
+}
+
+TaskExamples read_examples(const TaskDefinition& task, const std::string& path, const TaskDataConfig& config) {
+  return read_task(task, file_named(task, path), path, config);
+}
+
+void print_metrics(const std::vector<TaskMetric>& metrics) { std::cout << as_object(metrics).dump() << '\n'; }
+
+bool parse_evaluate(int argc, char** argv, EvaluateOptions& options) {
+  CLI::App app{
+      "Scores a fine-tuned model, or a file of predictions, as the task's official script does. Prints one JSON "
+      "object.",
+      "bert evaluate"};
   std::vector<std::string> names = task_names();
   names.insert(names.begin(), "squad");
   app.add_option("task", options.task, fmt::format("one of {}", fmt::join(names, " ")))
@@ -87,43 +147,49 @@ int evaluate_command(int argc, char** argv) {
   auto* dataset = app.add_option("--dataset", options.dataset, "file with the right answers");
   auto* directory = app.add_option("--data-directory", options.directory, "directory with the development file");
   dataset->excludes(directory);
-  app.add_option("--predictions", options.files.predictions,
-                 "SQuAD: JSON, answers by id; ner: columns, the word first and the label last; others: TSV with the "
-                 "columns index and prediction (GLUE's submission format)")
-      ->required();
+  auto* predictions =
+      app.add_option("--predictions", options.files.predictions,
+                     "SQuAD: JSON, answers by id; ner: columns, the word first and the label last; others: TSV with "
+                     "the columns index and prediction (GLUE's submission format)");
+  add_model_options(app, options);
+  predictions->excludes(app.get_option("--checkpoint"));
   app.add_flag("--v2", options.v2, "squad: the data set is SQuAD 2.0");
   auto* null_scores = app.add_option("--na-prob-file", options.files.null_scores,
-                                     "SQuAD 2.0: JSON, scores of having no answer by id (null_odds.json)");
+                                     "SQuAD 2.0: JSON, scores of having no answer by id (null_odds.json)")
+                          ->needs(predictions);
   app.add_option("--na-prob-thresh", options.files.null_threshold, "SQuAD 2.0: no answer where that score exceeds this")
       ->check(number_in(-1e9, 1e9))
       ->capture_default_str()
       ->needs(null_scores);
-  app.add_option("--text-column", options.data.text_column, "own tables: column of the text")->capture_default_str();
-  app.add_option("--label-column", options.data.label_column, "own tables: column of the label")->capture_default_str();
-  app.add_option("--word-column", options.data.word_column, "ner: column of the words in the data set, from 0")
-      ->check(number_in<int64_t>(-100, 100))
-      ->capture_default_str();
-  app.add_option("--tag-column", options.data.tag_column, "ner: column of the labels in the data set; -1: the last")
-      ->check(number_in<int64_t>(-100, 100))
-      ->capture_default_str();
-  app.add_option("--labels", options.data.labels, "text-classification: all labels; default: those of the data set");
+  add_data_options(app, options);
   app.footer(
       "The index of an example is its row in the data set, from 0. mnli with --data-directory is the matched set; name "
       "the mismatched one with --dataset.\n\n"
-      "Example: bert evaluate squad --dataset dev-v1.1.json --predictions predictions.json");
-  if (!parse_command_line(app, argc, argv)) return kOk;
-  TaskDefinition task = definition_of(options);
+      "Example: bert evaluate squad --dataset dev-v1.1.json --predictions predictions.json\n"
+      "         bert evaluate sst2 --data-directory glue/SST-2 --checkpoint runs/sst2");
+  if (!parse_command_line(app, argc, argv)) return false;
   if (options.dataset.empty() && options.directory.empty())
     throw UsageError("want --dataset or --data-directory; see bert evaluate --help");
-  const std::string path = options.dataset.empty() ? find_dataset(task, options.directory) : options.dataset;
-  find_labels(task, path, options.data);
-  const TaskExamples examples = read_task(task, file_named(task, path), path, options.data);
+  if (options.files.predictions.empty() && options.checkpoint.empty())
+    throw UsageError("want --predictions or --checkpoint; see bert evaluate --help");
+  return true;
+}
+
+int evaluate_command(int argc, char** argv) {
+  EvaluateOptions options;
+  if (!parse_evaluate(argc, argv, options)) return kOk;
+  TaskDefinition task = definition_of(options);
+  if (!options.checkpoint.empty()) return run_in_torch_library(argc, argv);
+  const std::string path = find_dataset(options, task);
+  const TaskDataConfig config = options.changed({});
+  find_labels(task, path, config);
+  const TaskExamples examples = read_examples(task, path, config);
   const FileScores scores = score_prediction_file(examples, options.files);
   if (scores.unanswered > 0) {
     std::cerr << fmt::format("bert evaluate: {} of {} questions have no prediction; they score 0\n", scores.unanswered,
                              examples.size());
   }
-  std::cout << as_object(scores.metrics).dump() << '\n';
+  print_metrics(scores.metrics);
   return kOk;
 }
 

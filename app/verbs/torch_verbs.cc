@@ -15,6 +15,7 @@
 #include "app/system/exit_codes.h"
 #include "app/system/fail_point.h"
 #include "app/system/torch_errors.h"
+#include "app/verbs/evaluate.h"
 #include "app/verbs/verbs.h"
 #include "cuda_ext/compat.h"
 
@@ -63,8 +64,10 @@ struct TorchVerb {
 
 #define BERT_CORE_VERB(name, function, help)
 #define BERT_TORCH_VERB(name, function, help) {name, function},
-constexpr TorchVerb kTorchVerbs[] = {
-    {"doctor", check_libtorch}, {"version", print_versions}, BERT_VERBS(BERT_CORE_VERB, BERT_TORCH_VERB)};
+constexpr TorchVerb kTorchVerbs[] = {{"doctor", check_libtorch},
+                                     {"version", print_versions},
+                                     {"evaluate", evaluate_checkpoint_command},
+                                     BERT_VERBS(BERT_CORE_VERB, BERT_TORCH_VERB)};
 #undef BERT_CORE_VERB
 #undef BERT_TORCH_VERB
 

@@ -6,3 +6,11 @@
 extern "C" int bert_torch_command(int argc, char** argv);
 using BertTorchCommand = int (*)(int, char**);
 inline constexpr const char* kBertTorchCommandSymbol = "bert_torch_command";
+
+namespace bert {
+
+/// Runs the verb argv[0] of libbert.so, which is loaded for it. Returns its exit code; kInputMissing, after a message, if
+/// LibTorch cannot be loaded.
+int run_in_torch_library(int argc, char** argv);
+
+}  // namespace bert

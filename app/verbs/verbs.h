@@ -38,7 +38,7 @@ int vocab_command(int argc, char** argv);
   TORCH("predict", predict_command, "fill in masked words, or features, from a checkpoint or an export")            \
   TORCH("serve", serve_command, "answer over HTTP: JSON, metrics, and a page to try the model")                     \
   TORCH("export", export_command, "checkpoint to TorchScript, safetensors, ONNX or Triton")                         \
-  CORE("evaluate", evaluate_command, "official metrics of predictions for SQuAD, GLUE, and other tasks")            \
+  CORE("evaluate", evaluate_command, "official metrics of a model or of predictions for SQuAD, GLUE, and others")   \
   CORE("convert", convert_command, "model directories of transformers to checkpoints, and back")                    \
   CORE("checkpoint", checkpoint_command, "list, verify and compare checkpoints")                                    \
   CORE("config", config_command, "validate, show and compare configurations, or print their schema")                \

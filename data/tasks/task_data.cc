@@ -152,4 +152,17 @@ TaskFeatures make_features(const TaskExamples& examples, const Tokenizer& tokeni
   return features;
 }
 
+int64_t choices_of(const TaskExamples& examples, int64_t expected) {
+  if (examples.task.kind != TaskKind::kMultipleChoice) return 1;
+  for (size_t i = 0; i < examples.texts.size(); ++i) {
+    const auto choices = std::ssize(examples.texts[i].choices);
+    if (expected == 0) expected = choices;
+    if (choices != expected) {
+      throw DataError(fmt::format("{}: example {} has {} choices, expected {}, as in the first", examples.file,
+                                  examples.texts[i].id, choices, expected));
+    }
+  }
+  return expected;
+}
+
 }  // namespace bert

@@ -81,4 +81,8 @@ TaskExamples read_task(const TaskDefinition& task, const TaskFile& source, const
 TaskFeatures make_features(const TaskExamples& examples, const Tokenizer& tokenizer, const TaskDataConfig& config,
                            bool for_training);
 
+/// The number of sequences of each example, the same for all: 1 but for multiple choice. Throws DataError for an example
+/// with another number of choices than `expected`, or, if that is 0, than the first.
+int64_t choices_of(const TaskExamples& examples, int64_t expected);
+
 }  // namespace bert

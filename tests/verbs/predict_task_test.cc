@@ -10,6 +10,7 @@
 
 #include "app/finetune/finetuning_run.h"
 #include "app/system/exit_codes.h"
+#include "app/verbs/evaluate.h"
 #include "app/verbs/verbs.h"
 #include "data/io/files.h"
 #include "tests/support/command_testing.h"
@@ -178,4 +179,61 @@ TEST_CASE("bert predict refuses models of another task and options that do not f
              Contains("2 ") && Contains("--top-k is an option of"));
   CHECK_THAT(error_of(config.run_directory, {"--task", "question-answering", "5"}),
              Contains("2 ") && Contains("needs --question"));
+}
+
+TEST_CASE("bert evaluate of a checkpoint gives the figures and the files of the run", "[unit][predict][finetune]") {
+  const TemporaryDirectory directory;
+  for (const char* task : {"text-classification", "text-regression", "ner", "squad-v1", "squad-v2", "swag"}) {
+    CAPTURE(task);
+    FinetuneConfig config = bert::testing::tiny_task_of(task, directory);
+    config.data.task.max_seq_length = 12;  // contexts have several windows
+    REQUIRE(finetune(config, false) == kOk);
+    const json summary = json::parse(read_file(config.run_directory + "/summary.json"));
+    const std::string out = directory.path(std::string(task) + "-out"),
+                      converted = directory.path(std::string(task) + "-hf");
+    REQUIRE(run_command(convert_command,
+                        {"convert", "--to", "huggingface", "--input", config.run_directory, "--output", converted})
+                .code == kOk);
+    for (const std::string& checkpoint : {config.run_directory, converted}) {
+      CAPTURE(checkpoint);
+      std::vector<std::string> arguments = {"evaluate",     task,       "--dataset",          config.data.dev_file,
+                                            "--checkpoint", checkpoint, "--output-directory", out};
+      if (checkpoint == converted) arguments.insert(arguments.end(), {"--max-seq-length", "12", "--doc-stride", "4"});
+      const auto result = run_command(evaluate_checkpoint_command, arguments);
+      CAPTURE(result.err);
+      REQUIRE(result.code == kOk);
+      const json figures = json::parse(result.out);
+      CHECK_FALSE(figures.empty());
+      for (const auto& [name, value] : figures.items())
+        CHECK(value.get<double>() == Approx(summary.at(name).get<double>()));
+      for (const auto& file : std::filesystem::directory_iterator(out)) {
+        const std::string name = file.path().filename();
+        if (name.find("nbest") != std::string::npos || name.find("odds") != std::string::npos)
+          continue;  // digits of sums
+        CHECK(read_file(file.path()) == read_file(config.run_directory + "/" + name));
+      }
+      CHECK_FALSE(std::filesystem::is_empty(out));
+      std::filesystem::remove_all(out);
+    }
+  }
+  const auto error_of = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "evaluate");
+    const auto result = run_command(evaluate_checkpoint_command, arguments);
+    CHECK(result.out.empty());
+    return fmt::format("{} {}", result.code, result.err);
+  };
+  const std::string tags = directory.path("ner"), table = directory.path("text-classification-dev.csv");
+  CHECK_THAT(error_of({"text-classification", "--dataset", table, "--checkpoint", tags}),
+             Contains("65 ") && Contains("was fine-tuned on ner; expected a model for text-classification"));
+  CHECK_THAT(error_of({"text-classification", "--dataset", table, "--checkpoint", directory.path("model")}),
+             Contains("65 ") && Contains("was not fine-tuned"));
+  CHECK_THAT(error_of({"text-classification", "--dataset", table, "--checkpoint", directory.path("text-classification"),
+                       "--max-seq-length", "500"}),
+             Contains("65 ") && Contains("has 24 positions"));
+  std::ofstream(directory.path("other.csv")) << "text,label\n5 6,blue\n";
+  CHECK_THAT(error_of({"text-classification", "--dataset", directory.path("other.csv"), "--checkpoint",
+                       directory.path("text-classification")}),
+             Contains("65 ") && Contains("other.csv") && Contains("blue"));
+  CHECK_THAT(error_of({"mnli", "--dataset", table, "--checkpoint", directory.path("text-classification")}),
+             Contains("65 ") && Contains("has the 2 classes even, odd; expected the 3 of mnli"));
 }

@@ -1,0 +1,45 @@
+// The command line of bert evaluate, and its parts with and without LibTorch.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "app/tasks/task_scoring.h"
+#include "data/config.h"
+#include "data/tasks/task_data.h"
+#include "data/tasks/task_definition.h"
+
+namespace bert {
+
+struct EvaluateOptions {
+  std::string task, dataset, directory;
+  bool v2 = false;
+  PredictionFiles files;                                                // without a checkpoint
+  std::string checkpoint, device = "cpu", precision, output_directory;  // with one
+  bool trust = false, raw_weights = false;
+  std::vector<std::function<void(TaskDataConfig&)>> changes;  // that options make in the configuration of the data
+
+  /// `config` with the changes.
+  [[nodiscard]] TaskDataConfig changed(TaskDataConfig config) const;
+};
+
+/// Parses the command line. Returns false after --help. Throws UsageError.
+bool parse_evaluate(int argc, char** argv, EvaluateOptions& options);
+
+/// The definition of the task. "squad" with --v2 is squad-v2, else squad-v1.
+TaskDefinition definition_of(const EvaluateOptions& options);
+
+/// The path of the development examples.
+std::string find_dataset(const EvaluateOptions& options, const TaskDefinition& task);
+
+/// Reads that file; task.labels are set. Throws as read_task().
+TaskExamples read_examples(const TaskDefinition& task, const std::string& path, const TaskDataConfig& config);
+
+/// Prints the metrics as one JSON object.
+void print_metrics(const std::vector<TaskMetric>& metrics);
+
+/// bert evaluate with --checkpoint, in libbert.so.
+int evaluate_checkpoint_command(int argc, char** argv);
+
+}  // namespace bert

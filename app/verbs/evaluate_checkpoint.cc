@@ -1,0 +1,86 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "app/cli/command_line.h"
+#include "app/inference/pretrained.h"
+#include "app/inference/task_predictor.h"
+#include "app/system/exit_codes.h"
+#include "app/system/machine/threads.h"
+#include "app/train/device.h"
+#include "app/verbs/evaluate.h"
+#include "data/io/error.h"
+#include "data/io/files.h"
+#include "data/io/io_errors.h"
+
+namespace bert {
+namespace {
+
+/// Gives the task the labels of the model. Throws DataError for a model of another kind of task, or of other classes than
+/// the task has.
+void fit_task(TaskDefinition& task, const Pretrained& pretrained) {
+  const std::vector<std::string>& known = task_names();
+  const bool is_known = std::find(known.begin(), known.end(), pretrained.task) != known.end();
+  if (!is_known || task_definition(pretrained.task).kind != task.kind) {
+    throw DataError(fmt::format("{}: {}; expected a model for {}", pretrained.name,
+                                pretrained.task.empty() ? "was not fine-tuned" : "was fine-tuned on " + pretrained.task,
+                                task.name));
+  }
+  if (task.labels.empty()) task.labels = pretrained.labels;
+  if (task.labels.size() != pretrained.labels.size()) {
+    throw DataError(fmt::format("{}: has the {} classes {}; expected the {} of {}: {}", pretrained.name,
+                                pretrained.labels.size(), fmt::join(pretrained.labels, ", "), task.labels.size(),
+                                task.name, fmt::join(task.labels, ", ")));
+  }
+  if (task.labels != pretrained.labels) {
+    fmt::print(stderr, "bert evaluate: the classes {} of the model are taken as {}, in this order\n",
+               fmt::join(pretrained.labels, ", "), fmt::join(task.labels, ", "));
+  }
+}
+
+void write_outputs(const std::string& directory, const std::vector<TaskOutput>& outputs) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) throw_io_error(directory, "create", error.value());
+  for (const TaskOutput& output : outputs) {
+    AtomicFile file(directory + "/" + output.name);
+    file.write(output.content);
+    file.commit();
+  }
+}
+
+}  // namespace
+
+int evaluate_checkpoint_command(int argc, char** argv) {
+  EvaluateOptions options;
+  if (!parse_evaluate(argc, argv, options)) return kOk;
+  TaskDefinition task = definition_of(options);
+  const std::string path = find_dataset(options, task);
+  PredictorOptions how;
+  how.device = select_device(options.device, /*local_rank=*/0);
+  how.dtype = options.precision == "fp16" ? c10::kHalf : options.precision == "bf16" ? c10::kBFloat16 : c10::kFloat;
+  use_threads(0);
+  const Pretrained pretrained =
+      load_pretrained({options.checkpoint, options.trust},
+                      options.raw_weights ? WeightsKind::kRaw : WeightsKind::kAveraged, say_in("bert evaluate"));
+  fit_task(task, pretrained);
+  TaskDataConfig config = options.changed(pretrained.task_data);
+  if (const int64_t most = pretrained.config.max_position_embeddings; config.max_seq_length > most) {
+    throw DataError(fmt::format("{}: has {} positions; expected --max-seq-length of at most that, not {}",
+                                pretrained.name, most, config.max_seq_length));
+  }
+  const TaskExamples examples = read_examples(task, path, config);
+  const TaskFeatures features = make_features(examples, *pretrained.tokenizer, config, /*for_training=*/false);
+  TaskModel model = load_task_model(pretrained);
+  model.module()->to(how.device, how.dtype);
+  const std::vector<float> logits = task_logits(model, features, choices_of(examples, 0), how);
+  const TaskScores scores = score_task(examples, features, logits, *pretrained.tokenizer, config);
+  if (!options.output_directory.empty()) write_outputs(options.output_directory, scores.outputs);
+  print_metrics(scores.metrics);
+  return kOk;
+}
+
+}  // namespace bert
