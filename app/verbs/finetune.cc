@@ -5,6 +5,7 @@
 #include "app/cli/command_line.h"
 #include "app/config/finetune_config.h"
 #include "app/finetune/finetuning_run.h"
+#include "app/finetune/seed_series.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/verbs.h"
 
@@ -29,9 +30,15 @@ int finetune_command(int argc, char** argv) {
   app.add_option("overrides", overrides, "a.b=value");
   app.add_flag("--allow-config-change", allow_config_change,
                "resume even if the configuration differs from the checkpoint's");
+  int64_t seeds = 0;
+  app.add_option("--seeds", seeds,
+                 "fine-tunes so many times, with the seeds from that of the configuration on, each in "
+                 "run_directory/seed-NUMBER; prints mean and standard deviation of the metrics")
+      ->check(number_in<int64_t>(1, 1000));
   if (!parse_command_line(app, argc, argv)) return kOk;
   std::signal(SIGPIPE, SIG_IGN);  // as bert pretrain: the result is the run directory
-  return finetune(load_finetune_config(path, overrides), allow_config_change);
+  const FinetuneConfig config = load_finetune_config(path, overrides);
+  return seeds > 0 ? finetune_seeds(config, seeds, allow_config_change) : finetune(config, allow_config_change);
 }
 
 }  // namespace bert

@@ -1,12 +1,15 @@
 // Fine-tuning with a tiny model and a tiny table: what a run learns, writes and refuses, and stops at any point.
 #include <torch/types.h>
 
+#include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "app/checkpoint/checkpoint.h"
 #include "app/checkpoint/files.h"
 #include "app/finetune/finetuning_run.h"
+#include "app/finetune/seed_series.h"
 #include "app/inference/pretrained.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
@@ -152,6 +155,57 @@ TEST_CASE("Every kind of task trains, and has its metrics and its files", "[unit
     for (const std::string& metric : each.metrics) CHECK(summary_of(config).contains(metric));
     for (const std::string& file : each.files) CHECK_FALSE(read_file(config.run_directory + "/" + file).empty());
   }
+}
+
+TEST_CASE("Several seeds make several runs, with mean and spread, and go on after a stop", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  const FinetuneConfig config = tiny_task(directory, "series");
+  REQUIRE(finetune_seeds(config, 2, false) == kOk);
+  const auto summary = [&] { return nlohmann::json::parse(read_file(config.run_directory + "/summary.json")); };
+  const auto accuracy = [&](int64_t seed) {
+    const std::string run = config.run_directory + "/seed-" + std::to_string(seed);
+    return nlohmann::json::parse(read_file(run + "/summary.json"))["accuracy"].get<double>();
+  };
+  const double first = accuracy(config.seed), second = accuracy(config.seed + 1);
+  CHECK(summary()["seeds"] == nlohmann::json({config.seed, config.seed + 1}));
+  CHECK(summary()["accuracy"]["values"] == nlohmann::json({first, second}));
+  CHECK(summary()["accuracy"]["mean"] == Approx((first + second) / 2));
+  CHECK(summary()["accuracy"]["std"] == Approx(std::abs(first - second) / std::sqrt(2.0)).margin(1e-12));
+
+  // Each run is that of its seed alone, and finished runs stay as they are.
+  FinetuneConfig alone = config;
+  alone.seed = config.seed + 1;
+  alone.run_directory = directory.path("alone");
+  REQUIRE(finetune(alone, false) == kOk);
+  FinetuneConfig second_run = alone;
+  second_run.run_directory = config.run_directory + "/seed-" + std::to_string(alone.seed);
+  CHECK(file_of(alone, 12, "model.safetensors") == file_of(second_run, 12, "model.safetensors"));
+  const auto before = std::filesystem::last_write_time(second_run.run_directory + "/metrics.jsonl");
+  REQUIRE(finetune_seeds(config, 3, false) == kOk);
+  CHECK(std::filesystem::last_write_time(second_run.run_directory + "/metrics.jsonl") == before);
+  CHECK(summary()["accuracy"]["values"].size() == 3);
+
+  FinetuneConfig other = config;
+  other.run_directory = alone.run_directory;
+  CHECK_THROWS_WITH(finetune_seeds(other, 2, false), Contains("run_directory: ") && Contains("holds a run"));
+}
+
+TEST_CASE("The figures of several seeds are those of statistics", "[unit][finetune]") {
+  const std::vector<SeedResult> results = {{1, {{"accuracy", 0.5}, {"accuracy_mismatched", 0.25}, {"loss", 3}}},
+                                           {2, {{"accuracy", 0.75}, {"accuracy_mismatched", 0.25}, {"loss", 4}}},
+                                           {4, {{"accuracy", 1}, {"accuracy_mismatched", 0.25}, {"f1", 1}}}};
+  const auto json = nlohmann::json::parse(series_json(results, {"accuracy", "f1"}));
+  CHECK(json == nlohmann::json::parse(R"({"seeds": [1, 2, 4],
+    "accuracy": {"values": [0.5, 0.75, 1.0], "mean": 0.75, "std": 0.25},
+    "accuracy_mismatched": {"values": [0.25, 0.25, 0.25], "mean": 0.25, "std": 0.0}})"));
+  CHECK(series_table(results, {"accuracy"}) ==
+        "seed              accuracy  accuracy_mismatched\n"
+        "1                   0.5000               0.2500\n"
+        "2                   0.7500               0.2500\n"
+        "4                   1.0000               0.2500\n"
+        "mean                0.7500               0.2500\n"
+        "std                 0.2500               0.0000");
+  CHECK(nlohmann::json::parse(series_json({results[0]}, {"accuracy"}))["accuracy"]["std"].is_null());
 }
 
 TEST_CASE("Balanced weights of classes are those of scikit-learn", "[unit][finetune]") {
