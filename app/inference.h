@@ -4,5 +4,6 @@
 #include "app/checkpoint/checkpoint.h"
 #include "app/inference/predictor.h"
 #include "app/inference/pretrained.h"
+#include "app/inference/task_predictor.h"
 #include "data/io/error.h"
 #include "data/tokenizer/tokenizer.h"

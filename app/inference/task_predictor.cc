@@ -126,7 +126,8 @@ TaskFeatures TaskPredictor::features_of(const TaskExamples& examples) const {
   return make_features(examples, *tokenizer_, config_, /*for_training=*/false);
 }
 
-std::vector<std::vector<LabelScore>> TaskPredictor::classify(const std::vector<TaskInput>& inputs, int64_t top_k) {
+std::vector<std::vector<LabelScore>> TaskPredictor::classify(const std::vector<TaskInput>& inputs,
+                                                             int64_t top_k) const {
   const std::vector<float> logits = task_logits(model_, features_of(examples_of(inputs)), /*choices=*/1, options_);
   const size_t columns = logits.size() / std::max<size_t>(1, inputs.size());
   std::vector<std::vector<LabelScore>> answers;
@@ -146,7 +147,7 @@ std::vector<std::vector<LabelScore>> TaskPredictor::classify(const std::vector<T
   return answers;
 }
 
-std::vector<std::vector<WordLabel>> TaskPredictor::tag(const std::vector<TaskInput>& inputs) {
+std::vector<std::vector<WordLabel>> TaskPredictor::tag(const std::vector<TaskInput>& inputs) const {
   const TaskExamples examples = examples_of(inputs);
   const TaskFeatures features = features_of(examples);
   const std::vector<float> logits = task_logits(model_, features, /*choices=*/1, options_);
@@ -175,7 +176,8 @@ std::vector<std::vector<WordLabel>> TaskPredictor::tag(const std::vector<TaskInp
   return answers;
 }
 
-std::vector<std::vector<ExtractedAnswer>> TaskPredictor::answer(const std::vector<TaskInput>& inputs, int64_t top_k) {
+std::vector<std::vector<ExtractedAnswer>> TaskPredictor::answer(const std::vector<TaskInput>& inputs,
+                                                                int64_t top_k) const {
   const TaskExamples examples = examples_of(inputs);
   const TaskFeatures features = features_of(examples);
   TaskDataConfig config = config_;

@@ -42,7 +42,8 @@ std::vector<float> task_logits(TaskModel& model, const TaskFeatures& features, i
                                const PredictorOptions& options);
 
 /// Texts are tokenized as in fine-tuning, packed without padding, and cut at the positions of the model; a longer context
-/// is read in windows, a longer sentence in parts. Answers are in the order of the inputs.
+/// is read in windows, a longer sentence in parts. Answers are in the order of the inputs. Any number of threads may call
+/// one predictor at once.
 class TaskPredictor {
  public:
   /// Copies the weights. Throws DataError if they are not those of the task's model, c10::Error for options.int8.
@@ -53,17 +54,18 @@ class TaskPredictor {
   /// The tokens that are computed for an input, special ones included. Throws DataError as answer() does.
   [[nodiscard]] int64_t tokens_of(const TaskInput& input) const;
   /// kClassification: the `top_k` best classes of each input, best first. kRegression: one number for each.
-  [[nodiscard]] std::vector<std::vector<LabelScore>> classify(const std::vector<TaskInput>& inputs, int64_t top_k = 1);
+  [[nodiscard]] std::vector<std::vector<LabelScore>> classify(const std::vector<TaskInput>& inputs,
+                                                              int64_t top_k = 1) const;
   /// kTokenClassification. Words without a token have no entry.
-  [[nodiscard]] std::vector<std::vector<WordLabel>> tag(const std::vector<TaskInput>& inputs);
+  [[nodiscard]] std::vector<std::vector<WordLabel>> tag(const std::vector<TaskInput>& inputs) const;
   /// kQuestionAnswering: the answer to each input, and after it the next best, at most `top_k` in all. The first of SQuAD 2.0
   /// is "" as the null threshold says. Throws DataError for a context without words.
   [[nodiscard]] std::vector<std::vector<ExtractedAnswer>> answer(const std::vector<TaskInput>& inputs,
-                                                                 int64_t top_k = 1);
+                                                                 int64_t top_k = 1) const;
   /// Calls visit(i, answer) for each input, with the answer of the model's kind: a std::vector of
   /// LabelScore, WordLabel or ExtractedAnswer.
   template <class Visit>
-  void visit_answers(const std::vector<TaskInput>& inputs, int64_t top_k, const Visit& visit) {
+  void visit_answers(const std::vector<TaskInput>& inputs, int64_t top_k, const Visit& visit) const {
     const auto visit_all = [&](const auto& answers) {
       for (size_t i = 0; i < inputs.size(); ++i) visit(i, answers[i]);
     };
@@ -84,7 +86,7 @@ class TaskPredictor {
   TaskDefinition task_;
   TaskDataConfig config_;
   std::shared_ptr<const Tokenizer> tokenizer_;
-  TaskModel model_;
+  mutable TaskModel model_;  // LibTorch has no const forward(); in evaluation mode it writes nothing
 };
 
 }  // namespace bert

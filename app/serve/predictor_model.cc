@@ -241,7 +241,7 @@ class FinetunedModel final : public TokenizingModel {
  private:
   [[nodiscard]] const Tokenizer& tokenizer() const override { return predictor_.tokenizer(); }
 
-  mutable TaskPredictor predictor_;  // LibTorch's modules have no const forward(); in evaluation mode it writes nothing
+  const TaskPredictor predictor_;
 };
 
 }  // namespace

@@ -58,7 +58,7 @@ void check_model_of_task(const Pretrained& pretrained, const std::string& wanted
                               serves.empty() ? "for which bert predict has no task" : "expected --task " + serves));
 }
 
-std::vector<Json> task_answers(TaskPredictor& predictor, const std::vector<TaskInput>& inputs, int64_t top_k) {
+std::vector<Json> task_answers(const TaskPredictor& predictor, const std::vector<TaskInput>& inputs, int64_t top_k) {
   std::vector<Json> answers;
   predictor.visit_answers(inputs, top_k,
                           [&](size_t i, const auto& answer) { answers.push_back(to_json(inputs[i], answer, top_k)); });

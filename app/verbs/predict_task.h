@@ -23,7 +23,7 @@ std::vector<TaskInput> task_inputs(const std::vector<InputText>& texts, const st
 void check_model_of_task(const Pretrained& pretrained, const std::string& wanted);
 
 /// One object for each input, as app/inference/answer_json.h has them.
-std::vector<nlohmann::ordered_json> task_answers(TaskPredictor& predictor, const std::vector<TaskInput>& inputs,
+std::vector<nlohmann::ordered_json> task_answers(const TaskPredictor& predictor, const std::vector<TaskInput>& inputs,
                                                  int64_t top_k);
 
 }  // namespace bert
