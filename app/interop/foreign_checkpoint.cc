@@ -231,9 +231,7 @@ void take_head(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& f
   const auto labels = static_cast<int64_t>(checkpoint.labels.size());
   const int64_t rows = answers ? 2 : labels > 0 ? labels : 1, hidden = checkpoint.config.hidden_size;
   const std::string head = answers ? "qa_outputs" : "classifier";
-  const std::vector<std::pair<std::string, std::vector<int64_t>>> parameters = {{head + ".weight", {rows, hidden}},
-                                                                                {head + ".bias", {rows}}};
-  for (const auto& [name, shape] : parameters) {
+  const auto take = [&](const std::string& name, const std::vector<int64_t>& shape) {
     const auto tensor =
         std::find_if(found.begin(), found.end(), [&](const TensorSource& each) { return each.name == name; });
     if (tensor == found.end())
@@ -246,7 +244,9 @@ void take_head(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& f
     checkpoint.tensors.push_back(*tensor);
     report.loaded.push_back(name);
     std::erase(report.unexpected, name);
-  }
+  };
+  take(head + ".weight", {rows, hidden});
+  take(head + ".bias", {rows});
 }
 
 void resize_vocabulary(ForeignCheckpoint& checkpoint, int64_t rows) {

@@ -78,11 +78,14 @@ TEST_CASE("the kernel names the owner of the other end, and nobody for a closed 
 
 TEST_CASE("a listener at the port of a client that is gone is not the client", "[unit]") {
   const Descriptor listener = listen_on({"127.0.0.1", 0});
-  Descriptor client = connected(AF_INET, "127.0.0.1", port_of(listener.get()));
-  const Descriptor accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  Descriptor client, accepted, later;
+  while (!later) {  // again while another program has a connection from the same port
+    client = connected(AF_INET, "127.0.0.1", port_of(listener.get()));
+    accepted = Descriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    later = try_listen_on({"127.0.0.1", port_of(client.get())});  // before another program takes the port
+  }
   const PeerFinder finder(listener.get());
-  const Descriptor later = listen_on({"127.0.0.1", port_of(client.get())});  // before another program takes the port
-  const int second = 1;                                                      // until the kernel forgets the closed end
+  const int second = 1;  // until the kernel forgets the closed end
   REQUIRE(setsockopt(client.get(), IPPROTO_TCP, TCP_LINGER2, &second, sizeof second) == 0);
   client.reset();
   std::this_thread::sleep_for(std::chrono::milliseconds(2500));
