@@ -1,6 +1,7 @@
 #include "model/inference.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/tanh.h>
 #include <c10/core/InferenceMode.h>
 
@@ -8,22 +9,30 @@
 
 namespace bert {
 
-BertInference::Layer BertInference::layer_of(const BertLayerImpl& layer, ops::Products products) {
+namespace {
+
+torch::Tensor copy_of(const torch::Tensor& parameter) { return parameter.detach().clone(); }
+
+}  // namespace
+
+BertInference::Layer BertInference::layer_of(const BertLayerImpl& layer, ops::Products products,
+                                             torch::Tensor& scratch) {
   const BertSelfAttentionImpl& self = *layer.attention->self;
   const auto norm_of = [](const BertOutputImpl& output) {
-    return Norm{.bias = output.dense->bias.detach(),
-                .gamma = output.LayerNorm->weight.detach(),
-                .beta = output.LayerNorm->bias.detach()};
+    return Norm{.bias = copy_of(output.dense->bias),
+                .gamma = copy_of(output.LayerNorm->weight),
+                .beta = copy_of(output.LayerNorm->bias)};
   };
   const auto product_of = [&](const Linear& linear) {
     return ops::PreparedLinear(linear->weight.detach(), {}, products);
   };
-  return {.qkv = ops::PreparedLinear(at::cat({self.query->weight, self.key->weight, self.value->weight}).detach(),
-                                     at::cat({self.query->bias, self.key->bias, self.value->bias}).detach(), products),
+  at::cat_out(scratch, {self.query->weight.detach(), self.key->weight.detach(), self.value->weight.detach()});
+  return {.qkv = ops::PreparedLinear(scratch, at::cat({self.query->bias, self.key->bias, self.value->bias}).detach(),
+                                     products),
           .attention_output = product_of(layer.attention->output->dense),
           .intermediate = product_of(layer.intermediate->dense),
           .output = product_of(layer.output->dense),
-          .intermediate_bias = layer.intermediate->dense->bias.detach(),
+          .intermediate_bias = copy_of(layer.intermediate->dense->bias),
           .attention_norm = norm_of(*layer.attention->output),
           .output_norm = norm_of(*layer.output)};
 }
@@ -31,14 +40,15 @@ BertInference::Layer BertInference::layer_of(const BertLayerImpl& layer, ops::Pr
 BertInference::BertInference(const BertModelImpl& model, ops::Products products)
     : config_(model.config),
       gelu_(gelu_form(model.config)),
-      tables_{.word = model.embeddings->word_embeddings->weight.detach(),
-              .position = model.embeddings->position_embeddings->weight.detach(),
-              .type = model.embeddings->token_type_embeddings->weight.detach()},
+      tables_{.word = copy_of(model.embeddings->word_embeddings->weight),
+              .position = copy_of(model.embeddings->position_embeddings->weight),
+              .type = copy_of(model.embeddings->token_type_embeddings->weight)},
       embedding_norm_{.bias = {},
-                      .gamma = model.embeddings->LayerNorm->weight.detach(),
-                      .beta = model.embeddings->LayerNorm->bias.detach()} {
+                      .gamma = copy_of(model.embeddings->LayerNorm->weight),
+                      .beta = copy_of(model.embeddings->LayerNorm->bias)} {
+  torch::Tensor scratch = at::empty({0}, tables_.word.options());  // one for all layers leaves no holes in the heap
   for (const auto& module : *model.encoder->layer) {
-    layers_.push_back(layer_of(*module->as<BertLayerImpl>(), products));
+    layers_.push_back(layer_of(*module->as<BertLayerImpl>(), products, scratch));
   }
   if (!model.pooler.is_empty()) {
     const Linear& dense = model.pooler->dense;

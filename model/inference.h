@@ -14,8 +14,7 @@ namespace bert {
 /// products. It does not change after construction: any number of threads may call it at once.
 class BertInference {
  public:
-  /// Copies the weights of the products from `model`, and shares the other parameters with it, so the model can be freed
-  /// (and must not be trained further). Device and dtype are those of the model. Throws c10::Error for kInt8 with
+  /// Copies the parameters of `model`, which can be freed. Device and dtype are those of the model. Throws c10::Error for kInt8 with
   /// another dtype than fp32 or another device than the CPU.
   explicit BertInference(const BertModelImpl& model, ops::Products products = ops::Products::kOfDtype);
 
@@ -39,7 +38,8 @@ class BertInference {
     Norm attention_norm, output_norm;
   };
 
-  static Layer layer_of(const BertLayerImpl& layer, ops::Products products);
+  /// `scratch` holds the joined weight of query, key and value until it is copied.
+  static Layer layer_of(const BertLayerImpl& layer, ops::Products products, torch::Tensor& scratch);
   [[nodiscard]] torch::Tensor forward(const Layer& layer, const torch::Tensor& hidden_states,
                                       const PackedBatch& batch) const;
   [[nodiscard]] torch::Tensor normalised(const torch::Tensor& x, const torch::Tensor& residual, const Norm& norm) const;

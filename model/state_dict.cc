@@ -27,7 +27,7 @@ StateDict state_dict(const torch::nn::Module& module) {
   return result;
 }
 
-LoadReport load_state_dict(torch::nn::Module& module, const StateDict& source, bool strict) {
+LoadReport load_state_dict(torch::nn::Module& module, const StateDict& source, bool strict, LoadMode mode) {
   const StateDict target = state_dict(module);
   LoadReport report;
   std::vector<std::string> shapes;
@@ -51,7 +51,13 @@ LoadReport load_state_dict(torch::nn::Module& module, const StateDict& source, b
   const torch::NoGradGuard no_grad;
   for (const auto& item : target) {
     const torch::Tensor* value = source.find(item.key());
-    if (value != nullptr && !value->is_meta()) item.value().copy_(*value);
+    if (value == nullptr || value->is_meta()) continue;
+    const bool alike = value->dtype() == item.value().dtype() && value->device() == item.value().device();
+    if (alike && mode == LoadMode::kShare) {
+      item.value().set_data(value->detach());
+    } else {
+      item.value().copy_(*value);
+    }
   }
   return report;
 }

@@ -126,14 +126,16 @@ StateDict complete_weights(const Pretrained& pretrained, const BertForPreTrainin
   return weights;
 }
 
-/// In evaluation mode, where forward changes nothing.
+/// In evaluation mode, where forward changes nothing. The encoder may share the memory of `pretrained`: BertInference copies
+/// it, layer by layer, so that a second copy of the weights never exists.
 std::shared_ptr<BertForPreTrainingImpl> model_of(const Pretrained& pretrained, const PredictorOptions& options) {
   check(pretrained, options);
   const NoInitWeights no_init;
   std::shared_ptr<BertForPreTrainingImpl> model;
   with_data_errors(pretrained.name + ": the weights are not those of a BertForPreTraining of this configuration", [&] {
     model = std::make_shared<BertForPreTrainingImpl>(pretrained.config, has_pairs(pretrained.objective));
-    load_state_dict(*model, complete_weights(pretrained, *model));
+    load_state_dict(*model, complete_weights(pretrained, *model), /*strict=*/true, LoadMode::kShare);
+    for (torch::Tensor& parameter : model->cls->parameters()) parameter.set_data(parameter.detach().clone());
   });
   model->to(options.device, options.dtype);
   model->eval();

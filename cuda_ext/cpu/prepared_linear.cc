@@ -32,10 +32,12 @@ Tensor laid_out(const Tensor& weight) {
 std::function<Tensor(const Tensor&)> prepared(const Tensor& given, const Tensor& given_bias) {
   const at::ScalarType type = given.scalar_type(), computed = widened(given) ? at::kFloat : type;
   const auto copy = [&](const Tensor& x) { return x.to(computed, /*non_blocking=*/false, /*copy=*/true); };
-  const Tensor weight = copy(given), bias = given_bias.defined() ? copy(given_bias) : Tensor();
-  const bool in_layout = weight.numel() >= kLaidOut && has_one_dnn();
+  const Tensor bias = given_bias.defined() ? copy(given_bias) : Tensor();
+  const bool in_layout = given.numel() >= kLaidOut && has_one_dnn();
   const auto product = in_layout ? linear_pointwise : product_and_bias;
-  return [weight = in_layout ? laid_out(weight) : weight, bias, type, computed, product](const Tensor& x) {
+  Tensor weight = in_layout ? laid_out(given.to(computed)) : given;
+  if (!weight.is_mkldnn()) weight = copy(weight);  // it may be the weight that was given
+  return [weight, bias, type, computed, product](const Tensor& x) {
     return product(x.to(computed), weight, dispatch::optional(bias)).to(type);
   };
 }
