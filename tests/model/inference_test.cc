@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "app/benchmark/random_batch.h"
+#include "model/state_dict.h"
 #include "tests/testing.h"
 
 using namespace bert;
@@ -68,6 +69,27 @@ TEST_CASE("Inference outlives its model, with and without a pooler", "[unit][mod
     CHECK(difference(got.last_hidden_state, want.last_hidden_state.detach()) < 1e-5);
     CHECK(got.pooler_output.defined() == pooler);
     CHECK_FALSE(got.last_hidden_state.requires_grad());
+  }
+}
+
+TEST_CASE("A model shares the memory of its source if it may, and inference copies it", "[unit][model]") {
+  const torch::NoGradGuard no_grad;
+  for (const int64_t hidden : {32, 512}) {  // plain weights, and weights laid out for oneDNN
+    BertModel source(config_of(hidden)), model(config_of(hidden));
+    init_weights(*source, source->config, 3);
+    const StateDict weights = state_dict(*source);
+    load_state_dict(*model, weights, /*strict=*/true, LoadMode::kShare);
+    model->eval();
+    for (const auto& item : state_dict(*model)) CHECK(item.value().data_ptr() == weights[item.key()].data_ptr());
+    const PackedBatch batch = batch_of({17, 5});
+    const BertInference inference(*model);
+    const at::Tensor before = inference.forward(batch).last_hidden_state;
+    for (const auto& item : weights) item.value().zero_();
+    CHECK(at::equal(inference.forward(batch).last_hidden_state, before));
+    BertModel other(config_of(hidden));
+    other->to(at::kDouble);
+    load_state_dict(*other, weights, /*strict=*/true, LoadMode::kShare);  // another dtype is copied
+    CHECK(other->parameters()[0].dtype() == at::kDouble);
   }
 }
 
