@@ -233,7 +233,7 @@ TEST_CASE("a stranger's directories in /tmp do not keep agents from sharing a to
   std::filesystem::create_directory(prefix);
   for (const char* name : {".000000", ".000001"}) {
     std::filesystem::create_directory(prefix + name);
-    std::ofstream(prefix + name + "/made") << "";
+    std::filesystem::create_symlink("1", prefix + name + "/ticket");
   }
   chmod((prefix + ".000000").c_str(), 0700);
   chmod((prefix + ".000001").c_str(), 0777);

@@ -109,47 +109,76 @@ std::string token_in(const Descriptor& file, const std::string& path) {
 ///
 /// A name in /tmp belongs to the user who makes it first, so a stranger can take each name that can be predicted. The
 /// directory of the tokens therefore has a random name, and agents know it by its owner, which a stranger cannot forge.
-/// Agents that start together may make several directories. All agents take the oldest: the one whose file `made` has
-/// the earliest time. A directory without that file does not count yet. After an agent has made a directory, it waits
-/// until the clock of the file system has moved on before it looks for the oldest. A directory that the agent does not
-/// see then will be younger.
-constexpr const char* kMade = "/made";
-constexpr std::chrono::milliseconds kTwoTicks(20);  // of the clock of file times, if the kernel has 100 in a second
+/// Agents that start together may make several directories. All agents take the one with the smallest ticket, by
+/// Lamport's bakery algorithm: an agent makes its directory first, and then gives it a ticket above all tickets that it
+/// sees. An agent that knows of one ticket lists the directories again. A directory that is absent from this list was
+/// made later, so its ticket is above the known one. A directory without a ticket may still get a small one, so the
+/// agent waits for the ticket, and then removes the directory: a maker that was only slow starts over. No step depends
+/// on a clock.
+constexpr const char* kTicket = "/ticket";          // a symbolic link to its number, so it is made whole
+constexpr std::chrono::milliseconds kPatience(20);  // with a directory without a ticket
 
-/// The oldest directory whose path begins with `prefix` and that belongs to this user alone; "" if there is none.
-std::string oldest_own_directory(const std::string& prefix) {
-  std::tuple<time_t, long, std::string> oldest;
+/// A directory in /tmp that belongs to this user alone.
+struct OwnDirectory {
+  long ticket;  // 0 without one
+  std::string path;
+};
+
+long ticket_of(const std::string& directory) {
+  std::array<char, 24> digits{};
+  const ssize_t got = readlink((directory + kTicket).c_str(), digits.data(), digits.size() - 1);
+  return got > 0 ? std::max(std::strtol(digits.data(), nullptr, 10), 0L) : 0;
+}
+
+std::vector<OwnDirectory> own_directories(const std::string& prefix) {
+  std::vector<OwnDirectory> found;
   std::error_code unreadable;
   for (std::filesystem::directory_iterator each("/tmp", unreadable), end; each != end; each.increment(unreadable)) {
     const std::string path = each->path();
-    struct stat directory {
-    }, made{};
-    if (!path.starts_with(prefix) || lstat(path.c_str(), &directory) != 0 || !S_ISDIR(directory.st_mode)) continue;
-    if (!is_private(directory) || lstat((path + kMade).c_str(), &made) != 0) continue;
-    const std::tuple found(made.st_mtim.tv_sec, made.st_mtim.tv_nsec, path);
-    if (std::get<2>(oldest).empty() || found < oldest) oldest = found;
+    struct stat state {};
+    if (!path.starts_with(prefix) || lstat(path.c_str(), &state) != 0 || !S_ISDIR(state.st_mode)) continue;
+    if (is_private(state)) found.push_back({ticket_of(path), path});
   }
-  return std::get<2>(oldest);
+  return found;
+}
+
+long largest_ticket(const std::vector<OwnDirectory>& directories) {
+  long largest = 0;
+  for (const OwnDirectory& each : directories) largest = std::max(largest, each.ticket);
+  return largest;
+}
+
+/// Makes a directory with a ticket. Returns false if another agent has removed the directory before it had one.
+bool make_own_directory(const std::string& prefix) {
+  std::string name = prefix + "XXXXXX";
+  if (mkdtemp(name.data()) != nullptr) {
+    const std::string ticket = std::to_string(largest_ticket(own_directories(prefix)) + 1);
+    if (symlink(ticket.c_str(), (name + kTicket).c_str()) == 0) return true;
+    if (errno == ENOENT) return false;
+  }
+  throw IoError(name + ": cannot be made: " + std::strerror(errno) +
+                "; set XDG_RUNTIME_DIR to a directory of your own, or give the token in " + kTokenVariable);
 }
 
 std::string directory_in_tmp() {
   const std::string prefix = "/tmp/bertrun-" + std::to_string(geteuid()) + ".";
-  if (std::string there = oldest_own_directory(prefix); !there.empty()) return there;
-  std::string name = prefix + "XXXXXX";
-  const bool whole = mkdtemp(name.data()) != nullptr &&
-                     Descriptor(open((name + kMade).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!whole) {
-    throw IoError(name + ": cannot be made: " + std::strerror(errno) +
-                  "; set XDG_RUNTIME_DIR to a directory of your own, or give the token in " + kTokenFileVariable);
+  while (largest_ticket(own_directories(prefix)) == 0 && !make_own_directory(prefix)) {
   }
-  std::this_thread::sleep_for(kTwoTicks);
-  std::string oldest = oldest_own_directory(prefix);
-  if (oldest.empty()) {
-    throw IoError(
-        "/tmp: cannot be listed, so agents do not find their shared token; set XDG_RUNTIME_DIR to a directory " +
-        std::string("of your own, or give the token in ") + kTokenFileVariable);
+  std::vector<OwnDirectory> directories = own_directories(prefix);
+  const OwnDirectory* first = nullptr;
+  for (OwnDirectory& each : directories) {
+    if (each.ticket == 0) {
+      std::this_thread::sleep_for(kPatience);
+      rmdir(each.path.c_str());  // fails if the directory has a ticket by now
+      each.ticket = ticket_of(each.path);
+    }
+    const bool smaller = first == nullptr || std::tie(each.ticket, each.path) < std::tie(first->ticket, first->path);
+    if (each.ticket != 0 && smaller) first = &each;
   }
-  return oldest;
+  if (first != nullptr) return first->path;
+  throw IoError(
+      "/tmp: cannot be listed, so agents do not find their shared token; set XDG_RUNTIME_DIR to a directory " +
+      std::string("of your own, or give the token in ") + kTokenVariable);
 }
 
 /// The directory for tokens of jobs on loopback. A stranger can neither read it nor keep the user from having it.
