@@ -10,6 +10,7 @@
 
 #include "app/report/line_chart.h"
 #include "app/train/device.h"
+#include "app/train/micro_batch.h"
 #include "app/train/run_inputs.h"
 #include "app/train/training_step.h"
 #include "data/formats/shard.h"
@@ -44,6 +45,7 @@ std::vector<PrecisionCurve> train_in_precisions(PretrainConfig config, const std
                                                 const std::function<void(const PrecisionCurve& curve)>& progress) {
   const c10::Device device = select_device(config.device, 0);
   const auto shards = std::make_shared<const PretrainingShards>(training_paths(config.data));
+  config = with_micro_batch(config, *shards, {.device = device}, [](const std::string&) {});
   DataLoaderConfig loading;
   loading.micro_batch_size = config.micro_batch_size;
   loading.seed = static_cast<uint64_t>(config.seed);

@@ -18,6 +18,8 @@
 namespace bert {
 namespace {
 
+constexpr const char* kAutoWord = "auto";
+
 std::string quoted_list(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
@@ -130,9 +132,15 @@ class Binder {
     return "";
   }
   static std::string set(int64_t& target, const ConfigField& field, const JsonNode& node) {
-    const std::string want = field.integer_high == INT64_MAX
-                                 ? fmt::format("want an integer of at least {}", field.integer_low)
-                                 : fmt::format("want an integer in [{}, {}]", field.integer_low, field.integer_high);
+    if (field.may_be_auto && node.text == kAutoWord &&
+        (node.kind == JsonNode::Kind::kString || node.place.source->words)) {
+      target = 0;
+      return "";
+    }
+    const std::string want = std::string("want ") + (field.may_be_auto ? "auto or " : "") +
+                             (field.integer_high == INT64_MAX
+                                  ? fmt::format("an integer of at least {}", field.integer_low)
+                                  : fmt::format("an integer in [{}, {}]", field.integer_low, field.integer_high));
     if (node.kind == JsonNode::Kind::kInteger && !node.fits)
       return want + ", got " + node.got() + ", which does not fit 64 bits";
     if (node.kind != JsonNode::Kind::kInteger || node.integer < field.integer_low ||
@@ -185,6 +193,10 @@ class Binder {
 nlohmann::json tree_of(const ConfigFields& fields, size_t prefix);
 
 struct ValueOf {
+  nlohmann::json operator()(const int64_t* value) const {
+    if (field.may_be_auto && *value == 0) return kAutoWord;
+    return *value;
+  }
   template <class T>
   nlohmann::json operator()(const T* value) const {
     return *value;
@@ -193,14 +205,14 @@ struct ValueOf {
     nlohmann::json values = nlohmann::json::array();
     const std::vector<ConfigFields> elements = list.elements();
     for (size_t i = 0; i < elements.size(); ++i) {
-      values.push_back(tree_of(elements[i], pointer.size() + 1 + std::to_string(i).size()));
+      values.push_back(tree_of(elements[i], field.pointer.size() + 1 + std::to_string(i).size()));
     }
     return values;
   }
-  const std::string& pointer;
+  const ConfigField& field;
 };
 
-nlohmann::json value_of(const ConfigField& field) { return std::visit(ValueOf{field.pointer}, field.value); }
+nlohmann::json value_of(const ConfigField& field) { return std::visit(ValueOf{field}, field.value); }
 
 /// The values of the fields, at their pointers without the first `prefix` characters.
 nlohmann::json tree_of(const ConfigFields& fields, size_t prefix) {
@@ -229,6 +241,7 @@ struct SchemaOf {
     nlohmann::json schema = {{"type", "integer"}};
     if (field.ranged) schema["minimum"] = field.integer_low;
     if (field.ranged && field.integer_high != INT64_MAX) schema["maximum"] = field.integer_high;
+    if (field.may_be_auto) return {{"anyOf", {schema, {{"const", kAutoWord}}}}};
     return schema;
   }
   nlohmann::json operator()(const double*) const {

@@ -2,6 +2,7 @@
 // its fields. Errors are collected, so that all of them are reported at once.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -29,6 +30,10 @@ inline constexpr PathMark kPath{};
 struct MayChangeMark {};
 inline constexpr MayChangeMark kMayChange{};
 
+/// Marks an integer that the word "auto" may stand for. The value is then 0, which must be outside of the range.
+struct AutoMark {};
+inline constexpr AutoMark kAuto{};
+
 /// The values that a string may have.
 using OneOf = std::initializer_list<const char*>;
 
@@ -54,6 +59,7 @@ struct ConfigField {
   std::vector<std::string> allowed;  // the values that a string may have; empty: any
   bool is_path = false;
   bool may_change = false;
+  bool may_be_auto = false;
 };
 
 /// The leaves of a struct and of its nested structs, in the order of visit_fields. `objects` has the pointer and the
@@ -76,7 +82,7 @@ requires std::is_class_v<T> &&(!std::is_same_v<T, std::string>)struct ElementOf<
 };
 
 /// The visitor that visit_fields(visit) gets. Each call is visit(name, member, help, marks...). A mark is a range of a
-/// number (two bounds), OneOf, kPath or kMayChange.
+/// number (two bounds), OneOf, kPath, kMayChange or kAuto.
 class FieldCollector {
  public:
   FieldCollector(ConfigFields& out, std::string prefix, bool may_change = false)
@@ -136,6 +142,11 @@ class FieldCollector {
   static void mark(ConfigField& field, T& value, MayChangeMark, Rest... rest) {
     mark(field, value, rest...);
   }
+  template <class... Rest>
+  static void mark(ConfigField& field, int64_t& value, AutoMark, Rest... rest) {
+    field.may_be_auto = true;
+    mark(field, value, rest...);
+  }
   template <class T, class... Rest>
   static void mark(ConfigField& field, T& value, PathMark, Rest... rest) {
     static_assert(std::is_same_v<T, std::string> || std::is_same_v<T, std::vector<std::string>>);
@@ -147,9 +158,8 @@ class FieldCollector {
     field.allowed.assign(allowed.begin(), allowed.end());
     mark(field, value, rest...);
   }
-  template <class Low, class High, class... Rest>
+  template <std::integral Low, std::integral High, class... Rest>
   static void mark(ConfigField& field, int64_t& value, Low low, High high, Rest... rest) {
-    static_assert(std::is_integral_v<Low> && std::is_integral_v<High>);
     field.ranged = true;
     field.integer_low = low;
     field.integer_high = high;

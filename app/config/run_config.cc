@@ -22,13 +22,18 @@ void check_relations(const std::string& pointer, const Config& config, ConfigRep
 
 /// Checks the fields that divide a step into micro-batches.
 void check_division(const RunConfig& config, ConfigReport& report) {
+  const bool from_memory = config.micro_batch_size == RunConfig::kFromMemory;
   if (config.micro_batch_tokens == 0) {
-    if (config.global_batch_size % config.micro_batch_size == 0) return;
+    if (from_memory || config.global_batch_size % config.micro_batch_size == 0) return;
     report.add("/micro_batch_size",
                fmt::format("want a divisor of global_batch_size {}, got {}", config.global_batch_size,
                            config.micro_batch_size),
                {"/global_batch_size"});
     return;
+  }
+  if (from_memory) {
+    report.add("/micro_batch_size", "want no auto with micro_batch_tokens, which takes its place; leave it out",
+               {"/micro_batch_tokens"});
   }
   if (config.optimizer.average != "masked_tokens") {
     report.add(
@@ -61,7 +66,7 @@ void check_run(const RunConfig& config, ConfigReport& report) {
 }
 
 void check_micro_batches(const RunConfig& config, int64_t ranks) {
-  if (config.micro_batch_tokens > 0) {
+  if (config.micro_batch_tokens > 0 || config.micro_batch_size == RunConfig::kFromMemory) {
     if (ranks <= config.global_batch_size) return;
     throw ConfigError(
         fmt::format("global_batch_size {}: has fewer sequences than there are ranks, {}; use fewer ranks, "

@@ -63,6 +63,7 @@ struct RunConfig {
   DistributedConfig distributed;
 
   static constexpr int64_t kMostSteps = int64_t{1} << 40;
+  static constexpr int64_t kFromMemory = 0;  // value of micro_batch_size that "auto" sets
 
   /// The fields that all runs share. Derived configurations list theirs beside them, and those of the members above that
   /// have another meaning or range for each kind of run: max_steps, micro_batch_tokens, evaluate_every and
@@ -77,8 +78,9 @@ struct RunConfig {
           OneOf{"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"});
     visit("stop_at_step", self.stop_at_step, "the run ends early, after this step; 0 = at max_steps", 0, kMostSteps,
           kMayChange);
-    visit("micro_batch_size", self.micro_batch_size, "sequences of one forward and backward on one device", 1, 1 << 20,
-          kMayChange);
+    visit("micro_batch_size", self.micro_batch_size,
+          "sequences of one forward and backward on one device; auto: as many as its memory is estimated to hold", 1,
+          1 << 20, kAuto, kMayChange);
     visit("global_batch_size", self.global_batch_size, "sequences of one optimizer step, over all devices", 1, 1 << 24);
     visit("checkpoint_every", self.checkpoint_every, "steps between checkpoints; the final one is always written", 0,
           kMostSteps, kMayChange);

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "app/checkpoint/files.h"
+#include "app/distributed/rank_zero.h"
 #include "app/system/errors.h"
-#include "app/train/rank_zero.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "app/finetune/task_evaluation.h"
 #include "app/interop/hugging_face_files.h"
 #include "app/system/errors.h"
+#include "app/train/micro_batch.h"
 #include "app/train/rank_agreement.h"
 #include "app/train/trainer.h"
 #include "data/io/error.h"
@@ -34,13 +36,28 @@ ProcessGroupPtr agreed(ProcessGroupPtr group, const FinetuneConfig& config) {
                             });
 }
 
+/// Tokens of the longest unit of `train`, which has as many sequences as there are choices.
+double longest_unit(const TaskFeatures& train, int64_t choices) {
+  size_t longest = 0;
+  for (const TaskSequence& sequence : train.sequences) longest = std::max(longest, sequence.input_ids.size());
+  return static_cast<double>(longest) * static_cast<double>(choices);
+}
+
 /// Reads the inputs, and compares them with those of the other ranks.
 FinetuningInputs agreed_inputs(const FinetuneConfig& config, const DistributedEnvironment& environment,
-                               const ProcessGroupPtr& group) {
+                               c10::Device device, const ProcessGroupPtr& group) {
   check_micro_batches(config, environment.world_size);
-  FinetuningInputs inputs = read_finetuning_inputs(config, group, [&](const std::string& message) {
+  const auto note = [&](const std::string& message) {
     if (environment.rank == 0) fmt::print(stderr, "{}\n", message);
-  });
+  };
+  FinetuningInputs inputs = read_finetuning_inputs(config, group, note);
+  inputs.config.micro_batch_size = choose_micro_batch(
+      inputs.config, parameter_sizes(inputs.config.model), {.tokens = longest_unit(*inputs.train, inputs.head.choices)},
+      {.device = device, .group = group, .local_size = environment.local_size},
+      [](const std::string& json, const std::string& name) {
+        return parse_finetune_config(json, name).micro_batch_size;
+      },
+      note);
   expect_same_data(group, inputs.data, config.distributed.timeout_seconds);
   return inputs;
 }
@@ -69,7 +86,7 @@ std::string text_of(const std::vector<TaskMetric>& metrics) {
 FinetuningRun::FinetuningRun(const FinetuneConfig& config, const DistributedEnvironment& environment,
                              c10::Device device, ProcessGroupPtr& joined)
     : group_(agreed(joined = join(config, device), config)),
-      inputs_(agreed_inputs(config, environment, group_)),
+      inputs_(agreed_inputs(config, environment, device, group_)),
       step_(inputs_.config, inputs_.head, device, group_),
       log_(inputs_.config, {.config_sha256 = config_sha256(inputs_.config), .pooler = has_pooler(inputs_.task.kind)},
            step_),

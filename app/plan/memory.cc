@@ -1,6 +1,7 @@
 #include "app/plan/memory.h"
 
 #include <initializer_list>
+#include <iterator>
 #include <numeric>
 #include <string>
 
@@ -45,12 +46,15 @@ int64_t parameter_count(const BertConfig& config, bool sentence_pair_head) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
 }
 
-double owned_share(const PretrainConfig& config, int64_t ranks) {
+std::vector<int64_t> parameter_sizes(const PretrainConfig& config) {
+  return parameter_sizes(config.model, has_pairs(objective_of(config)));
+}
+
+double owned_share(const RunConfig& config, const std::vector<int64_t>& parameters, int64_t ranks) {
   if (!config.distributed.shard_optimizer_state) return 1;
-  const std::vector<int64_t> sizes = parameter_sizes(config.model, has_pairs(objective_of(config)));
-  check_sharding(static_cast<int64_t>(sizes.size()), ranks);
-  return static_cast<double>(largest_share(sizes, static_cast<int>(ranks))) /
-         static_cast<double>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
+  check_sharding(std::ssize(parameters), ranks);
+  return static_cast<double>(largest_share(parameters, static_cast<int>(ranks))) /
+         static_cast<double>(std::accumulate(parameters.begin(), parameters.end(), int64_t{0}));
 }
 
 double layer_bytes_per_token(const BertConfig& c, double compute_bytes) {
@@ -59,9 +63,9 @@ double layer_bytes_per_token(const BertConfig& c, double compute_bytes) {
          static_cast<double>(c.num_attention_heads + 4) * kStatisticBytes;
 }
 
-MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence, double masked_per_sequence,
+MemoryPlan plan_memory(const RunConfig& config, const std::vector<int64_t>& sizes, const SequenceSize& sequence,
                        int64_t ranks) {
-  const auto parameters = static_cast<double>(parameter_count(config.model, has_pairs(objective_of(config))));
+  const auto parameters = static_cast<double>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
   const auto h = static_cast<double>(config.model.hidden_size);
   const auto layers = static_cast<double>(config.model.num_hidden_layers),
              vocabulary = static_cast<double>(config.model.vocab_size);
@@ -72,13 +76,23 @@ MemoryPlan plan_memory(const PretrainConfig& config, double tokens_per_sequence,
   // Autocast keeps a low-precision copy of the weights during a forward.
   plan.weights = parameters * (masters ? 2 : compute_bytes == 2 ? 4 + 2 : 4);
   plan.gradients = parameters * 4;
-  plan.optimizer =
-      owned_share(config, ranks) * parameters * (8 + (masters ? 4 : 0) + (config.optimizer.ema_decay > 0 ? 4 : 0));
+  plan.optimizer = owned_share(config, sizes, ranks) * parameters *
+                   (8 + (masters ? 4 : 0) + (config.optimizer.ema_decay > 0 ? 4 : 0));
   const double kept = layer_bytes_per_token(config.model, compute_bytes), hidden = h * compute_bytes;
   const double encoder = config.gradient_checkpointing ? layers * hidden + kept : layers * kept;
-  plan.activations = batch * (tokens_per_sequence * (encoder + 2 * hidden) +
-                              masked_per_sequence * (vocabulary * (4 + compute_bytes) + 3 * hidden));
+  plan.activations = batch * (sequence.tokens * (encoder + 2 * hidden) +
+                              sequence.masked * (vocabulary * (4 + compute_bytes) + 3 * hidden));
   return plan;
+}
+
+int64_t largest_micro_batch(RunConfig config, const std::vector<int64_t>& parameters, const SequenceSize& sequence,
+                            int64_t ranks, double bytes) {
+  for (int64_t size = config.global_batch_size / ranks; size > 0; --size) {
+    if (config.global_batch_size % size != 0) continue;
+    config.micro_batch_size = size;
+    if (plan_memory(config, parameters, sequence, ranks).total() <= bytes) return size;
+  }
+  return 0;
 }
 
 }  // namespace bert

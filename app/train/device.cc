@@ -4,6 +4,11 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
+#ifdef USE_CUDA
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+#endif
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +16,7 @@
 #include <limits>
 
 #include "app/system/errors.h"
+#include "app/system/machine/memory.h"
 #include "cuda_ext/ops.h"
 
 namespace bert {
@@ -24,6 +30,18 @@ c10::Device select_device(const std::string& name, int64_t local_rank) {
   const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % devices));
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
   return device;
+}
+
+int64_t free_memory(c10::Device device, int64_t local_size) {
+  if (!device.is_cuda()) return available_memory() / local_size;
+  int64_t bytes = 0;
+#ifdef USE_CUDA
+  const c10::cuda::CUDAGuard on(device);
+  size_t free = 0, total = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  bytes = static_cast<int64_t>(free);
+#endif
+  return bytes;
 }
 
 void synchronize(c10::Device device) {

@@ -13,6 +13,10 @@ namespace bert {
 /// becomes the current device of this thread. Throws ConfigError if `name` is "cuda" and there is no CUDA device.
 c10::Device select_device(const std::string& name, int64_t local_rank);
 
+/// Bytes that this process can still take on the device: of its own GPU, or its share of the machine's memory, which
+/// `local_size` ranks divide.
+int64_t free_memory(c10::Device device, int64_t local_size);
+
 /// Waits until the device has done all work that was issued to it.
 void synchronize(c10::Device device);
 

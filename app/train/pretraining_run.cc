@@ -16,6 +16,7 @@
 #include "app/interop/formats.h"
 #include "app/interop/hugging_face_files.h"
 #include "app/system/errors.h"
+#include "app/train/micro_batch.h"
 #include "app/train/rank_agreement.h"
 #include "app/train/run_inputs.h"
 #include "app/train/run_loader.h"
@@ -27,13 +28,18 @@ namespace bert {
 namespace {
 
 /// `loader` for this rank.
-DataLoaderConfig of_rank(DataLoaderConfig loader, const PretrainConfig& config,
-                         const DistributedEnvironment& environment, c10::Device device) {
-  check_micro_batches(config, environment.world_size);
+DataLoaderConfig of_rank(DataLoaderConfig loader, const DistributedEnvironment& environment, c10::Device device) {
   loader.rank = environment.rank;
   loader.world_size = environment.world_size;
   loader.pin_memory = device.is_cuda();
   return loader;
+}
+
+/// with_micro_batch(). Its sentences go to `notes`.
+PretrainConfig sized(const PretrainConfig& config, const PretrainingShards& train, const RunPlace& place,
+                     std::vector<std::string>& notes) {
+  check_micro_batches(config, get_world_size(place.group));
+  return with_micro_batch(config, train, place, [&](const std::string& sentence) { notes.push_back(sentence); });
 }
 
 /// The identities of the shards. Throws ConfigError if the other ranks have other shards.
@@ -65,10 +71,11 @@ StateDict without_sentence_pairs(const StateDict& tensors, std::vector<std::stri
 
 PretrainingRun::PretrainingRun(const PretrainConfig& config, const DistributedEnvironment& environment,
                                c10::Device device, ProcessGroupPtr& joined)
-    : config_(config),
-      tokenizer_(load_tokenizer(config_)),
-      group_(expect_same_config(joined = join(config_, device), config_)),
-      train_(open_shards(config_, "train", *tokenizer_)),
+    : tokenizer_(load_tokenizer(config)),
+      group_(expect_same_config(joined = join(config, device), config)),
+      train_(open_shards(config, "train", *tokenizer_)),
+      config_(
+          sized(config, *train_, {.device = device, .group = group_, .local_size = environment.local_size}, notes_)),
       objective_(objective_of(with_objective(config_, *train_))),
       validation_(config_.evaluate_every > 0 ? open_shards(with_objective(config_, *train_), "validation", *tokenizer_)
                                              : nullptr),
@@ -76,7 +83,8 @@ PretrainingRun::PretrainingRun(const PretrainConfig& config, const DistributedEn
                         config_.distributed.timeout_seconds)),
       step_(with_objective(config_, *train_), device, group_),
       log_(config_, {.config_sha256 = config_sha256(config_), .pooler = has_pairs(objective_)}, step_),
-      loader_(train_, of_rank(loader_config(config_, *train_, tokenizer_.get()), config_, environment, device)) {
+      loader_(train_, of_rank(loader_config(config_, *train_, tokenizer_.get()), environment, device)) {
+  for (const std::string& sentence : notes_) log_.say(sentence);
   for (const auto& shards : {train_, validation_}) {
     if (const std::string warning = shards ? unknown_vocabulary(*shards) : ""; !warning.empty()) log_.say(warning);
   }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app/checkpoint/checkpoint.h"
 #include "app/config/pretrain_config.h"
@@ -63,10 +64,11 @@ class PretrainingRun : public RunState {
   /// ConfigError if this run needs a head that `checkpoint` lacks.
   void fit_objective(const std::string& directory, Checkpoint& checkpoint);
 
-  const PretrainConfig config_;
   const std::unique_ptr<const Tokenizer> tokenizer_;
   const ProcessGroupPtr group_;
   const std::shared_ptr<const PretrainingShards> train_;
+  std::vector<std::string> notes_;                             // sentences for log_
+  const PretrainConfig config_;                                // with a number as micro_batch_size
   const Objective objective_;                                  // config.objective, or with "auto" that of `train`
   const std::shared_ptr<const PretrainingShards> validation_;  // nullptr if the run does not evaluate
   const std::map<std::string, DataIdentity> data_;             // of `train` and `validation`

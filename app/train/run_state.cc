@@ -7,10 +7,10 @@
 
 #include "app/checkpoint/files.h"
 #include "app/checkpoint/fit.h"
+#include "app/distributed/rank_zero.h"
 #include "app/system/crypto.h"
 #include "app/system/error_report.h"
 #include "app/system/errors.h"
-#include "app/train/rank_zero.h"
 #include "app/train/run_inputs.h"
 #include "model/state_dict.h"
 

@@ -30,6 +30,7 @@
 #include "app/system/exit_codes.h"
 #include "app/system/machine/threads.h"
 #include "app/train/device.h"
+#include "app/train/micro_batch.h"
 #include "app/train/run_inputs.h"
 #include "app/train/run_loader.h"
 #include "app/train/training_step.h"
@@ -272,6 +273,7 @@ std::pair<std::shared_ptr<const PretrainingShards>, DataLoaderConfig> run_to_loa
   if (options.micro_batch_tokens > 0) config.micro_batch_tokens = options.micro_batch_tokens;
   const auto tokenizer = load_tokenizer(config);
   const auto shards = open_shards(config, "train", *tokenizer);
+  config = with_micro_batch(config, *shards, {}, [](const std::string&) {});
   return {shards, loader_config(config, *shards, tokenizer.get())};
 }
 

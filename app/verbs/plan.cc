@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,6 +38,7 @@ struct PlanOptions {
 /// The mean sequence of a phase.
 struct Sequence {
   double tokens = 0, masked = 0, forward_flops = 0;
+  double longest = 0;  // tokens of the longest sequence
   std::string source;
 };
 
@@ -46,6 +48,7 @@ Sequence sequence_of_length(int64_t length, const FlopCounter& flops) {
   return {.tokens = static_cast<double>(length),
           .masked = static_cast<double>(masked),
           .forward_flops = flops.forward_of_sequence(length) + flops.forward_of_heads(masked, 1),
+          .longest = static_cast<double>(length),
           .source = {}};
 }
 
@@ -64,6 +67,7 @@ Sequence mean_sequence(const std::vector<std::string>& paths, const FlopCounter&
   return {.tokens = sum.tokens / count,
           .masked = sum.masked / count,
           .forward_flops = sum.forward_flops / count,
+          .longest = static_cast<double>(shards.longest_row()),
           .source = paths.front()};
 }
 
@@ -200,7 +204,8 @@ StepWork work_of(const PretrainConfig& config, int64_t gpus) {
   // Bytes that an update moves per parameter, with gradients of 4 bytes: see cuda_ext/kernels/multi_tensor_optim.cu.
   constexpr double kLambBytes = 44, kAdamBytes = 32, kCopyBytes = 2;
   const int64_t micro_batches = (config.global_batch_size + config.micro_batch_size - 1) / config.micro_batch_size;
-  const auto parameters = static_cast<double>(parameter_count(config.model, has_pairs(objective_of(config))));
+  const std::vector<int64_t> sizes = parameter_sizes(config);
+  const auto parameters = static_cast<double>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
   const double copy = config.precision.ends_with("-weights") ? kCopyBytes : 0;
   const double sent_share = config.distributed.compression == "none" ? 1 : 0.5;  // 2 bytes instead of 4
   const bool sharded = config.distributed.shard_optimizer_state;
@@ -208,7 +213,7 @@ StepWork work_of(const PretrainConfig& config, int64_t gpus) {
   return {.accumulation_steps = (micro_batches + gpus - 1) / gpus,
           .gradient_bytes = sent_share * 4 * parameters,
           .bucket_bytes = sent_share * static_cast<double>(config.distributed.bucket_mb << 20),
-          .optimizer_bytes = optimizer_bytes * owned_share(config, gpus),
+          .optimizer_bytes = optimizer_bytes * owned_share(config, sizes, gpus),
           .gathered_bytes = sharded ? parameters * (copy > 0 ? 2 : 4) : 0};
 }
 
@@ -239,8 +244,16 @@ double assumed_micro_step(const PretrainConfig& config, const Sequence& sequence
                   static_cast<double>(config.model.num_hidden_layers) * kKernelsPerLayer * kLaunchSeconds);
 }
 
-/// `config` with the number of sequences that micro_batch_tokens have room for as its micro_batch_size.
-PretrainConfig with_micro_batch_size(PretrainConfig config, const Sequence& sequence) {
+/// `config` with a number as its micro_batch_size: of the sequences that micro_batch_tokens have room for, or, for auto,
+/// of those that an empty GPU of the cluster holds.
+PretrainConfig with_micro_batch_size(PretrainConfig config, const Sequence& sequence, const Cluster& cluster) {
+  if (config.micro_batch_size == RunConfig::kFromMemory) {
+    const SequenceSize longest = {.tokens = sequence.longest,
+                                  .masked = std::ceil(sequence.masked / sequence.tokens * sequence.longest)};
+    const int64_t largest = largest_micro_batch(config, parameter_sizes(config), longest, cluster.gpus(),
+                                                kPlannedShare * cluster.gpu.memory);
+    config.micro_batch_size = std::max<int64_t>(largest, 1);  // the memory of the plan says that 1 does not fit
+  }
   if (config.micro_batch_tokens > 0) {
     const double sequences = static_cast<double>(config.micro_batch_tokens) / sequence.tokens;
     config.micro_batch_size = std::clamp<int64_t>(static_cast<int64_t>(sequences), 1, config.global_batch_size);
@@ -256,7 +269,7 @@ Phase plan_phase(const std::string& path, const PretrainConfig& given, const Pla
     throw ConfigError(path + ": " + error.what());
   }
   const Sequence sequence = find_sequence(given, options, index);
-  const PretrainConfig config = with_micro_batch_size(given, sequence);
+  const PretrainConfig config = with_micro_batch_size(given, sequence, cluster);
   const std::optional<Measurement> measured = find_measurement(config, options, sequence, index);
   StepWork work = work_of(config, cluster.gpus());
   work.micro_step_seconds = measured ? measured_micro_step(*measured, config, cluster.gpu)
@@ -270,7 +283,8 @@ Phase plan_phase(const std::string& path, const PretrainConfig& given, const Pla
           .steps = config.max_steps,
           .measured = measured.has_value(),
           .time = predict_step(work, cluster),
-          .memory = plan_memory(config, sequence.tokens, sequence.masked, cluster.gpus())};
+          .memory = plan_memory(config, parameter_sizes(config), {.tokens = sequence.tokens, .masked = sequence.masked},
+                                cluster.gpus())};
 }
 
 nlohmann::ordered_json to_json(const Phase& phase) {

@@ -154,6 +154,24 @@ TEST_CASE("Sources are read, written, compared and described as a list of object
   CHECK(sources["default"] == nlohmann::json::array());
 }
 
+TEST_CASE("auto stands for a number that is found later", "[unit][config]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("a.json");
+  std::ofstream(path) << R"({"run_directory": "r", "data": {"train": "t", "vocab_file": "v"}, "global_batch_size": 7,
+    "micro_batch_size": "auto"})";
+  const PretrainConfig config = load_pretrain_config(path);
+  CHECK(config.micro_batch_size == RunConfig::kFromMemory);
+  CHECK(nlohmann::json::parse(to_json(config))["micro_batch_size"] == "auto");
+  CHECK(parse_pretrain_config(to_json(config), "again").micro_batch_size == RunConfig::kFromMemory);
+  CHECK(load_pretrain_config(path, {"micro_batch_size=7"}).micro_batch_size == 7);
+  CHECK(load_pretrain_config(path, {"micro_batch_size=7", "micro_batch_size=auto"}).micro_batch_size ==
+        RunConfig::kFromMemory);
+  const auto schema = nlohmann::json::parse(pretrain_config_schema())["properties"]["micro_batch_size"];
+  CHECK(schema["anyOf"] ==
+        nlohmann::json::parse(R"([{"type": "integer", "minimum": 1, "maximum": 1048576}, {"const": "auto"}])"));
+  CHECK(schema["default"] == 8);
+}
+
 TEST_CASE("What may change when a run resumes", "[unit][config]") {
   PretrainConfig before;
   PretrainConfig after;

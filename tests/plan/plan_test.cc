@@ -169,6 +169,10 @@ nlohmann::json step_report() {
           {"tokens_per_second", 12800.0}};
 }
 
+MemoryPlan memory_of(const PretrainConfig& config, double tokens, double masked, int64_t ranks) {
+  return plan_memory(config, parameter_sizes(config), {.tokens = tokens, .masked = masked}, ranks);
+}
+
 }  // namespace
 
 TEST_CASE("Parameters are counted as the published models have them", "[unit][plan]") {
@@ -253,32 +257,52 @@ TEST_CASE("Half of the published multi-node rows predict the other half", "[unit
   CHECK(median(errors_on_held_out_rows(100, kFew, false)) > 2 * few);
 }
 
+TEST_CASE("The largest micro-batch divides the batch, serves all ranks and fits", "[unit][plan]") {
+  PretrainConfig config;
+  config.global_batch_size = 96;
+  const auto bytes_of = [&](int64_t size) {
+    PretrainConfig sized = config;
+    sized.micro_batch_size = size;
+    return memory_of(sized, 100, 15, 1).total();
+  };
+  const auto largest = [&](int64_t ranks, double bytes) {
+    return largest_micro_batch(config, parameter_sizes(config), {.tokens = 100, .masked = 15}, ranks, bytes);
+  };
+  CHECK(largest(1, 1e15) == 96);
+  CHECK(largest(2, 1e15) == 48);
+  CHECK(largest(5, 1e15) == 16);  // 19 for each, and 16 divides 96
+  CHECK(largest(96, 1e15) == 1);
+  CHECK(largest(1, bytes_of(24)) == 24);
+  CHECK(largest(1, bytes_of(24) - 1) == 16);
+  CHECK(largest(1, bytes_of(1)) == 1);
+  CHECK(largest(1, bytes_of(1) - 1) == 0);
+}
+
 TEST_CASE("Memory follows the formulas, and precision the GPU", "[unit][plan]") {
   PretrainConfig config;
   config.micro_batch_size = 2;
   const double parameters = 110106428;
   constexpr double kKept = (8 * 768 + 2 * 3072) * 4 + (12 + 4) * 4;  // bytes of a token and layer
-  MemoryPlan plan = plan_memory(config, 100, 15, 4);
+  MemoryPlan plan = memory_of(config, 100, 15, 4);
   CHECK(plan.weights == 4 * parameters);
   CHECK(plan.gradients == 4 * parameters);
   CHECK(plan.optimizer == 8 * parameters);
   CHECK(plan.activations == 2.0 * (100 * (12 * kKept + 2 * 768 * 4) + 15 * (30522 * 8 + 3 * 768 * 4)));
   config.gradient_checkpointing = true;
-  plan = plan_memory(config, 100, 15, 4);
+  plan = memory_of(config, 100, 15, 4);
   CHECK(plan.activations == 2.0 * (100 * (12 * 768 * 4 + kKept + 2 * 768 * 4) + 15 * (30522 * 8 + 3 * 768 * 4)));
   config.precision = "bf16-weights";
   config.optimizer.ema_decay = 0.999;
-  plan = plan_memory(config, 100, 15, 4);
+  plan = memory_of(config, 100, 15, 4);
   CHECK(plan.weights == 2 * parameters);
   CHECK(plan.optimizer == 16 * parameters);
   config.distributed.shard_optimizer_state = true;
   // Whole tensors are dealt in consecutive runs. Of 110.1 million elements the largest of four runs has 28.3 million.
   // From five ranks on the largest run is the word embeddings, 30522 x 768.
-  CHECK(plan_memory(config, 100, 15, 4).optimizer == Approx(16.0 * 28349184));
-  for (const int64_t ranks : {8, 16})
-    CHECK(plan_memory(config, 100, 15, ranks).optimizer == Approx(16.0 * 30522 * 768));
-  CHECK(plan_memory(config, 100, 15, 1).optimizer == 16 * parameters);
-  CHECK_THROWS_WITH(plan_memory(config, 100, 15, 207),
+  CHECK(memory_of(config, 100, 15, 4).optimizer == Approx(16.0 * 28349184));
+  for (const int64_t ranks : {8, 16}) CHECK(memory_of(config, 100, 15, ranks).optimizer == Approx(16.0 * 30522 * 768));
+  CHECK(memory_of(config, 100, 15, 1).optimizer == 16 * parameters);
+  CHECK_THROWS_WITH(memory_of(config, 100, 15, 207),
                     Contains("distributed.shard_optimizer_state: has 206 parameters to deal to 207 ranks"));
   CHECK(peak_flops(gpu("h200"), "bf16") == 989e12);
   CHECK(peak_flops(gpu("h200"), "fp32") == 67e12);
@@ -382,7 +406,7 @@ TEST_CASE("Two phases on two networks: days follow from steps, time from the net
     CHECK(fast[i]["days"].get<double>() == Approx(static_cast<double>(config.max_steps) * step_ms / 86.4e6));
     CHECK(fast[i]["sequences_per_second"].get<double>() == Approx(64 * 1e3 / step_ms));
     const double tokens = i == 0 ? 64 : 128, masked = i == 0 ? 10 : 20;  // 15 %, rounded up
-    CHECK(fast[i]["memory_bytes"] == plan_memory(config, tokens, masked, 16).total());
+    CHECK(fast[i]["memory_bytes"] == memory_of(config, tokens, masked, 16).total());
     CHECK(slow[i]["communication_ms"].get<double>() - fast[i]["communication_ms"].get<double>() == Approx(longer));
     CHECK(slow[i]["step_ms"].get<double>() > step_ms);
     days += fast[i]["days"].get<double>();
@@ -390,6 +414,11 @@ TEST_CASE("Two phases on two networks: days follow from steps, time from the net
   const std::string text = plan.run({second, "--length", "64,128", "--gpus", "4", "--nodes", "4"}).out;
   CHECK_THAT(text, Contains(fmt::format("together         {:.2f} days ({:.1f} hours)", days, 24 * days)));
   CHECK_THAT(text, !Contains("DOES NOT FIT"));
+  CHECK(plan.json({"micro_batch_size=auto"})["micro_batch_size"] == 64);  // the whole batch
+  CHECK(plan.json({"micro_batch_size=auto", "--gpus", "2"})["micro_batch_size"] == 32);
+  const nlohmann::json full = plan.json({"micro_batch_size=auto", "global_batch_size=65536", "--gpu", "a100-40gb"});
+  CHECK(full["memory_bytes"].get<double>() <= 0.8 * 40e9);
+  CHECK(full["memory_bytes"].get<double>() > 0.4 * 40e9 - 4e9);  // the next divisor is twice as large
   CHECK_THAT(plan.run({"micro_batch_size=8192", "global_batch_size=8192", "--gpu", "a100-40gb"}).out,
              Contains("DOES NOT FIT: lower micro_batch_size"));
 }

@@ -1,4 +1,4 @@
-#include "app/train/rank_zero.h"
+#include "app/distributed/rank_zero.h"
 
 #include <thread>
 
