@@ -74,6 +74,7 @@ struct PretrainConfig : RunConfig {
   PretrainConfig() { max_steps = 1000000; }
 
   std::string objective = "auto";
+  std::string initial_parts = "all";
   bool initial_optimizer_state = false;
   DataSourcesConfig data;
 
@@ -93,6 +94,10 @@ struct PretrainConfig : RunConfig {
           0, int64_t{1} << 30, kMayChange);
     visit("initial_checkpoint", self.initial_checkpoint,
           "run, checkpoint or model of another program whose weights the run starts from; empty = random", kPath);
+    visit("initial_parts", self.initial_parts,
+          "parts of initial_checkpoint that are loaded; the run initialises the others. all: also the heads, if it has "
+          "them; encoder: encoder and pooler; heads: what is not of these",
+          OneOf{"all", "encoder", "heads"});
     visit("initial_optimizer_state", self.initial_optimizer_state,
           "also take the moments of initial_checkpoint (phase 1 to phase 2); step and schedule start at 0");
     visit("data", self.data, "training data and vocabulary");

@@ -246,11 +246,7 @@ void PretrainingRun::start_from_initial_checkpoint() {
                                   config_.data.vocab_file, other));
   }
   check_same_function(directory, checkpoint.state);
-  if (checkpoint.model.contains("cls.predictions.bias")) {
-    fit_objective(directory, checkpoint);
-  } else {
-    begin_heads(directory, checkpoint);
-  }
+  take_parts(directory, checkpoint);
   fit_checkpoint("initial_checkpoint: " + directory, differences_from(checkpoint.state, directory), {"/model/"}, [&] {
     step_.start_phase({.weights = checkpoint.model,
                        .optimizer_state = checkpoint.optimizer,
@@ -281,23 +277,49 @@ void PretrainingRun::fit_objective(const std::string& directory, Checkpoint& che
   }
 }
 
-/// Gives the weights of an encoder the heads that this run has just initialised, and takes away those that it lacks.
-void PretrainingRun::begin_heads(const std::string& directory, Checkpoint& checkpoint) {
+/// Leaves in `checkpoint` the parts that initial_parts names and that it has, and gives it the others of this run.
+void PretrainingRun::take_parts(const std::string& directory, Checkpoint& checkpoint) {
+  const std::string& parts = config_.initial_parts;
+  const bool has_heads = checkpoint.model.contains("cls.predictions.bias");
+  if (!has_heads && parts == "heads") {
+    throw ConfigError(fmt::format(
+        "initial_parts: is heads, and initial_checkpoint {} is an encoder without cls.predictions; set it to encoder",
+        directory));
+  }
+  if (has_heads && parts != "encoder") fit_objective(directory, checkpoint);
+  const auto of_encoder = [](BertPart part) { return part == BertPart::kEncoder || part == BertPart::kPooler; };
+  if (parts == "heads") {
+    begin_rest(fmt::format("{} gives its heads alone (initial_parts)", directory), std::not_fn(of_encoder), checkpoint);
+  } else if (parts == "encoder") {
+    begin_rest(fmt::format("{} gives its encoder alone (initial_parts)", directory), of_encoder, checkpoint);
+  } else if (!has_heads) {
+    begin_rest(
+        fmt::format("{} is an encoder without cls.predictions", directory), [](BertPart) { return true; }, checkpoint);
+  }
+}
+
+/// Takes the tensors out of `checkpoint` whose part is not `loaded`, or that this run lacks. Heads that are absent then,
+/// and an encoder that is not loaded, are those that this run has just initialised.
+void PretrainingRun::begin_rest(const std::string& reason, const std::function<bool(BertPart part)>& loaded,
+                                Checkpoint& checkpoint) {
   std::vector<std::string> begun, left_out;
   const StateDict initial = state_dict(*step_.model);
+  const auto of_encoder = [](const std::string& name) { return part_of(name) == BertPart::kEncoder; };
   StateDict weights;
   for (const auto& item : checkpoint.model) {
-    const bool wanted = initial.contains(item.key()) || part_of(item.key()) == BertPart::kEncoder;
-    wanted ? static_cast<void>(weights.insert(item.key(), item.value())) : left_out.push_back(item.key());
+    const std::string& name = item.key();
+    const bool wanted = loaded(part_of(name)) && (initial.contains(name) || of_encoder(name));
+    wanted ? static_cast<void>(weights.insert(name, item.value())) : left_out.push_back(name);
   }
   for (const auto& item : initial) {
-    if (weights.contains(item.key()) || part_of(item.key()) == BertPart::kEncoder) continue;
-    weights.insert(item.key(), item.value().detach().clone());
-    begun.push_back(item.key());
+    const std::string& name = item.key();
+    const bool given = of_encoder(name) && loaded(BertPart::kEncoder);  // an absent one is an error of the checkpoint
+    if (weights.contains(name) || given) continue;
+    weights.insert(name, item.value().detach().clone());
+    begun.push_back(name);
   }
   checkpoint.model = std::move(weights);
-  log_.say(fmt::format("initial_checkpoint: {} is an encoder without cls.predictions; the run initialises {}{}",
-                       directory, fmt::join(begun, ", "),
+  log_.say(fmt::format("initial_checkpoint: {}; the run initialises {}{}", reason, fmt::join(begun, ", "),
                        left_out.empty() ? "" : fmt::format(", and leaves out {}", fmt::join(left_out, ", "))));
 }
 

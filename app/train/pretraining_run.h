@@ -1,6 +1,7 @@
 // Pre-training as a kind of run: shards, the two objectives, and the weights of an earlier run.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "app/config/pretrain_config.h"
 #include "app/distributed/environment.h"
 #include "app/distributed/process_group.h"
+#include "app/interop/bert_parameters.h"
 #include "app/train/evaluation.h"
 #include "app/train/run_log.h"
 #include "app/train/run_state.h"
@@ -59,7 +61,8 @@ class PretrainingRun : public RunState {
   [[nodiscard]] std::vector<ConfigDifference> differences_from(const CheckpointState& state,
                                                                const std::string& directory) const;
   void check_same_function(const std::string& directory, const CheckpointState& state) const;
-  void begin_heads(const std::string& directory, Checkpoint& checkpoint);
+  void take_parts(const std::string& directory, Checkpoint& checkpoint);
+  void begin_rest(const std::string& reason, const std::function<bool(BertPart part)>& loaded, Checkpoint& checkpoint);
   /// Leaves the tensors of the sentence-pair head out of `checkpoint` if this run has none, and says so. Throws
   /// ConfigError if this run needs a head that `checkpoint` lacks.
   void fit_objective(const std::string& directory, Checkpoint& checkpoint);

@@ -150,7 +150,8 @@ std::vector<Broken> broken_configs() {
        {at + "2:1: /a~1b~0c: unknown key; known here: amp, checkpoint_every, checkpoint_every_minutes, data, device, "
              "distributed, "
              "evaluate_every, global_batch_size, gradient_checkpointing, "
-             "initial_checkpoint, initial_optimizer_state, keep_checkpoints, log_every, max_steps, micro_batch_size, "
+             "initial_checkpoint, initial_optimizer_state, initial_parts, keep_checkpoints, log_every, max_steps, "
+             "micro_batch_size, "
              "micro_batch_tokens, model, num_threads, objective, "
              "optimizer, precision, run_directory, schedule, seed, stop_at_step, trust_initial_checkpoint",
         at + "2:21: /amp/d?e: unknown key; known here: backoff_factor, dynamic, growth_factor, growth_interval, "
@@ -346,6 +347,14 @@ std::vector<Broken> broken_configs() {
        in("\"initial_optimizer_state\": true"),
        {},
        {at + "2:28: /initial_optimizer_state: want an initial_checkpoint that has it, or false here"}},
+      {"parts of nothing",
+       in("\"initial_parts\": \"encoder\""),
+       {},
+       {at + "2:18: /initial_parts: want an initial_checkpoint that has them, or all here"}},
+      {"moments of a part",
+       in("\"initial_parts\": \"heads\", \"initial_checkpoint\": \"c\", \"initial_optimizer_state\": true"),
+       {},
+       {at + "2:18: /initial_parts: want all with initial_optimizer_state, which has moments of every part"}},
       {"a least trust ratio above the greatest",
        in("\"optimizer\": {\"min_trust_ratio\": 2, \"max_trust_ratio\": 1}"),
        {},
