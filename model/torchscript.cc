@@ -215,16 +215,18 @@ Kind kind_of(torch::nn::Module& module, ExportedAttention attention) {
             }};
   }
   auto* m = module.as<BertModel>();
-  TORCH_CHECK(m != nullptr && !m->pooler.is_empty(), "export_torchscript: ", module.name(),
-              " is not exported; give a BertModel with a pooler or one of the BertFor... models.");
+  TORCH_CHECK(m != nullptr, "export_torchscript: ", module.name(),
+              " is not exported; give a BertModel or one of the BertFor... models.");
   const PaddedForm config = {m->config, attention};
   return {config,
           [config](const Mirror& model, const Input& input) -> std::vector<Tensor> {
             const Tensor x = encode(model, input, config);
+            if (!model.hasattr("pooler")) return {x};
             return {x, pool(model, x)};
           },
           [m](const Input& input) -> std::vector<Tensor> {
             const BertModelOutput out = m->forward(input.input_ids, input.token_type_ids, input.attention_mask);
+            if (!out.pooler_output.defined()) return {out.last_hidden_state};
             return {out.last_hidden_state, out.pooler_output};
           }};
 }

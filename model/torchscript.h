@@ -24,6 +24,7 @@ enum class ExportedAttention { kFused, kPlain };
 ///   BertForTokenClassification                               (logits [B, S, C],)
 ///   BertForMultipleChoice                                    (logits [B, 1],), B sequences of any number of questions
 ///   BertModel                                                (last_hidden_state [B, S, H], pooler_output [B, H])
+///   BertModel without a pooler                               (last_hidden_state [B, S, H],)
 /// Attributes have the names of state_dict(). The copy uses ATen operators only, so the file loads in any LibTorch or
 /// PyTorch that has these (ExportedAttention), and on any device. `dtype` (fp32, fp16, bf16) is the dtype of the weights and of the computation; the
 /// outputs are fp32. An fp32 export shares the module's tensors if they are on the CPU.

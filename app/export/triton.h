@@ -18,6 +18,7 @@ inline constexpr const char* kTritonModelFile = "model.pt";
 struct TritonModel {
   BertConfig config;
   std::string architecture;     // as NamedModel has it
+  bool pooler = true;           // of a BertModel
   int64_t num_labels = 0;       // of a classifier of sequences or tokens
   int64_t max_batch_size = 16;  // the largest batch of the reference's tables
 };

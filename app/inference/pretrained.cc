@@ -1,6 +1,7 @@
 #include "app/inference/pretrained.h"
 
 #include <algorithm>
+#include <fstream>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -84,20 +85,32 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+/// The parameters under their names in a model with heads: those of an encoder alone get its prefix.
+StateDict with_encoder_prefix(StateDict parameters) {
+  for (const std::string& name : parameters.keys())
+    if (name.starts_with(kEncoderPrefix)) return parameters;
+  StateDict named;
+  for (const auto& item : parameters) named.insert(kEncoderPrefix + item.key(), item.value());
+  return named;
+}
+
 Pretrained load_export(const std::string& file) {
-  std::istringstream bytes(read_file(file));
-  if (!bytes.view().starts_with("PK")) {  // the first bytes of a zip archive
+  const MappedFile archive(file);
+  if (!archive.view().starts_with("PK")) {  // the first bytes of a zip archive
     throw DataError(
         file +
         ": is no TorchScript file. Name one that `bert export` wrote, or a checkpoint or run directory, or a "
         "model directory of transformers; safetensors alone have no vocabulary");
   }
-  verify_torch_archive(bytes.view(), file);  // LibTorch does not check the checksums
+  verify_torch_archive(archive.view(), file);  // LibTorch does not check the checksums
   ExtraFiles inside = {{kExportConfigFile, ""}, {kExportVocabularyFile, ""}, {kTokenizerFile, ""}};
   Pretrained result;
   with_data_errors(file + ": LibTorch cannot read it as TorchScript", [&] {
+    std::ifstream bytes(file, std::ios::binary);
+    StateDict parameters;
     for (const auto& parameter : load_torchscript(bytes, inside).named_parameters())
-      result.weights.insert(parameter.name, parameter.value);
+      parameters.insert(parameter.name, parameter.value);
+    result.weights = with_encoder_prefix(std::move(parameters));
   });
   if (inside[kExportConfigFile].empty() || inside[kExportVocabularyFile].empty()) {
     throw DataError(file +

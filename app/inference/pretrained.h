@@ -17,6 +17,9 @@
 
 namespace bert {
 
+/// The encoder's weights in a model with heads have names with it.
+inline constexpr const char* kEncoderPrefix = "bert.";
+
 /// The parts of a trained BertForPreTraining, or of a model with the head of a task.
 struct Pretrained {
   std::string name = "weights";  // stands in messages: the path that was read

@@ -34,8 +34,10 @@ std::vector<TensorSource> torch_tensors(const std::string& path, ImportReport& r
   std::vector<TensorSource> tensors;
   for (const TorchTensor& tensor : file->tensors()) {
     const TorchTensor* const place = &tensor;
-    tensors.push_back({plain_name(tensor.name), tensor.dtype, tensor.shape,
-                       [file, copy, place] { return file->data(*place, *copy); }});
+    TensorSource& source =
+        tensors.emplace_back(TensorSource{plain_name(tensor.name), tensor.dtype, tensor.shape,
+                                          [file, copy, place] { return file->data(*place, *copy); }});
+    if (TorchFile::in_place(tensor)) source.mapping = file;
   }
   if (!file->left_out().empty())
     report.notes.push_back(

@@ -105,21 +105,37 @@ std::map<std::string, std::string> onnx_metadata(const Pretrained& pretrained) {
   return metadata;
 }
 
-/// The model with the head of pre-training, or of the task that it was fine-tuned on, in evaluation mode. Throws
-/// DataError for weights of another model.
+bool has_pooler(const Pretrained& pretrained) { return pretrained.weights.contains("bert.pooler.dense.weight"); }
+
+/// The encoder of `pretrained`, which has no head.
+std::shared_ptr<torch::nn::Module> encoder_of(const Pretrained& pretrained) {
+  BertModel model(pretrained.config, has_pooler(pretrained));
+  StateDict weights;
+  for (const auto& item : pretrained.weights)
+    weights.insert(item.key().substr(std::string_view(kEncoderPrefix).size()), item.value());
+  load_state_dict(*model, weights);
+  return model.ptr();
+}
+
+/// The model with the head of pre-training, or of the task that it was fine-tuned on, or the encoder alone, in evaluation
+/// mode. Throws DataError for weights of another model.
 std::shared_ptr<torch::nn::Module> module_of(const Pretrained& pretrained) {
   if (!pretrained.task.empty()) return load_task_model(pretrained).module();
-  if (!pretrained.has_masked_token_head()) {
-    throw DataError(pretrained.name +
-                    ": is an encoder without cls.predictions; expected a model with its pre-training head. --format "
-                    "onnx takes encoders too");
-  }
   const NoInitWeights no_init;
-  BertForPreTraining model(pretrained.config, has_pairs(pretrained.objective));
-  with_data_errors(pretrained.name + ": the weights are not those of a BertForPreTraining of this configuration",
-                   [&] { load_state_dict(*model, pretrained.weights); });
-  model->eval();
-  return model.ptr();
+  std::shared_ptr<torch::nn::Module> module;
+  with_data_errors(fmt::format("{}: the weights are not those of a {} of this configuration", pretrained.name,
+                               architecture_of(pretrained)),
+                   [&] {
+                     if (!pretrained.has_masked_token_head()) {
+                       module = encoder_of(pretrained);
+                     } else {
+                       BertForPreTraining model(pretrained.config, has_pairs(pretrained.objective));
+                       load_state_dict(*model, pretrained.weights);
+                       module = model.ptr();
+                     }
+                   });
+  module->eval();
+  return module;
 }
 
 /// Traces the model and writes the archive to `output`.
@@ -145,13 +161,6 @@ void export_as_torchscript(const Pretrained& pretrained, const ExportOptions& op
   file.commit();
 }
 
-void export_as_safetensors(const Pretrained& pretrained, torch::Dtype dtype, const std::string& output,
-                           ExportProgress& progress) {
-  const std::shared_ptr<torch::nn::Module> model = module_of(pretrained);
-  model->to(dtype);
-  save_safetensors(output, state_dict(*model), [&](size_t bytes) { progress.written(bytes); });
-}
-
 /// A model directory of Triton's repository.
 void export_as_triton(const Pretrained& pretrained, const ExportOptions& options, ExportProgress& progress) {
   AtomicDirectory output(options.output);
@@ -163,6 +172,7 @@ void export_as_triton(const Pretrained& pretrained, const ExportOptions& options
   AtomicFile config(output.temporary() + "/" + kTritonConfigFile);
   config.write(triton_config({.config = pretrained.config,
                               .architecture = architecture_of(pretrained),
+                              .pooler = has_pooler(pretrained),
                               .num_labels = classifier != nullptr ? classifier->size(0) : 0,
                               .max_batch_size = options.max_batch_size}));
   config.commit();
@@ -182,6 +192,11 @@ StateDict converted(const Pretrained& pretrained, torch::Dtype dtype) {
     result.insert(item.key(), tensor);
   }
   return result;
+}
+
+void export_as_safetensors(const Pretrained& pretrained, torch::Dtype dtype, const std::string& output,
+                           ExportProgress& progress) {
+  save_safetensors(output, converted(pretrained, dtype), [&](size_t bytes) { progress.written(bytes); });
 }
 
 void export_as_onnx(const Pretrained& pretrained, torch::Dtype dtype, const std::string& output,
@@ -225,6 +240,7 @@ void check_usage(const ExportOptions& options) {
   std::error_code unseen;
   if (std::filesystem::is_regular_file(options.checkpoint, unseen) && foreign_format_of(options.checkpoint) == nullptr)
     throw InputMissing(options.checkpoint + ": is a file; name the checkpoint or run directory to export");
+  check_raw_weights(options.checkpoint, options.weights);
 }
 
 /// Parses the command line. Returns false after --help. Throws UsageError.

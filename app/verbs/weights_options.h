@@ -4,10 +4,14 @@
 #include <c10/core/ScalarType.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "app/checkpoint/checkpoint.h"
 #include "app/inference/predictor.h"
+#include "app/interop/formats.h"
+#include "app/system/errors.h"
 
 namespace bert {
 
@@ -17,6 +21,18 @@ inline void add_raw_weights(CLI::App& app, WeightsKind& weights) {
       "--raw-weights", [&weights] { weights = WeightsKind::kRaw; },
       "use the weights themselves; the default for a run with optimizer.ema_decay is their moving average, which the "
       "run evaluated");
+}
+
+/// Throws UsageError for --raw-weights of a model that is no run or checkpoint of this program.
+inline void check_raw_weights(const std::string& checkpoint, WeightsKind weights) {
+  if (weights == WeightsKind::kAveraged) return;
+  std::error_code unseen;
+  if (!std::filesystem::is_directory(checkpoint, unseen)) {
+    throw UsageError("--raw-weights: " + checkpoint +
+                     " is an export, which has one kind of weights; export it with --raw-weights");
+  }
+  if (foreign_format_of(checkpoint) != nullptr)
+    throw UsageError("--raw-weights: " + checkpoint + " is a model of another program, which has one kind of weights");
 }
 
 /// Adds --trust, which sets `trust`.
@@ -46,6 +62,11 @@ inline void add_inference_precision(CLI::App& app, PredictorOptions& options) {
          "precision of the weights and of the computation; int8: the encoder's products are of bytes, on the CPU")
       ->check(CLI::IsMember({"fp32", "fp16", "bf16", "int8"}))
       ->default_str("fp32");
+}
+
+/// Throws UsageError for int8 on another device than the CPU.
+inline void check_int8(const PredictorOptions& options) {
+  if (options.int8 && !options.device.is_cpu()) throw UsageError("--precision int8 runs on the CPU; use --device cpu");
 }
 
 }  // namespace bert

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "app/checkpoint/checkpoint.h"
 #include "app/inference/predictor.h"
 #include "app/interop/bert_parameters.h"
 #include "app/verbs/verbs.h"
@@ -127,7 +128,20 @@ TEST_CASE("An encoder of transformers has its features, and fills no masks", "[g
   CHECK(torch::equal(features.last_hidden_state, want.last_hidden_state));
   CHECK(torch::equal(features.pooler_output, want.pooler_output));
   CHECK_THROWS_WITH(predictor.fill_mask("the [MASK]"), Contains(path + ": is an encoder without cls.predictions"));
-  CHECK_THROWS_WITH(bert::testing::run_export(path, directory.path("bert.pt")), Contains("is an encoder without"));
+  const std::string script = directory.path("bert.pt"), tensors = directory.path("bert.safetensors");
+  REQUIRE(bert::testing::run_export(path, script) == 0);
+  torch::jit::Module traced = torch::jit::load(script);
+  const auto exported = traced.forward({inputs.ids, inputs.types, inputs.mask}).toTuple();
+  CHECK(mismatch(inputs.real(exported->elements()[0].toTensor()), tensor_of(inputs.golden["last_hidden_state"]),
+                 kFloat) == "");
+  CHECK(mismatch(exported->elements()[1].toTensor().flatten(), tensor_of(inputs.golden["pooler_output"]), kFloat) ==
+        "");
+  CHECK(torch::equal(Predictor(script).features("The unaffable cats.").pooler_output, want.pooler_output));
+  CHECK_THROWS_AS(Predictor(script).fill_mask("the [MASK]"), DataError);
+  REQUIRE(bert::testing::run_export(path, tensors, "safetensors") == 0);
+  const StateDict written = read_safetensors(tensors);
+  CHECK(written.size() == pretrained.weights.size());
+  for (const auto& item : pretrained.weights) CHECK(torch::equal(written[item.key()], item.value()));
   // The same from a checkpoint that `bert convert` has made of it.
   const std::string ours = directory.path("ours");
   REQUIRE(run_command(convert_command, {"convert", "--from", "huggingface", "--input", path, "--output", ours}).code ==

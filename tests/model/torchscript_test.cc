@@ -90,12 +90,20 @@ TEST_CASE("Exports of the other models have the shapes and values of theirs", "[
 
   BertForPreTraining model(config);
   golden.load(*model);
+  BertForQuestionAnswering span_model(config);
+  golden.load(*span_model, "BertForQuestionAnswering");
   const BertModelOutput features = model->bert->forward(golden.input_ids, golden.token_type_ids, golden.attention_mask);
   torch::jit::Module script = export_torchscript(*model->bert);
   const auto got = run(script, golden);
   REQUIRE(got.size() == 2);
   CHECK(mismatch(got[0].index({real}), features.last_hidden_state.index({real})) == "");
   CHECK(mismatch(got[1], features.pooler_output) == "");
+  torch::jit::Module without_pooler = export_torchscript(*span_model->bert);
+  const auto states = run(without_pooler, golden);
+  REQUIRE(states.size() == 1);
+  CHECK(mismatch(states[0].index({real}),
+                 span_model->bert->forward(golden.input_ids, golden.token_type_ids, golden.attention_mask)
+                     .last_hidden_state.index({real})) == "");
 }
 
 TEST_CASE("The exports' golden notices another eps and the other GELU", "[golden][model]") {
@@ -188,8 +196,8 @@ TEST_CASE("What cannot be exported is refused", "[unit][model]") {
   const BertGolden golden;
   BertForQuestionAnswering model(golden.config());
   golden.load(*model, "BertForQuestionAnswering");
-  CHECK_THROWS_WITH(export_torchscript(*model->bert),
-                    Contains("BertModelImpl is not exported; give a BertModel with a pooler"));
+  CHECK_THROWS_WITH(export_torchscript(*model->bert->embeddings),
+                    Contains("BertEmbeddingsImpl is not exported; give a BertModel or one of"));
   CHECK_THROWS_WITH(export_torchscript(*model, torch::kDouble), Contains("dtype must be fp32, fp16 or bf16"));
   model->to(torch::kDouble);
   CHECK_THROWS_WITH(export_torchscript(*model), Contains("the module must have fp32 parameters"));

@@ -112,16 +112,6 @@ const TorchMember& pickle_member(const std::vector<TorchMember>& members, const 
   return *found;
 }
 
-/// True if the elements lie in the file in row-major order without gaps.
-bool is_contiguous(const TorchTensor& tensor) {
-  int64_t expected = 1;
-  for (size_t i = tensor.shape.size(); i-- > 0;) {
-    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
-    expected *= tensor.shape[i];
-  }
-  return true;
-}
-
 /// Copies the elements of dimensions `dimension` and later. The depth is the number of dimensions.
 void gather(const TorchTensor& tensor, size_t dimension, const char* from, size_t width, char*& to) {
   if (dimension == tensor.shape.size()) {
@@ -238,10 +228,19 @@ void TorchFile::check_places() {
   }
 }
 
+bool TorchFile::in_place(const TorchTensor& tensor) {
+  int64_t expected = 1;
+  for (size_t i = tensor.shape.size(); i-- > 0;) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
+    expected *= tensor.shape[i];
+  }
+  return true;
+}
+
 std::string_view TorchFile::data(const TorchTensor& tensor, std::string& copy) const {
   if (tensor.bytes == 0) return {};
   const std::string_view bytes = file_.view();
-  if (is_contiguous(tensor)) return bytes.substr(static_cast<size_t>(tensor.begin), static_cast<size_t>(tensor.bytes));
+  if (in_place(tensor)) return bytes.substr(static_cast<size_t>(tensor.begin), static_cast<size_t>(tensor.bytes));
   copy.resize(static_cast<size_t>(tensor.bytes));
   char* to = copy.data();
   gather(tensor, 0, bytes.data() + tensor.begin, static_cast<size_t>(element_bytes(tensor.dtype)), to);

@@ -56,6 +56,8 @@ class TorchFile {
   /// The elements of a tensor in row-major order, little-endian. A tensor whose elements are not in that order in the
   /// file is copied into `copy`, where the result points then.
   [[nodiscard]] std::string_view data(const TorchTensor& tensor, std::string& copy) const;
+  /// True if data() of this tensor is a part of the mapped file: its elements lie there in row-major order without gaps.
+  [[nodiscard]] static bool in_place(const TorchTensor& tensor);
   /// Compares the storages of all tensors with their CRC-32. The format before PyTorch 1.6 has no checksums. Throws
   /// DataError.
   void verify() const;
