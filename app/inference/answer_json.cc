@@ -65,14 +65,17 @@ nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<WordLab
 }
 
 nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<ExtractedAnswer>& answers, int64_t top_k) {
+  const auto fields_of = [](const ExtractedAnswer& each) {
+    return nlohmann::ordered_json(
+        {{"answer", each.answer}, {"score", each.score}, {"start", each.begin}, {"end", each.end}});
+  };
   nlohmann::ordered_json result = {{"text", input.text}, {"question", input.second}};
   if (top_k == 1) {
-    result["answer"] = answers.front().answer;
-    result["score"] = answers.front().score;
+    result.update(fields_of(answers.front()));
     return result;
   }
   nlohmann::ordered_json& list = result["answers"] = nlohmann::ordered_json::array();
-  for (const ExtractedAnswer& each : answers) list.push_back({{"answer", each.answer}, {"score", each.score}});
+  for (const ExtractedAnswer& each : answers) list.push_back(fields_of(each));
   return result;
 }
 

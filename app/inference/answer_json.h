@@ -33,7 +33,8 @@ nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<LabelSc
 /// token-classification: {"text": ..., "words": [{"word": ..., "label": ..., "score": ...}]}.
 nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<WordLabel>& words, int64_t top_k);
 
-/// question-answering: {"text": ..., "question": ..., "answer": ..., "score": ...}.
+/// question-answering: {"text": ..., "question": ..., "answer": ..., "score": ..., "start": ..., "end": ...}, the places in
+/// characters of the text.
 nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<ExtractedAnswer>& answers, int64_t top_k);
 
 }  // namespace bert

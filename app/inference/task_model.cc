@@ -1,5 +1,6 @@
 #include "app/inference/task_model.h"
 
+#include <ATen/ops/linear.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
@@ -30,6 +31,14 @@ Model model_of(const BertConfig& config, TaskKind kind, int64_t num_outputs) {
   }
   return BertForSequenceClassification(config, num_outputs);
 }
+
+struct HeadOf {
+  LinearImpl& operator()(BertForQuestionAnswering& model) const { return *model->qa_outputs; }
+  template <class Classifier>
+  LinearImpl& operator()(Classifier& model) const {
+    return *model->classifier;
+  }
+};
 
 struct Forward {
   const PackedBatch& batch;
@@ -63,11 +72,13 @@ BertModelImpl& TaskModel::encoder() {
   return *std::visit([](auto& model) { return model->bert; }, model_);
 }
 
+LinearImpl& TaskModel::head() { return std::visit(HeadOf(), model_); }
+
 void TaskModel::set_dropout_seed(int64_t seed) {
   std::visit([seed](auto& model) { model->dropout_seed = seed; }, model_);
 }
 
-TaskModel load_task_model(const Pretrained& pretrained) {
+TaskModel load_task_model(const Pretrained& pretrained, LoadMode mode) {
   const std::vector<std::string>& known = task_names();
   if (std::find(known.begin(), known.end(), pretrained.task) == known.end())
     throw DataError(pretrained.name + ": is of task " + pretrained.task + ", which this program does not know");
@@ -76,9 +87,34 @@ TaskModel load_task_model(const Pretrained& pretrained) {
   const NoInitWeights no_init;
   TaskModel model(pretrained.config, task_definition(pretrained.task).kind, outputs);
   with_data_errors(pretrained.name + ": the weights are not those of a model of task " + pretrained.task,
-                   [&] { load_state_dict(*model.module(), pretrained.weights); });
+                   [&] { load_state_dict(*model.module(), pretrained.weights, /*strict=*/true, mode); });
   model.module()->eval();
   return model;
+}
+
+namespace {
+
+TaskModel on_device(TaskModel model, const PredictorOptions& options) {
+  model.module()->to(options.device, options.dtype);
+  return model;
+}
+
+}  // namespace
+
+TaskInference::TaskInference(const Pretrained& pretrained, const PredictorOptions& options)
+    : TaskInference(pretrained, on_device(load_task_model(pretrained, LoadMode::kShare), options), options) {}
+
+TaskInference::TaskInference(const Pretrained& pretrained, TaskModel model, const PredictorOptions& options)
+    : kind_(task_definition(pretrained.task).kind),
+      encoder_(model.encoder(), options.int8 ? ops::Products::kInt8 : ops::Products::kOfDtype),
+      head_weight_(model.head().weight.detach().clone()),
+      head_bias_(model.head().bias.detach().clone()) {}
+
+torch::Tensor TaskInference::forward(const PackedBatch& batch, int64_t choices) const {
+  const BertModelOutput output = encoder_.forward(batch);
+  const torch::Tensor logits =
+      at::linear(has_pooler(kind_) ? output.pooler_output : output.last_hidden_state, head_weight_, head_bias_);
+  return kind_ == TaskKind::kMultipleChoice ? logits.view({-1, choices}) : logits;
 }
 
 bool has_pooler(TaskKind kind) {

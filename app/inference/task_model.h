@@ -8,9 +8,12 @@
 #include <memory>
 #include <variant>
 
+#include "app/inference/predictor.h"
 #include "app/inference/pretrained.h"
 #include "data/tasks/task_definition.h"
 #include "model/bert.h"
+#include "model/inference.h"
+#include "model/state_dict.h"
 
 namespace bert {
 
@@ -27,6 +30,7 @@ class TaskModel {
 
   [[nodiscard]] std::shared_ptr<torch::nn::Module> module() const;
   [[nodiscard]] BertModelImpl& encoder();
+  [[nodiscard]] LinearImpl& head();
   void set_dropout_seed(int64_t seed);
 
  private:
@@ -35,9 +39,28 @@ class TaskModel {
       model_;
 };
 
-/// The fine-tuned model of `pretrained`, with its weights, in fp32 on the CPU and in evaluation mode. Throws DataError if
-/// its task is unknown, or the weights are not those of its task's model.
-TaskModel load_task_model(const Pretrained& pretrained);
+/// The fine-tuned model of `pretrained`, with its weights, in fp32 on the CPU and in evaluation mode. With kShare the
+/// model must not outlive the weights. Throws DataError if its task is unknown, or the weights are not those of its task's
+/// model.
+TaskModel load_task_model(const Pretrained& pretrained, LoadMode mode = LoadMode::kCopy);
+
+/// A TaskModel for answers alone, as BertInference: any number of threads may call it at once.
+class TaskInference {
+ public:
+  /// Copies the weights to the device and the dtype of `options`. Throws as load_task_model(), and c10::Error as
+  /// BertInference for options.int8; the head's product is never of bytes.
+  TaskInference(const Pretrained& pretrained, const PredictorOptions& options);
+
+  /// As TaskModel::forward().
+  [[nodiscard]] torch::Tensor forward(const PackedBatch& batch, int64_t choices = 1) const;
+
+ private:
+  TaskInference(const Pretrained& pretrained, TaskModel model, const PredictorOptions& options);
+
+  TaskKind kind_;
+  BertInference encoder_;
+  torch::Tensor head_weight_, head_bias_;  // [outputs, H], [outputs]
+};
 
 /// True if the head reads the pooler's output.
 bool has_pooler(TaskKind kind);

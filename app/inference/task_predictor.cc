@@ -55,7 +55,7 @@ TaskDefinition definition_of(const Pretrained& pretrained) {
 
 }  // namespace
 
-std::vector<float> task_logits(TaskModel& model, const TaskFeatures& features, int64_t choices,
+std::vector<float> task_logits(const TaskInference& model, const TaskFeatures& features, int64_t choices,
                                const PredictorOptions& options) {
   const torch::NoGradGuard no_grad;
   const std::vector<int64_t> offsets = features.logit_offsets();
@@ -80,13 +80,11 @@ std::vector<float> task_logits(TaskModel& model, const TaskFeatures& features, i
 }
 
 TaskPredictor::TaskPredictor(const Pretrained& pretrained, const PredictorOptions& options)
-    : options_(options), tokenizer_(pretrained.tokenizer), model_(load_task_model(pretrained)) {
-  TORCH_CHECK(!options.int8, "TaskPredictor: int8 serves fill-mask and features; expected another precision.");
+    : options_(options), tokenizer_(pretrained.tokenizer), model_(pretrained, options) {
   task_ = definition_of(pretrained);
   config_.max_seq_length = pretrained.config.max_position_embeddings;
   config_.max_query_length = std::min(config_.max_query_length, std::max<int64_t>(1, config_.max_seq_length / 3));
   config_.doc_stride = std::min(config_.doc_stride, std::max<int64_t>(1, config_.max_seq_length / 4));
-  model_.module()->to(options.device, options.dtype);
 }
 
 TaskExamples TaskPredictor::examples_of(const std::vector<TaskInput>& inputs) const {
@@ -120,6 +118,18 @@ int64_t TaskPredictor::tokens_of(const TaskInput& input) const {
   for (const TaskSequence& sequence : features_of(examples_of({input})).sequences)
     tokens += std::ssize(sequence.input_ids);
   return tokens;
+}
+
+std::vector<TextError> TaskPredictor::problems(const std::vector<TaskInput>& inputs) const {
+  std::vector<TextError> errors;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    try {
+      static_cast<void>(tokens_of(inputs[i]));
+    } catch (const DataError& error) {
+      errors.emplace_back(i, error.what());
+    }
+  }
+  return errors;
 }
 
 TaskFeatures TaskPredictor::features_of(const TaskExamples& examples) const {
@@ -186,13 +196,18 @@ std::vector<std::vector<ExtractedAnswer>> TaskPredictor::answer(const std::vecto
   for (const QuestionAnswers& found : decode_answers(
            examples, features, task_logits(model_, features, /*choices=*/1, options_), *tokenizer_, config)) {
     const std::string& text = found.at_threshold(config.null_score_diff_threshold);
+    const std::string_view context = inputs[answers.size()].text;
     std::vector<ExtractedAnswer>& best = answers.emplace_back();
-    best.push_back({.answer = text, .score = 0});
+    best.push_back({.answer = text});
     for (const ScoredSpan& span : found.n_best) {
+      const ExtractedAnswer answer = {.answer = span.text,
+                                      .score = span.probability,
+                                      .begin = characters_of(context.substr(0, static_cast<size_t>(span.begin))),
+                                      .end = characters_of(context.substr(0, static_cast<size_t>(span.end)))};
       if (span.text == text) {
-        best[0].score = span.probability;
+        best[0] = answer;
       } else {
-        best.push_back({.answer = span.text, .score = span.probability});
+        best.push_back(answer);
       }
     }
     best.resize(std::min(best.size(), static_cast<size_t>(top_k)));

@@ -32,13 +32,14 @@ struct WordLabel {
 };
 
 struct ExtractedAnswer {
-  std::string answer;  // a part of the context; "": SQuAD 2.0, the context has no answer
-  double score = 0;    // probability among the n best
+  std::string answer;          // a part of the context; "": SQuAD 2.0, the context has no answer
+  double score = 0;            // probability among the n best
+  int64_t begin = 0, end = 0;  // characters of the context: the answer is [begin, end)
 };
 
 /// The logits of all sequences, as TaskFeatures describes, in batches of `options` (whose device and dtype are those of
 /// `model`). `choices` sequences in a row belong to one example.
-std::vector<float> task_logits(TaskModel& model, const TaskFeatures& features, int64_t choices,
+std::vector<float> task_logits(const TaskInference& model, const TaskFeatures& features, int64_t choices,
                                const PredictorOptions& options);
 
 /// Texts are tokenized as in fine-tuning, packed without padding, and cut at the positions of the model; a longer context
@@ -46,13 +47,15 @@ std::vector<float> task_logits(TaskModel& model, const TaskFeatures& features, i
 /// one predictor at once.
 class TaskPredictor {
  public:
-  /// Copies the weights. Throws DataError if they are not those of the task's model, c10::Error for options.int8.
+  /// Copies the weights. Throws DataError if they are not those of the task's model, c10::Error for wrong options.
   TaskPredictor(const Pretrained& pretrained, const PredictorOptions& options);
 
   [[nodiscard]] TaskKind kind() const { return task_.kind; }
   [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
   /// The tokens that are computed for an input, special ones included. Throws DataError as answer() does.
   [[nodiscard]] int64_t tokens_of(const TaskInput& input) const;
+  /// The inputs without an answer, in their order.
+  [[nodiscard]] std::vector<TextError> problems(const std::vector<TaskInput>& inputs) const;
   /// kClassification: the `top_k` best classes of each input, best first. kRegression: one number for each.
   [[nodiscard]] std::vector<std::vector<LabelScore>> classify(const std::vector<TaskInput>& inputs,
                                                               int64_t top_k = 1) const;
@@ -86,7 +89,7 @@ class TaskPredictor {
   TaskDefinition task_;
   TaskDataConfig config_;
   std::shared_ptr<const Tokenizer> tokenizer_;
-  mutable TaskModel model_;  // LibTorch has no const forward(); in evaluation mode it writes nothing
+  TaskInference model_;
 };
 
 }  // namespace bert

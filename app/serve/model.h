@@ -35,7 +35,7 @@ class Answer {
   virtual ~Answer() = default;
   /// The object that `bert predict` prints.
   [[nodiscard]] virtual nlohmann::ordered_json as_predict() const = 0;
-  /// The value that Hugging Face's pipeline of the task gives for one text.
+  /// The value that Hugging Face's inference API gives for one text of a list.
   [[nodiscard]] virtual nlohmann::ordered_json as_hugging_face() const = 0;
 };
 
@@ -65,6 +65,10 @@ class Model {
   [[nodiscard]] virtual TextTokens tokenize(const std::string& text) const = 0;
   /// The `top_k` of a question that gives none; 0: it means nothing to the model.
   [[nodiscard]] virtual int64_t default_top_k() const = 0;
+  /// The same where Hugging Face's inference API is asked for.
+  [[nodiscard]] virtual int64_t hugging_face_top_k() const { return default_top_k(); }
+  /// True if that API answers one text with a list of one.
+  [[nodiscard]] virtual bool hugging_face_lists_one() const { return false; }
   [[nodiscard]] virtual InputForm form() const = 0;
 };
 

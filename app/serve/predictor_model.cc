@@ -178,7 +178,7 @@ class TaskAnswer final : public Answer {
   nlohmann::ordered_json predict_, hugging_face_;
 };
 
-/// As the pipeline text-classification; it calls the number of a regression LABEL_0.
+/// As the task text-classification; it calls the number of a regression LABEL_0.
 nlohmann::ordered_json pipeline_json(const std::vector<LabelScore>& best) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const LabelScore& each : best)
@@ -197,10 +197,11 @@ nlohmann::ordered_json pipeline_json(const std::vector<WordLabel>& words) {
   return list;
 }
 
-/// As the pipeline question-answering, without places: an object, or a list for several answers.
+/// As the pipeline question-answering: an object, or a list for several answers.
 nlohmann::ordered_json pipeline_json(const std::vector<ExtractedAnswer>& answers) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const ExtractedAnswer& each : answers) list.push_back({{"score", each.score}, {"answer", each.answer}});
+  for (const ExtractedAnswer& each : answers)
+    list.push_back({{"score", each.score}, {"start", each.begin}, {"end", each.end}, {"answer", each.answer}});
   return list.size() == 1 ? list[0] : list;
 }
 
@@ -212,16 +213,26 @@ class FinetunedModel final : public TokenizingModel {
     return predictor_.kind() == TaskKind::kTokenClassification ? 0 : 1;
   }
 
+  [[nodiscard]] int64_t hugging_face_top_k() const override {
+    constexpr int64_t kAllLabels = 1000;  // the most that a question may want
+    return classifies() ? kAllLabels : default_top_k();
+  }
+  [[nodiscard]] bool hugging_face_lists_one() const override { return classifies(); }
+
   [[nodiscard]] InputForm form() const override {
     if (predictor_.kind() == TaskKind::kQuestionAnswering) return InputForm::kQuestionAndContext;
     return predictor_.kind() == TaskKind::kTokenClassification ? InputForm::kText : InputForm::kTextOrPair;
   }
 
-  [[nodiscard]] TextCost cost(const ModelInput& input, int64_t /*top_k*/) const override {
-    constexpr int64_t kBytesOfToken = 120;  // as JSON: a word, its label and its score
+  [[nodiscard]] TextCost cost(const ModelInput& input, int64_t top_k) const override {
+    constexpr int64_t kBytesOfToken = 120;   // as JSON: a word, its label and its score
+    constexpr int64_t kBytesOfAnswer = 400;  // as JSON: an answer of some 30 tokens, its score and its place
     try {
       const int64_t tokens = predictor_.tokens_of({.text = input.text, .second = input.second});
-      return {.tokens = tokens, .answer_bytes = tokens * kBytesOfToken + static_cast<int64_t>(input.text.size())};
+      return {.tokens = tokens,
+              .answer_bytes = (predictor_.kind() == TaskKind::kQuestionAnswering ? top_k * kBytesOfAnswer
+                                                                                 : tokens * kBytesOfToken) +
+                              static_cast<int64_t>(input.text.size())};
     } catch (const DataError& error) {
       throw BadText(0, error.what());
     }
@@ -240,6 +251,7 @@ class FinetunedModel final : public TokenizingModel {
 
  private:
   [[nodiscard]] const Tokenizer& tokenizer() const override { return predictor_.tokenizer(); }
+  [[nodiscard]] bool classifies() const { return form() == InputForm::kTextOrPair; }
 
   const TaskPredictor predictor_;
 };

@@ -189,12 +189,17 @@ std::vector<Batcher::Text> Service::priced(const PredictRequest& request) const 
 ServerResponse Service::predict(const ServerRequest& request, bool hugging_face) {
   const Clock::time_point deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(options_.request);
   Batcher& batcher = wait_for_model(deadline);
-  const PredictRequest parsed = parse_predict_request(request.body, {.max_texts = options_.max_texts,
-                                                                     .form = model_->form(),
-                                                                     .default_top_k = model_->default_top_k(),
-                                                                     .hugging_face = hugging_face});
+  const PredictRequest parsed = parse_predict_request(
+      request.body, {.max_texts = options_.max_texts,
+                     .form = model_->form(),
+                     .default_top_k = hugging_face ? model_->hugging_face_top_k() : model_->default_top_k(),
+                     .hugging_face = hugging_face});
   std::vector<std::shared_ptr<const Answer>> answers = batcher.ask(priced(parsed), parsed.top_k, deadline);
-  if (!parsed.list) return json_response(hugging_face ? answers[0]->as_hugging_face() : answers[0]->as_predict());
+  if (!parsed.list) {
+    ordered_json answer = hugging_face ? answers[0]->as_hugging_face() : answers[0]->as_predict();
+    return json_response(hugging_face && model_->hugging_face_lists_one() ? ordered_json::array({std::move(answer)})
+                                                                          : std::move(answer));
+  }
   return {.next_part = list_in_parts(std::move(answers), hugging_face)};
 }
 

@@ -82,7 +82,8 @@ class QuestionDecoder {
     }
   }
 
-  [[nodiscard]] std::string text_of(const SquadQuestion& question, const Candidate& candidate) const {
+  /// The answer of a candidate, without its logits.
+  [[nodiscard]] ScoredSpan answer_of(const SquadQuestion& question, const Candidate& candidate) const {
     const SquadWindow& window = features_.windows[candidate.sequence];
     const SquadParagraph& paragraph = examples_.squad.paragraphs[static_cast<size_t>(question.paragraph)];
     const std::vector<int32_t>& ids = features_.sequences[candidate.sequence].input_ids;
@@ -91,12 +92,22 @@ class QuestionDecoder {
     const auto first = static_cast<size_t>(window.first_token);
     const int32_t first_word = window.words[candidate.start - first], last_word = window.words[candidate.end - first];
     std::string original;
+    std::vector<int64_t> places;  // in the context, of each byte of `original`
     for (int32_t i = first_word; i <= last_word; ++i) {
       const SquadWord& word = paragraph.words[static_cast<size_t>(i)];
-      if (i > first_word) original += ' ';
+      if (i > first_word) {
+        original += ' ';
+        places.push_back(word.begin - 1);
+      }
       original.append(paragraph.context, static_cast<size_t>(word.begin), static_cast<size_t>(word.end - word.begin));
+      for (int64_t place = word.begin; place < word.end; ++place) places.push_back(place);
     }
-    return answer_text(tokens, original, tokenizer_);
+    ScoredSpan answer{.text = answer_text(tokens, original, tokenizer_)};
+    if (answer.text.empty()) return answer;
+    const size_t begin = std::min(original.find(answer.text), original.size() - answer.text.size());
+    answer.begin = places[begin];
+    answer.end = places[begin + answer.text.size() - 1] + 1;
+    return answer;
   }
 
   [[nodiscard]] QuestionAnswers choose(const SquadQuestion& question, const std::vector<Candidate>& candidates,
@@ -105,10 +116,11 @@ class QuestionDecoder {
     std::unordered_set<std::string> seen;
     for (const Candidate& candidate : candidates) {
       if (static_cast<int64_t>(answers.n_best.size()) >= config_.n_best_size) break;
-      std::string text = candidate.start > 0 ? text_of(question, candidate) : "";
-      if (!seen.insert(text).second) continue;
-      answers.n_best.push_back(
-          {.text = std::move(text), .start_logit = candidate.start_logit, .end_logit = candidate.end_logit});
+      ScoredSpan answer = candidate.start > 0 ? answer_of(question, candidate) : ScoredSpan();
+      if (!seen.insert(answer.text).second) continue;
+      answer.start_logit = candidate.start_logit;
+      answer.end_logit = candidate.end_logit;
+      answers.n_best.push_back(std::move(answer));
     }
     if (no_answers_ && !seen.contains(""))
       answers.n_best.push_back({.text = "", .start_logit = null.start_logit, .end_logit = null.end_logit});

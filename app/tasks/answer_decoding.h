@@ -14,6 +14,7 @@ namespace bert {
 /// An answer and its logits. The answer "" means that there is none.
 struct ScoredSpan {
   std::string text;
+  int64_t begin = 0, end = 0;  // bytes of the context: the answer is in [begin, end), with spaces as they are there
   double start_logit = 0, end_logit = 0;
   double probability = 0;  // softmax over the sums of logits of the n best
 

@@ -89,8 +89,11 @@ void add_model_options(CLI::App& app, EvaluateOptions& options) {
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str()
       ->needs(checkpoint);
-  app.add_option("--precision", options.precision, "--checkpoint: precision of the weights and of the computation")
-      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
+  app.add_option(
+         "--precision", options.precision,
+         "--checkpoint: precision of the weights and of the computation; int8: the encoder's products are of bytes, on "
+         "the CPU")
+      ->check(CLI::IsMember({"fp32", "fp16", "bf16", "int8"}))
       ->default_str("fp32")
       ->needs(checkpoint);
   app.add_flag("--raw-weights", options.raw_weights, "--checkpoint: the weights themselves, not their moving average")

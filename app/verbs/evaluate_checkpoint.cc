@@ -12,6 +12,7 @@
 #include "app/system/machine/threads.h"
 #include "app/train/device.h"
 #include "app/verbs/evaluate.h"
+#include "app/verbs/weights_options.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/io/io_errors.h"
@@ -62,10 +63,12 @@ int evaluate_checkpoint_command(int argc, char** argv) {
   PredictorOptions how;
   how.device = select_device(options.device, /*local_rank=*/0);
   how.dtype = options.precision == "fp16" ? c10::kHalf : options.precision == "bf16" ? c10::kBFloat16 : c10::kFloat;
+  how.int8 = options.precision == "int8";
+  check_int8(how);
   use_threads(0);
-  const Pretrained pretrained =
-      load_pretrained({options.checkpoint, options.trust},
-                      options.raw_weights ? WeightsKind::kRaw : WeightsKind::kAveraged, say_in("bert evaluate"));
+  const WeightsKind weights = options.raw_weights ? WeightsKind::kRaw : WeightsKind::kAveraged;
+  check_raw_weights(options.checkpoint, weights);
+  const Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, weights, say_in("bert evaluate"));
   fit_task(task, pretrained);
   TaskDataConfig config = options.changed(pretrained.task_data);
   if (const int64_t most = pretrained.config.max_position_embeddings; config.max_seq_length > most) {
@@ -74,8 +77,7 @@ int evaluate_checkpoint_command(int argc, char** argv) {
   }
   const TaskExamples examples = read_examples(task, path, config);
   const TaskFeatures features = make_features(examples, *pretrained.tokenizer, config, /*for_training=*/false);
-  TaskModel model = load_task_model(pretrained);
-  model.module()->to(how.device, how.dtype);
+  const TaskInference model(pretrained, how);
   const std::vector<float> logits = task_logits(model, features, choices_of(examples, 0), how);
   const TaskScores scores = score_task(examples, features, logits, *pretrained.tokenizer, config);
   if (!options.output_directory.empty()) write_outputs(options.output_directory, scores.outputs);

@@ -38,7 +38,7 @@ struct PredictOptions {
   PredictorOptions predictor;
   WeightsKind weights = WeightsKind::kAveraged;
   std::optional<int64_t> top_k;
-  bool skip_bad = false, trust = false;
+  bool skip_bad = false, trust = false, no_answers = false;
 
   [[nodiscard]] bool finetuned() const {
     return std::find(kFinetunedTasks.begin(), kFinetunedTasks.end(), task) != kFinetunedTasks.end();
@@ -61,7 +61,7 @@ void check_usage(const PredictOptions& options) {
             "--task question-answering needs --question, or --pair-field with JSON lines");
   refuse_if(options.top_k && (features || options.task == "token-classification"),
             "--top-k is an option of --task fill-mask, text-classification and question-answering");
-  refuse_if(options.finetuned() && options.predictor.int8, "--precision int8 serves fill-mask and features");
+  refuse_if(options.no_answers && !answers, "--handle-impossible-answer is an option of --task question-answering");
   refuse_if(!features && !options.pooling.empty(), "--pooling is an option of --task features");
   refuse_if(!features && !options.layers.empty(), "--layers is an option of --task features");
   refuse_if(!features && arrays, "--format " + options.format + " holds features: add --task features");
@@ -70,9 +70,7 @@ void check_usage(const PredictOptions& options) {
             "--format npy needs --pooling cls, mean or pooler, one vector for each text; safetensors holds all tokens");
   refuse_if(options.pooling == "pooler" && !options.layers.empty(),
             "--pooling pooler reads the last layer: no --layers");
-  refuse_if(options.weights == WeightsKind::kRaw && !std::filesystem::is_directory(options.checkpoint),
-            "--raw-weights: " + options.checkpoint +
-                " is an export, which has one kind of weights; export it with --raw-weights");
+  check_raw_weights(options.checkpoint, options.weights);
   check_outputs({{"--output", options.output}},
                 {{"--input", options.input == "-" ? "" : options.input}, {"--checkpoint", options.checkpoint}});
 }
@@ -119,6 +117,7 @@ bool parse(int argc, char** argv, PredictOptions& options) {
   app.add_option("--question", options.question, "question-answering: the question about every TEXT, its context");
   app.add_option("--pair-field", options.pair_field,
                  "JSON lines: field of a pair's second text; question-answering: of the question");
+  add_no_answers(app, options.no_answers);
   add_feature_options(app, options);
   add_input_options(app, options);
   app.add_option("--output", options.output, "file for the answers, instead of standard output");
@@ -299,14 +298,15 @@ int predict_command(int argc, char** argv) {
     std::fprintf(stderr, "bert predict: dropped %ld invalid UTF-8 sequences\n", static_cast<long>(input.invalid_utf8));
   }
   options.predictor.device = select_device(options.device, /*local_rank=*/0);
-  if (options.predictor.int8 && !options.predictor.device.is_cpu())
-    throw UsageError("--precision int8 runs on the CPU; use --device cpu");
-  const Pretrained pretrained =
-      load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert predict"));
+  check_int8(options.predictor);
+  Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert predict"));
   if (options.finetuned()) {
     check_model_of_task(pretrained, options.task);
-    TaskPredictor predictor(pretrained, options.predictor);
-    write_json(options, answerable(options, std::move(input), {}), [&](const std::vector<InputText>& window) {
+    if (options.no_answers) pretrained.task = kSquadWithNoAnswers;
+    const TaskPredictor predictor(pretrained, options.predictor);
+    const std::vector<TextError> errors = task_problems(predictor, input.texts, options.question, options.pair_field);
+    const std::vector<InputText> texts = answerable(options, std::move(input), errors);
+    write_json(options, texts, [&](const std::vector<InputText>& window) {
       return task_answers(predictor, task_inputs(window, options.question, options.pair_field),
                           options.top_k.value_or(1));
     });

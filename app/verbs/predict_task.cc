@@ -28,20 +28,35 @@ std::string task_of(TaskKind kind) {
   return "";
 }
 
+TaskInput input_of(const InputText& text, const std::string& question, const std::string& pair_field) {
+  if (pair_field.empty()) return {.text = text.text, .second = question};
+  const auto field = text.object.find(pair_field);
+  if (field == text.object.end() || !field->is_string())
+    throw DataError(fmt::format("no text in the field \"{}\" (--pair-field)", pair_field));
+  return {.text = text.text, .second = field->get<std::string>()};
+}
+
 }  // namespace
 
 std::vector<TaskInput> task_inputs(const std::vector<InputText>& texts, const std::string& question,
                                    const std::string& pair_field) {
   std::vector<TaskInput> inputs;
-  for (const InputText& text : texts) {
-    TaskInput& input = inputs.emplace_back(TaskInput{.text = text.text, .second = question});
-    if (pair_field.empty()) continue;
-    const auto field = text.object.find(pair_field);
-    if (field == text.object.end() || !field->is_string())
-      throw DataError(fmt::format("{}: has no text in the field \"{}\" (--pair-field)", text.place, pair_field));
-    input.second = field->get<std::string>();
-  }
+  for (const InputText& text : texts) inputs.push_back(input_of(text, question, pair_field));
   return inputs;
+}
+
+std::vector<TextError> task_problems(const TaskPredictor& predictor, const std::vector<InputText>& texts,
+                                     const std::string& question, const std::string& pair_field) {
+  std::vector<TextError> errors;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    try {
+      for (const TextError& problem : predictor.problems({input_of(texts[i], question, pair_field)}))
+        errors.emplace_back(i, problem.what());
+    } catch (const DataError& error) {
+      errors.emplace_back(i, error.what());
+    }
+  }
+  return errors;
 }
 
 void check_model_of_task(const Pretrained& pretrained, const std::string& wanted) {

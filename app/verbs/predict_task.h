@@ -1,6 +1,7 @@
 // The answers of fine-tuned models in `bert predict`.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -14,10 +15,24 @@ namespace bert {
 inline const std::vector<std::string> kFinetunedTasks = {"text-classification", "token-classification",
                                                          "question-answering"};
 
+/// The task of models of question answering that may say that a context has no answer.
+inline constexpr const char* kSquadWithNoAnswers = "squad-v2";
+
+/// Adds --handle-impossible-answer, which sets `no_answers`.
+inline void add_no_answers(CLI::App& app, bool& no_answers) {
+  app.add_flag("--handle-impossible-answer", no_answers,
+               "question-answering: the model may find that a context has no answer, then \"\"; for models that were "
+               "trained on SQuAD 2.0 and whose files do not say so");
+}
+
 /// The inputs of a task: each text with `question`, or with the field `pair_field` of its JSON line. Both may be empty.
-/// Throws DataError with the place of a line without that field.
+/// Throws DataError for a line without that field.
 std::vector<TaskInput> task_inputs(const std::vector<InputText>& texts, const std::string& question,
                                    const std::string& pair_field);
+
+/// The texts without an answer, in their order: their JSON lines have no `pair_field`, or the predictor has a problem.
+std::vector<TextError> task_problems(const TaskPredictor& predictor, const std::vector<InputText>& texts,
+                                     const std::string& question, const std::string& pair_field);
 
 /// Throws DataError if the model of `pretrained` is not of the task `wanted`, one of kFinetunedTasks.
 void check_model_of_task(const Pretrained& pretrained, const std::string& wanted);

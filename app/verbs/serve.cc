@@ -41,7 +41,7 @@ struct ServeOptions {
   Endpoint endpoint = {"127.0.0.1", 8080};
   // The batcher says which texts are a batch.
   PredictorOptions predictor = {.batch_size = kManySequences, .batch_tokens = int64_t{1} << 40};
-  bool trust = false;
+  bool trust = false, no_answers = false;
   WeightsKind weights = WeightsKind::kAveraged;
   int64_t max_connections = 1024;
   double read_seconds = 5, request_seconds = 30, drain_seconds = 30, max_wait_ms = 0;
@@ -185,11 +185,12 @@ std::unique_ptr<Model> load_model(const ServeOptions& options) {
   const ServiceOptions& service = options.service;
   const bool finetuned =
       std::find(kFinetunedTasks.begin(), kFinetunedTasks.end(), service.task) != kFinetunedTasks.end();
-  if (finetuned && options.predictor.int8) throw UsageError("--precision int8 serves fill-mask and features");
-  const Pretrained pretrained =
-      load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert serve"));
+  if (options.no_answers && service.task != "question-answering")
+    throw UsageError("--handle-impossible-answer is an option of --task question-answering");
+  Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert serve"));
   if (!finetuned) return make_predictor_model(Predictor(pretrained, options.predictor), service.task, service.workers);
   check_model_of_task(pretrained, service.task);
+  if (options.no_answers) pretrained.task = kSquadWithNoAnswers;
   return make_task_model(TaskPredictor(pretrained, options.predictor), service.workers);
 }
 
@@ -206,7 +207,9 @@ int serve_command(int argc, char** argv) {
   service_options.task = "fill-mask";
   std::vector<std::string> tasks = kFinetunedTasks;
   tasks.insert(tasks.begin(), {"fill-mask", "features"});
-  app.add_option("--checkpoint", options.checkpoint, "checkpoint or run directory, or an exported file")->required();
+  app.add_option("--checkpoint", options.checkpoint,
+                 "checkpoint or run directory, a model of transformers, Google or NVIDIA, or an exported file")
+      ->required();
   app.add_option("--task", service_options.task, "what to predict")->check(CLI::IsMember(tasks))->capture_default_str();
   app.add_option("--name", service_options.name,
                  "the model's name in /models/NAME; default: that of the checkpoint's file");
@@ -216,6 +219,7 @@ int serve_command(int argc, char** argv) {
   add_inference_precision(app, options.predictor);
   add_raw_weights(app, options.weights);
   add_trust(app, options.trust);
+  add_no_answers(app, options.no_answers);
   add_address(app, options);
   add_batches(app, options);
   add_limits(app, options);
@@ -223,10 +227,7 @@ int serve_command(int argc, char** argv) {
   const StopSignals signals;
   complete(options);
 
-  if (options.weights == WeightsKind::kRaw && !std::filesystem::is_directory(options.checkpoint)) {
-    throw UsageError("--raw-weights: " + options.checkpoint +
-                     " is an export, which has one kind of weights; export it with --raw-weights");
-  }
+  check_raw_weights(options.checkpoint, options.weights);
   Descriptor listener = listen_on(options.endpoint, "name another port, or --port 0 for any");
   options.endpoint.port = port_of(listener.get());
   ConnectionCounts counts;
@@ -234,6 +235,7 @@ int serve_command(int argc, char** argv) {
   HttpServer server(std::move(listener), options.max_connections, options.connection, service, counts);
   const EndOfService end{service};
   options.predictor.device = select_device(options.device, /*local_rank=*/0);
+  check_int8(options.predictor);
   use_threads(0);
   service.set_model(load_model(options));
   fmt::print("bert serve: {} of {} at http://{}\n", service_options.task, service_options.name,

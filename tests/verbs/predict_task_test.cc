@@ -1,6 +1,7 @@
 // bert predict with fine-tuned models: as runs, exports and directories of transformers.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -142,6 +143,13 @@ TEST_CASE("bert predict answers as the evaluation of the run did, and gives the 
     CAPTURE(task);
     const FinetuneConfig config = bert::testing::tiny_task_of(task, directory);
     REQUIRE(finetune(config, false) == kOk);
+    // With --handle-impossible-answer a model of SQuAD 1.1 has "" among its answers, too.
+    const std::vector<json> with_none =
+        lines_of(predict(config.run_directory, {"--task", "question-answering", "--question", "20 21", "--top-k",
+                                                "1000", "--handle-impossible-answer", "5 6 7"})
+                     .out);
+    const json& found = with_none.at(0)["answers"];
+    CHECK(std::count_if(found.begin(), found.end(), [](const json& each) { return each["answer"] == ""; }) == 1);
     const json predictions = json::parse(read_file(config.run_directory + "/predictions.json")),
                n_best = json::parse(read_file(config.run_directory + "/nbest_predictions.json"));
     std::vector<std::string> options = {"--task", "question-answering", "--question", "20 21",
@@ -162,6 +170,69 @@ TEST_CASE("bert predict answers as the evaluation of the run did, and gives the 
   }
 }
 
+TEST_CASE("An answer's place is in characters of its context, and lines without an answer are told first",
+          "[unit][predict][finetune]") {
+  const TemporaryDirectory directory;
+  const FinetuneConfig config = bert::testing::tiny_task_of("squad-v1", directory);
+  REQUIRE(finetune(config, false) == kOk);
+  const std::string lines = directory.path("lines.jsonl");
+  std::ofstream(lines) << R"({"context": "\u00e9\u00e9  5 6 \t 7 8", "question": "20"})"
+                       << "\n"
+                       << R"({"context": "5 6"})"
+                       << "\n"
+                       << R"({"context": " ", "question": "20"})"
+                       << "\n"
+                       << R"({"context": "5 6", "question": "20"})"
+                       << "\n";
+  std::vector<std::string> options = {"--task",  "question-answering", "--input", lines, "--text-field",
+                                      "context", "--pair-field",       "question"};
+  const auto refused = predict(config.run_directory, options);
+  CHECK(refused.code == kBadData);
+  CHECK(refused.out.empty());
+  CHECK_THAT(refused.err, Contains("lines.jsonl: line 2: no text in the field \"question\" (--pair-field)") &&
+                              Contains("(and 2 of 4 in all)") && Contains("--skip-bad"));
+  options.emplace_back("--skip-bad");
+  const auto skipped = predict(config.run_directory, options);
+  CHECK(skipped.code == kOk);
+  CHECK_THAT(skipped.err, Contains("left out 2 of 4 texts without an answer"));
+  const std::vector<json> answers = lines_of(skipped.out);
+  REQUIRE(answers.size() == 2);
+  for (size_t i = 0; i < 2; ++i) {
+    CAPTURE(answers[i].dump());
+    // One byte for each character: the places count characters.
+    const std::string context = i == 0 ? "##  5 6 \t 7 8" : "5 6";
+    const auto start = answers[i]["start"].get<size_t>(), end = answers[i]["end"].get<size_t>();
+    std::string want, got = answers[i]["answer"].get<std::string>();
+    std::istringstream words(context.substr(start, end - start));
+    for (std::string word; words >> word;) want += (want.empty() ? "" : " ") + word;
+    std::erase(got, '\xC3');  // the first byte of an accented e
+    std::replace(got.begin(), got.end(), '\xA9', '#');
+    CHECK(got == want);
+    CHECK(end > start);
+  }
+}
+
+TEST_CASE("Fine-tuned models answer with int8 about as with fp32", "[unit][predict][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = bert::testing::tiny_task_of("text-classification", directory);
+  config.max_steps = 40;
+  REQUIRE(finetune(config, false) == kOk);
+  const auto probability_of = [&](const std::string& precision) {
+    const auto result =
+        predict(config.run_directory, {"--task", "text-classification", "--precision", precision, "5 6"});
+    CAPTURE(result.err);
+    REQUIRE(result.code == kOk);
+    return lines_of(result.out).at(0);
+  };
+  const json exact = probability_of("fp32"), bytes = probability_of("int8");
+  CHECK(bytes["label"] == exact["label"]);
+  CHECK(bytes["score"].get<double>() == Approx(exact["score"].get<double>()).margin(0.1));
+  CHECK(bytes["score"] != exact["score"]);
+  CHECK(run_command(evaluate_checkpoint_command, {"evaluate", "text-classification", "--dataset", config.data.dev_file,
+                                                  "--checkpoint", config.run_directory, "--precision", "int8"})
+            .code == kOk);
+}
+
 TEST_CASE("bert predict refuses models of another task and options that do not fit", "[unit][predict][finetune]") {
   const TemporaryDirectory directory;
   const FinetuneConfig config = bert::testing::tiny_task_of("swag", directory);
@@ -179,6 +250,8 @@ TEST_CASE("bert predict refuses models of another task and options that do not f
              Contains("2 ") && Contains("--top-k is an option of"));
   CHECK_THAT(error_of(config.run_directory, {"--task", "question-answering", "5"}),
              Contains("2 ") && Contains("needs --question"));
+  CHECK_THAT(error_of(config.run_directory, {"--task", "text-classification", "--handle-impossible-answer", "5"}),
+             Contains("2 ") && Contains("is an option of --task question-answering"));
 }
 
 TEST_CASE("bert evaluate of a checkpoint gives the figures and the files of the run", "[unit][predict][finetune]") {
