@@ -109,14 +109,13 @@ void FinetuningRun::announce(int64_t applied) {
     log_.say("warning: " + warning);
 }
 
-std::optional<std::vector<TaskMetric>> FinetuningRun::score(const TaskSet& set, const std::function<bool()>& stop,
-                                                            double& loss) {
+std::optional<TaskScores> FinetuningRun::score(const TaskSet& set, const TaskDataConfig& data,
+                                               const std::function<bool()>& stop, double& loss) {
   const bool with_loss = set.examples.has_labels && inputs_.task.kind != TaskKind::kQuestionAnswering;
   const auto computed = compute_task_logits(step_, set.features, with_loss, stop);
   if (!computed) return std::nullopt;
   loss = computed->loss;
-  const TaskScores scores =
-      score_task(set.examples, set.features, computed->logits, tokenizer(), inputs_.config.data.task);
+  TaskScores scores = score_task(set.examples, set.features, computed->logits, tokenizer(), data);
   if (chief()) {
     for (const TaskOutput& output : scores.outputs) {
       AtomicFile file(inputs_.config.run_directory + "/" + output.name);
@@ -124,28 +123,31 @@ std::optional<std::vector<TaskMetric>> FinetuningRun::score(const TaskSet& set, 
       file.commit();
     }
   }
-  return scores.metrics;
+  return scores;
 }
 
 std::optional<EvaluationReport> FinetuningRun::evaluate(int64_t applied, bool last, const std::function<bool()>& stop) {
   EvaluationReport report;
   std::vector<TaskMetric> all;
+  TaskDataConfig data = inputs_.config.data.task;
   for (const TaskSet& set : inputs_.dev) {
     double loss = 0;
-    const auto metrics = score(set, stop, loss);
-    if (!metrics) return std::nullopt;
-    all.insert(all.end(), metrics->begin(), metrics->end());
+    const auto scores = score(set, data, stop, loss);
+    if (!scores) return std::nullopt;
+    all.insert(all.end(), scores->metrics.begin(), scores->metrics.end());
+    data.null_score_diff_threshold = scores->null_threshold;
     if (loss > 0 && !report.figures.contains("loss")) report.figures["loss"] = loss;
   }
   for (const TaskMetric& metric : all) report.figures[metric.name] = report.summary[metric.name] = metric.value;
+  if (inputs_.task.no_answers) report.summary[kNullThresholdFigure] = data.null_score_diff_threshold;
   report.text = "development " + text_of(all);
   if (watches_best()) keep_score(report, applied);
   if (last || ended_early()) {
     for (const TaskSet& set : inputs_.test) {
       double loss = 0;
-      const auto metrics = score(
-          set, [] { return false; }, loss);
-      if (metrics && !metrics->empty()) report.text += "; test " + text_of(*metrics);
+      const auto scores = score(
+          set, data, [] { return false; }, loss);
+      if (scores && !scores->metrics.empty()) report.text += "; test " + text_of(scores->metrics);
     }
   }
   return report;

@@ -54,8 +54,10 @@ class FinetuningRun : public RunState {
   void describe(Checkpoint& checkpoint) override;
   int64_t find_newest() override { return inputs_.newest; }
 
-  /// The scores of a set; rank 0 writes its files. Empty if a rank has stopped. `loss` receives the mean loss.
-  std::optional<std::vector<TaskMetric>> score(const TaskSet& set, const std::function<bool()>& stop, double& loss);
+  /// The scores of a set with the settings of `data`; rank 0 writes its files. Empty if a rank has stopped. `loss` receives
+  /// the mean loss.
+  std::optional<TaskScores> score(const TaskSet& set, const TaskDataConfig& data, const std::function<bool()>& stop,
+                                  double& loss);
   void keep_score(EvaluationReport& report, int64_t applied);
   [[nodiscard]] bool watches_best() const {
     return inputs_.config.early_stopping_patience > 0 || inputs_.config.keep_best;

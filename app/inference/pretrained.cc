@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "app/interop/formats.h"
 #include "app/system/errors.h"
 #include "app/system/torch_errors.h"
+#include "app/tasks/task_scoring.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/tasks/task_definition.h"
@@ -40,6 +42,11 @@ Pretrained load_checkpoint(const std::string& path, WeightsKind weights,
     config = read_trained_model(checkpoint.state.config, checkpoint.state.task, directory + "/" + kStateFile);
   } catch (const ConfigError& error) {
     throw DataError(error.what());
+  }
+  const std::map<std::string, double>& figures = checkpoint.state.metrics;
+  if (const auto threshold = figures.find(kNullThresholdFigure); threshold != figures.end()) {
+    config.task_data.null_score_diff_threshold = threshold->second;
+    config.task_data.search_null_threshold = false;
   }
   return {.name = {},
           .config = config.model,

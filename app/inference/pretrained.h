@@ -32,7 +32,8 @@ struct Pretrained {
   bool averaged = false;                       // `weights` are the moving averages of a run
   std::string task = {};                       // of a fine-tuned model, which has the task's head; "": pre-training
   std::vector<std::string> labels = {};        // of a classifier's outputs, in their order
-  TaskDataConfig task_data = {};               // tokenization and columns of a run of fine-tuning, else the defaults
+  // Tokenization and columns of a run of fine-tuning, with the null threshold that it has found; else the defaults.
+  TaskDataConfig task_data = {};
 
   /// False if the checkpoint is an encoder alone: no weight belongs to cls.predictions.
   [[nodiscard]] bool has_masked_token_head() const;

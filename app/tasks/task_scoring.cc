@@ -138,12 +138,12 @@ TaskScores score_squad(const TaskExamples& examples, const TaskFeatures& feature
                        const Tokenizer& tokenizer, const TaskDataConfig& config) {
   const SquadDataset& data = examples.squad;
   const std::vector<QuestionAnswers> answers = decode_answers(examples, features, logits, tokenizer, config);
-  const bool no_answers = examples.task.no_answers;
+  const bool no_answers = examples.task.no_answers, test = examples.source.split == TaskSplit::kTest;
   TaskScores scores;
   scores.null_threshold = config.null_score_diff_threshold;
-  if (no_answers && config.search_null_threshold && examples.has_labels)
+  if (no_answers && config.search_null_threshold && examples.has_labels && !test)
     scores.null_threshold = search_threshold(data, answers);
-  const std::string prefix = examples.source.split == TaskSplit::kTest ? "test_" : "";
+  const std::string prefix = test ? "test_" : "";
   scores.outputs = {{prefix + "predictions.json", predictions_json(data, answers, scores.null_threshold)},
                     {prefix + "nbest_predictions.json", n_best_json(data, answers)}};
   if (no_answers) scores.outputs.push_back({prefix + "null_odds.json", null_odds_json(data, answers)});

@@ -21,10 +21,15 @@ struct TaskOutput {
   std::string name, content;
 };
 
+/// The name of TaskScores::null_threshold among the figures of a run: in summary.json, and in checkpoints.
+inline constexpr const char* kNullThresholdFigure = "null_score_diff_threshold";
+
 struct TaskScores {
   std::vector<TaskMetric> metrics;  // empty if the examples have no labels
   std::vector<TaskOutput> outputs;
-  double null_threshold = 0;  // SQuAD 2.0: that of predictions.json. Test files take the one of the development set
+  /// SQuAD 2.0: that of predictions.json. It is searched on development sets with config.search_null_threshold; other files
+  /// take config.null_score_diff_threshold.
+  double null_threshold = 0;
 };
 
 /// Predictions and metrics of a model. `logits`: TaskFeatures. The features are not those for training. The outputs are,
