@@ -102,7 +102,9 @@ TrainedModelConfig read_trained_model(const std::string& text, const std::string
     return {.model = config.model, .tokenizer = config.data.tokenizer};
   }
   const FinetuneConfig config = parse_finetune_config(text, name);
-  return {.model = config.model, .tokenizer = config.data.tokenizer, .task_data = config.data.task};
+  TrainedModelConfig trained{.model = config.model, .tokenizer = config.data.tokenizer};
+  if (!config.run_directory.empty()) trained.task_data = config.data.task;
+  return trained;
 }
 
 }  // namespace bert

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -93,7 +94,7 @@ bool names_task(const std::string& path, const std::vector<std::string>& overrid
 struct TrainedModelConfig {
   BertConfig model;
   TokenizerConfig tokenizer;
-  TaskDataConfig task_data = {};  // of fine-tuning
+  std::optional<TaskDataConfig> task_data = {};  // of a run of fine-tuning; a converted model has none
 };
 
 /// Reads them from the configuration in a checkpoint, which is one of fine-tuning if `task` is not empty. Throws

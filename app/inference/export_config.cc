@@ -1,7 +1,10 @@
 #include "app/inference/export_config.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "app/checkpoint/state.h"
@@ -36,6 +39,31 @@ void read_member(const nlohmann::json& object, const char* key, const std::strin
 }
 void read_member(const nlohmann::json& object, const char* key, const std::string& file, std::string& value) {
   value = string_member(object, key, file);
+}
+
+/// Calls visit(name, value, bounds...) for each setting of a task's data but the list of labels, which id2label has.
+template <class Data, class Visit>
+void visit_task_data(Data& data, const Visit& visit) {
+  TaskDataConfig::visit_fields(data, [&](const char* name, auto& value, const char* /*help*/, auto... bounds) {
+    if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(value)>, std::vector<std::string>>)
+      visit(name, value, bounds...);
+  });
+}
+
+TaskDataConfig task_data_of(const nlohmann::json& object, const std::string& file) {
+  TaskDataConfig data;
+  visit_task_data(data, [&](const char* name, auto& value, auto... bounds) {
+    if (!object.contains(name)) return;
+    read_member(object, name, file, value);
+    if constexpr (sizeof...(bounds) == 2) {
+      const auto inside = [&](auto low, auto high) {
+        using Value = std::remove_cvref_t<decltype(value)>;
+        return value >= static_cast<Value>(low) && value <= static_cast<Value>(high);
+      };
+      if (!inside(bounds...)) throw DataError(fmt::format("{}: \"{}\": {} is out of range", file, name, value));
+    }
+  });
+  return data;
 }
 
 /// The values of id2label in the order of their ids.
@@ -74,6 +102,10 @@ std::string write_export_config(const ExportConfig& config) {
   object["objective"] = name_of_value(config.objective);
   if (!config.vocabulary_hash.empty()) object["vocabulary_hash"] = config.vocabulary_hash;
   object["model_max_length"] = config.max_length > 0 ? config.max_length : config.model.max_position_embeddings;
+  if (config.task_data) {
+    visit_task_data(*config.task_data,
+                    [&](const char* name, const auto& value, auto...) { object["task_data"][name] = value; });
+  }
   for (size_t i = 0; i < config.labels.size(); ++i) {
     object["id2label"][std::to_string(i)] = config.labels[i];
     object["label2id"][config.labels[i]] = i;
@@ -98,6 +130,10 @@ ExportConfig read_export_config(const std::string& text, const std::string& file
   if (object.contains("vocabulary_hash")) config.vocabulary_hash = string_member(object, "vocabulary_hash", file);
   if (object.contains("model_max_length")) config.max_length = integer_member(object, "model_max_length", file);
   if (object.contains("task")) config.task = string_member(object, "task", file);
+  if (object.contains("task_data")) {
+    const nlohmann::json& data = member(object, "task_data", nlohmann::json::value_t::object, file);
+    config.task_data = task_data_of(data, file + ": \"task_data\"");
+  }
   if (object.contains("id2label")) config.labels = labels_of(object, file);
   return config;
 }

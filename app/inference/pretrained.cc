@@ -32,6 +32,19 @@ std::shared_ptr<const Tokenizer> tokenizer_of(std::string model, std::vector<std
   return std::make_shared<WordPieceTokenizer>(Vocabulary(std::move(tokens), name), config);
 }
 
+/// The settings of the published recipes for questions, for a model that no run of this program has made.
+std::optional<TaskDataConfig> published_task_data(const std::string& task, const BertConfig& model) {
+  const std::vector<std::string>& known = task_names();
+  if (std::find(known.begin(), known.end(), task) == known.end()) return std::nullopt;
+  if (task_definition(task).kind != TaskKind::kQuestionAnswering) return std::nullopt;
+  constexpr int64_t kMaxSequenceLength = 384;  // of Google's and transformers' recipes for SQuAD
+  TaskDataConfig data;
+  data.max_seq_length = std::min(kMaxSequenceLength, model.max_position_embeddings);
+  data.doc_stride = std::min(data.doc_stride, data.max_seq_length / 3);
+  data.max_query_length = std::min(data.max_query_length, data.max_seq_length / 3);
+  return data;
+}
+
 Pretrained load_checkpoint(const std::string& path, WeightsKind weights,
                            const std::function<void(const std::string& message)>& note,
                            const std::function<void(double share)>& progress) {
@@ -43,10 +56,11 @@ Pretrained load_checkpoint(const std::string& path, WeightsKind weights,
   } catch (const ConfigError& error) {
     throw DataError(error.what());
   }
+  if (!config.task_data) config.task_data = published_task_data(checkpoint.state.task, config.model);
   const std::map<std::string, double>& figures = checkpoint.state.metrics;
-  if (const auto threshold = figures.find(kNullThresholdFigure); threshold != figures.end()) {
-    config.task_data.null_score_diff_threshold = threshold->second;
-    config.task_data.search_null_threshold = false;
+  if (const auto threshold = figures.find(kNullThresholdFigure); config.task_data && threshold != figures.end()) {
+    config.task_data->null_score_diff_threshold = threshold->second;
+    config.task_data->search_null_threshold = false;
   }
   return {.name = {},
           .config = config.model,
@@ -69,12 +83,7 @@ Pretrained load_foreign(const ForeignFormat& format, const ModelSource& model,
         source.path +
         ": has no tokenizer: neither vocab.txt nor tokenizer.json; `bert convert --vocab` adds a vocabulary");
   }
-  TaskDataConfig task_data;
-  if (!source.task.empty() && task_definition(source.task).kind == TaskKind::kQuestionAnswering) {
-    constexpr int64_t kMaxSequenceLength = 384;  // of Google's and transformers' recipes for SQuAD
-    task_data.max_seq_length = std::min(kMaxSequenceLength, source.config.max_position_embeddings);
-    task_data.doc_stride = std::min(task_data.doc_stride, task_data.max_seq_length / 3);
-  }
+  std::optional<TaskDataConfig> task_data = published_task_data(source.task, source.config);
   return {.name = {},
           .config = source.config,
           .objective = source.objective,
@@ -129,6 +138,7 @@ Pretrained load_export(const std::string& file) {
   result.objective = config.objective;
   result.task = config.task;
   result.labels = config.labels;
+  result.task_data = config.task_data;
   result.tokenizer =
       tokenizer_of(std::move(inside[kTokenizerFile]), lines_of(inside[kExportVocabularyFile]), config.tokenizer, file);
   if (!config.vocabulary_hash.empty() && result.tokenizer->vocabulary().hash() != config.vocabulary_hash) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,8 +33,9 @@ struct Pretrained {
   bool averaged = false;                       // `weights` are the moving averages of a run
   std::string task = {};                       // of a fine-tuned model, which has the task's head; "": pre-training
   std::vector<std::string> labels = {};        // of a classifier's outputs, in their order
-  // Tokenization and columns of a run of fine-tuning, with the null threshold that it has found; else the defaults.
-  TaskDataConfig task_data = {};
+  // Tokenization and columns of a run of fine-tuning, with the null threshold that it has found. Other programs' models
+  // have it for questions alone: the settings of the published recipes.
+  std::optional<TaskDataConfig> task_data = {};
 
   /// False if the checkpoint is an encoder alone: no weight belongs to cls.predictions.
   [[nodiscard]] bool has_masked_token_head() const;

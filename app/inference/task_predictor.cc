@@ -53,6 +53,21 @@ TaskDefinition definition_of(const Pretrained& pretrained) {
   return task;
 }
 
+/// The settings of the run. Without them, texts may have all positions of the model.
+TaskDataConfig settings_of(const Pretrained& pretrained) {
+  const int64_t positions = pretrained.config.max_position_embeddings;
+  if (pretrained.task_data) {
+    TaskDataConfig config = *pretrained.task_data;
+    config.max_seq_length = std::min(config.max_seq_length, positions);
+    return config;
+  }
+  TaskDataConfig config;
+  config.max_seq_length = positions;
+  config.max_query_length = std::min(config.max_query_length, std::max<int64_t>(1, positions / 3));
+  config.doc_stride = std::min(config.doc_stride, std::max<int64_t>(1, positions / 4));
+  return config;
+}
+
 }  // namespace
 
 std::vector<float> task_logits(const TaskInference& model, const TaskFeatures& features, int64_t choices,
@@ -80,11 +95,11 @@ std::vector<float> task_logits(const TaskInference& model, const TaskFeatures& f
 }
 
 TaskPredictor::TaskPredictor(const Pretrained& pretrained, const PredictorOptions& options)
-    : options_(options), tokenizer_(pretrained.tokenizer), model_(pretrained, options) {
+    : options_(options),
+      config_(settings_of(pretrained)),
+      tokenizer_(pretrained.tokenizer),
+      model_(pretrained, options) {
   task_ = definition_of(pretrained);
-  config_.max_seq_length = pretrained.config.max_position_embeddings;
-  config_.max_query_length = std::min(config_.max_query_length, std::max<int64_t>(1, config_.max_seq_length / 3));
-  config_.doc_stride = std::min(config_.doc_stride, std::max<int64_t>(1, config_.max_seq_length / 4));
 }
 
 TaskExamples TaskPredictor::examples_of(const std::vector<TaskInput>& inputs) const {

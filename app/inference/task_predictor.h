@@ -42,8 +42,8 @@ struct ExtractedAnswer {
 std::vector<float> task_logits(const TaskInference& model, const TaskFeatures& features, int64_t choices,
                                const PredictorOptions& options);
 
-/// Texts are tokenized as in fine-tuning, packed without padding, and cut at the positions of the model; a longer context
-/// is read in windows, a longer sentence in parts. Answers are in the order of the inputs. Any number of threads may call
+/// Texts are tokenized and cut as in fine-tuning (Pretrained::task_data; without it, at the positions of the model), and
+/// packed without padding; a longer context is read in windows, a longer sentence in parts. Answers are in the order of the inputs. Any number of threads may call
 /// one predictor at once.
 class TaskPredictor {
  public:

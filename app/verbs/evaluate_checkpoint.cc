@@ -70,7 +70,7 @@ int evaluate_checkpoint_command(int argc, char** argv) {
   check_raw_weights(options.checkpoint, weights);
   const Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, weights, say_in("bert evaluate"));
   fit_task(task, pretrained);
-  TaskDataConfig config = options.changed(pretrained.task_data);
+  TaskDataConfig config = options.changed(pretrained.task_data.value_or(TaskDataConfig()));
   if (const int64_t most = pretrained.config.max_position_embeddings; config.max_seq_length > most) {
     throw DataError(fmt::format("{}: has {} positions; expected --max-seq-length of at most that, not {}",
                                 pretrained.name, most, config.max_seq_length));

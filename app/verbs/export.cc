@@ -76,6 +76,7 @@ ExportConfig config_of(const Pretrained& pretrained) {
                       .architecture = architecture_of(pretrained),
                       .labels = pretrained.labels,
                       .task = pretrained.task,
+                      .task_data = pretrained.task_data,
                       .vocabulary_hash = pretrained.tokenizer->vocabulary().hash()};
   if (const auto* words = dynamic_cast<const WordPieceTokenizer*>(pretrained.tokenizer.get()))
     config.tokenizer = words->config();

@@ -53,6 +53,7 @@ TEST_CASE("An export of a classifier has its labels, the longest input and the v
   CHECK_THAT(write_export_config({}), Contains("\"model_max_length\": 512") && !Contains("id2label"));
   CHECK_THROWS_WITH(read_export_config(R"({"id2label": {"0": "a", "2": "b"}})", "config.json"),
                     Contains("config.json: \"id2label\": want the ids from 0 to 1, 1 is missing"));
+  CHECK_FALSE(read.task_data);
   CHECK_THROWS_WITH(read_export_config(R"({"id2label": ["a"]})", "config.json"), Contains("\"id2label\": want object"));
 }
 
@@ -65,6 +66,26 @@ TEST_CASE("A key that an export lacks keeps its default, and a value of another 
   CHECK_THROWS_WITH(read_export_config(R"({"objective": "rtd"})", "config.json"),
                     Contains("config.json: \"objective\": want nsp, mlm or sop, got rtd"));
   CHECK_THROWS_AS(read_export_config("[]", "config.json"), DataError);
+}
+
+TEST_CASE("An export of a fine-tuned model has the settings with which its run read texts", "[unit]") {
+  ExportConfig written;
+  written.task = "squad-v2";
+  written.task_data.emplace();
+  written.task_data->max_seq_length = 48;
+  written.task_data->null_score_diff_threshold = -1.0 / 3;
+  written.task_data->text_column = "body";
+  const std::string text = write_export_config(written);
+  const ExportConfig read = read_export_config(text, "config.json");
+  REQUIRE(read.task_data);
+  CHECK(read.task_data->max_seq_length == 48);
+  CHECK(read.task_data->null_score_diff_threshold == -1.0 / 3);
+  CHECK(read.task_data->text_column == "body");
+  CHECK(write_export_config(read) == text);
+  CHECK_THROWS_WITH(read_export_config(R"({"task_data": {"doc_stride": 0}})", "config.json"),
+                    Contains("config.json: \"task_data\": \"doc_stride\": 0 is out of range"));
+  CHECK_THROWS_WITH(read_export_config(R"({"task_data": {"doc_stride": "8"}})", "config.json"),
+                    Contains("\"doc_stride\""));
 }
 
 }  // namespace

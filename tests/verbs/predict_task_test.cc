@@ -55,7 +55,7 @@ bert::testing::CommandResult predict(const std::string& checkpoint, const std::v
 }
 
 /// The answers of `bert predict` for the texts of a file, which must be the same from the run, from its TorchScript
-/// export and from the directory that `bert convert` writes for transformers.
+/// export and, but for SQuAD 2.0's null threshold, from the directory that `bert convert` writes for transformers.
 std::vector<json> answers_of_all(const TemporaryDirectory& directory, const FinetuneConfig& config,
                                  std::vector<std::string> options) {
   const std::string script = directory.path(config.task + ".pt"), converted = directory.path(config.task + "-hf");
@@ -73,7 +73,7 @@ std::vector<json> answers_of_all(const TemporaryDirectory& directory, const Fine
     said.push_back(result.out);
   }
   CHECK(said[1] == said[0]);
-  CHECK(said[2] == said[0]);
+  if (config.task != "squad-v2") CHECK(said[2] == said[0]);
   return lines_of(said[0]);
 }
 
@@ -157,7 +157,7 @@ TEST_CASE("bert predict answers as the evaluation of the run did, and gives the 
     const std::vector<json> answers = answers_of_all(directory, config, options);
     REQUIRE(answers.size() == 1);
     const bool no_answers = std::string(task) == "squad-v2";
-    if (!no_answers) CHECK(answers[0]["answer"] == predictions["a"]);  // 2.0: the run searches its own threshold
+    CHECK(answers[0]["answer"] == predictions["a"]);
     options.insert(options.end(), {"--top-k", "3"});
     const std::vector<json> several = lines_of(predict(config.run_directory, options).out);
     REQUIRE(several.at(0)["answers"].size() == 3);

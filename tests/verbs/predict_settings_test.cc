@@ -1,0 +1,74 @@
+// bert predict and bert evaluate read texts with the settings of the run that has made the model.
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "app/finetune/finetuning_run.h"
+#include "app/inference/pretrained.h"
+#include "app/inference/task_predictor.h"
+#include "app/system/exit_codes.h"
+#include "app/verbs/verbs.h"
+#include "data/io/files.h"
+#include "tests/support/command_testing.h"
+#include "tests/support/tiny_finetuning.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::run_command;
+using bert::testing::TemporaryDirectory;
+using nlohmann::json;
+
+namespace {
+
+/// The paths of a run and of its TorchScript export.
+std::vector<std::string> run_and_export(const TemporaryDirectory& directory, const FinetuneConfig& config) {
+  const std::string script = directory.path(config.task + ".pt");
+  REQUIRE(finetune(config, false) == kOk);
+  REQUIRE(run_command(export_command, {"export", "--checkpoint", config.run_directory, "--output", script}).code ==
+          kOk);
+  return {config.run_directory, script};
+}
+
+}  // namespace
+
+TEST_CASE("bert predict cuts texts at the max_seq_length of the run", "[unit][predict][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = bert::testing::tiny_task_of("text-classification", directory);
+  config.data.task.max_seq_length = 8;  // of 24 positions: six tokens of a text
+  for (const std::string& checkpoint : run_and_export(directory, config)) {
+    CAPTURE(checkpoint);
+    const auto result = run_command(predict_command, {"predict", "--checkpoint", checkpoint, "--task",
+                                                      "text-classification", "5 6 7 8 9 10", "5 6 7 8 9 10 11 12"});
+    REQUIRE(result.code == kOk);
+    std::istringstream lines(result.out);
+    std::string whole, cut;
+    std::getline(lines, whole);
+    std::getline(lines, cut);
+    CHECK(json::parse(whole)["score"] == json::parse(cut)["score"]);
+    const TaskPredictor predictor(load_pretrained(checkpoint), {});  // the one of bert serve
+    CHECK(predictor.tokens_of({.text = "5 6 7 8 9 10 11 12", .second = {}}) == 8);
+  }
+}
+
+TEST_CASE("bert predict answers with the windows and the null threshold of the run", "[unit][predict][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = bert::testing::tiny_task_of("squad-v2", directory);
+  config.data.task.max_seq_length = 12;  // several windows
+  config.data.task.search_null_threshold = false;
+  for (const double threshold : {-1e6, 1e6}) {
+    CAPTURE(threshold);
+    config.data.task.null_score_diff_threshold = threshold;
+    config.run_directory = directory.path(threshold < 0 ? "none" : "all");
+    for (const std::string& checkpoint : run_and_export(directory, config)) {
+      CAPTURE(checkpoint);
+      const auto result =
+          run_command(predict_command, {"predict", "--checkpoint", checkpoint, "--task", "question-answering",
+                                        "--question", "20 21", "5 6 7 8 9 10 11 12 13 14 15 16"});
+      REQUIRE(result.code == kOk);
+      const json answer = json::parse(result.out)["answer"];
+      CHECK((answer == "") == (threshold < 0));
+      CHECK(answer == json::parse(read_file(config.run_directory + "/predictions.json"))["a"]);
+    }
+  }
+}
