@@ -61,7 +61,11 @@ FinetuneConfig::FinetuneConfig() {
 
 FinetuneConfig load_finetune_config(const std::string& path, const std::vector<std::string>& overrides) {
   return checked([&](FinetuneConfig& config, ConfigReport& report) {
-    read_config(fields_of(config), path, overrides, report);
+    const ConfigFields all = fields_of(config);
+    read_config(all, path, overrides, report);
+    for (const ConfigField& field : all.leaves) {
+      if (report.given(field.pointer)) config.given.insert(field.pointer);
+    }
     check_required(config, report);
   });
 }

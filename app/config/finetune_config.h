@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,9 @@ struct FinetuneConfig : RunConfig {
   int64_t frozen_layers = -1;
   std::string class_weights = "none";
   TaskFilesConfig data;
+  /// Pointers of the fields that a file, the environment or the command line has set, as "/model/hidden_size". Only
+  /// load_finetune_config() fills it in. It is no field: it is neither saved nor compared.
+  std::set<std::string> given;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {

@@ -39,19 +39,18 @@ Pretrained read_start(const FinetuneConfig& config, int64_t newest, const Note& 
   }
 }
 
-/// Takes the fields of `from` into `config`. A field that the configuration has changed from its default must agree, but
-/// for dropout, which fine-tuning may change.
+/// Takes the fields of `from` into `config`. A field that the configuration gives, or that is not at its default, must
+/// agree, but for dropout, which fine-tuning may change.
 void take_model(FinetuneConfig& config, const TrainedModelConfig& from, const std::string& name) {
   const FinetuneConfig before = config, defaults;
-  const auto changed = [&](double BertConfig::*field) { return before.model.*field != defaults.model.*field; };
+  std::set<std::string> given = config.given;
+  for (const ConfigDifference& d : compare(defaults, before)) given.insert(d.pointer);
   config.model = from.model;
   config.data.tokenizer = from.tokenizer;
   config.data.tokenizer.match_special_tokens = before.data.tokenizer.match_special_tokens;
-  for (double BertConfig::*field : {&BertConfig::hidden_dropout_prob, &BertConfig::attention_probs_dropout_prob}) {
-    if (changed(field)) config.model.*field = before.model.*field;
-  }
-  std::set<std::string> given;
-  for (const ConfigDifference& d : compare(defaults, before)) given.insert(d.pointer);
+  if (given.contains("/model/hidden_dropout_prob")) config.model.hidden_dropout_prob = before.model.hidden_dropout_prob;
+  if (given.contains("/model/attention_probs_dropout_prob"))
+    config.model.attention_probs_dropout_prob = before.model.attention_probs_dropout_prob;
   for (const ConfigDifference& d : compare(before, config)) {
     if (!given.contains(d.pointer)) continue;
     throw ConfigError(

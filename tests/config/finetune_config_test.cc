@@ -37,7 +37,18 @@ TEST_CASE("A configuration of fine-tuning that lacks its parts is refused with a
   }
 }
 
-TEST_CASE("A configuration of fine-tuning survives its JSON, and knows what was given", "[unit][config]") {
+TEST_CASE("A configuration of fine-tuning knows its given fields, also those at their defaults", "[unit][config]") {
+  const std::string path = std::string(BERT_SOURCE_DIR) + "/configs/sst2.json";
+  REQUIRE(FinetuneConfig().model.hidden_dropout_prob == 0.1);
+  CHECK_FALSE(load_finetune_config(path).given.contains("/model/hidden_dropout_prob"));
+  const FinetuneConfig config = load_finetune_config(path, {"model.hidden_dropout_prob=0.1"});
+  CHECK(config.given.contains("/model/hidden_dropout_prob"));
+  CHECK(config.given.contains("/optimizer/lr"));  // by the file
+  CHECK_FALSE(config.given.contains("/model/attention_probs_dropout_prob"));
+  CHECK(compare(config, load_finetune_config(path)).empty());
+}
+
+TEST_CASE("A configuration of fine-tuning survives its JSON, and knows the fields that may change", "[unit][config]") {
   FinetuneConfig config;
   config.task = "mrpc";
   config.num_train_epochs = 2.5;

@@ -247,6 +247,27 @@ TEST_CASE("A configuration that does not fit the model or the table is refused w
   CHECK_FALSE(refusal<DataError>(config).empty());  // texts are no numbers
 }
 
+TEST_CASE("A dropout or size that is given counts, also at its default", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_task(directory, "run");
+  config.model = {};
+  PretrainConfig made = bert::testing::tiny(directory, "unused");
+  made.model.hidden_dropout_prob = made.model.attention_probs_dropout_prob = 0.25;
+  Checkpoint checkpoint = load_checkpoint(config.initial_checkpoint);
+  checkpoint.state.config = to_json(made);
+  config.initial_checkpoint = directory.path("dropout");
+  write_checkpoint(config.initial_checkpoint, checkpoint);
+  config.max_steps = 1;
+  config.given = {"/model/hidden_dropout_prob"};
+  REQUIRE(finetune(config, false) == kOk);
+  const auto model = nlohmann::json::parse(read_file(config.run_directory + "/config.json"))["model"];
+  CHECK(model["hidden_dropout_prob"] == 0.1);  // BERT's default
+  CHECK(model["attention_probs_dropout_prob"] == 0.25);
+  config.given = {"/model/hidden_size"};
+  config.run_directory = directory.path("other");
+  CHECK_THAT(refusal<ConfigError>(config), Contains("/model/hidden_size: is 768") && Contains("has 32"));
+}
+
 TEST_CASE("A resumption with another rate, task or table is refused", "[unit][finetune]") {
   const TemporaryDirectory directory;
   FinetuneConfig config = tiny_task(directory, "run");

@@ -50,6 +50,7 @@ inline FinetuneConfig tiny_task(const TemporaryDirectory& directory, const std::
     write_number_table(directory.path("dev.csv"), 50, 2);
   }
   FinetuneConfig config;
+  config.model = tiny(directory, "unused").model;  // a process that reads to_json() finds all fields given
   config.task = "text-classification";
   config.run_directory = directory.path(run);
   config.device = "cpu";
