@@ -78,8 +78,25 @@ struct FinetuneConfig : RunConfig {
   }
 };
 
-/// As load_pretrain_config() in pretrain_config.h.
+/// As load_pretrain_config() in pretrain_config.h. Checks a sweep, and leaves it out of the result.
 FinetuneConfig load_finetune_config(const std::string& path, const std::vector<std::string>& overrides = {});
+
+/// A run of a sweep.
+struct SweepRun {
+  std::string name;       // "optimizer.lr=2e-05,num_train_epochs=2"
+  FinetuneConfig config;  // its run_directory is NAME in that of the sweep
+};
+
+/// The runs of a hyper-parameter grid.
+struct FinetuneSweep {
+  std::vector<std::string> keys;  // "optimizer.lr"; empty: the configuration has no sweep, and is the only run
+  std::vector<SweepRun> runs;     // all combinations of the values, those of the last key next to each other
+  std::string run_directory;
+};
+
+/// Loads a configuration that may have the member "sweep": {"optimizer.lr": [2e-5, 3e-5], "num_train_epochs": [2, 3]}. A
+/// value may be anything that its field takes. Throws as load_finetune_config(), with the place of a key or a value.
+FinetuneSweep load_finetune_sweep(const std::string& path, const std::vector<std::string>& overrides = {});
 
 /// Parses a configuration that to_json wrote, as parse_pretrain_config(). Throws ConfigError.
 FinetuneConfig parse_finetune_config(const std::string& text, const std::string& name);

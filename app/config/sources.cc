@@ -86,26 +86,7 @@ void put(JsonNode& tree, const std::vector<std::string>& keys, const std::string
     problems.list.push_back({source->name, "", "nested deeper than " + std::to_string(kMaxJsonDepth) + " levels"});
     return;
   }
-  JsonNode node = parse_json_word(value, source, pointer, problems);
-  for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
-    JsonNode object;
-    object.kind = JsonNode::Kind::kObject;
-    object.text = "an object";
-    object.place = {source, 0, 0};
-    object.members.push_back({*key, object.place, std::move(node)});
-    node = std::move(object);
-  }
-  merge_json(tree, std::move(node));
-}
-
-std::vector<std::string> split(std::string_view text, std::string_view separator) {
-  std::vector<std::string> parts;
-  for (;;) {
-    const size_t end = text.find(separator);
-    parts.emplace_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + separator.size());
-  }
+  merge_json(tree, nested(keys, {source, 0, 0}, parse_json_word(value, source, pointer, problems)));
 }
 
 void apply_environment(JsonNode& tree, JsonProblems& problems) {
@@ -125,7 +106,7 @@ void apply_environment(JsonNode& tree, JsonProblems& problems) {
     std::string keys = name.substr(kEnvironmentPrefix.size());
     std::transform(keys.begin(), keys.end(), keys.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    put(tree, split(keys, "__"), variable.substr(equals + 1), source, problems);
+    put(tree, split_keys(keys, "__"), variable.substr(equals + 1), source, problems);
   }
 }
 
@@ -140,7 +121,7 @@ void apply_overrides(JsonNode& tree, const std::vector<std::string>& overrides, 
       problems.list.push_back({source->name, "", "want a.b.c=value, got \"" + text + "\""});
       continue;
     }
-    put(tree, split(std::string_view(text).substr(0, equals), "."), text.substr(equals + 1), source, problems);
+    put(tree, split_keys(std::string_view(text).substr(0, equals)), text.substr(equals + 1), source, problems);
   }
 }
 
@@ -167,8 +148,29 @@ fs::path without_dots(const fs::path& path) {
   return result.empty() ? "." : result;
 }
 
-void read_config(const ConfigFields& fields, const std::string& path, const std::vector<std::string>& overrides,
-                 ConfigReport& report) {
+std::vector<std::string> split_keys(std::string_view text, std::string_view separator) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const size_t end = text.find(separator);
+    parts.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + separator.size());
+  }
+}
+
+JsonNode nested(const std::vector<std::string>& keys, const JsonPlace& place, JsonNode value) {
+  for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
+    JsonNode object;
+    object.kind = JsonNode::Kind::kObject;
+    object.text = "an object";
+    object.place = place;
+    object.members.push_back({*key, place, std::move(value)});
+    value = std::move(object);
+  }
+  return value;
+}
+
+JsonNode read_tree(const std::string& path, const std::vector<std::string>& overrides, ConfigReport& report) {
   JsonProblems problems;
   std::vector<fs::path> chain;
   std::string text;
@@ -181,7 +183,12 @@ void read_config(const ConfigFields& fields, const std::string& path, const std:
   apply_environment(tree, problems);
   apply_overrides(tree, overrides, problems);
   report.impl().take(std::move(problems));
-  bind_config(fields, tree, report);
+  return tree;
+}
+
+void read_config(const ConfigFields& fields, const std::string& path, const std::vector<std::string>& overrides,
+                 ConfigReport& report) {
+  bind_config(fields, read_tree(path, overrides, report), report);
 }
 
 void read_config_text(const ConfigFields& fields, const std::string& text, const std::string& name,

@@ -14,6 +14,7 @@
 #include "app/finetune/finetuning_run.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
+#include "app/tasks/task_scoring.h"
 #include "data/io/files.h"
 #include "data/tasks/task_definition.h"
 
@@ -38,16 +39,13 @@ struct MetricSeries {
 /// The metrics that all results have, in the order of `metrics`.
 std::vector<MetricSeries> series_of(const std::vector<SeedResult>& results, const std::vector<std::string>& metrics) {
   std::vector<MetricSeries> all;
-  for (const std::string& metric : metrics) {
-    for (const auto& [name, first] : results.front().metrics) {
-      if (name != metric && !name.starts_with(metric + "_")) continue;
-      MetricSeries series{.name = name, .values = {}};
-      for (const SeedResult& result : results) {
-        if (const auto value = result.metrics.find(name); value != result.metrics.end())
-          series.values.push_back(value->second);
-      }
-      if (series.values.size() == results.size()) all.push_back(std::move(series));
+  for (const std::string& name : figures_of(metrics, results.front().metrics)) {
+    MetricSeries series{.name = name, .values = {}};
+    for (const SeedResult& result : results) {
+      if (const auto value = result.metrics.find(name); value != result.metrics.end())
+        series.values.push_back(value->second);
     }
+    if (series.values.size() == results.size()) all.push_back(std::move(series));
   }
   return all;
 }
@@ -94,13 +92,15 @@ std::string series_table(const std::vector<SeedResult>& results, const std::vect
   return text;
 }
 
-int finetune_seeds(const FinetuneConfig& config, int64_t seeds, bool allow_config_change) {
+void expect_no_run(const std::string& directory) {
   std::error_code unseen;
-  if (std::filesystem::exists(config.run_directory + "/checkpoints", unseen)) {
-    throw ConfigError(
-        fmt::format("run_directory: {} holds a run; expected a directory for the runs of all seeds; name another one",
-                    config.run_directory));
-  }
+  if (!std::filesystem::exists(directory + "/checkpoints", unseen)) return;
+  throw ConfigError(
+      fmt::format("run_directory: {} holds a run; expected a directory for several runs; name another one", directory));
+}
+
+int finetune_seeds(const FinetuneConfig& config, int64_t seeds, bool allow_config_change) {
+  expect_no_run(config.run_directory);
   std::vector<SeedResult> results;
   for (int64_t i = 0; i < seeds; ++i) {
     FinetuneConfig one = config;

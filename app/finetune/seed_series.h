@@ -16,6 +16,9 @@ namespace bert {
 /// and ConfigError if run_directory itself holds a run.
 int finetune_seeds(const FinetuneConfig& config, int64_t seeds, bool allow_config_change);
 
+/// Throws ConfigError if `directory`, which is for several runs, holds a run itself.
+void expect_no_run(const std::string& directory);
+
 /// The metrics of one run, by name.
 struct SeedResult {
   int64_t seed = 0;

@@ -157,6 +157,22 @@ TaskScores score_squad(const TaskExamples& examples, const TaskFeatures& feature
 
 }  // namespace
 
+std::vector<std::string> figures_of(const std::vector<std::string>& metrics,
+                                    const std::map<std::string, double>& figures) {
+  std::vector<std::string> names;
+  for (const std::string& metric : metrics) {
+    for (const auto& [name, value] : figures) {
+      if (name == metric || name.starts_with(metric + "_")) names.push_back(name);
+    }
+  }
+  return names;
+}
+
+std::string main_figure(const TaskDefinition& task, const std::map<std::string, double>& figures) {
+  const std::vector<std::string> names = figures_of({task.main_metric()}, figures);
+  return names.empty() ? task.main_metric() : names.front();
+}
+
 TaskScores score_task(const TaskExamples& examples, const TaskFeatures& features, std::span<const float> logits,
                       const Tokenizer& tokenizer, const TaskDataConfig& config) {
   check_logits(features, logits);

@@ -1,6 +1,7 @@
 // Logits, or files of predictions, to a task's predictions and official metrics.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,15 @@ struct TaskMetric {
   std::string name;
   double value = 0;
 };
+
+/// The names in `figures` that belong to `metrics`, in their order: those metrics, and the same with an ending such as
+/// _mismatched.
+std::vector<std::string> figures_of(const std::vector<std::string>& metrics,
+                                    const std::map<std::string, double>& figures);
+
+/// The name in `figures` of the task's main metric: metrics.front(), or what stands for it where that is absent, as
+/// accuracy_mismatched does for MNLI with one development file. If there is none, metrics.front().
+std::string main_figure(const TaskDefinition& task, const std::map<std::string, double>& figures);
 
 /// A file for the run directory.
 struct TaskOutput {
