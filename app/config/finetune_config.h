@@ -67,8 +67,11 @@ struct FinetuneConfig : RunConfig {
         "early_stopping_patience", self.early_stopping_patience,
         "the run ends after so many evaluations in a row without a better value of the task's first metric; 0 = never",
         0, 1 << 20, kMayChange);
-    visit("keep_best", self.keep_best,
-          "run_directory/best is the checkpoint with the best value of the task's first metric", kMayChange);
+    visit(
+        "keep_best", self.keep_best,
+        "run_directory/best is the checkpoint with the best value of the task's first metric; at the end, metrics and "
+        "predictions are made from it",
+        kMayChange);
     visit("frozen_layers", self.frozen_layers,
           "-1 = all weights train; 0 = the embeddings stay as they are; n = the first n layers, too", -1, 1000);
     visit("class_weights", self.class_weights,

@@ -126,36 +126,83 @@ std::optional<TaskScores> FinetuningRun::score(const TaskSet& set, const TaskDat
   return scores;
 }
 
-std::optional<EvaluationReport> FinetuningRun::evaluate(int64_t applied, bool last, const std::function<bool()>& stop) {
-  EvaluationReport report;
-  std::vector<TaskMetric> all;
+std::optional<FinetuningRun::Development> FinetuningRun::score_development(const std::function<bool()>& stop) {
+  Development all;
   TaskDataConfig data = inputs_.config.data.task;
   for (const TaskSet& set : inputs_.dev) {
     double loss = 0;
     const auto scores = score(set, data, stop, loss);
     if (!scores) return std::nullopt;
-    all.insert(all.end(), scores->metrics.begin(), scores->metrics.end());
-    data.null_score_diff_threshold = scores->null_threshold;
-    if (loss > 0 && !report.figures.contains("loss")) report.figures["loss"] = loss;
+    all.metrics.insert(all.metrics.end(), scores->metrics.begin(), scores->metrics.end());
+    if (all.loss == 0) all.loss = loss;
+    all.null_threshold = data.null_score_diff_threshold = scores->null_threshold;
   }
-  for (const TaskMetric& metric : all) report.figures[metric.name] = report.summary[metric.name] = metric.value;
-  if (inputs_.task.no_answers) report.summary[kNullThresholdFigure] = data.null_score_diff_threshold;
-  report.text = "development " + text_of(all);
+  return all;
+}
+
+/// Note [Metrics of the best weights]
+/// The plain metrics in summary.json, and the files of predictions, are those of the last evaluation. With keep_best the
+/// run evaluates run_directory/best once more at its end: metrics and files are then those of the best weights, as users of
+/// transformers' load_best_model_at_end expect. metrics.jsonl keeps the metrics of each step's own weights.
+std::optional<EvaluationReport> FinetuningRun::evaluate(int64_t applied, bool last, const std::function<bool()>& stop) {
+  std::optional<Development> development = score_development(stop);
+  if (!development) return std::nullopt;
+  EvaluationReport report;
+  if (development->loss > 0) report.figures["loss"] = development->loss;
+  for (const TaskMetric& metric : development->metrics)
+    report.figures[metric.name] = report.summary[metric.name] = metric.value;
+  report.text = "development " + text_of(development->metrics);
+  null_threshold_ = development->null_threshold;
   if (watches_best()) keep_score(report, applied);
   if (last || ended_early()) {
-    for (const TaskSet& set : inputs_.test) {
-      double loss = 0;
-      const auto scores = score(
-          set, data, [] { return false; }, loss);
-      if (scores && !scores->metrics.empty()) report.text += "; test " + text_of(scores->metrics);
+    const std::unique_ptr<BorrowedWeights> best = borrow_best(applied);
+    if (best) {
+      development = score_development([] { return false; });
+      for (const TaskMetric& metric : development->metrics) report.summary[metric.name] = metric.value;
+      report.text += fmt::format("; of the best step, {}: {}", best_.step, text_of(development->metrics));
     }
+    score_tests(report, development->null_threshold);
   }
+  if (inputs_.task.no_answers) report.summary[kNullThresholdFigure] = development->null_threshold;
   return report;
+}
+
+void FinetuningRun::score_tests(EvaluationReport& report, double null_threshold) {
+  TaskDataConfig data = inputs_.config.data.task;
+  data.null_score_diff_threshold = null_threshold;
+  for (const TaskSet& set : inputs_.test) {
+    double loss = 0;
+    const auto scores = score(
+        set, data, [] { return false; }, loss);
+    if (!scores || scores->metrics.empty()) continue;
+    for (const TaskMetric& metric : scores->metrics) report.summary["test_" + metric.name] = metric.value;
+    report.text += "; test " + text_of(scores->metrics);
+  }
+}
+
+std::unique_ptr<BorrowedWeights> FinetuningRun::borrow_best(int64_t applied) {
+  if (!inputs_.config.keep_best || best_.step == applied) return nullptr;
+  const std::string directory = inputs_.config.run_directory + "/best";
+  Checkpoint best;
+  const bool found = !of_chief(fmt::format("read the best checkpoint at step {}", applied), [&]() -> std::string {
+                        try {
+                          best = load_model(directory);
+                          if (best.state.step == best_.step) return "found";
+                          log_.say(fmt::format("{}: is of step {}, and the best evaluation was of step {}", directory,
+                                               best.state.step, best_.step));
+                        } catch (const std::exception& error) {
+                          log_.say(error.what());
+                        }
+                        log_.say("metrics and predictions are those of the last weights");
+                        return "";
+                      }).empty();
+  if (!found) return nullptr;
+  return std::make_unique<BorrowedWeights>(step_, best.model);
 }
 
 /// Compares the main metric with the best one so far, and adds the best to the figures.
 void FinetuningRun::keep_score(EvaluationReport& report, int64_t applied) {
-  const double value = report.summary.at(inputs_.task.main_metric());
+  const double value = report.summary.at(main_figure(inputs_.task, report.summary));
   improved_ = !best_.value || value > *best_.value;
   ++best_.evaluations_since;
   if (improved_) best_ = {.value = value, .step = applied, .evaluations_since = 0};
@@ -186,6 +233,8 @@ RunState::Earlier FinetuningRun::read_earlier(const CheckpointState& state, cons
     best_.step = static_cast<int64_t>(state.metrics.at(kBestStep));
     best_.evaluations_since = static_cast<int64_t>(state.metrics.at(kEvaluationsSinceBest));
   }
+  if (const auto value = state.metrics.find(kNullThresholdFigure); value != state.metrics.end())
+    null_threshold_ = value->second;
   return {.seed = before.seed,
           .global_batch_size = before.global_batch_size,
           .precision = before.precision,
@@ -217,6 +266,8 @@ void FinetuningRun::describe(Checkpoint& checkpoint) {
   checkpoint.state.objective = has_pooler(inputs_.task.kind) ? Objective::kNsp : Objective::kMlm;
   checkpoint.state.task = config.task;
   checkpoint.state.labels = inputs_.task.labels;
+  // The figures of the log may be those of the best weights; the threshold belongs to the weights of the checkpoint.
+  if (inputs_.task.no_answers && null_threshold_) checkpoint.state.metrics[kNullThresholdFigure] = *null_threshold_;
   checkpoint.files = hugging_face_files({.config = config.model,
                                          .objective = checkpoint.state.objective,
                                          .dtype = dtype_name(checkpoint.model),

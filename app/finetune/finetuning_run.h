@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "app/config/finetune_config.h"
 #include "app/distributed/environment.h"
 #include "app/distributed/process_group.h"
+#include "app/finetune/borrowed_weights.h"
 #include "app/finetune/finetuning_inputs.h"
 #include "app/finetune/finetuning_step.h"
 #include "app/tasks/task_scoring.h"
@@ -58,7 +60,18 @@ class FinetuningRun : public RunState {
   /// the mean loss.
   std::optional<TaskScores> score(const TaskSet& set, const TaskDataConfig& data, const std::function<bool()>& stop,
                                   double& loss);
+  /// The scores of all development sets.
+  struct Development {
+    std::vector<TaskMetric> metrics;
+    double loss = 0;            // of the first set; 0: none
+    double null_threshold = 0;  // SQuAD 2.0
+  };
+  std::optional<Development> score_development(const std::function<bool()>& stop);
+  void score_tests(EvaluationReport& report, double null_threshold);
   void keep_score(EvaluationReport& report, int64_t applied);
+  /// The best weights in place of those of step `applied`; nullptr if these are the best, or without keep_best, or if
+  /// run_directory/best is not the checkpoint of the best step. Every rank must call it.
+  std::unique_ptr<BorrowedWeights> borrow_best(int64_t applied);
   [[nodiscard]] bool watches_best() const {
     return inputs_.config.early_stopping_patience > 0 || inputs_.config.keep_best;
   }
@@ -69,7 +82,8 @@ class FinetuningRun : public RunState {
   RunLog log_;
   TaskLoader loader_;
   Best best_;
-  bool improved_ = false;  // by the last evaluation
+  bool improved_ = false;                 // by the last evaluation
+  std::optional<double> null_threshold_;  // SQuAD 2.0: that of the last evaluation of the weights of a step
 };
 
 }  // namespace bert

@@ -137,6 +137,35 @@ TEST_CASE("A run ends when evaluations get no better, and keeps the best checkpo
   CHECK(summary_of(config)["steps"] == 8);
 }
 
+TEST_CASE("With keep_best, metrics and files are those of the best weights, of dev and test", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_task(directory, "run");
+  config.evaluate_every = 4;
+  config.keep_best = true;
+  config.data.test_file = directory.path("dev.csv");
+  config.optimizer.lr = 0.1;  // the training diverges: the first evaluation is the best, or they are equal
+  REQUIRE(finetune(config, false) == kOk);
+  const nlohmann::json summary = summary_of(config);
+  REQUIRE(summary["best_step"] != 12);
+  CHECK(summary["accuracy"] == summary["best_accuracy"]);
+  CHECK(summary["test_accuracy"] == summary["best_accuracy"]);
+
+  // The files are those of a run that ends at the best step, and the last checkpoint is that of a run without keep_best.
+  FinetuneConfig best = config, plain = config;
+  best.run_directory = directory.path("to-best");
+  best.stop_at_step = summary["best_step"];
+  plain.run_directory = directory.path("plain");
+  plain.keep_best = false;
+  REQUIRE(finetune(best, false) == kOk);
+  REQUIRE(finetune(plain, false) == kOk);
+  for (const char* file : {"dev_predictions.tsv", "test_predictions.tsv"}) {
+    CAPTURE(file);
+    CHECK(read_file(config.run_directory + "/" + file) == read_file(best.run_directory + "/" + file));
+  }
+  CHECK(file_of(config, 12, kModelFile) == file_of(plain, 12, kModelFile));
+  CHECK(file_of(config, 12, kOptimizerFile) == file_of(plain, 12, kOptimizerFile));
+}
+
 TEST_CASE("Every kind of task trains, and has its metrics and its files", "[unit][finetune]") {
   const TemporaryDirectory directory;
   struct Case {
