@@ -36,10 +36,17 @@ struct MetricSeries {
   }
 };
 
-/// The metrics that all results have, in the order of `metrics`.
+/// The metrics that all results have, in the order of `metrics`; then their best values and those of test files.
 std::vector<MetricSeries> series_of(const std::vector<SeedResult>& results, const std::vector<std::string>& metrics) {
   std::vector<MetricSeries> all;
-  for (const std::string& name : figures_of(metrics, results.front().metrics)) {
+  std::vector<std::string> names = figures_of(metrics, results.front().metrics);
+  for (const char* prefix : {"best_", "test_"}) {
+    std::vector<std::string> prefixed;
+    for (const std::string& metric : metrics) prefixed.push_back(prefix + metric);
+    const std::vector<std::string> more = figures_of(prefixed, results.front().metrics);
+    names.insert(names.end(), more.begin(), more.end());
+  }
+  for (const std::string& name : names) {
     MetricSeries series{.name = name, .values = {}};
     for (const SeedResult& result : results) {
       if (const auto value = result.metrics.find(name); value != result.metrics.end())

@@ -26,7 +26,8 @@ struct SeedResult {
 };
 
 /// {"seeds": [...], "METRIC": {"values": [...], "mean": ..., "std": ...}, ...}, std with n - 1 (null for one seed). A
-/// metric is one of `metrics`, also with an ending such as _mismatched, that all results have.
+/// metric is one of `metrics`, also with an ending such as _mismatched, that all results have; the same with best_ and
+/// test_ before it.
 std::string series_json(const std::vector<SeedResult>& results, const std::vector<std::string>& metrics);
 
 /// The same as a table for people: a row for each seed, then mean and std.

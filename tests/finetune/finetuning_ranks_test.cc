@@ -37,3 +37,23 @@ TEST_CASE("Two ranks fine-tune to the weights and the predictions of one process
   CHECK(accuracy(one) == accuracy(two));
   CHECK(read_file(one.run_directory + "/dev_predictions.tsv") == read_file(two.run_directory + "/dev_predictions.tsv"));
 }
+
+TEST_CASE("Two ranks fine-tune several seeds and a sweep, and meet anew for each run", "[distributed][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig seeds = tiny_task(directory, "seeds"), sweep = tiny_task(directory, "sweep"),
+                 alone = tiny_task(directory, "alone");
+  REQUIRE(result_of(start(alone, "", 2)) == kOk);
+  REQUIRE(result_of(start(seeds, "", 2, {}, {"--seeds", "2"})) == kOk);
+  const auto json_of = [](const std::string& run) { return nlohmann::json::parse(read_file(run + "/summary.json")); };
+  CHECK(json_of(seeds.run_directory)["accuracy"]["values"].size() == 2);
+  CHECK(json_of(seeds.run_directory)["accuracy"]["values"][0] == json_of(alone.run_directory)["accuracy"]);
+  CHECK(read_file(seeds.run_directory + "/seed-42/latest/model.safetensors") ==
+        read_file(alone.run_directory + "/latest/model.safetensors"));
+  REQUIRE(result_of(start(seeds, "", 2, {}, {"--seeds", "3"})) == kOk);  // two of them are finished
+  CHECK(json_of(seeds.run_directory)["accuracy"]["values"].size() == 3);
+
+  REQUIRE(result_of(start(sweep, "", 2, {}, {R"(sweep={"optimizer.lr": [2e-3, 1e-3]})", "--seeds", "2"})) == kOk);
+  CHECK(json_of(sweep.run_directory)["runs"].size() == 2);
+  CHECK(read_file(sweep.run_directory + "/optimizer.lr=0.002/seed-42/latest/model.safetensors") ==
+        read_file(alone.run_directory + "/latest/model.safetensors"));
+}

@@ -235,6 +235,11 @@ TEST_CASE("The figures of several seeds are those of statistics", "[unit][finetu
         "mean                0.7500               0.2500\n"
         "std                 0.2500               0.0000");
   CHECK(nlohmann::json::parse(series_json({results[0]}, {"accuracy"}))["accuracy"]["std"].is_null());
+  CHECK(series_table({{1, {{"best_f1", 1}, {"f1", 0.5}, {"best_step", 4}, {"test_f1", 0.25}}}}, {"f1"}) ==
+        "seed                  f1       best_f1       test_f1\n"
+        "1                 0.5000        1.0000        0.2500\n"
+        "mean              0.5000        1.0000        0.2500\n"
+        "std                    -             -             -");
 }
 
 TEST_CASE("Balanced weights of classes are those of scikit-learn", "[unit][finetune]") {

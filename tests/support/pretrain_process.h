@@ -10,32 +10,50 @@
 #include <functional>
 #include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "app/config/finetune_config.h"
 #include "app/config/pretrain_config.h"
 
 namespace bert::testing {
 
-/// Starts `bert pretrain`, or `bert finetune` by the type of `config`, on `ranks` processes, with BERT_FAIL_POINT if `fail_point` is not empty. `prepare` runs in
-/// the new process first.
+/// The circumstances of a process.
+struct ProcessOptions {
+  std::string fail_point;         // BERT_FAIL_POINT; "": none
+  int ranks = 1;                  // processes, under bertrun if there are several
+  std::function<void()> prepare;  // runs in the new process first
+};
+
+/// Starts `bert ARGUMENTS...`.
+inline pid_t start_bert(std::vector<std::string> arguments, const ProcessOptions& options = {}) {
+  const char* const program = options.ranks > 1 ? BERTRUN_EXECUTABLE : BERT_EXECUTABLE;
+  arguments.insert(arguments.begin(), "bert");
+  if (options.ranks > 1) {
+    const std::vector<std::string> launcher = {"bertrun", "--standalone", "--nproc-per-node",
+                                               std::to_string(options.ranks)};
+    arguments.insert(arguments.begin(), launcher.begin(), launcher.end());
+  }
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  if (options.prepare) options.prepare();
+  if (!options.fail_point.empty()) setenv("BERT_FAIL_POINT", options.fail_point.c_str(), 1);
+  execv(program, argv.data());
+  _exit(127);
+}
+
+/// Writes `config` to a file and starts `bert pretrain`, or `bert finetune` by its type, with the file and `more`.
 template <class Config>
 pid_t start(const Config& config, const std::string& fail_point = "", int ranks = 1,
-            const std::function<void()>& prepare = {}) {
-  const char* const verb = std::is_same_v<Config, FinetuneConfig> ? "finetune" : "pretrain";
+            const std::function<void()>& prepare = {}, const std::vector<std::string>& more = {}) {
   const std::string file = config.run_directory + ".json";
   std::ofstream(file) << to_json(config);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    if (prepare) prepare();
-    if (!fail_point.empty()) setenv("BERT_FAIL_POINT", fail_point.c_str(), 1);
-    if (ranks > 1) {
-      execl(BERTRUN_EXECUTABLE, "bertrun", "--standalone", "--nproc-per-node", std::to_string(ranks).c_str(), "bert",
-            verb, file.c_str(), nullptr);
-    }
-    execl(BERT_EXECUTABLE, "bert", verb, file.c_str(), nullptr);
-    _exit(127);
-  }
-  return pid;
+  std::vector<std::string> arguments = {std::is_same_v<Config, FinetuneConfig> ? "finetune" : "pretrain", file};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return start_bert(std::move(arguments), {.fail_point = fail_point, .ranks = ranks, .prepare = prepare});
 }
 
 /// Waits for the process. Returns its exit code, or 1000 + signal.
