@@ -106,8 +106,8 @@ std::vector<TaskMetric> metrics_of(const TaskExamples& examples, const TaskPredi
     for (const std::string& name : examples.task.metrics)
       metrics.push_back({name, class_metric(name, examples, predictions.classes)});
   }
-  if (examples.source.part == "mismatched") {
-    for (TaskMetric& metric : metrics) metric.name += "_mismatched";
+  if (const std::string& part = examples.source.part; part == "mismatched" || part == "diagnostic") {
+    for (TaskMetric& metric : metrics) metric.name += "_" + part;
   }
   return metrics;
 }

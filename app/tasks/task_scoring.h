@@ -49,7 +49,7 @@ struct TaskScores {
 ///   ner: words with their labels and predictions in columns, as conlleval.pl reads them;
 ///   others: GLUE's submission format, TSV with the columns index and prediction.
 /// Own tables: f1 is that of the second of two labels, and the mean of all for more labels. Names of metrics for MNLI's
-/// mismatched development set end in _mismatched. Throws std::invalid_argument if `logits` has another size, DataError if
+/// mismatched and diagnostic sets end in _mismatched and _diagnostic. Throws std::invalid_argument if `logits` has another size, DataError if
 /// a logit is not finite.
 TaskScores score_task(const TaskExamples& examples, const TaskFeatures& features, std::span<const float> logits,
                       const Tokenizer& tokenizer, const TaskDataConfig& config);

@@ -166,6 +166,29 @@ TEST_CASE("With keep_best, metrics and files are those of the best weights, of d
   CHECK(file_of(config, 12, kOptimizerFile) == file_of(plain, 12, kOptimizerFile));
 }
 
+TEST_CASE("MNLI runs with the mismatched set alone, and predicts the diagnostic set beside it", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_task(directory, "run");
+  config.task = "mnli";
+  config.data.directory = directory.path("MNLI");
+  config.evaluate_every = 6;
+  config.keep_best = true;
+  std::string rows = "index\tsentence1\tsentence2\tgold_label\n";
+  for (int i = 0; i < 9; ++i)
+    rows += std::to_string(i) + "\t5 6\t7 8\t" +
+            (i % 3 == 0   ? "neutral"
+             : i % 3 == 1 ? "entailment"
+                          : "contradiction") +
+            "\n";
+  std::filesystem::create_directory(directory.path("MNLI"));
+  std::filesystem::create_directory(directory.path("AX"));
+  for (const char* name : {"train.tsv", "dev_mismatched.tsv"}) std::ofstream(directory.path("MNLI/") + name) << rows;
+  std::ofstream(directory.path("AX/AX.tsv")) << "index\tsentence1\tsentence2\n0\t5\t6\n";
+  REQUIRE(finetune(config, false) == kOk);
+  CHECK(summary_of(config)["best_accuracy"] == summary_of(config)["accuracy_mismatched"]);
+  CHECK_THAT(read_file(config.run_directory + "/AX.tsv"), Contains("index\tprediction\n0\t"));
+}
+
 TEST_CASE("Every kind of task trains, and has its metrics and its files", "[unit][finetune]") {
   const TemporaryDirectory directory;
   struct Case {
