@@ -122,7 +122,11 @@ TaskPredictions read_submission_table(const TaskExamples& examples, const std::s
       continue;
     }
     const auto found = classes.find(table.cell(kPrediction));
-    if (found == classes.end()) table.fail(kPrediction, fmt::format("unknown label \"{}\"", table.cell(kPrediction)));
+    if (found == classes.end()) {
+      const bool own = examples.task.layout == TaskLayout::kTable;
+      table.fail(kPrediction, fmt::format("unknown label \"{}\"{}", table.cell(kPrediction),
+                                          own ? "; --labels must have all labels" : ""));
+    }
     predictions.classes[place->second] = found->second;
   }
   for (size_t i = 0; i < seen.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <stdexcept>
 
 #include "app/tasks/answer_decoding.h"
@@ -14,6 +15,7 @@
 #include "app/tasks/squad_metrics.h"
 #include "app/tasks/text_metrics.h"
 #include "data/io/error.h"
+#include "data/tasks/table_reader.h"
 
 namespace bert {
 namespace {
@@ -198,6 +200,13 @@ TaskScores score_task(const TaskExamples& examples, const TaskFeatures& features
       {examples.source.output, tags ? tagged_lines(examples, predictions) : submission_table(examples, predictions)}};
   if (examples.has_labels) scores.metrics = metrics_of(examples, predictions);
   return scores;
+}
+
+std::vector<std::string> predicted_labels(const std::string& path) {
+  TableReader table(path, {{"prediction"}}, {.format = TableFormat::kTsv, .header = {}});
+  std::set<std::string> labels;
+  while (table.next()) labels.insert(table.cell(0));
+  return {labels.begin(), labels.end()};
 }
 
 FileScores score_prediction_file(const TaskExamples& examples, const PredictionFiles& files) {

@@ -65,6 +65,9 @@ struct FileScores {
   int64_t unanswered = 0;  // SQuAD 1.1: questions without a prediction, which score 0
 };
 
+/// The classes in a file of predictions in GLUE's submission format, each once. Throws as score_prediction_file().
+std::vector<std::string> predicted_labels(const std::string& path);
+
 /// Metrics of a file of predictions in the format of `outputs` above. Throws DataError, which names the file and the line
 /// or id, for predictions that are missing, double or unknown, and for examples without labels; InputMissing; IoError.
 FileScores score_prediction_file(const TaskExamples& examples, const PredictionFiles& files);

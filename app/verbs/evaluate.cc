@@ -69,7 +69,7 @@ void add_data_options(CLI::App& app, EvaluateOptions& options) {
              "ner: column of the labels in the data set; -1: the last (-1)")
       ->check(column);
   add_change(app, options, "--labels", &TaskDataConfig::labels,
-             "text-classification: all labels; default: those of the model, or of the data set");
+             "text-classification: all labels; default: those of the model, or of data set and predictions together");
   add_change(app, options, "--max-seq-length", &TaskDataConfig::max_seq_length,
              "--checkpoint: tokens of a sequence; default: those of the run; for models of other programs 384 in "
              "SQuAD, else 128")
@@ -185,7 +185,10 @@ int evaluate_command(int argc, char** argv) {
   if (!options.checkpoint.empty()) return run_in_torch_library(argc, argv);
   const std::string path = find_dataset(options, task);
   const TaskDataConfig config = options.changed({});
-  find_labels(task, path, config);
+  // The classes are those of labels and predictions together, as scikit-learn has them.
+  const bool own_classes = task.layout == TaskLayout::kTable && task.kind == TaskKind::kClassification;
+  find_labels(task, path, config,
+              own_classes ? predicted_labels(options.files.predictions) : std::vector<std::string>());
   const TaskExamples examples = read_examples(task, path, config);
   const FileScores scores = score_prediction_file(examples, options.files);
   if (scores.unanswered > 0) {

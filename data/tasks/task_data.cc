@@ -100,12 +100,16 @@ std::vector<int64_t> TaskFeatures::logit_offsets() const {
   return offsets;
 }
 
-void find_labels(TaskDefinition& task, const std::string& path, const TaskDataConfig& config) {
+void find_labels(TaskDefinition& task, const std::string& path, const TaskDataConfig& config,
+                 const std::vector<std::string>& more) {
   const bool own = task.layout == TaskLayout::kTable && task.kind == TaskKind::kClassification;
   if (!own && task.layout != TaskLayout::kConll) return;
   task.labels = config.labels;
   if (task.labels.empty()) {
     task.labels = own ? labels_in_table(path, config) : tags_in_conll(path, config);
+    for (const std::string& label : more) {
+      if (std::find(task.labels.begin(), task.labels.end(), label) == task.labels.end()) task.labels.push_back(label);
+    }
     sort_labels(task.labels);
   }
   if (std::set<std::string>(task.labels.begin(), task.labels.end()).size() != task.labels.size())

@@ -62,9 +62,10 @@ struct TaskFeatures {
   [[nodiscard]] std::vector<int64_t> logit_offsets() const;
 };
 
-/// Adds the labels of `config`, or else those of the training file `path`, sorted, to a task without labels of its own
-/// (ner, text-classification). Throws DataError, InputMissing, IoError.
-void find_labels(TaskDefinition& task, const std::string& path, const TaskDataConfig& config);
+/// Adds the labels of `config`, or else those of the training file `path` and `more`, sorted, to a task without labels of
+/// its own (ner, text-classification). Throws DataError, InputMissing, IoError.
+void find_labels(TaskDefinition& task, const std::string& path, const TaskDataConfig& config,
+                 const std::vector<std::string>& more = {});
 
 /// Reads `path` as the file `source` of `task`, whose labels are known. Training and development files must have labels;
 /// those of test files may be absent. Throws DataError with the file, line and column (SQuAD: with the place in the JSON

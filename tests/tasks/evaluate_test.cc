@@ -164,6 +164,26 @@ TEST_CASE("bert evaluate scores one's own table", "[unit][tasks]") {
   CHECK(json::parse(result.out)["accuracy"].get<double>() == Approx(2.0 / 3));
 }
 
+TEST_CASE("A class of one's own table that is only predicted counts as in scikit-learn", "[unit][tasks]") {
+  Evaluation evaluation;
+  evaluation.write("dev.csv", "text,label\na,news\nb,sport\nc,sport\nd,news\n");
+  evaluation.write("p.tsv", "index\tprediction\n0\tnews\n1\tart\n2\tsport\n3\tsport\n");
+  // scikit-learn 1.9.1: f1_score(..., average="macro") of ["news", "sport", "sport", "news"] and ["news", "art", "sport",
+  // "sport"]; matthews_corrcoef() of the same.
+  const json metrics = evaluation.metrics("text-classification", "dev.csv", "p.tsv");
+  CHECK(metrics["f1"].get<double>() == Approx(0.38888888888888884));
+  CHECK(metrics["matthews_correlation"].get<double>() == Approx(0.22360679774997896));
+  CHECK(metrics["accuracy"] == 0.5);
+  evaluation.write("dev.csv", "text,label\na,b\nb,b\n");  // the second of two labels counts, also if one is predicted
+  evaluation.write("p.tsv", "index\tprediction\n0\ta\n1\tb\n");
+  CHECK(evaluation.metrics("text-classification", "dev.csv", "p.tsv")["f1"].get<double>() == Approx(2.0 / 3));
+  const CommandResult refused =
+      evaluation.run({"text-classification", "--dataset", evaluation.path("dev.csv"), "--predictions",
+                      evaluation.path("p.tsv"), "--labels", "b", "--labels", "c"});
+  CHECK(refused.code == kBadData);
+  CHECK_THAT(refused.err, Contains("unknown label \"a\"; --labels must have all labels"));
+}
+
 TEST_CASE("Outputs of a model are scored alike from logits and from their file", "[unit][tasks]") {
   Evaluation evaluation;
   const WordPieceTokenizer tokenizer(small_vocabulary());
