@@ -4,8 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "app/checkpoint/files.h"
+#include "app/finetune/finetuning_run.h"
 #include "app/system/exit_codes.h"
 #include "data/io/files.h"
+#include "data/tasks/task_definition.h"
 #include "tests/support/load_checkpoint.h"
 #include "tests/support/mismatch.h"
 #include "tests/support/pretrain_process.h"
@@ -18,6 +20,7 @@ using bert::testing::mismatch;
 using bert::testing::result_of;
 using bert::testing::start;
 using bert::testing::TemporaryDirectory;
+using bert::testing::tiny_kinds;
 using bert::testing::tiny_task;
 
 TEST_CASE("Two ranks fine-tune to the weights and the predictions of one process", "[distributed][finetune]") {
@@ -36,6 +39,28 @@ TEST_CASE("Two ranks fine-tune to the weights and the predictions of one process
   };
   CHECK(accuracy(one) == accuracy(two));
   CHECK(read_file(one.run_directory + "/dev_predictions.tsv") == read_file(two.run_directory + "/dev_predictions.tsv"));
+}
+
+TEST_CASE("Two ranks fine-tune every kind of task as one process does, in every precision", "[distributed][finetune]") {
+  const TemporaryDirectory directory;
+  for (const FinetuneConfig& one : tiny_kinds(directory)) {
+    CAPTURE(one.run_directory);
+    FinetuneConfig two = one;
+    two.run_directory += "-two";
+    REQUIRE(finetune(one, false) == kOk);
+    REQUIRE(result_of(start(two, "", 2)) == kOk);
+    const StateDict of_one = load_checkpoint(one.run_directory + "/latest").model,
+                    of_two = load_checkpoint(two.run_directory + "/latest").model;
+    for (const auto& item : of_one) {
+      CAPTURE(item.key());
+      CHECK(mismatch(of_two[item.key()], item.value()).empty());
+    }
+    const auto metric = [](const FinetuneConfig& config) {
+      return nlohmann::json::parse(read_file(config.run_directory + "/summary.json"))
+          .at(task_definition(config.task).main_metric());
+    };
+    CHECK(metric(one) == metric(two));
+  }
 }
 
 TEST_CASE("Two ranks fine-tune several seeds and a sweep, and meet anew for each run", "[distributed][finetune]") {

@@ -28,6 +28,7 @@ using bert::testing::result_of;
 using bert::testing::run_in_child;
 using bert::testing::start;
 using bert::testing::TemporaryDirectory;
+using bert::testing::tiny_kinds;
 using bert::testing::tiny_task;
 using bert::testing::tiny_task_of;
 
@@ -95,6 +96,23 @@ TEST_CASE("A fine-tuning that is killed at any point ends in the same bytes", "[
   std::filesystem::remove_all(directory.path("model"));  // a resumption needs its own checkpoint alone
   REQUIRE(run_in_child(killed) == kOk);
   for (const char* file : {kModelFile, kOptimizerFile}) CHECK(file_of(whole, 12, file) == file_of(killed, 12, file));
+}
+
+TEST_CASE("Every kind of task resumes to the same bytes after a kill, in every precision", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  for (const FinetuneConfig& whole : tiny_kinds(directory)) {
+    CAPTURE(whole.run_directory);
+    FinetuneConfig killed = whole;
+    killed.run_directory += "-killed";
+    REQUIRE(finetune(whole, false) == kOk);
+    CHECK(run_in_child(killed, "train.step:4") == 1000 + SIGKILL);  // after the checkpoint of step 2
+    REQUIRE(finetune(killed, false) == kOk);
+    for (const char* file : {kModelFile, kOptimizerFile}) CHECK(file_of(whole, 6, file) == file_of(killed, 6, file));
+    nlohmann::json one = summary_of(whole), other = summary_of(killed);
+    for (nlohmann::json* summary : {&one, &other})
+      for (const char* key : {"config_sha256", "sequences_per_second"}) summary->erase(key);
+    CHECK(one == other);
+  }
 }
 
 TEST_CASE("The length of a run is that of its epochs, if max_steps is 0", "[unit][finetune]") {

@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "app/checkpoint/checkpoint.h"
 #include "app/config/finetune_config.h"
@@ -110,6 +111,26 @@ inline FinetuneConfig tiny_task_of(const std::string& task, const TemporaryDirec
   config.data.task.doc_stride = 4;
   std::tie(config.data.train_file, config.data.dev_file) = write_tiny_examples(task, directory);
   return config;
+}
+
+/// Configurations of six steps, two micro-batches each: every kind of task, and every precision that is not fp32. The run
+/// directory has the names of both.
+inline std::vector<FinetuneConfig> tiny_kinds(const TemporaryDirectory& directory) {
+  const std::vector<std::pair<const char*, const char*>> kinds = {
+      {"text-classification", "bf16"},     {"ner", "fp16"},     {"swag", "bf16-weights"}, {"squad-v2", "bf16"},
+      {"text-regression", "fp16-weights"}, {"squad-v1", "fp16"}};
+  std::vector<FinetuneConfig> configs;
+  for (const auto& [task, precision] : kinds) {
+    FinetuneConfig& config = configs.emplace_back(tiny_task_of(task, directory));
+    config.precision = precision;
+    config.run_directory = directory.path(std::string(task) + "-" + precision);
+    config.max_steps = 6;
+    config.micro_batch_size = 2;
+    config.checkpoint_every = 2;
+    config.amp.init_scale = 1024;
+    if (config.task == "text-classification") config.class_weights = "balanced";
+  }
+  return configs;
 }
 
 }  // namespace bert::testing
