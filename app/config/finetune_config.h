@@ -73,7 +73,9 @@ struct FinetuneConfig : RunConfig {
         "predictions are made from it",
         kMayChange);
     visit("frozen_layers", self.frozen_layers,
-          "-1 = all weights train; 0 = the embeddings stay as they are; n = the first n layers, too", -1, 1000);
+          "-1 = all weights train; 0 = the embeddings stay as they are; n = the first n layers, too. From 0 on without "
+          "gradient_checkpointing and distributed.shard_optimizer_state",
+          -1, 1000);
     visit("class_weights", self.class_weights,
           "balanced: the loss of a class counts by the inverse of its frequency (scikit-learn's balanced)",
           OneOf{"none", "balanced"});

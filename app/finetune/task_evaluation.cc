@@ -32,7 +32,8 @@ std::optional<TaskLogits> compute_task_logits(FinetuningStep& step, const TaskFe
     row[kDone] = 1;
     if (with_loss) {
       row[kItems] = step.loss_items(batch).front();
-      row[kLoss] = step.loss(logits, batch).item<double>() * row[kItems];
+      // The mean over classes that all have the weight 0 is not a number.
+      if (row[kItems] > 0) row[kLoss] = step.loss(logits, batch).item<double>() * row[kItems];
     }
     const int64_t begin = offsets[static_cast<size_t>(i * kBatch * choices)];
     flat.narrow(0, begin, logits.numel()).copy_(logits.flatten());

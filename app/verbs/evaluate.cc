@@ -130,8 +130,9 @@ std::string find_dataset(const EvaluateOptions& options, const TaskDefinition& t
   throw InputMissing(fmt::format("{}: no development file of {}; want one of {}", options.directory, task.name, names));
 }
 
-TaskExamples read_examples(const TaskDefinition& task, const std::string& path, const TaskDataConfig& config) {
-  return read_task(task, file_named(task, path), path, config);
+TaskExamples read_examples(const TaskDefinition& task, const std::string& path, const TaskDataConfig& config,
+                           TaskUse use) {
+  return read_task(task, file_named(task, path), path, config, use);
 }
 
 void print_metrics(const std::vector<TaskMetric>& metrics) { std::cout << as_object(metrics).dump() << '\n'; }
@@ -189,7 +190,7 @@ int evaluate_command(int argc, char** argv) {
   const bool own_classes = task.layout == TaskLayout::kTable && task.kind == TaskKind::kClassification;
   find_labels(task, path, config,
               own_classes ? predicted_labels(options.files.predictions) : std::vector<std::string>());
-  const TaskExamples examples = read_examples(task, path, config);
+  const TaskExamples examples = read_examples(task, path, config, TaskUse::kScoring);
   const FileScores scores = score_prediction_file(examples, options.files);
   if (scores.unanswered > 0) {
     std::cerr << fmt::format("bert evaluate: {} of {} questions have no prediction; they score 0\n", scores.unanswered,

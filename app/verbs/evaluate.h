@@ -34,7 +34,8 @@ TaskDefinition definition_of(const EvaluateOptions& options);
 std::string find_dataset(const EvaluateOptions& options, const TaskDefinition& task);
 
 /// Reads that file; task.labels are set. Throws as read_task().
-TaskExamples read_examples(const TaskDefinition& task, const std::string& path, const TaskDataConfig& config);
+TaskExamples read_examples(const TaskDefinition& task, const std::string& path, const TaskDataConfig& config,
+                           TaskUse use = TaskUse::kFeatures);
 
 /// Prints the metrics as one JSON object.
 void print_metrics(const std::vector<TaskMetric>& metrics);

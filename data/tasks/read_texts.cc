@@ -17,6 +17,7 @@ namespace bert {
 namespace {
 
 constexpr size_t kMostLabels = 20;  // in a message
+constexpr const char* kEmptyLabel = "the label is empty; want one in every row, or no such column in a test file";
 
 /// Numbers of columns in the list that TableReader gets.
 enum Column : size_t { kLabel, kId, kText, kPair, kFirstEnding = kPair + 1 };
@@ -90,6 +91,7 @@ class RowReader {
       if (!ids_.insert(example.id).second) table_.fail(kId, fmt::format("another row has the id \"{}\"", example.id));
     }
     if (!table_.has(kLabel)) return example;
+    if (table_.cell(kLabel).empty() && examples_.task.layout == TaskLayout::kTable) table_.fail(kLabel, kEmptyLabel);
     if (examples_.task.kind == TaskKind::kRegression) {
       example.value = number_of(table_);
     } else {
@@ -125,7 +127,10 @@ void read_texts(TaskExamples& examples, const TaskDataConfig& config) {
 std::vector<std::string> labels_in_table(const std::string& path, const TaskDataConfig& config) {
   TableReader table(path, {{config.label_column, true}}, {.format = table_format(path), .header = {}});
   std::set<std::string> labels;
-  while (table.next()) labels.insert(table.cell(0));
+  while (table.next()) {
+    if (table.cell(0).empty()) table.fail(0, kEmptyLabel);
+    labels.insert(table.cell(0));
+  }
   return {labels.begin(), labels.end()};
 }
 

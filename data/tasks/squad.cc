@@ -104,10 +104,12 @@ class SquadReader {
     if (!ids_.insert(question.id).second) fail("another question has this id");
     if (question.is_impossible && !reading_.no_answers)
       fail("it has no answer (is_impossible): this is a file of SQuAD 2.0, and the task SQuAD 1.1");
-    if (value.has("answers") && !question.is_impossible) {
+    const bool scoring = reading_.for_scoring;
+    if (value.has("answers") && (!question.is_impossible || scoring)) {
       value.at("answers").each(
           [&](const Value& answer) { question.answers.push_back(read_answer(answer, question.id)); });
     }
+    if (scoring && reading_.no_answers) question.is_impossible = value.has("answers") && question.answers.empty();
     if (question.answers.empty() && !question.is_impossible) {
       if (reading_.need_answers) fail("it has no answers");
       data_.has_answers = false;
@@ -118,6 +120,7 @@ class SquadReader {
   /// Finds the answer at its place, or up to kMaxShift characters beside it.
   SquadAnswer read_answer(const Value& value, const std::string& id) {
     SquadAnswer answer{.text = value.at("text").text()};
+    if (reading_.for_scoring) return answer;
     const int64_t start = value.at("answer_start").position();
     if (answer.text.empty()) value.fail(fmt::format("question {}: the answer is empty", id));
     const std::string_view context = data_.paragraphs.back().context;

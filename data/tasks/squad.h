@@ -39,6 +39,9 @@ struct SquadDataset {
 struct SquadReading {
   bool no_answers = false;   // questions may be impossible (SQuAD 2.0); otherwise these are errors
   bool need_answers = true;  // questions without answers are errors, unless they are impossible
+  /// As evaluate-v1.1.py and evaluate-v2.0.py read a file: places of answers do not matter, and a question of SQuAD 2.0
+  /// is impossible if its list of answers is empty, whatever is_impossible says.
+  bool for_scoring = false;
 };
 
 /// Reads a file of SQuAD. Throws DataError, which names the place in the JSON and the id of the question, for values that

@@ -81,6 +81,18 @@ void read_sentences(TaskExamples& examples, const TaskDataConfig& config) {
   });
 }
 
+void append_question_features(const TaskExamples& examples, const Tokenizer& tokenizer, const TaskDataConfig& config,
+                              bool for_training, TaskFeatures& features) {
+  SquadFeatureMaker maker(examples.squad, tokenizer, config);
+  try {
+    for (int32_t i = 0; i < static_cast<int32_t>(examples.squad.questions.size()); ++i)
+      features.skipped += !maker.append(i, for_training, features.sequences, features.windows);
+  } catch (const DataError& error) {
+    if (examples.file.empty()) throw;
+    throw DataError(examples.file + ": " + error.what());
+  }
+}
+
 }  // namespace
 
 int64_t TaskExamples::size() const {
@@ -119,15 +131,16 @@ void find_labels(TaskDefinition& task, const std::string& path, const TaskDataCo
 }
 
 TaskExamples read_task(const TaskDefinition& task, const TaskFile& source, const std::string& path,
-                       const TaskDataConfig& config) {
+                       const TaskDataConfig& config, TaskUse use) {
   TaskExamples examples;
   examples.task = task;
   examples.source = source;
   examples.file = path;
   switch (task.layout) {
     case TaskLayout::kSquad:
-      examples.squad =
-          read_squad(path, {.no_answers = task.no_answers, .need_answers = source.split != TaskSplit::kTest});
+      examples.squad = read_squad(path, {.no_answers = task.no_answers,
+                                         .need_answers = source.split != TaskSplit::kTest,
+                                         .for_scoring = use == TaskUse::kScoring});
       examples.has_labels = examples.squad.has_answers;
       break;
     case TaskLayout::kConll:
@@ -145,9 +158,7 @@ TaskFeatures make_features(const TaskExamples& examples, const Tokenizer& tokeni
   features.kind = examples.task.kind;
   features.num_outputs = examples.task.num_outputs();
   if (features.kind == TaskKind::kQuestionAnswering) {
-    SquadFeatureMaker maker(examples.squad, tokenizer, config);
-    for (int32_t i = 0; i < static_cast<int32_t>(examples.squad.questions.size()); ++i)
-      features.skipped += !maker.append(i, for_training, features.sequences, features.windows);
+    append_question_features(examples, tokenizer, config, for_training, features);
   } else if (features.kind == TaskKind::kTokenClassification) {
     append_sentence_features(examples, tokenizer, config, features.sequences);
   } else {

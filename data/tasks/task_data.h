@@ -67,18 +67,22 @@ struct TaskFeatures {
 void find_labels(TaskDefinition& task, const std::string& path, const TaskDataConfig& config,
                  const std::vector<std::string>& more = {});
 
+/// kScoring: predictions of the examples are compared with the right answers, as the official scorers do, which read less
+/// of a file of SQuAD: SquadReading::for_scoring.
+enum class TaskUse : uint8_t { kFeatures, kScoring };
+
 /// Reads `path` as the file `source` of `task`, whose labels are known. Training and development files must have labels;
 /// those of test files may be absent. Throws DataError with the file, line and column (SQuAD: with the place in the JSON
-/// and the question's id) for rows that are short or blank, labels that are unknown, numbers that are not finite,
+/// and the question's id) for rows that are short or blank, labels that are unknown or empty, numbers that are not finite,
 /// duplicate ids, answers that are not in the context, invalid UTF-8, and files without examples; InputMissing; IoError.
 TaskExamples read_task(const TaskDefinition& task, const TaskFile& source, const std::string& path,
-                       const TaskDataConfig& config);
+                       const TaskDataConfig& config, TaskUse use = TaskUse::kFeatures);
 
 /// Tokenizes the examples. The sequences equal those of Google's run_classifier.py and run_squad.py, without padding.
 /// For token classification, a sentence that is too long becomes several sequences, cut between words; the first piece
 /// of a word has its label (transformers' run_ner.py). `for_training` makes labels; without it, SQuAD's have no
 /// positions.
-/// Throws DataError if max_seq_length leaves no room for a text beside the special tokens or the question.
+/// Throws DataError, with the file and the question, if max_seq_length leaves no room for a text beside the special tokens or the question.
 TaskFeatures make_features(const TaskExamples& examples, const Tokenizer& tokenizer, const TaskDataConfig& config,
                            bool for_training);
 

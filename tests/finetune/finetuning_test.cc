@@ -23,6 +23,7 @@
 using namespace bert;
 using bert::testing::Approx;
 using bert::testing::Contains;
+using bert::testing::kLength;
 using bert::testing::load_checkpoint;
 using bert::testing::result_of;
 using bert::testing::run_in_child;
@@ -136,6 +137,57 @@ TEST_CASE("Frozen layers keep their weights, and the others change", "[unit][fin
     const bool frozen = item.key().starts_with("bert.embeddings.") || item.key().starts_with("bert.encoder.layer.0.");
     if (before.model.contains(item.key())) CHECK(torch::equal(item.value(), before.model[item.key()]) == frozen);
   }
+}
+
+TEST_CASE("layer_lr_decay scales the first update of each layer", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_task(directory, "run");
+  config.max_steps = 1;
+  config.optimizer.lr = 1e-3;
+  config.optimizer.weight_decay = 0;
+  config.optimizer.layer_lr_decay = 0.5;
+  config.schedule.type = "constant";
+  config.schedule.warmup_proportion = 0;
+  REQUIRE(finetune(config, false) == kOk);
+  const Checkpoint before = load_checkpoint(config.initial_checkpoint),
+                   after = load_checkpoint(config.run_directory + "/latest");
+  // The first update of AdamW is the rate for every weight with a gradient: m / sqrt(v) is 1 (Kingma and Ba 2015).
+  const auto update = [&](const std::string& name) {
+    return (after.model[name] - before.model[name]).abs().max().item<double>();
+  };
+  const std::string layers = "bert.encoder.layer.", weight = ".attention.output.dense.weight";
+  CHECK(update("bert.pooler.dense.weight") == Approx(1e-3).epsilon(1e-3));
+  CHECK(update(layers + "1" + weight) == Approx(0.5e-3).epsilon(1e-3));
+  CHECK(update(layers + "0" + weight) == Approx(0.25e-3).epsilon(1e-3));
+  CHECK(update("bert.embeddings.token_type_embeddings.weight") == Approx(0.125e-3).epsilon(1e-3));
+}
+
+TEST_CASE("The loss of an evaluation is a number if a batch has only classes of weight 0", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_task(directory, "run");
+  config.max_steps = 1;
+  config.class_weights = "balanced";
+  config.data.task.labels = {"large", "none", "small"};  // no training example is "none"
+  config.data.dev_file = directory.path("none.csv");
+  std::ofstream table(config.data.dev_file);
+  table << "sentence,kind\n";
+  for (int i = 0; i < 40; ++i) table << "5 6 7," << (i < 32 ? "none" : "small") << "\n";  // a batch has 32
+  table.close();
+  REQUIRE(finetune(config, false) == kOk);
+  std::ifstream metrics(config.run_directory + "/metrics.jsonl");
+  int64_t losses = 0;
+  for (std::string line; std::getline(metrics, line);) {
+    const auto object = nlohmann::json::parse(line);
+    if (object.contains("evaluation")) losses += object["evaluation"].contains("loss") ? 1 : 0;
+  }
+  CHECK(losses == 1);
+}
+
+TEST_CASE("The process ends with 78 if the model has too few positions", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_task(directory, "run");
+  config.data.task.max_seq_length = kLength + 1;
+  CHECK(run_in_child(config) == kBadConfiguration);
 }
 
 TEST_CASE("A run ends when evaluations get no better, and keeps the best checkpoint", "[unit][finetune]") {
@@ -306,6 +358,13 @@ TEST_CASE("A configuration that does not fit the model or the table is refused w
   config = good;
   config.frozen_layers = 3;
   CHECK_THAT(refusal<ConfigError>(config), Contains("frozen_layers: is 3") && Contains("has 2 layers"));
+  for (const bool checkpointing : {true, false}) {
+    config = good;
+    config.frozen_layers = 0;
+    config.gradient_checkpointing = checkpointing;
+    config.distributed.shard_optimizer_state = !checkpointing;
+    CHECK_THAT(refusal<ConfigError>(config), Contains("frozen_layers: ") && Contains("set it to false"));
+  }
   config = good;
   config.data.task.label_column = "colour";
   CHECK_THAT(refusal<DataError>(config), Contains("train.csv") && Contains("colour"));

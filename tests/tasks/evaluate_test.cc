@@ -6,6 +6,7 @@
 
 #include "app/tasks/task_scoring.h"
 #include "app/verbs/verbs.h"
+#include "data/io/files.h"
 #include "tests/support/command_testing.h"
 #include "tests/support/small_vocabulary.h"
 #include "tests/testing.h"
@@ -48,20 +49,16 @@ constexpr const char* kSquad = R"({"data": [{"paragraphs": [{"context": "the qui
 TEST_CASE("bert evaluate squad equals the official scorer on real predictions", "[unit][tasks]") {
   const std::string data = shared_data();
   if (data.empty()) BERT_SKIP("../shared/data is absent");
-  struct Row {
-    const char* predictions;
-    double exact_match, f1;
-  };
-  // The figures are those of the official scorer, in ../shared/data/README.md.
-  for (const Row& row : {Row{"BERT_ensemble", 86.20624, 92.19558}, Row{"logreg", 40.14191, 50.98154}}) {
+  const json figures = json::parse(read_file(golden("squad_v1.json")));  // of evaluate-v1.1.py
+  for (const char* name : {"BERT_ensemble", "logreg"}) {
     const CommandResult result =
         run_command(evaluate_command, {"evaluate", "squad", "--dataset", data + "/squad/dev-v1.1.json", "--predictions",
-                                       fmt::format("{}/squad/predictions_v1.1_{}.json", data, row.predictions)});
+                                       fmt::format("{}/squad/predictions_v1.1_{}.json", data, name)});
     REQUIRE(result.code == kOk);
     const json scores = json::parse(result.out);
     CHECK(scores.size() == 2);
-    CHECK(std::abs(scores["exact_match"].get<double>() - row.exact_match) < 1e-5);
-    CHECK(std::abs(scores["f1"].get<double>() - row.f1) < 1e-5);
+    for (const char* metric : {"exact_match", "f1"})
+      CHECK(std::abs(scores[metric].get<double>() - figures[name][metric].get<double>()) < 1e-9);
   }
 }
 
@@ -102,6 +99,29 @@ TEST_CASE("bert evaluate squad --v2 reads scores of having no answer", "[unit][t
   CHECK(run("3")["best_exact"] == 100);
   CHECK(run("3")["best_f1_thresh"] == -1.5);
   CHECK(run("3")["total"].dump() == "2");
+}
+
+TEST_CASE("bert evaluate squad reads a file as the official scorers do", "[unit][tasks]") {
+  Evaluation evaluation;
+  // evaluate-v1.1.py does not look at the place of an answer, nor does evaluate-v2.0.py at is_impossible.
+  evaluation.write("dev.json", R"({"data": [{"paragraphs": [{"context": "the quick fox", "qas": [
+    {"id": "a", "question": "q", "answers": [{"text": "fox", "answer_start": 1}, {"text": "dog"}]}]}]}]})");
+  evaluation.write("p.json", R"({"a": "dog"})");
+  CHECK(evaluation.metrics("squad", "dev.json", "p.json") == json({{"exact_match", 100.0}, {"f1", 100.0}}));
+  evaluation.write("v2.json", R"({"data": [{"paragraphs": [{"context": "the fox", "qas": [
+    {"id": "a", "question": "q", "answers": []},
+    {"id": "b", "question": "q", "answers": [{"text": "fox", "answer_start": 0}], "is_impossible": true}]}]}]})");
+  evaluation.write("p.json", R"({"a": "", "b": "fox"})");
+  const json v2 = evaluation.metrics("squad-v2", "v2.json", "p.json");
+  CHECK(v2["exact_match"] == 100);
+  CHECK(v2["NoAns_total"] == 1);
+  CHECK(v2["HasAns_total"] == 1);
+  // A question without the list has no key "answers" for the official scorers either.
+  evaluation.write("v2.json",
+                   R"({"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "a", "question": "q"}]}]}]})");
+  CHECK(
+      evaluation.run({"squad-v2", "--dataset", evaluation.path("v2.json"), "--predictions", evaluation.path("p.json")})
+          .code == kBadData);
 }
 
 TEST_CASE("bert evaluate scores the submission format of GLUE", "[unit][tasks]") {

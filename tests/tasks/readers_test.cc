@@ -164,6 +164,12 @@ TEST_CASE("Own tables: CSV, TSV and JSON lines with named columns", "[unit][task
         "dev.jsonl:1: column \"title\": want a string or a number, got array");
   CHECK(own.error("dev.jsonl", "{\"review\": \"x\"\n") == "dev.jsonl:1:15: this is not JSON");
   CHECK(own.error("dev.jsonl", "[]\n") == "dev.jsonl:1: want a JSON object in each line, got array");
+  const std::string empty =
+      "column \"stars\": the label is empty; want one in every row, or no such column in a test file";
+  for (const char* name : {"train.csv", "dev.csv", "test.csv"})
+    CHECK(own.error(name, "review,title,stars\na,b,10\na,b,\n") == name + (":3: " + empty));
+  CHECK(own.error("train.jsonl", "{\"review\": \"x\", \"title\": \"\", \"stars\": \"\"}\n") ==
+        "train.jsonl:1: " + empty);
   CHECK(own.error("train.csv", "review,title,stars\na,b,1\n") == "train.csv: want two labels or more, got 1");
   CHECK_THROWS_WITH(table_format("x.parquet"), Contains("ends in .csv, .tsv, .jsonl or .json"));
 
@@ -290,7 +296,7 @@ TEST_CASE("A question that fills the sequence is refused", "[unit][tasks]") {
   squad.config.max_seq_length = 9;
   CHECK_THROWS_WITH(
       make_features(examples, tokenizer, squad.config, false),
-      Contains("question k: max_seq_length 9 leaves no room for the context beside a question of 6 tokens"));
+      Contains("/dev.json: question k: max_seq_length 9 leaves no room for the context beside a question of 6 tokens"));
   squad.config.max_query_length = 5;
   CHECK(make_features(examples, tokenizer, squad.config, false).sequences.size() == 4);  // one token in each window
 }
