@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # app/quickstart.sh [OPTIONS] [FILE...]
 # From raw text to a pre-trained, exported BERT: installs and builds, learns a vocabulary, makes examples, pre-trains a small BERT on
-# them, exports it and fills in masked words. A second run does only the steps that are not done yet, and continues an interrupted training.
+# them, exports it and fills in masked words. It also makes a small table of classified texts for fine-tuning, texts/. A second run does only the steps that are not done yet, and continues an interrupted training.
 #
 #   FILE...           plain text in UTF-8, in any language, an empty line between documents, at least 10 KB (1 MB or more gives
 #                     better results); default: the Jargon File, 1.2 MB of English prose
@@ -91,7 +91,37 @@ jargon_to_prose() {
     { end_paragraph() }
     END { end_document() }'
 }
+
+# Prints a line "CLASS<tab>TEXT" for each sense of a word: the class of the word, and the first paragraph of its definition.
+jargon_classes() {
+  awk '
+    function class_of(marks) {  # of the first mark
+      if (!match(marks, /(^|[ ,])(n|v|vt|vi|adj)\./)) return ""
+      marks = substr(marks, RSTART, RLENGTH)
+      return marks ~ /n\./ ? "noun" : marks ~ /adj/ ? "adjective" : "verb"
+    }
+    function end_paragraph(    marks) {
+      gsub(/[{}]/, "", text)
+      gsub(/ +/, " ", text)
+      if (text ~ /^ *[0-9]+[a-z]?\. /) begins = 1
+      while (match(text, /^ *([0-9]+[a-z]?\.|[a-z]\.|\[[^]]*\]|(n|v|vt|vi|adj|adv|interj|obs|excl|pref|suff|abbrev|prov|quant|imp|pl)\.,?)( |$)/)) {
+        marks = substr(text, 1, RLENGTH)
+        text = substr(text, RLENGTH + 1)
+        if (class_of(marks) != "") class = class_of(marks)
+      }
+      if (length(text) > 60 && class != "" && begins) print class "\t" text
+      if (text != "") begins = 0
+      text = ""
+    }
+    /^[^ ]/ { end_paragraph(); class = ""; begins = 1; next }
+    /^ [^ ]/ { class = class_of($0); next }
+    /^    [^ ]/ { text = text (text == "" ? "" : " ") substr($0, 5); next }
+    { end_paragraph() }
+    END { end_paragraph() }'
+}
+jargon=
 if [ ${#files[@]} -eq 0 ]; then
+  jargon=1
   source=/usr/share/dictd/jargon.dict.dz
   [ -r $source ] || source=${XDG_CACHE_HOME:-$HOME/.cache}/bert/jargon/usr/share/dictd/jargon.dict.dz
   files=("$here/text.txt")
@@ -112,7 +142,7 @@ steps=$(clamp $((bytes / 125)) 500 6400)
 checksum=$( (cat "${files[@]}" "$root/configs/quickstart.json"; echo "$tokens $steps") | sha256sum | cut -d ' ' -f 1)
 if [ -e "$here/input.sha256" ] && [ "$(cat "$here/input.sha256")" != "$checksum" ]; then
   made=()
-  for name in sentences.txt vocab.txt train.shard validation.shard run bert.pt; do [ ! -e "$here/$name" ] || made+=("$here/$name"); done
+  for name in sentences.txt vocab.txt train.shard validation.shard run bert.pt texts classifier; do [ ! -e "$here/$name" ] || made+=("$here/$name"); done
   if [ -e "$here/bert.pt" ] || [ ! -e "$here/previous" ]; then
     say "another text or configuration than last time: starting anew; what was there is in build/quickstart/previous"
     rm -rf "$here/previous"
@@ -188,6 +218,45 @@ if [ "$newest" -nt "$here/bert.pt" ]; then rm -f "$here/bert.pt"; fi
 step "$here/bert.pt" "exporting $(basename "$newest") as TorchScript" \
   "$bert" export --checkpoint "$newest" --format torchscript --output "$here/bert.pt"
 
+# The table for fine-tuning. Of several files, a text is a sentence and its class the name of its file; of one file, its half.
+own_classes() {
+  local names file
+  names=$(for file in "${files[@]}"; do basename "$file"; done)
+  if [ ${#files[@]} -gt 1 ] && [ -z "$(sort <<<"$names" | uniq -d)" ]; then
+    for file in "${files[@]}"; do
+      "$bert" data split <"$file" >"$here/sentences.new" || return $?
+      cut_long "$here/sentences.new" | NAME=$(basename "$file" | tr '\t' ' ') awk '{ print ENVIRON["NAME"] "\t" $0 }'
+    done
+  else
+    if [ -e "$here/sentences.txt" ]; then cat "$here/sentences.txt"; else "$bert" data split <"${files[0]}" || return $?; fi >"$here/sentences.new"
+    cut_long "$here/sentences.new" | awk '{ lines[NR] = $0 } END { for (i = 1; i <= NR; ++i) print (2 * i > NR ? "second half" : "first half") "\t" lines[i] }'
+  fi
+  rm -f "$here/sentences.new"
+}
+# Every tenth row of a class is for development, so that all classes are in the training file. 5,000 rows are enough for a trial.
+make_table() {
+  rm -rf "$here/texts.new" && mkdir "$here/texts.new" || return 74
+  if [ -n "$jargon" ]; then zcat "$source" | jargon_classes; else own_classes; fi >"$here/texts.new/rows" || return $?
+  { iconv -c -f UTF-8 -t UTF-8 "$here/texts.new/rows" || true; } | tr -d '\000-\010\013-\037' | (
+    cd "$here/texts.new"
+    every=$(($(wc -l <rows) / 5000 + 1))
+    LC_ALL=C awk -v every="$every" '
+      function quoted(cell) { gsub(/"/, "\"\"", cell); return "\"" cell "\"" }
+      BEGIN { print "text,label" >"train.csv"; print "text,label" >"dev.csv" }
+      NR % every == 0 && (tab = index($0, "\t")) && tab < length($0) {
+        label = substr($0, 1, tab - 1)
+        print quoted(substr($0, tab + 1)) "," quoted(label) >(++rows[label] % 10 ? "train.csv" : "dev.csv")
+      }'
+    rm rows
+  )
+  rm -rf "$here/texts" && mv "$here/texts.new" "$here/texts"
+}
+step "$here/texts/train.csv" "making a table of texts and classes" make_table
+# Two texts to classify: of the Jargon File's classes, or the first texts of two classes of the development set.
+questions=("To change a program in a hurry, without a thought for its users." "A person who likes to look for faults in programs.")
+[ -n "$jargon" ] || mapfile -t questions < <(LC_ALL=C awk -F '","' 'NR > 1 && !seen[$NF]++ && ++count <= 2 { sub(/^"/, "", $1); gsub(/""/, "\"", $1); print $1 }' "$here/texts/dev.csv")
+[ ${#questions[@]} -gt 0 ] || questions=("A text.")
+
 # For a text in other than Latin letters, the prompts are sentences of the text. A word, or a character, in the middle is masked.
 prompts=(
   "It is one of the most [MASK] things in the world."
@@ -260,6 +329,10 @@ export      $here/bert.pt
 Next:
   train longer:
     $(quoted "$bert" pretrain "$root/configs/quickstart.json" "${size[@]}" max_steps=20000 "run_directory=$here/longer")
+  fine-tune on a small table, $here/texts, and ask for the class of a text:
+    $(quoted "$bert" finetune "$root/configs/text-classification.json" "initial_checkpoint=$here/run" "data.directory=$here/texts" \
+      data.max_seq_length=64 optimizer.lr=5e-4 "run_directory=$here/classifier")
+    $(quoted "$bert" predict --checkpoint "$here/classifier" --task text-classification "${questions[@]}")
   your own text:
     $(quoted "$root/app/quickstart.sh") FILE...
   BERT-base, on this text or (after --input) on as much as you have:
