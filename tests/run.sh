@@ -85,6 +85,7 @@ if [ -z "$filter$sanitized" ]; then
     mapfile -t built < <(find "$build" -maxdepth 2 -type f \( -name libbert.so -o -name bert -o -name bertrun -o -name 'bert_tests*' \) -perm -u+x)
     check "no program looks for libraries in the current directory" "$root/tests/scripts/runpath.sh" "${built[@]}"
     check "links and commands in the pages" "$root/tests/scripts/pages_test.sh" "$build"
+    check "the quick start's table fine-tunes, and its model answers" "$root/tests/scripts/quickstart_test.sh" "$build"
     check "the loops of one instruction set share no code with another's" "$root/tests/scripts/shared_code.sh" "$build"
     check "a program outside of the tree trains with the installed library" "$root/tests/package/package.sh" "$build"
     if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then

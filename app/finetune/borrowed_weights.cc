@@ -2,8 +2,6 @@
 
 #include <torch/types.h>
 
-#include "model/state_dict.h"
-
 namespace bert {
 
 BorrowedWeights::BorrowedWeights(OptimizerStep& step, const StateDict& weights) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "app/train/optimizer_step.h"
-#include "cuda_ext/state_dict.h"
+#include "model/state_dict.h"
 
 namespace bert {
 
