@@ -121,7 +121,7 @@ void check_libtorch(Report& report) {
 
 /// Runs check_libtorch() in a child process: a truncated library kills the process that loads it.
 void check_libtorch_apart(Report& report) {
-  std::fflush(stdout);
+  flush_standard_output();  // an error that remains in the stream would be the child's too
   const pid_t child = fork();
   if (child < 0) {
     check_libtorch(report);
