@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
+#include <system_error>
 
 #include "data/io/error.h"
 
@@ -21,6 +23,11 @@ FreeSpace free_space(const std::string& path) {
   free.bytes = uint64_t{disk.f_bavail} * disk.f_frsize;
   if (disk.f_files > 0) free.files = disk.f_favail;  // some file systems, such as btrfs, have no such number
   return free;
+}
+
+bool is_absent(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::status(path, error).type() == std::filesystem::file_type::not_found;
 }
 
 }  // namespace
@@ -40,6 +47,10 @@ std::string no_room(int error, const FreeSpace& free, uint64_t needed) {
 void throw_io_error(const std::string& path, const char* action, int error, size_t needed) {
   if (error == ENOSPC || error == EDQUOT) {
     throw IoError(fmt::format("{}: cannot {}: {}", path, action, no_room(error, free_space(path), needed)));
+  }
+  const std::string directory = std::filesystem::path(path).parent_path().string();
+  if (error == ENOENT && action == std::string_view("create") && !directory.empty() && is_absent(directory)) {
+    throw IoError(fmt::format("{}: cannot create: the directory {} does not exist; create it", path, directory));
   }
   throw IoError(fmt::format("{}: cannot {}: {}", path, action, std::strerror(error)));
 }

@@ -18,7 +18,8 @@ struct FreeSpace {
 std::string no_room(int error, const FreeSpace& free, uint64_t needed);
 
 /// Throws IoError for the errno value `error` of a failed `action` on `path`: "PATH: cannot write: ...". On a full disk
-/// the message gives the free bytes and the `needed` ones, or says that the disk has no room for another file.
+/// the message gives the free bytes and the `needed` ones, or says that the disk has no room for another file. If `path` could not be
+/// created because its directory is absent, the message names the directory.
 [[noreturn]] void throw_io_error(const std::string& path, const char* action, int error, size_t needed = 0);
 
 /// Throws IoError if the disk of `path` has less than `bytes` free, or no room for another file. `what` names the thing

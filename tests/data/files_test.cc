@@ -147,6 +147,12 @@ TEST_CASE("AtomicFile writes names of every length that the system has, and refu
   CHECK_THROWS_WITH(AtomicFile(path), Contains("cannot create: File name too long"));
 }
 
+TEST_CASE("A file in a directory that does not exist is refused with the name of the directory", "[unit][files]") {
+  const TemporaryDirectory directory;
+  const std::string parent = directory.path("absent/deeper"), path = parent + "/file";
+  CHECK_THROWS_WITH(AtomicFile(path), path + ": cannot create: the directory " + parent + " does not exist; create it");
+}
+
 TEST_CASE("What a killed process left of a file with a long name goes with the next", "[unit][files]") {
   const TemporaryDirectory directory;
   const std::string name(250, 'n'), path = directory.path(name);

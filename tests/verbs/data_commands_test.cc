@@ -216,7 +216,9 @@ TEST_CASE("bert data names the error and leaves no incomplete file", "[unit][dat
       data_command, {"data", "create", "--input", files.text, "--vocab", files.vocab, "--validation-output",
                      files.directory.path("held.shard"), "--output", "/nonexistent/directory/out"});
   CHECK(unwritable.code == kIo);
-  CHECK(unwritable.err == "bert data create: /nonexistent/directory/out: cannot create: No such file or directory\n");
+  CHECK(unwritable.err ==
+        "bert data create: /nonexistent/directory/out: cannot create: the directory /nonexistent/directory does not "
+        "exist; create it\n");
   CHECK_THROWS_AS(create(files.text, files.vocab, files.text), UsageError);
   std::ofstream(files.directory.path("blank")) << "\n\n";
   CHECK_THROWS_AS(create(files.directory.path("blank"), files.vocab, files.shard), DataError);
