@@ -15,8 +15,8 @@ namespace {
 
 Tensor dropout_backward(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys,
                         const Tensor& kept) {
-  if (p == 0.0 || x.numel() == 0) return composite::dropout_backward(x, p, seed, site, keys, kept);
   const c10::cuda::CUDAGuard guard(x.device());
+  if (p == 0.0 || x.numel() == 0) return composite::dropout_backward(x, p, seed, site, keys, kept);
   Tensor y = at::empty_like(x);
   const bool done = with_type(x, [&](auto type) {
     using T = typename decltype(type)::type;
@@ -31,6 +31,7 @@ Tensor dropout_backward(const Tensor& x, double p, int64_t seed, int64_t site, c
 }
 
 std::tuple<Tensor, Tensor> dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
+  const c10::cuda::CUDAGuard guard(x.device());
   const Tensor kept = composite::nothing_kept(x);
   return {dropout_backward(x, p, seed, site, keys, kept), kept};
 }

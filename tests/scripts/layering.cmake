@@ -4,6 +4,7 @@
 #   - a header for JSON or files in a room that must not use it;
 #   - a source file that no CMakeLists.txt names;
 #   - a device's instruction outside of the headers that hide it;
+#   - a function of CUDA's host files that does not choose its device;
 #   - a golden file that no test reads.
 cmake_minimum_required(VERSION 3.25)
 if(NOT ROOT)
@@ -157,6 +158,12 @@ include(${CMAKE_CURRENT_LIST_DIR}/goldens.cmake)
 find_unread_goldens(unread ${ROOT})
 foreach(golden ${unread})
   report("tests/golden/${golden}: no test reads it")
+endforeach()
+
+include(${CMAKE_CURRENT_LIST_DIR}/device_guards.cmake)
+find_missing_guards(missing ${ROOT})
+foreach(message ${missing})
+  report("${message}")
 endforeach()
 
 if(errors)

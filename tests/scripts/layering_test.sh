@@ -12,21 +12,40 @@ layering "$root" || failed=1
 mkdir "$work/tree"
 cp -r "$root"/{CONTRIBUTING.md,app,cuda_ext,data,model,optim,tests} "$work/tree"
 
+# expect MESSAGE FAULT: layering fails with MESSAGE
+expect() {
+  if layering "$work/tree" >"$work/log" 2>&1; then
+    echo "passes with a fault: $2"
+    failed=1
+  elif ! grep -qF -- "$1" "$work/log"; then
+    echo "wanted \"$1\" for $2, got:"
+    cat "$work/log"
+    failed=1
+  fi
+}
+
 # fault MESSAGE FILE LINE: after LINE is added to the end of FILE, which may be new, layering fails with MESSAGE
 fault() {
   local file=$work/tree/$2 made=
   if [ -e "$file" ]; then cp "$file" "$work/kept"; else made=1; mkdir -p "$(dirname "$file")"; fi
   echo "$3" >>"$file"
-  if layering "$work/tree" >"$work/log" 2>&1; then
-    echo "passes with a fault: $3 in $2"
-    failed=1
-  elif ! grep -qF -- "$1" "$work/log"; then
-    echo "wanted \"$1\" for $3 in $2, got:"
-    cat "$work/log"
-    failed=1
-  fi
+  expect "$1" "$3 in $2"
   if [ -n "$made" ]; then rm "$file"; rmdir --ignore-fail-on-non-empty "$(dirname "$file")"; else mv "$work/kept" "$file"; fi
 }
+
+# edit MESSAGE FILE SED: after the edit of FILE, which changes it, layering fails with MESSAGE
+edit() {
+  local file=$work/tree/$2
+  cp "$file" "$work/kept"
+  sed -i "$3" "$file"
+  if cmp -s "$file" "$work/kept"; then
+    echo "changes nothing: $3 in $2"
+    failed=1
+  fi
+  expect "$1" "$3 in $2"
+  mv "$work/kept" "$file"
+}
+
 fault 'app/system may include only' app/system/signals.h '#include "app/config/fields.h"'
 fault 'model may include only' model/bert.cc '#include "optim/lamb.h"'
 fault 'data/tokenizer may include only' data/tokenizer/tokenizer.cc '#include "cuda_ext/packed_batch.h"'
@@ -42,6 +61,9 @@ fault '#include <nlohmann/json.hpp>: not in data/' data/formats/shard.h '#includ
 fault 'no CMakeLists.txt names it' app/system/unlisted.cc ''
 fault 'behind a name of math.h or launch.h' cuda_ext/kernels/dropout.cu '__syncthreads();'
 fault 'no test reads it' tests/golden/unread.json '{}'
+edit 'dropout_backward() is registered for CUDA' cuda_ext/cuda/dropout.cc '/^Tensor dropout_backward/,/^}/{/CUDAGuard/d}'
+edit 'multi_tensor/cuda.cc:' cuda_ext/multi_tensor/cuda.cc '/void compute(/,/^  }/{/CUDAGuard/d}'
+edit 'multi_tensor/cuda.cc:' cuda_ext/multi_tensor/cuda.cc '/\[\](const LrSchedule/,/}};/{/CUDAGuard/d}'
 
 # A circle that the table allows.
 sed -i 's/^| `app\/report` |\([^|]*\)|/| `app\/report` |\1| `app\/benchmark`/' "$work/tree/CONTRIBUTING.md"
