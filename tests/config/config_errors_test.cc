@@ -561,6 +561,12 @@ TEST_CASE("Shipped configurations have the published numbers", "[unit][config]")
   CHECK(adam.optimizer.lr == 1e-4);
   CHECK(adam.global_batch_size == 256);
   CHECK(adam.schedule.warmup_proportion * static_cast<double>(adam.max_steps) == 10000.0);
+  // Devlin et al. 2018, appendix A.2, in fp32 as Google's code, whose loss is the mean over the masked tokens of a batch.
+  const PretrainConfig google = shipped("pretrain-google");
+  CHECK(google.global_batch_size == 256);
+  CHECK(google.schedule.warmup_proportion * static_cast<double>(google.max_steps) == 10000.0);
+  CHECK(google.precision == "fp32");
+  CHECK(google.optimizer.average == "masked_tokens");
 }
 
 TEST_CASE("configs/README.md lists the fields that may change when a run resumes", "[unit][config]") {
