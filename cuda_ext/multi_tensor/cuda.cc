@@ -65,7 +65,8 @@ class Mirror {
     TORCH_CHECK(c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None,
                 "optimizer: tensors or options are not those of the step before, and a CUDA graph is being captured. "
                 "Take one step with them before the capture.");
-    const Tensor pinned = at::empty(on_device_.sizes(), at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+    const Tensor pinned =
+        at::empty(on_device_.sizes(), at::TensorOptions().dtype(at::kByte).pinned_memory(on_device_.is_cuda()));
     std::memcpy(pinned.mutable_data_ptr(), values.data(), on_device_.nbytes());
     on_device_.copy_(pinned, /*non_blocking=*/true);
   }

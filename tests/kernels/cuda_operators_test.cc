@@ -3,17 +3,14 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
 #include <functional>
 #include <initializer_list>
-#include <limits>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "tests/kernels/cuda_emulator.h"
+#include "tests/support/emulated_device.h"
 #include "tests/support/ops_testing.h"
 
 namespace bert {
@@ -21,20 +18,6 @@ namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace)
 using torch::jit::Stack;
-
-/// Makes all memory a buffer of the emulator, and fills new tensors with NaN.
-class EmulatedDevice {
- public:
-  EmulatedDevice() {
-    emulator::add_buffer(nullptr, std::numeric_limits<size_t>::max() / 2);
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  }
-  EmulatedDevice(const EmulatedDevice&) = delete;
-  ~EmulatedDevice() {
-    at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
-    emulator::remove_buffer(nullptr);
-  }
-};
 
 Stack joined(std::initializer_list<Stack> parts) {
   Stack result;
@@ -69,13 +52,8 @@ constexpr double kScale = 16.0;
 void check_chain(const std::string& name, const Chain& chain, bool kernels) {
   CAPTURE(name);
   const std::vector<Stack> want = chain(c10::DispatchKey::CPU);
-  const int64_t before = emulator::launches();
-  emulator::take_streams();
-  const std::vector<Stack> got = chain(c10::DispatchKey::CUDA);
-  CHECK((emulator::launches() > before) == kernels);
-  CHECK(emulator::take_streams() ==
-        (kernels ? std::set<const void*>{&c10::cuda::current_stream} : std::set<const void*>{}));
-  CHECK(c10::cuda::CUDAGuard::alive == 0);
+  std::vector<Stack> got;
+  check_launches(kernels, [&] { got = chain(c10::DispatchKey::CUDA); });
   REQUIRE(got.size() == want.size());
   for (size_t step = 0; step < got.size(); ++step) {
     REQUIRE(got[step].size() == want[step].size());
