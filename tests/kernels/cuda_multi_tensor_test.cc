@@ -36,7 +36,8 @@ struct Layout {
   at::ScalarType copies = at::kFloat;  // kFloat: none
 };
 
-/// Two groups, of seven and of three tensors; two of three tensors have a moving average.
+/// Two groups, of seven and of three tensors; two of three tensors have a moving average. If the layout is shifted, one
+/// of the lists is not aligned in each tensor but two.
 Groups random_groups(const Layout& layout) {
   at::manual_seed(5);
   Groups groups;
@@ -44,14 +45,15 @@ Groups random_groups(const Layout& layout) {
   for (const auto& sizes : {kSizes, std::vector<int64_t>{300, 2, 20000}}) {
     OptimizerTensors& group = groups.emplace_back();
     for (const int64_t size : sizes) {
-      const bool shifted = layout.shifted && number % 2 == 0;
-      group.params.push_back(placed(at::randn({size}), shifted));
-      group.grads.push_back(placed(at::randn({size}), shifted));
-      group.exp_avg.push_back(placed(at::randn({size}), shifted));
-      group.exp_avg_sq.push_back(placed(at::rand({size}) + 0.5, shifted));
-      group.ema.push_back(number % 3 == 2 ? Tensor() : placed(at::randn({size}), shifted));
-      group.copies.push_back(layout.copies == at::kFloat ? Tensor()
-                                                         : placed(at::zeros({size}).to(layout.copies), shifted));
+      const auto place = [&](int64_t list, const Tensor& values) {
+        return placed(values, layout.shifted && list == number % 7);
+      };
+      group.params.push_back(place(0, at::randn({size})));
+      group.grads.push_back(place(1, at::randn({size})));
+      group.exp_avg.push_back(place(2, at::randn({size})));
+      group.exp_avg_sq.push_back(place(4, at::rand({size}) + 0.5));
+      group.ema.push_back(number % 3 == 2 ? Tensor() : place(3, at::randn({size})));
+      group.copies.push_back(layout.copies == at::kFloat ? Tensor() : place(6, at::zeros({size}).to(layout.copies)));
       ++number;
     }
   }
