@@ -55,6 +55,7 @@ check() {
 
 if [ -z "$filter$sanitized" ]; then
   check "layering, and faults that it must find" "$root/tests/scripts/layering_test.sh"
+  check "tests/faults.sh counts what it plants" "$root/tests/scripts/faults_test.sh"
   check "CMakePresets.json" cmake -S "$root" --list-presets=all
   check "set-up and the quick start refuse what they cannot use" "$root/tests/scripts/setup_test.sh"
   if grep -q '^build cuda_compile:' "$build/build.ninja"; then  # before the binaries, because one test reads its output
