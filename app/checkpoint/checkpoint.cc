@@ -10,6 +10,7 @@
 
 #include "app/checkpoint/files.h"
 #include "data/io/error.h"
+#include "data/io/mapping_guard.h"
 
 namespace bert {
 namespace {
@@ -66,6 +67,7 @@ at::Tensor tensor_of(const TensorSource& source) {
   }
   at::Tensor tensor = at::empty(source.shape, type);
   if (bytes > 0) std::memcpy(tensor.data_ptr(), begin, bytes);
+  expect_whole_mapping(begin);
   return tensor;
 }
 
@@ -146,10 +148,17 @@ StateDict read_tensors(const std::vector<TensorSource>& sources, TensorBytes byt
   return tensors;
 }
 
+void expect_whole(const StateDict& tensors) {
+  for (const auto& item : tensors) {
+    if (item.value().is_cpu()) expect_whole_mapping(item.value().const_data_ptr());
+  }
+}
+
 StateDict read_safetensors(const std::string& path) {
   const SafetensorsFile file(path);
   StateDict tensors;
   for (const TensorInfo& info : file.tensors()) tensors.insert(info.name, read_tensor(file, info));
+  file.expect_whole();
   return tensors;
 }
 

@@ -33,7 +33,8 @@ std::string save_checkpoint(const std::string& run_directory, const Checkpoint& 
 void write_checkpoint(const std::string& directory, const Checkpoint& checkpoint);
 
 /// kMapped: the tensors are mapped files, which must not be written to; parts that nobody reads are not loaded. kNone:
-/// the tensors have name, shape and dtype alone (device meta), for a rank that gets the values from another rank.
+/// the tensors have name, shape and dtype alone (device meta), for a rank that gets the values from another rank. Call
+/// expect_whole() when mapped tensors have been read.
 enum class TensorBytes { kMapped, kNone };
 
 /// Opens a checkpoint whose bytes this rank or another has verified. Throws DataError, InputMissing, IoError.
@@ -56,6 +57,10 @@ Checkpoint load_model(
 /// Tensors of `sources`: over its mapping if a source has one, else new CPU tensors; with kNone, of device meta. Mapped
 /// tensors must not be written to. Throws DataError if the bytes of a tensor do not have its size.
 StateDict read_tensors(const std::vector<TensorSource>& sources, TensorBytes bytes = TensorBytes::kMapped);
+
+/// Throws DataError if the file of a mapped tensor has become shorter since it was opened: call it when the tensors have
+/// been read for the last time (Note [Cut mappings], data/io/mapping_guard.h).
+void expect_whole(const StateDict& tensors);
 
 /// Tensors as sources for a writer. A tensor is copied to the CPU when it is read, one at a time.
 std::vector<TensorSource> sources_of(const StateDict& tensors);

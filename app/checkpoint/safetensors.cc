@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "data/io/error.h"
+#include "data/io/mapping_guard.h"
 
 static_assert(std::endian::native == std::endian::little, "safetensors are little-endian");
 
@@ -266,6 +267,7 @@ std::map<std::string, std::string> write_safetensors(const ByteSink& sink, std::
     }
     sink(bytes.data(), bytes.size());
     checksums[tensor.name] = checksum(bytes.data(), bytes.size());
+    expect_whole_mapping(bytes.data());
   }
   return checksums;
 }

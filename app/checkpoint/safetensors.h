@@ -42,6 +42,8 @@ class SafetensorsFile {
   [[nodiscard]] std::string_view data(const TensorInfo& tensor) const {
     return file_.view().substr(static_cast<size_t>(tensor.begin), static_cast<size_t>(tensor.bytes));
   }
+  /// Throws DataError if the file has become shorter since it was opened: bytes that were read may be zeros then.
+  void expect_whole() const { file_.expect_whole(); }
 
  private:
   std::string path_;
@@ -69,7 +71,7 @@ int64_t safetensors_bytes(std::vector<TensorSource> tensors);
 
 /// Writes the tensors, the widest dtype first and then by name, so that each tensor is aligned and equal tensors give
 /// equal bytes. The metadata is {"format": "pt"}, which Hugging Face requires. Throws DataError if two tensors have one
-/// name or if sizes disagree. Returns the XXH3-128 checksum of each tensor's bytes by name.
+/// name, if sizes disagree, or if a mapped source has become shorter. Returns the XXH3-128 checksum of each tensor's bytes by name.
 std::map<std::string, std::string> write_safetensors(const ByteSink& sink, std::vector<TensorSource> tensors);
 
 }  // namespace bert

@@ -11,6 +11,7 @@
 #include "app/export/onnx_fields.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "data/io/mapping_guard.h"
 #include "data/io/wire.h"
 
 namespace bert {
@@ -63,14 +64,15 @@ std::string tensor_fields(const TensorSource& tensor) {
   return fields;
 }
 
-/// The bytes of a tensor whose size has been written.
-std::string_view checked_bytes(const TensorSource& tensor, const std::string& path) {
+/// Writes the bytes of a tensor whose size has been written to `path`.
+void write_tensor(AtomicFile& file, const TensorSource& tensor, const std::string& path) {
   const std::string_view bytes = tensor.bytes();
   if (static_cast<int64_t>(bytes.size()) != bytes_of(tensor)) {
     throw DataError(fmt::format("{}: tensor {} has {} bytes; expected {} for its shape", path, tensor.name,
                                 bytes.size(), bytes_of(tensor)));
   }
-  return bytes;
+  file.write(bytes);
+  expect_whole_mapping(bytes.data());
 }
 
 /// A piece of the file: bytes, then those of a tensor unless it is null.
@@ -147,7 +149,7 @@ void write_data(AtomicFile& file, const OnnxGraph& graph, const std::string& pat
   for (const TensorSource& tensor : graph.initializers()) {
     if (bytes_of(tensor) < kLeastExternal) continue;
     file.write(std::string(static_cast<size_t>(aligned(file.size()) - file.size()), '\0'));
-    file.write(checked_bytes(tensor, path));
+    write_tensor(file, tensor, path);
     written(static_cast<size_t>(bytes_of(tensor)));
   }
 }
@@ -177,9 +179,8 @@ void write_onnx(const std::string& path, const OnnxGraph& graph, const std::map<
   for (const FilePiece& piece : pieces) {
     file.write(piece.head);
     if (piece.tensor == nullptr) continue;
-    const std::string_view bytes = checked_bytes(*piece.tensor, path);
-    file.write(bytes);
-    written(bytes.size());
+    write_tensor(file, *piece.tensor, path);
+    written(static_cast<size_t>(bytes_of(*piece.tensor)));
   }
   if (data) data->commit();
   file.commit();

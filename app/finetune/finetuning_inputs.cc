@@ -103,7 +103,10 @@ std::vector<FoundFile> find_files(const FinetuneConfig& config, const TaskDefini
 
 DataIdentity identity_of(const FoundFile& found, int64_t examples) {
   const MappedFile file(found.path);
-  return {.content_checksum = checksum(file.data(), static_cast<size_t>(file.size())), .examples = examples};
+  DataIdentity identity{.content_checksum = checksum(file.data(), static_cast<size_t>(file.size())),
+                        .examples = examples};
+  file.expect_whole();
+  return identity;
 }
 
 /// Throws ConfigError if the model has no room for the sequences.

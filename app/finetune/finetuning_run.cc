@@ -257,6 +257,7 @@ void FinetuningRun::start_from_initial_checkpoint() {
   fit_checkpoint("initial_checkpoint: " + name, {}, {"/model/"}, [&] {
     step_.start_phase({.weights = weights, .optimizer_state = StateDict(), .keep_moments = false});
   });
+  expect_whole(inputs_.start.weights);
   inputs_.start.weights = StateDict();
   log_.say(fmt::format("starting from the encoder of {}; new weights: {}", name, fmt::join(begun, ", ")));
 }

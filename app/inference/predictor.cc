@@ -285,7 +285,9 @@ Predictor::Predictor(const std::filesystem::path& path, const PredictorOptions& 
     : Predictor(load_pretrained(path), options) {}
 
 Predictor::Predictor(const Pretrained& pretrained, const PredictorOptions& options)
-    : impl_(std::make_unique<const Impl>(pretrained, options, model_of(pretrained, options))) {}
+    : impl_(std::make_unique<const Impl>(pretrained, options, model_of(pretrained, options))) {
+  expect_whole(pretrained.weights);
+}
 
 Predictor::~Predictor() = default;
 Predictor::Predictor(Predictor&&) noexcept = default;

@@ -88,6 +88,7 @@ TaskModel load_task_model(const Pretrained& pretrained, LoadMode mode) {
   TaskModel model(pretrained.config, task_definition(pretrained.task).kind, outputs);
   with_data_errors(pretrained.name + ": the weights are not those of a model of task " + pretrained.task,
                    [&] { load_state_dict(*model.module(), pretrained.weights, /*strict=*/true, mode); });
+  expect_whole(pretrained.weights);
   model.module()->eval();
   return model;
 }
@@ -102,7 +103,9 @@ TaskModel on_device(TaskModel model, const PredictorOptions& options) {
 }  // namespace
 
 TaskInference::TaskInference(const Pretrained& pretrained, const PredictorOptions& options)
-    : TaskInference(pretrained, on_device(load_task_model(pretrained, LoadMode::kShare), options), options) {}
+    : TaskInference(pretrained, on_device(load_task_model(pretrained, LoadMode::kShare), options), options) {
+  expect_whole(pretrained.weights);
+}
 
 TaskInference::TaskInference(const Pretrained& pretrained, TaskModel model, const PredictorOptions& options)
     : kind_(task_definition(pretrained.task).kind),

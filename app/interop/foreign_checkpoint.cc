@@ -15,6 +15,7 @@
 #include "app/parse/bounded_json.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "data/io/mapping_guard.h"
 #include "data/tasks/task_definition.h"
 
 namespace bert {
@@ -110,7 +111,9 @@ bool pad_or_cut(TensorSource& tensor, int64_t rows) {
   } else {
     tensor.mapping = nullptr;
     tensor.bytes = [part = std::move(tensor.bytes), bytes, padded = std::make_shared<std::string>()] {
-      padded->assign(part());
+      const std::string_view mapped = part();
+      padded->assign(mapped);
+      expect_whole_mapping(mapped.data());
       padded->resize(bytes, '\0');
       return std::string_view(*padded);
     };

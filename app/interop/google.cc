@@ -14,6 +14,7 @@
 #include "app/interop/neighbours.h"
 #include "app/interop/transpose.h"
 #include "data/io/error.h"
+#include "data/io/mapping_guard.h"
 
 namespace bert {
 namespace {
@@ -77,6 +78,7 @@ std::vector<TensorSource> weights_of(const std::shared_ptr<const TensorBundle>& 
       source.bytes = [bundle, place, copy] {
         transpose(bundle->data(*place), static_cast<size_t>(place->shape[0]), static_cast<size_t>(place->shape[1]),
                   static_cast<size_t>(element_bytes(place->dtype)), *copy);
+        expect_whole_mapping(bundle->data(*place).data());
         return std::string_view(*copy);
       };
     }

@@ -252,6 +252,8 @@ void PretrainingRun::start_from_initial_checkpoint() {
                        .optimizer_state = checkpoint.optimizer,
                        .keep_moments = config_.initial_optimizer_state});
   });
+  expect_whole(checkpoint.model);
+  expect_whole(checkpoint.optimizer);
   log_.say("starting from the weights" + std::string(config_.initial_optimizer_state ? " and moments" : "") + " of " +
            directory);
 }

@@ -69,6 +69,8 @@ void RunState::resume(const std::string& directory, bool allow_config_change) {
   }
   fit_checkpoint(directory, before.all, {"/model/", "/precision", "/optimizer/"},
                  [&] { step().load(checkpoint.model, checkpoint.optimizer); });
+  expect_whole(checkpoint.model);
+  expect_whole(checkpoint.optimizer);
   GradScaler& scaler = step().scaler;
   if (needs_loss_scale(parse_precision(before.precision))) {  // otherwise the checkpoint has no meaningful scale
     StateDict scale;

@@ -109,6 +109,8 @@ int64_t diff_files(const std::string& a_path, const std::string& b_path) {
     }
     fmt::print("{}\n", line.dump());
   }
+  a.expect_whole();
+  b.expect_whole();
   return differing;
 }
 

@@ -135,6 +135,7 @@ std::shared_ptr<torch::nn::Module> module_of(const Pretrained& pretrained) {
                        module = model.ptr();
                      }
                    });
+  expect_whole(pretrained.weights);
   module->eval();
   return module;
 }

@@ -246,7 +246,7 @@ MappedFile::MappedFile(const std::string& path) {
   void* mapping = mmap(nullptr, static_cast<size_t>(size_), PROT_READ, MAP_SHARED, file.get(), 0);
   if (mapping == MAP_FAILED) throw_io_error(path, "map", errno);
   data_ = static_cast<const char*>(mapping);
-  guard_ = MappingGuard(mapping, static_cast<size_t>(size_));
+  guard_ = MappingGuard(path, status, mapping);
 }
 
 MappedFile::~MappedFile() {

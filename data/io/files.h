@@ -65,7 +65,7 @@ class AppendedFile {
 std::string read_file(const std::string& path, int64_t limit = int64_t{1} << 40);
 
 /// A read-only mapping of a file. Throws InputMissing, IoError. Bytes that the file loses while it is mapped read as
-/// zeros: Note [Cut mappings] in data/io/mapping_guard.h.
+/// zeros, and expect_whole() throws then: Note [Cut mappings] in data/io/mapping_guard.h.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -75,6 +75,8 @@ class MappedFile {
   [[nodiscard]] const char* data() const { return data_; }
   [[nodiscard]] int64_t size() const { return size_; }
   [[nodiscard]] std::string_view view() const { return {data_, static_cast<size_t>(size_)}; }
+  /// Throws DataError if the file has become shorter since.
+  void expect_whole() const { guard_.expect_whole(); }
 
  private:
   const char* data_ = nullptr;

@@ -63,6 +63,7 @@ void for_each_conll_line(const std::string& path, const std::function<void(const
     if (count_invalid_utf8(content) > 0) throw DataError(fmt::format("{}:{}: the text is not UTF-8", path, line.line));
     if (width == 0) width = line.columns.size();
     if (line.columns.size() != width) {
+      file.expect_whole();
       throw DataError(fmt::format("{}:{}: the line has {} columns, the lines before it {}", path, line.line,
                                   line.columns.size(), width));
     }
@@ -71,6 +72,7 @@ void for_each_conll_line(const std::string& path, const std::function<void(const
     take(line);
   }
   end_sentence();
+  file.expect_whole();
   if (width == 0) throw DataError(path + ": the file has no words");
 }
 

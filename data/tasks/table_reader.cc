@@ -147,7 +147,10 @@ bool TableReader::read_row() {
 
 bool TableReader::next() {
   for (;;) {
-    if (rest_is_blank()) return false;
+    if (rest_is_blank()) {
+      file_.expect_whole();
+      return false;
+    }
     if (options_.format == TableFormat::kJsonLines) {
       read_object(take_line(), false);
       check_cells();
@@ -199,6 +202,7 @@ void TableReader::check_cells() const {
 }
 
 void TableReader::fail_row(const std::string& message) const {
+  file_.expect_whole();
   throw DataError(fmt::format("{}:{}: {}", path_, line_, message));
 }
 

@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "app/checkpoint/tensor_diff.h"
@@ -287,6 +289,17 @@ TEST_CASE("Small floats", "[unit][safetensors]") {
   CHECK(element("F8_E4M3", 0x7e) == 448.0);
   CHECK(std::isnan(element("F8_E4M3", 0x7f)));
   CHECK(element("F8_E5M2", 0x7b) == 57344.0);
+}
+
+TEST_CASE("A file that is cut while its tensors are written elsewhere is an error, not zeros", "[unit][safetensors]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("f"), numbers(100'000, 'x');
+  write(path, write_all({{"w", "U8", {100'000}, [&] { return std::string_view(numbers); }}}));
+  const std::vector<TensorSource> sources = sources_of(std::make_shared<const SafetensorsFile>(path));
+  CHECK_NOTHROW(write_all(sources));
+  std::filesystem::resize_file(path, 50'000);
+  CHECK_THROWS_AS(write_all(sources), DataError);
+  CHECK_THROWS_WITH(write_all(sources), testing::Contains(path + ": byte 50000: the file was cut to 50000 of its "));
 }
 
 }  // namespace

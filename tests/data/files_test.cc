@@ -147,12 +147,6 @@ TEST_CASE("AtomicFile writes names of every length that the system has, and refu
   CHECK_THROWS_WITH(AtomicFile(path), Contains("cannot create: File name too long"));
 }
 
-TEST_CASE("A file in a directory that does not exist is refused with the name of the directory", "[unit][files]") {
-  const TemporaryDirectory directory;
-  const std::string parent = directory.path("absent/deeper"), path = parent + "/file";
-  CHECK_THROWS_WITH(AtomicFile(path), path + ": cannot create: the directory " + parent + " does not exist; create it");
-}
-
 TEST_CASE("What a killed process left of a file with a long name goes with the next", "[unit][files]") {
   const TemporaryDirectory directory;
   const std::string name(250, 'n'), path = directory.path(name);
@@ -169,7 +163,8 @@ TEST_CASE("What a killed process left of a file with a long name goes with the n
 
 TEST_CASE("A directory that is not there is named", "[unit][files]") {
   const TemporaryDirectory directory;
-  CHECK_THROWS_WITH(AtomicFile(directory.path("no/file")), Contains("no/file") && Contains("No such file"));
+  const std::string parent = directory.path("no/such"), path = parent + "/file";
+  CHECK_THROWS_WITH(AtomicFile(path), path + ": cannot create: the directory " + parent + " does not exist; create it");
 }
 
 TEST_CASE("read_file and MappedFile tell a missing file from a bad one", "[unit][files]") {
@@ -232,6 +227,49 @@ TEST_CASE("AppendedFile adds whole pieces, and none that does not fit", "[unit][
       AppendedFile("/dev/full").write("some bytes"),
       Contains("/dev/full: cannot write: the disk is full: 10 bytes more are needed") && Contains("free"));
   CHECK_THROWS_WITH(AppendedFile(directory.path("no/file")), Contains("No such file"));
+}
+
+TEST_CASE("A mapped file that becomes shorter reads zeros, and says so", "[unit][files]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("file");
+  constexpr size_t kPage = 4096;
+  const auto write = [&] { std::ofstream(path) << std::string(3 * kPage, 'x'); };
+  const auto refusal = [&](size_t bytes) {
+    return fmt::format("{}: byte {}: the file was cut to {} of its {} bytes while it was read. Make or copy it again.",
+                       path, bytes, bytes, 3 * kPage);
+  };
+  for (const bool before : {false, true}) {  // the lost bytes are read before the check, or not at all
+    CAPTURE(before);
+    write();
+    const MappedFile file(path);
+    CHECK_NOTHROW(file.expect_whole());
+    std::filesystem::resize_file(path, kPage + 10);
+    if (before) CHECK(file.data()[2 * kPage + 7] == 0);
+    CHECK_THROWS_AS(file.expect_whole(), DataError);
+    CHECK_THROWS_WITH(file.expect_whole(), refusal(kPage + 10));
+    CHECK_THROWS_WITH(expect_whole_mapping(file.data() + 2 * kPage), refusal(kPage + 10));
+    CHECK_NOTHROW(expect_whole_mapping(path.data()));
+  }
+  write();
+  const MappedFile last_page(path);  // no fault: the system fills the rest of a page with zeros
+  std::filesystem::resize_file(path, 3 * kPage - 1);
+  CHECK(last_page.data()[3 * kPage - 1] == 0);
+  CHECK_THROWS_WITH(last_page.expect_whole(), refusal(3 * kPage - 1));
+  write();
+  const MappedFile grown(path);
+  std::filesystem::resize_file(path, kPage);
+  CHECK(grown.data()[2 * kPage] == 0);
+  std::filesystem::resize_file(path, 3 * kPage);
+  CHECK_THROWS_WITH(grown.expect_whole(),
+                    fmt::format("{}: byte {}: the file was cut while it was read. Make or copy it "
+                                "again.",
+                                path, 2 * kPage));
+  write();
+  const MappedFile replaced(path);  // the mapping keeps the bytes of the file that had the name
+  std::ofstream(directory.path("other")) << "short";
+  std::filesystem::rename(directory.path("other"), path);
+  CHECK(replaced.data()[2 * kPage] == 'x');
+  CHECK_NOTHROW(replaced.expect_whole());
 }
 
 TEST_CASE("A device without an end is not read into memory for ever, a pipe is not waited for to be mapped", "[unit]") {

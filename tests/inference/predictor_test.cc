@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/types.h>
 
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -321,4 +322,16 @@ TEST_CASE("Features have a vector per token and a pooled one", "[unit][predict]"
   CHECK(features.tokens == std::vector<std::string>{"[CLS]", "the", "cat", "##s", ".", "[SEP]"});
   CHECK(features.last_hidden_state.sizes() == torch::IntArrayRef({6, 16}));
   CHECK(features.pooler_output.sizes() == torch::IntArrayRef({16}));
+}
+
+TEST_CASE("A checkpoint that is cut before its weights are copied is an error, not zeros", "[unit][predict]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory);
+  const Pretrained pretrained = load_pretrained(checkpoint);
+  CHECK_NOTHROW(Predictor(pretrained));
+  const std::string weights = std::filesystem::canonical(checkpoint).string() + "/model.safetensors";
+  std::filesystem::resize_file(weights, std::filesystem::file_size(weights) / 2);
+  CHECK_THROWS_AS(Predictor(pretrained), DataError);
+  CHECK_THROWS_WITH(Predictor(pretrained), bert::testing::Contains("model.safetensors: byte ") &&
+                                               bert::testing::Contains("the file was cut to "));
 }

@@ -105,4 +105,15 @@ TEST_CASE("The real checkpoint of keras-bert has every parameter of its configur
   CHECK(values[8] == testing::Approx(-0.00855878));
 }
 
+TEST_CASE("A checkpoint of Google that is cut before its kernels are transposed is an error", "[unit][interop]") {
+  const testing::TemporaryDirectory directory;
+  write_google(directory, google_variables());
+  ForeignCheckpoint read = read_google(directory.path());
+  const std::string data = directory.path("bert_model.ckpt.data-00000-of-00001");
+  std::filesystem::resize_file(data, 64);
+  TensorSource& kernel = testing::tensor_named(read.tensors, "bert.pooler.dense.weight");
+  CHECK_THROWS_AS(kernel.bytes(), DataError);
+  CHECK_THROWS_WITH(kernel.bytes(), Contains(data + ": byte 64: the file was cut to 64 of its "));
+}
+
 }  // namespace bert

@@ -1,6 +1,7 @@
 // Checkpoints that PyTorch wrote, and damaged ones.
 #include "app/interop/files/torch_file.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "data/io/error.h"
@@ -145,6 +146,17 @@ TEST_CASE("An old file that is cut off, or has more behind it, is refused", "[un
   for (size_t size = 0; size < whole.size(); ++size)
     CHECK_THROWS_AS(parse_legacy_torch_file(whole.substr(0, size)), DataError);
   CHECK_THROWS_WITH(parse_legacy_torch_file(whole + "x"), Contains("1 bytes are behind the last storage"));
+}
+
+TEST_CASE("A checkpoint of PyTorch that is cut before its tensors are copied is an error", "[unit][interop]") {
+  const testing::TemporaryDirectory directory;
+  // [2, 2] with strides 1, 2: the elements are copied.
+  const TorchFile file = open(archive_of("K\4", std::string("K\0K\2K\2\x86K\1K\2\x86", 12)), directory);
+  std::string copy;
+  REQUIRE(file.data(file.tensors().front(), copy) == copy);
+  std::filesystem::resize_file(directory.path("model.pt"), 100);
+  CHECK_THROWS_AS(file.data(file.tensors().front(), copy), DataError);
+  CHECK_THROWS_WITH(file.data(file.tensors().front(), copy), Contains("model.pt: byte 100: the file was cut to 100"));
 }
 
 }  // namespace bert

@@ -1,9 +1,11 @@
 // Files of fine-tuning tasks: GLUE's layouts and traps, own tables, CoNLL, SWAG and SQuAD.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "data/io/error.h"
+#include "data/tasks/conll.h"
 #include "data/tasks/table_reader.h"
 #include "data/tasks/task_data.h"
 #include "tests/support/small_vocabulary.h"
@@ -316,4 +318,33 @@ TEST_CASE("The real files of SST-2 and MRPC have all their rows", "[unit][tasks]
   };
   CHECK(sizes("sst2", "SST-2") == std::vector<int64_t>{67349, 872, 1821});  // as ../shared/data/README.md says
   CHECK(sizes("mrpc", "MRPC") == std::vector<int64_t>{3668, 408, 1725});
+}
+
+TEST_CASE("A table that is cut while it is read is an error that says so", "[unit][tasks]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("a.tsv");
+  std::string text = "text\tlabel\n";
+  for (int i = 0; i < 3000; ++i) text += "some words\t1\n";
+  std::ofstream(path) << text;
+  TableReader table(path, {{"text"}, {"label", false}}, {.format = TableFormat::kTsv, .header = {}});
+  REQUIRE(table.next());
+  std::filesystem::resize_file(path, 5000);
+  const auto read_on = [&] {
+    while (table.next()) {
+    }
+  };
+  CHECK_THROWS_WITH(read_on(), Contains("a.tsv: byte 5000: the file was cut to 5000 of its "));
+}
+
+TEST_CASE("A file of CoNLL that is cut while it is read is an error that says so", "[unit][tasks]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("a.txt");
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += "word O\n\n";
+  std::ofstream(path) << text;
+  int64_t lines = 0;
+  const auto cut_at_first = [&](const ConllLine&) {
+    if (lines++ == 0) std::filesystem::resize_file(path, 5000);
+  };
+  CHECK_THROWS_WITH(for_each_conll_line(path, cut_at_first), Contains("a.txt: byte 5000: the file was cut to 5000"));
 }

@@ -244,6 +244,7 @@ std::string_view TorchFile::data(const TorchTensor& tensor, std::string& copy) c
   copy.resize(static_cast<size_t>(tensor.bytes));
   char* to = copy.data();
   gather(tensor, 0, bytes.data() + tensor.begin, static_cast<size_t>(element_bytes(tensor.dtype)), to);
+  file_.expect_whole();
   return copy;
 }
 
