@@ -35,6 +35,15 @@ DataLoaderConfig of_rank(DataLoaderConfig loader, const DistributedEnvironment& 
   return loader;
 }
 
+constexpr const char* kOpening = "opening the shards of data.train";
+
+/// open_shards() of data.train. Rank 0 says so before: many shards on a slow disk take minutes.
+std::shared_ptr<const PretrainingShards> open_training(const PretrainConfig& config, const Tokenizer& tokenizer,
+                                                       int64_t rank) {
+  if (rank == 0) fmt::print(stderr, "{}\n", kOpening);
+  return open_shards(config, "train", tokenizer);
+}
+
 /// with_micro_batch(). Its sentences go to `notes`.
 PretrainConfig sized(const PretrainConfig& config, const PretrainingShards& train, const RunPlace& place,
                      std::vector<std::string>& notes) {
@@ -73,7 +82,7 @@ PretrainingRun::PretrainingRun(const PretrainConfig& config, const DistributedEn
                                c10::Device device, ProcessGroupPtr& joined)
     : tokenizer_(load_tokenizer(config)),
       group_(expect_same_config(joined = join(config, device), config)),
-      train_(open_shards(config, "train", *tokenizer_)),
+      train_(open_training(config, *tokenizer_, environment.rank)),
       config_(
           sized(config, *train_, {.device = device, .group = group_, .local_size = environment.local_size}, notes_)),
       objective_(objective_of(with_objective(config_, *train_))),
@@ -84,12 +93,15 @@ PretrainingRun::PretrainingRun(const PretrainConfig& config, const DistributedEn
       step_(with_objective(config_, *train_), device, group_),
       log_(config_, {.config_sha256 = config_sha256(config_), .pooler = has_pairs(objective_)}, step_),
       loader_(train_, of_rank(loader_config(config_, *train_, tokenizer_.get()), environment, device)) {
+  log_.note(kOpening);
   for (const std::string& sentence : notes_) log_.say(sentence);
   for (const auto& shards : {train_, validation_}) {
     if (const std::string warning = shards ? unknown_vocabulary(*shards) : ""; !warning.empty()) log_.say(warning);
   }
   if (loader_.sources().size() > 1) step_.tell_sources_apart(static_cast<int64_t>(loader_.sources().size()));
-  if (validation_) unigram_.emplace(*train_, config_.data.corrupted_rows == "skip");
+  if (!validation_) return;
+  log_.say("counting the words of data.train: evaluations compare their loss with that of word frequencies");
+  unigram_.emplace(*train_, config_.data.corrupted_rows == "skip");
 }
 
 void PretrainingRun::announce(int64_t applied) {
