@@ -180,6 +180,12 @@ std::vector<TaskSet> read_sets(FinetuningInputs& inputs, TaskSplit split) {
 
 }  // namespace
 
+int64_t longest_unit(const FinetuningInputs& inputs) {
+  size_t longest = 0;
+  for (const TaskSequence& sequence : inputs.train->sequences) longest = std::max(longest, sequence.input_ids.size());
+  return static_cast<int64_t>(longest) * inputs.head.choices;
+}
+
 std::vector<float> balanced_class_weights(const TaskFeatures& train) {
   std::vector<double> counts(static_cast<size_t>(train.num_outputs));
   const auto count = [&](int32_t label) {
@@ -211,6 +217,7 @@ FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const Proc
              inputs.start.name);
   check_room(inputs.config, inputs.start.name);
   inputs.tokenizer = tokenizer_for(inputs.config, inputs.start);
+  note(fmt::format("reading and tokenizing the files of task {}", config.task));
   read_training(inputs, note);
   inputs.dev = read_sets(inputs, TaskSplit::kDev);
   inputs.test = read_sets(inputs, TaskSplit::kTest);

@@ -45,6 +45,9 @@ struct FinetuningInputs {
 FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const ProcessGroupPtr& group,
                                         const std::function<void(const std::string& message)>& note);
 
+/// Tokens of the largest training example: those of the longest sequence, times the choices of an example.
+int64_t longest_unit(const FinetuningInputs& inputs);
+
 /// Weights of the classes in the loss: the inverse of their frequencies, with mean 1 over the examples, as scikit-learn's
 /// "balanced". A class without examples has weight 0.
 std::vector<float> balanced_class_weights(const TaskFeatures& train);

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -36,23 +35,18 @@ ProcessGroupPtr agreed(ProcessGroupPtr group, const FinetuneConfig& config) {
                             });
 }
 
-/// Tokens of the longest unit of `train`, which has as many sequences as there are choices.
-double longest_unit(const TaskFeatures& train, int64_t choices) {
-  size_t longest = 0;
-  for (const TaskSequence& sequence : train.sequences) longest = std::max(longest, sequence.input_ids.size());
-  return static_cast<double>(longest) * static_cast<double>(choices);
-}
-
-/// Reads the inputs, and compares them with those of the other ranks.
+/// Reads the inputs, and compares them with those of the other ranks. Rank 0 prints its sentences, which go to `notes`
+/// too.
 FinetuningInputs agreed_inputs(const FinetuneConfig& config, const DistributedEnvironment& environment,
-                               c10::Device device, const ProcessGroupPtr& group) {
+                               c10::Device device, const ProcessGroupPtr& group, std::vector<std::string>& notes) {
   check_micro_batches(config, environment.world_size);
   const auto note = [&](const std::string& message) {
     if (environment.rank == 0) fmt::print(stderr, "{}\n", message);
+    notes.push_back(message);
   };
   FinetuningInputs inputs = read_finetuning_inputs(config, group, note);
   inputs.config.micro_batch_size = choose_micro_batch(
-      inputs.config, parameter_sizes(inputs.config.model), {.tokens = longest_unit(*inputs.train, inputs.head.choices)},
+      inputs.config, parameter_sizes(inputs.config.model), {.tokens = static_cast<double>(longest_unit(inputs))},
       {.device = device, .group = group, .local_size = environment.local_size},
       [](const std::string& json, const std::string& name) {
         return parse_finetune_config(json, name).micro_batch_size;
@@ -86,11 +80,13 @@ std::string text_of(const std::vector<TaskMetric>& metrics) {
 FinetuningRun::FinetuningRun(const FinetuneConfig& config, const DistributedEnvironment& environment,
                              c10::Device device, ProcessGroupPtr& joined)
     : group_(agreed(joined = join(config, device), config)),
-      inputs_(agreed_inputs(config, environment, device, group_)),
+      inputs_(agreed_inputs(config, environment, device, group_, notes_)),
       step_(inputs_.config, inputs_.head, device, group_),
       log_(inputs_.config, {.config_sha256 = config_sha256(inputs_.config), .pooler = has_pooler(inputs_.task.kind)},
            step_),
-      loader_(inputs_.train, loader_config(inputs_, environment, device)) {}
+      loader_(inputs_.train, loader_config(inputs_, environment, device)) {
+  for (const std::string& sentence : notes_) log_.note(sentence);
+}
 
 void FinetuningRun::announce(int64_t applied) {
   const auto count = [](const std::vector<TaskSet>& sets) {

@@ -77,6 +77,7 @@ class FinetuningRun : public RunState {
   }
 
   const ProcessGroupPtr group_;
+  std::vector<std::string> notes_;  // printed before there is a log
   FinetuningInputs inputs_;
   FinetuningStep step_;
   RunLog log_;

@@ -59,8 +59,10 @@ int64_t choose_micro_batch(const RunConfig& config, const std::vector<int64_t>& 
       std::stoll(on_rank_zero(place.group, "read the earlier micro_batch_size", config.distributed.timeout_seconds,
                               [&] { return std::to_string(size_before(config, earlier, largest)); }));
   const int64_t size = before > 0 ? before : largest;
-  note(fmt::format("micro_batch_size auto: {}, {}; the plan is {:.1f} GB, and {:.1f} GB are free on {}", size,
-                   before > 0 ? "as before" : "the largest that fits", plan_of(size), free / 1e9, place.device.str()));
+  note(fmt::format(
+      "micro_batch_size auto: {}, {}; the plan is {:.1f} GB, and {:.1f} GB are free on {}", size,
+      before > 0 ? fmt::format("as before (the largest that fits is {})", largest) : "the largest that fits",
+      plan_of(size), free / 1e9, place.device.str()));
   if (size < config.global_batch_size && config.optimizer.average == "micro_batches") {
     note(
         "warning: micro_batch_size auto with optimizer.average micro_batches: the mean over micro-batches depends on "

@@ -279,6 +279,47 @@ TEST_CASE("Every kind of task trains, and has its metrics and its files", "[unit
   }
 }
 
+TEST_CASE("A fine-tuning run with micro_batch_size auto says its size in run.log, counts choices, and keeps it",
+          "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  for (const char* task : {"text-classification", "swag"}) {
+    CAPTURE(task);
+    FinetuneConfig number = tiny_task_of(task, directory), by_memory = number;
+    by_memory.micro_batch_size = RunConfig::kFromMemory;
+    by_memory.run_directory += "-auto";
+    for (FinetuneConfig* config : {&number, &by_memory}) REQUIRE(finetune(*config, false) == kOk);
+    CHECK_THAT(read_file(by_memory.run_directory + "/run.log"),
+               Contains("reading and tokenizing the files of task ") &&
+                   Contains("micro_batch_size auto: 4, the largest that fits; the plan is "));
+    CHECK(file_of(by_memory, 4, "model.safetensors") == file_of(number, 4, "model.safetensors"));
+    number.micro_batch_size = 2;
+    number.run_directory += "-two";
+    number.stop_at_step = 2;
+    REQUIRE(finetune(number, false) == kOk);
+    number.micro_batch_size = RunConfig::kFromMemory;
+    number.stop_at_step = 0;
+    REQUIRE(finetune(number, false) == kOk);
+    CHECK_THAT(read_file(number.run_directory + "/run.log"),
+               Contains("micro_batch_size auto: 2, as before (the largest that fits is 4); the plan is "));
+  }
+}
+
+TEST_CASE("The largest example of SWAG has four sequences", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  const auto longest = [&](const std::string& task) {
+    const FinetuningInputs inputs =
+        read_finetuning_inputs(tiny_task_of(task, directory), nullptr, [](const std::string&) {});
+    size_t tokens = 0;
+    for (const TaskSequence& sequence : inputs.train->sequences) tokens = std::max(tokens, sequence.input_ids.size());
+    return std::pair(longest_unit(inputs), static_cast<int64_t>(tokens));
+  };
+  const auto [swag, of_ending] = longest("swag");
+  CHECK(of_ending == 7);  // [CLS] 5 6 [SEP] 5 7 [SEP]: sent1, and sent2 with an ending
+  CHECK(swag == 4 * of_ending);
+  const auto [table, of_row] = longest("text-classification");
+  CHECK(table == of_row);
+}
+
 TEST_CASE("Several seeds make several runs, with mean and spread, and go on after a stop", "[unit][finetune]") {
   const TemporaryDirectory directory;
   const FinetuneConfig config = tiny_task(directory, "series");

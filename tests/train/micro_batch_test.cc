@@ -80,7 +80,7 @@ TEST_CASE("A run that goes on with auto keeps its micro-batch", "[unit][trainer]
   std::ofstream(config.run_directory + "/config.json") << "{}";
   const Choice kept = choose(config, 1, 1, 3);
   CHECK(kept.size == 3);
-  CHECK_THAT(kept.said, Contains("micro_batch_size auto: 3, as before"));
+  CHECK_THAT(kept.said, Contains("micro_batch_size auto: 3, as before (the largest that fits is 12); the plan is "));
   CHECK(choose(config, 1, 1, 5).size == 12);   // does not divide
   CHECK(choose(config, 1, 1, 24).size == 12);  // too large
   CHECK(choose(config, 1, 1, 0).size == 12);
@@ -98,7 +98,8 @@ TEST_CASE("A run with auto trains as one with that number", "[unit][trainer]") {
     REQUIRE(pretrain(*config, false) == kOk);
   }
   CHECK(config_of_run(by_memory)["micro_batch_size"] == by_memory.global_batch_size);
-  CHECK_THAT(read_file(by_memory.run_directory + "/run.log"), Contains("micro_batch_size auto: 8"));
+  CHECK_THAT(read_file(by_memory.run_directory + "/run.log"),
+             Contains("opening the shards of data.train\n") && Contains("micro_batch_size auto: 8"));
   const auto weights = [](const RunConfig& config) {
     return read_file(checkpoint_directory(config.run_directory, 4) + "/model.safetensors");
   };
