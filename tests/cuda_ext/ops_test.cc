@@ -90,6 +90,40 @@ TEST_CASE("layer_norm equals its definition", "[unit]") {
   gradcheck(op, {randn({3, 5}, 3), randn({5}, 4), randn({5}, 5)});
 }
 
+TEST_CASE("Every layer norm adds eps to the variance, also to that of a constant row", "[unit]") {
+  constexpr double kEps = 0.1;
+  const auto constant_row = [](Tensor x) { return x.select(0, 0).fill_(0.75), x; };
+  const Tensor ids = at::tensor({int64_t{0}, int64_t{1}, int64_t{1}}), zeros = at::zeros_like(ids);
+  for (const auto type : kTypes) {
+    for (const int64_t width : kWidths) {
+      INFO(type << " width " << width);
+      const Tensor gamma = randn({width}, 2), beta = randn({width}, 3);
+      compare([](const Tensors& in) { return ops::layer_norm(in[0], in[1], in[2], kEps); },
+              [](const Tensors& in) { return plain_layer_norm(in[0], in[1], in[2], kEps); },
+              {constant_row(randn({3, width}, 1)), gamma, beta}, type, 4.0);  // sums of gradients over rows
+      compare(
+          [](const Tensors& in) {
+            return ops::bias_dropout_residual_layer_norm(in[0], in[1], in[2], in[3], in[4], kEps, {});
+          },
+          [](const Tensors& in) { return plain_layer_norm(in[0] + in[1] + in[2], in[3], in[4], kEps); },
+          {constant_row(randn({3, width}, 1)), at::full({width}, 0.5, at::kDouble), constant_row(randn({3, width}, 4)),
+           gamma, beta},
+          type, 4.0);  // likewise
+      compare(
+          [&](const Tensors& in) {
+            return ops::embedding_layer_norm_dropout(ids, zeros, zeros, {in[0], in[1], in[2]}, in[3], in[4], kEps, {});
+          },
+          [&](const Tensors& in) {
+            const Tensor sum = in[0].index_select(0, ids) + in[1].index_select(0, zeros) + in[2].index_select(0, zeros);
+            return plain_layer_norm(sum, in[3], in[4], kEps);
+          },
+          {constant_row(randn({2, width}, 5)), constant_row(randn({1, width}, 6)), constant_row(randn({1, width}, 7)),
+           gamma, beta},
+          type, 8.0);  // likewise, and over equal ids
+    }
+  }
+}
+
 TEST_CASE("bias_dropout_residual_layer_norm equals its definition", "[unit]") {
   for (const double p : {0.0, 0.2}) {
     const Op op = [&](const Tensors& in) {

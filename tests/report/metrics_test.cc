@@ -1,13 +1,18 @@
 #include "app/report/metrics.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "data/io/files.h"
+#include "tests/support/command_testing.h"
 #include "tests/testing.h"
 
 using namespace bert;
@@ -100,6 +105,46 @@ TEST_CASE("Progress breaks a silence, and stays quiet while there is news", "[un
     progress.message("a message");
   }
   CHECK(lines == std::vector<std::string>{"a message"});
+}
+
+namespace {
+
+void set_columns(unsigned short columns) {
+  const winsize window{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+  REQUIRE(ioctl(STDERR_FILENO, TIOCSWINSZ, &window) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("A bar that a terminal wraps, because it is narrower now, leaves nothing behind", "[unit]") {
+  unsetenv("CI");  // in which there is no bar
+  const StepMetrics metrics{.step = 10, .max_steps = 50, .loss = 7.1, .terms = {{"mlm", 6.5}, {"nsp", 0.6}}};
+  constexpr int kWide = 120, kNarrow = 35;
+  const std::string seen = testing::on_terminal([&] {
+    set_columns(kWide);
+    Progress progress([] { return std::string("forward"); }, [](const std::string&) {}, std::chrono::hours(1));
+    progress.start(0, 50);
+    progress.update(metrics);
+    set_columns(kNarrow);
+    progress.update(metrics);
+    progress.finish();
+  });
+  // The first bar fills rows of the narrow terminal; the cursor goes up to the first of them, and all below is erased.
+  const size_t erased = seen.find("\033[");
+  REQUIRE(erased != std::string::npos);
+  const auto columns_of = [](std::string_view line) {
+    return std::count_if(line.begin(), line.end(),
+                         [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+  };
+  const int64_t columns = columns_of(std::string_view(seen).substr(0, erased));
+  REQUIRE(columns > 2 * kNarrow);
+  const std::string erasure = "\033[" + std::to_string((columns - 1) / kNarrow) + "A\r\033[J";
+  CHECK(seen.substr(erased, erasure.size()) == erasure);
+  const std::string rest = seen.substr(erased + erasure.size());
+  CHECK(rest.find('\033') == std::string::npos);
+  CHECK(rest.ends_with("\r\n"));
+  CHECK(columns_of(rest) - 2 < kNarrow);
+  CHECK_THAT(rest, testing::Contains("step 10/50"));
 }
 
 TEST_CASE("A duration has hours from one hour on", "[unit]") {

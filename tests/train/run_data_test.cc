@@ -186,6 +186,26 @@ TEST_CASE("A damaged row ends a run with 65 and a checkpoint of the steps before
   }
 }
 
+TEST_CASE("A shard that is cut under a run ends it with 65, path and offset, and a checkpoint", "[trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "cut");
+  config.max_steps = 100'000;  // more than the run can take before the cut
+  config.checkpoint_every = 2;
+  const std::string shard = config.data.train.front(), errors = directory.path("stderr");
+  const pid_t run = start(config, "", 1, [&] { dup2(creat(errors.c_str(), 0600), STDERR_FILENO); });
+  for (int i = 0; i < 6000 && list_checkpoints(config.run_directory).empty(); ++i) usleep(10'000);
+  const auto whole = std::filesystem::file_size(shard);
+  std::filesystem::resize_file(shard, whole / 2);
+  CHECK(result_of(run) == kBadData);
+  CHECK_THAT(read_file(errors), Contains(shard + ": byte ") &&
+                                    Contains(fmt::format("the file was cut to {} of its {} bytes", whole / 2, whole)));
+  const auto checkpoints = list_checkpoints(config.run_directory);
+  REQUIRE_FALSE(checkpoints.empty());
+  CHECK_NOTHROW(verify_checkpoint(checkpoints.back().directory));
+  CHECK_THAT(read_file(errors),
+             Contains(fmt::format("stopped at step {}, with a checkpoint", checkpoints.back().step)));
+}
+
 TEST_CASE("A damaged row ends a run of several ranks, or is skipped by all and counted", "[trainer][distributed]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "strict");

@@ -257,6 +257,24 @@ TEST_CASE("TFRecord of other objectives than next sentence comes with a warning"
   CHECK_THAT(nsp.err, !Contains("objective"));
 }
 
+TEST_CASE("A text whose documents are one sentence each comes with a warning", "[unit][data_create]") {
+  const Files files;
+  const auto said = [&](const std::string& text, std::vector<std::string> more = {}) {
+    std::ofstream(files.text) << text;
+    const CommandResult result = files.make(files.out, std::move(more));
+    CHECK(result.code == kOk);
+    return result.err;
+  };
+  const std::string lone = "The cat sat.\n\nThe dog ran.\n\nThe cat ran.\n";
+  const std::string warning =
+      "bert data create: warning: every one of the 3 documents is one sentence, so that no example has two sentences "
+      "in "
+      "order. --split-sentences finds the sentences of prose; --objective mlm needs none\n";
+  CHECK_THAT(said(lone), Contains(warning));
+  CHECK_THAT(said(lone, {"--objective", "mlm"}), !Contains("one sentence"));
+  CHECK_THAT(said(lone + "The dog sat.\n"), !Contains("one sentence"));  // the last document has two
+}
+
 TEST_CASE("Directories of every format have the examples of the shards", "[unit][data_create]") {
   const Files files;
   const std::string shards = files.directory.path("shards");
