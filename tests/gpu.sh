@@ -7,7 +7,7 @@
 # with a GPU and the release of LibTorch that the programs were built against; another is refused. It needs no other package, no network and no root,
 # and ends within 9 minutes. If that machine's C++ runtime is older than this build's, the runtime in the tree is used. The parts that say most
 # come first, and gpu.json has every figure as soon as it is measured: a run that is cut loses nothing. pack keeps --peer, --lengths and --parts
-# in the tree, and run uses these unless it is given others.
+# in the tree, and run uses these unless it is given others. The sanitizer and the profile come last and take minutes: give them a second call.
 #
 #   --build BUILD   pack the programs in BUILD instead of building in build-gpu/ (bert bertrun bert_tests bert_tests_cuda)
 #   --text FILE     English text for the training runs; default: the pages of the source tree
@@ -25,7 +25,9 @@
 # Exit codes of run: 0 every part passed or could not be measured here; 1 a part failed; 2 usage; 66 something is missing. pack exits with
 # 77 if DIR holds something other than a packed tree.
 #
-# Example: tests/gpu.sh pack build-gpu/lane && tests/gpu.sh run build-gpu/lane --output /tmp/gpu
+# Example: tests/gpu.sh pack build-gpu/lane
+#          tests/gpu.sh run build-gpu/lane --output /tmp/gpu --parts steps,twins,doctor,tests,training,repeatable,kernels
+#          tests/gpu.sh run build-gpu/lane --output /tmp/gpu-tools --parts sanitizer,profile
 set -euo pipefail
 script=$(readlink -f "$0")
 root=$(cd "$(dirname "$script")/.." && pwd)
@@ -263,15 +265,25 @@ part_emulator() {
 }
 
 part_kernels() {
-  local log="$work/kernels.log" code=0 object
-  limited $kernel_limit "$tree/bin/bert" benchmark kernels --device $device "${kernel_flags[@]}" --seconds $kernel_seconds --json >"$log" 2>"$work/kernels.err" || code=$?
-  cat "$log" "$work/kernels.err"
+  local log="$work/kernels.log" code=0 object line lines=""
+  : >"$log"
+  # A line for each operator, in the report as soon as it is printed; the last one has all of them.
+  while IFS= read -r line; do
+    echo "$line" | tee -a "$log"
+    [[ "$line" != "+ "* ]] || continue  # the command
+    lines+="${lines:+, }$(json_string "$line")"
+    fields=""
+    field lines "[$lines]"
+    progress
+  done < <(limited $kernel_limit "$tree/bin/bert" benchmark kernels --device $device "${kernel_flags[@]}" --seconds $kernel_seconds --json \
+    2>"$work/kernels.err" || echo $? >"$work/kernels.code")
+  [ ! -e "$work/kernels.code" ] || code=$(cat "$work/kernels.code")
+  cat "$work/kernels.err"
   [ $code -ne 2 ] || { note="$(tail -n 1 "$work/kernels.err")"; return 3; }
   object=$(last_object "$log")
   if [ -n "$object" ]; then
+    fields=""
     field kernels "$object"
-  else
-    field lines "$(json_lines <"$log")"  # one for each operator, as far as it came
   fi
   [ $code -eq 0 ] || { note="$(tail -n 1 "$work/kernels.err")"; return $code; }
   [ -n "$object" ] || { note="bert benchmark kernels printed no JSON"; return 1; }
@@ -525,6 +537,22 @@ selftest() {
   says tools '"memcheck": {"exit_code": 0, "summary": \["ERROR SUMMARY: 1 errors"\]}'
   says tools '"racecheck": {"exit_code": 99, "summary": \["RACECHECK SUMMARY: 1 hazard displayed"\]}'
   says tools '"profile": {"status": "passed".*bert::gelu'
+  # A run that is killed leaves the kernels that it has timed.
+  local lane_pid
+  mv "$work/moved/bin/bert" "$work/moved/bin/real"
+  printf '#!/bin/sh\ncase $* in *kernels*) echo "bert_gelu 1.000 ms"; exec sleep 20 ;; *) exec "%s" "$@" ;; esac\n' "$work/moved/bin/real" \
+    >"$work/moved/bin/bert"
+  chmod +x "$work/moved/bin/bert"
+  lane killed --parts kernels &
+  lane_pid=$!
+  for _ in $(seq 300); do
+    ! grep -qs '"lines": \["bert_gelu' "$work/killed/gpu.json" || break
+    sleep 0.1
+  done
+  pkill -KILL -P $lane_pid  # the script, which the function has started
+  wait $lane_pid || true
+  says killed '"kernels": {"status": "running".*"lines": \["bert_gelu 1.000 ms"\]'
+  mv "$work/moved/bin/real" "$work/moved/bin/bert"
   # A library that is missing from the tree is noticed, even if this machine has it.
   for library in "$work"/moved/lib/*; do
     mv "$library" "$work/aside"
