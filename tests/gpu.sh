@@ -470,7 +470,7 @@ run() {
 
   exec 3>&1 >"$out/gpu.log" 2>&1
   say "gpu: $(cat "$tree/commit") on ${device_name:-none}, driver ${driver:-none}, LibTorch $torch_version, $cxx C++ runtime, $machine"
-  limited 150 "$tree/bin/bert" version || true  # reads several GB from a cold disk, which no part should pay
+  limited 150 "$tree/bin/bert" doctor || true  # reads several GB from a cold disk, which no part should pay
   local name
   for name in "${parts_in_order[@]}"; do part "$name"; done
   say "gpu: $result in $SECONDS s: $out/gpu.json, $out/gpu.log"

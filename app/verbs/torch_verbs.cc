@@ -22,13 +22,6 @@
 namespace bert {
 namespace {
 
-/// The LibTorch part of `bert version`.
-int print_versions(int /*argc*/, char** /*argv*/) {
-  std::printf("LibTorch %s, %s, %d threads\n", TORCH_VERSION,
-              torch::cuda::is_available() ? "CUDA available" : "CPU only", torch::get_num_threads());
-  return kOk;
-}
-
 /// The LibTorch part of `bert doctor`. Returns kOk if a matrix product is right on the CPU and on every CUDA device.
 int check_libtorch(int /*argc*/, char** /*argv*/) {
   const torch::Tensor ones = torch::ones({64, 64});
@@ -64,10 +57,8 @@ struct TorchVerb {
 
 #define BERT_CORE_VERB(name, function, help)
 #define BERT_TORCH_VERB(name, function, help) {name, function},
-constexpr TorchVerb kTorchVerbs[] = {{"doctor", check_libtorch},
-                                     {"version", print_versions},
-                                     {"evaluate", evaluate_checkpoint_command},
-                                     BERT_VERBS(BERT_CORE_VERB, BERT_TORCH_VERB)};
+constexpr TorchVerb kTorchVerbs[] = {
+    {"doctor", check_libtorch}, {"evaluate", evaluate_checkpoint_command}, BERT_VERBS(BERT_CORE_VERB, BERT_TORCH_VERB)};
 #undef BERT_CORE_VERB
 #undef BERT_TORCH_VERB
 

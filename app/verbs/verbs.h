@@ -45,4 +45,4 @@ int vocab_command(int argc, char** argv);
   TORCH("benchmark", benchmark_command, "time training, inference and every operator; compare with an earlier run") \
   CORE("plan", plan_command, "predict step time, memory and days on a cluster")                                     \
   CORE("doctor", doctor_command, "check the machine and the installation")                                          \
-  CORE("version", version_command, "versions of bert and LibTorch")
+  CORE("version", version_command, "versions of bert and of the LibTorch that it was built with")

@@ -1,26 +1,19 @@
 #include <cstdio>
-#include <string>
 
 #include "app/cli/command_line.h"
 #include "app/system/exit_codes.h"
-#include "app/system/machine/libbert.h"
-#include "app/verbs/torch_verbs.h"
 #include "app/verbs/verbs.h"
 
 namespace bert {
 
 int version_command(int argc, char** argv) {
-  CLI::App app("Prints the versions of bert and LibTorch.\nExample: bert version", "bert version");
+  CLI::App app(
+      "Prints the versions of bert and of the LibTorch that it was built with; bert doctor loads LibTorch.\n"
+      "Example: bert version",
+      "bert version");
   if (!parse_command_line(app, argc, argv)) return kOk;
-  std::printf("bert %s\n", BERT_VERSION);
-  LoadProblem problem;
-  if (const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, problem))) {
-    std::fflush(stdout);
-    char name[] = "version";  // argv[0] may be --version
-    char* arguments[] = {name, nullptr};
-    return command(1, arguments);
-  }
-  std::printf("LibTorch does not load: %s; %s\n", problem.reason.c_str(), problem.remedy.c_str());
+  std::printf("bert %s\nLibTorch %s, %s\n", BERT_VERSION, BERT_TORCH_VERSION,
+              BERT_WITH_CUDA ? "built with CUDA" : "built for the CPU");
   return kOk;
 }
 
