@@ -1,5 +1,5 @@
 # `cmake --install build --prefix P` installs the two programs, libbert.so, its public headers under include/bert/, the package that
-# find_package(bert CONFIG) reads, examples under share/bert/, and LibTorch under lib/bert/. The installed tree can be moved, and everybody can
+# find_package(bert CONFIG) reads, configurations and examples under share/bert/, and LibTorch under lib/bert/. The installed tree can be moved, and everybody can
 # use it.
 include(CMakePackageConfigHelpers)
 install(CODE "
@@ -36,6 +36,7 @@ install(CODE "
     file(WRITE \${staged}/\${installed} \"\${text}\")
   endwhile()")
 install(DIRECTORY ${CMAKE_BINARY_DIR}/include/ DESTINATION include)
+install(DIRECTORY configs/ DESTINATION share/bert/configs FILES_MATCHING PATTERN "*.json")
 install(FILES app/examples/CMakeLists.txt app/examples/answer.cc app/examples/train.cc DESTINATION share/bert/examples)
 
 target_include_directories(bert_torch INTERFACE $<INSTALL_INTERFACE:include>)

@@ -11,6 +11,6 @@ function(make_directory path)
   endif()
 endfunction()
 
-foreach(directory bin include/bert lib/cmake/bert lib/bert/torch/include share/bert/examples)
+foreach(directory bin include/bert lib/cmake/bert lib/bert/torch/include share/bert/configs share/bert/examples)
   make_directory("${prefix}/${directory}")
 endforeach()
