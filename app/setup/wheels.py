@@ -4,6 +4,7 @@
     wheels.py size    DIRECTORY GROUP...   print the bytes that are still to be downloaded
     wheels.py install DIRECTORY GROUP...   download (an interrupted download is continued), check, unpack
     wheels.py try     DIRECTORY GROUP...   the same, but give up soon: for optional wheels
+    wheels.py texts   DIRECTORY GROUP...   fetch the licences of wheels that were unpacked without them: for app/setup.sh --package
 
 The libraries inside are plain C++ and do not depend on the Python that runs this script, so torch is always the file for CPython 3.11.
 The script uses the same index, extra indexes, find-links, certificate and proxies as pip.
@@ -39,6 +40,8 @@ tools ninja-1.11.1.4-py3-none-manylinux_2_12_x86_64.manylinux2010_x86_64.whl 422
 """
 # Files that a build or a run opens. The rest of the torch wheel is Python.
 WANTED = re.compile(r"(torch/(include|lib|share)|nvidia|cmake/data/(bin|share)|pyarrow/include)/|pyarrow/lib(arrow|parquet)\.so|ninja-[^/]*\.data/scripts/ninja$")
+LICENCE = re.compile(r"\.dist-info/(licenses/.*|[^/]*(LICEN[CS]E|NOTICE)[^/]*)$", re.IGNORECASE)
+RECORDED = re.compile(r"[^/]*\.dist-info/(METADATA|RECORD)$")
 TRIES = 5
 PATIENCE = 15  # seconds without an answer until "try" gives up
 CHUNK = 1 << 20
@@ -274,10 +277,15 @@ def fetch(index, directory, file, size, digest):
     return path
 
 
-def unpack(path, directory):
+def is_text(name):
+    return LICENCE.search(name) or RECORDED.match(name)
+
+
+def unpack(path, directory, texts_only=False):
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
-            if not WANTED.match(member.filename) or member.is_dir():
+            wanted = is_text(member.filename) or (not texts_only and WANTED.match(member.filename))
+            if not wanted or member.is_dir():
                 continue
             name = "bin/ninja" if member.filename.endswith("scripts/ninja") else member.filename
             target = os.path.join(directory, name)
@@ -303,7 +311,13 @@ def link_cuda(directory):
 def main(action, directory, groups):
     rows = [row.split() for row in WHEELS.split("\n") if row]
     stamps = os.path.join(directory, "installed")
-    rows = [(file, int(size), digest) for group, file, size, digest in rows if group in groups and not os.path.exists(os.path.join(stamps, file))]
+    texts_only = action == "texts"
+
+    def is_there(file):
+        record = os.path.join(directory, "-".join(file.split("-")[:2]) + ".dist-info", "RECORD")
+        return os.path.exists(record if texts_only else os.path.join(stamps, file))
+
+    rows = [(file, int(size), digest) for group, file, size, digest in rows if group in groups and not is_there(file)]
     downloads = os.path.join(os.path.dirname(os.path.abspath(directory)), "wheels")
 
     def missing(file, size):
@@ -317,19 +331,20 @@ def main(action, directory, groups):
         return
     os.makedirs(downloads, exist_ok=True)
     os.makedirs(stamps, exist_ok=True)
-    index = Index(patient=action == "install")
+    index = Index(patient=action != "try")
     for file, size, digest in rows:
         path = fetch(index, downloads, file, size, digest)
         say("unpacking " + "-".join(file.split("-")[:2]))
-        unpack(path, directory)
-        if "nvidia" in file:
-            link_cuda(directory)
-        open(os.path.join(stamps, file), "w").close()
+        unpack(path, directory, texts_only)
+        if not texts_only:
+            if "nvidia" in file:
+                link_cuda(directory)
+            open(os.path.join(stamps, file), "w").close()
         os.remove(path)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 4 or sys.argv[1] not in ("size", "install", "try"):
+    if len(sys.argv) < 4 or sys.argv[1] not in ("size", "install", "try", "texts"):
         sys.exit(__doc__)
     try:
         main(sys.argv[1], sys.argv[2], sys.argv[3:])

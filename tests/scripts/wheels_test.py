@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests app/setup/wheels.py: it finds and opens files according to pip's configuration, and explains errors in it. Servers are on loopback."""
 
-import http.server, os, sys, tempfile, threading, unittest
+import hashlib, http.server, os, shutil, sys, tempfile, threading, unittest, zipfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "app", "setup"))
 sys.dont_write_bytecode = True
@@ -110,6 +110,34 @@ class WheelsTest(unittest.TestCase):
         self.assertEqual(wheels.Index(patient=False).find(FILE)[0], self.path(FILE))
         os.environ["PIP_FIND_LINKS"] = self.path("absent")
         self.assertEqual(wheels.Index(patient=False).find(FILE), (None, "no index is configured (PIP_NO_INDEX)"))
+
+    def test_licences_follow_a_wheel_that_was_unpacked_without_them(self):
+        information = "some_thing-1.0.dist-info/"
+        texts = [information + name for name in ("METADATA", "RECORD", "licenses/LICENSE", "licenses/third_party/NOTICE", "License.txt")]
+        with zipfile.ZipFile(self.path(FILE), "w") as archive:
+            for name in [*texts, information + "WHEEL", "torch/lib/libx.so", "torch/x.py"]:
+                archive.writestr(name, name)
+        with open(self.path(FILE), "rb") as stream:
+            wheel = stream.read()
+        self.addCleanup(setattr, wheels, "WHEELS", wheels.WHEELS)
+        wheels.WHEELS = "\ngroup %s %d %s\n" % (FILE, len(wheel), hashlib.sha256(wheel).hexdigest())
+        self.addCleanup(setattr, wheels, "say", wheels.say)
+        wheels.say = lambda message: None
+        os.environ.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=self.directory)
+        place = self.path("cache/libraries")
+
+        def there():
+            found = [os.path.relpath(os.path.join(top, name), place) for top, _, names in os.walk(place) for name in names]
+            return sorted(name for name in found if not name.startswith("installed/"))
+
+        wheels.main("install", place, ["group"])
+        self.assertEqual(there(), sorted([*texts, "torch/lib/libx.so"]))
+        shutil.rmtree(os.path.join(place, information))
+        os.remove(os.path.join(place, "torch/lib/libx.so"))  # a library that is there would be replaced, and everything compiled again
+        wheels.main("install", place, ["group"])
+        self.assertEqual(there(), [])
+        wheels.main("texts", place, ["group"])
+        self.assertEqual(there(), sorted(texts))
 
     def test_what_is_wrong_is_named(self):
         code, message = self.failure(PIP_CERT=self.path("none.pem"))
