@@ -9,6 +9,8 @@
 #   --nvcc         also fetch nvcc (102 MB) if there is none, to check the kernels; continue if the download fails
 #   --build DIR    build in DIR instead of in build/
 #   --prefix DIR   then install into DIR, with LibTorch, for every user of the machine: DIR/bin/bert, DIR/lib/libbert.so
+#   --package [DIR|FILE]  then make an archive that runs on machines without a compiler: FILE.tar.gz, FILE.tar.zst or FILE.deb, by default
+#                  bert-VERSION-linux-x86_64.tar.gz in DIR or in the build directory. Without CUDA, unless --cuda is given
 #   -DNAME=VALUE   a setting for CMake
 #   TARGET...      build these targets instead of bert and bertrun
 #
@@ -25,7 +27,7 @@
 # Exit codes: 0 ok; 2 usage; 65 a download is damaged; 66 something is missing; 69 network; 70 build failed; 71 memory; 74 disk;
 # 78 pip's configuration is unusable.
 #
-# Example: app/setup.sh --user && build/bert version
+# Example: app/setup.sh --user && build/bert doctor
 set -euo pipefail
 
 usage=2 missing=66 network=69 internal=70 memory=71 io=74
@@ -33,7 +35,7 @@ say() { echo "setup: $*" >&2; }
 die() { say "${*:2}"; exit "$1"; }
 
 root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
-cuda=auto user= jargon= want_arrow= want_nvcc= prefix= build=$root/build settings=() targets=()
+cuda=auto user= jargon= want_arrow= want_nvcc= prefix= archive= build=$root/build settings=() targets=()
 while [ $# -gt 0 ]; do
   case $1 in
     --cpu) cuda=OFF ;;
@@ -44,6 +46,10 @@ while [ $# -gt 0 ]; do
     --nvcc) want_nvcc=1 ;;
     --build) [ $# -gt 1 ] || die $usage "--build wants a directory"; build=$(realpath -m -- "$2"); shift ;;
     --prefix) [ $# -gt 1 ] || die $usage "--prefix wants a directory"; prefix=$(realpath -m -- "$2"); shift ;;
+    --package)
+      archive=-
+      if [ $# -gt 1 ] && [[ "$2" != -* ]]; then archive=$(realpath -m -- "$2"); shift; fi
+      ;;
     -DCMAKE_PREFIX_PATH=*) CMAKE_PREFIX_PATH=${1#*=}; export CMAKE_PREFIX_PATH=${CMAKE_PREFIX_PATH//;/:} ;;
     -D*) settings+=("$1") ;;
     -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p;}' "$0"; exit 0 ;;
@@ -52,7 +58,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ -z "$prefix" ] || [ ${#targets[@]} -eq 0 ] || targets+=(all)  # an installation needs both programs
+[ -z "$prefix$archive" ] || [ ${#targets[@]} -eq 0 ] || targets+=(all)  # an installation needs both programs
 case ${XDG_CACHE_HOME:-/} in
   /*) ;;
   *) say "XDG_CACHE_HOME is ignored: $XDG_CACHE_HOME is no absolute path; using ~/.cache"; unset XDG_CACHE_HOME ;;
@@ -69,6 +75,20 @@ changed=
 [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || die $missing "bert needs Linux on x86-64; this is $(uname -s) on $(uname -m)"
 grep -qw avx2 /proc/cpuinfo || die $missing "bert needs a processor with AVX2; this one has none"
 
+if [ -n "$archive" ]; then
+  [ -z "$user" ] || die $usage "--package takes libraries and licences from the packages that dpkg has installed, and --user installs none"
+  command -v dpkg-query >/dev/null || die $missing "--package takes libraries and licences from Debian's packages, and this is neither Debian nor Ubuntu"
+  [ $cuda != auto ] || cuda=OFF
+  release=bert-$(sed -nE 's/^project\(bert VERSION ([0-9.]+).*/\1/p' "$root/CMakeLists.txt")-linux-x86_64
+  [ $cuda = OFF ] || release+=-cuda
+  [ "$archive" != - ] || archive=$build
+  case $archive in
+    *.tar.gz | *.tar.zst | *.deb) ;;
+    *) archive=$archive/$release.tar.gz ;;
+  esac
+  mkdir -p "$(dirname "$archive")" 2>/dev/null && [ -w "$(dirname "$archive")" ] ||
+    die $io "cannot write to $(dirname "$archive"); name a directory that you can write to with --package"
+fi
 if [ $cuda = auto ]; then
   cuda=OFF
   if [ -r /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ]; then  # some sandboxes have only the second file
@@ -154,6 +174,8 @@ for candidate in "${searched[@]}"; do
       die $missing "the LibTorch ${version:-of unknown version} in $candidate, which CMAKE_PREFIX_PATH names, is too old: 2.8 or newer is needed. Without it in CMAKE_PREFIX_PATH, 2.11.0 is downloaded"
   done
 done
+[ -z "$given_torch" ] || [ -z "$archive" ] ||
+  die $usage "a package holds the LibTorch of PyPI's wheel, whose licence and record it holds too; remove $given_torch from CMAKE_PREFIX_PATH"
 [ -z "${CMAKE_PREFIX_PATH:-}" ] || [ -n "$given_torch" ] ||
   say "CMAKE_PREFIX_PATH ($CMAKE_PREFIX_PATH) holds no LibTorch >= 2.8: the wheel of LibTorch 2.11.0 is used"
 toolkit=  # the machine's own CUDA compiler; the cached LibTorch needs CUDA 13
@@ -180,6 +202,8 @@ survey() {  # sets lacking (missing packages of the machine) and to_get (missing
   if cmake_works cmake && command -v ninja >/dev/null; then has_cmake=1; fi
   command -v g++ >/dev/null || lacking+=(g++)
   command -v pkg-config >/dev/null || lacking+=(pkg-config)
+  [ -z "$archive" ] || command -v patchelf >/dev/null || lacking+=(patchelf)
+  if [[ "$archive" == *.zst ]] && ! command -v zstd >/dev/null; then lacking+=(zstd); fi
   if on_debian; then
     installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $libraries 2>/dev/null || true)
     for package in $libraries; do grep -qx "installed $package" <<<"$installed" || lacking+=("$package"); done
@@ -188,6 +212,7 @@ survey() {  # sets lacking (missing packages of the machine) and to_get (missing
     die $missing "this is neither Debian nor Ubuntu, and there is no ${lacking[*]}; install them and what Debian calls $libraries"
   fi
   wheels_are_there "$libtorch" $groups || needs_python=1
+  [ -z "$archive" ] || command -v python3 >/dev/null || needs_python=1
   lacks_arrow=
   if [ -n "$want_arrow" ] && ! wheels_are_there "$arrow" arrow; then lacks_arrow=1 needs_python=1; fi
   if as_root; then
@@ -387,4 +412,25 @@ if [ -n "$prefix" ]; then
   place=$prefix
   while [[ "$(stat -c %A "$place")" == *[xt] ]] && [ "$place" != / ]; do place=$(dirname "$place"); done
   [ "$place" = / ] || say "other users may not enter $place, so only you can run it"
+fi
+
+# ---- the archive ----
+if [ -n "$archive" ]; then
+  unpacked=("$libtorch")
+  python3 "$root/app/setup/wheels.py" texts "$libtorch" $groups || exit $?
+  if [ -e "$build/libbert_arrow.so" ]; then
+    unpacked+=("$arrow")
+    python3 "$root/app/setup/wheels.py" texts "$arrow" arrow || exit $?
+  fi
+  need_disk "$build" $([ $cuda = ON ] && echo 10000 || echo 2500) "packing"
+  stage=$build/package/$release
+  rm -rf "$build/package"
+  env -u DESTDIR cmake --install "$build" --prefix "$stage" >"$build/install.log" 2>&1 ||
+    die $io "the installation failed: $(tail -n 1 "$build/install.log") (all in $build/install.log)"
+  say "packing $archive"
+  time=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 315532800)}  # 1980, where there is no repository
+  version=$(cut -d - -f 2 <<<"$release")
+  python3 "$root/app/setup/package.py" "$stage" "$archive" "$version" "$time" "${unpacked[@]}" || exit $?
+  rm -rf "$build/package"
+  say "packed: $archive, $(($(stat -c %s "$archive") / 1000000)) MB"
 fi

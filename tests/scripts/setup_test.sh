@@ -40,6 +40,8 @@ refused 2 "unknown option --nonsense" "$quickstart" --nonsense
 refused 2 "unknown option --nonsense" "$root/app/setup.sh" --nonsense
 refused 2 "--prefix wants a directory" "$root/app/setup.sh" --prefix
 refused 74 "cannot write to $work/prose.txt; name a directory" "$root/app/setup.sh" --prefix "$work/prose.txt/bert"
+refused 74 "cannot write to $work/prose.txt" "$root/app/setup.sh" --package "$work/prose.txt/bert.tar.gz"
+refused 2 "--user installs none" "$root/app/setup.sh" --user --package
 refused 66 "HOME is not set" env -u HOME "$root/app/setup.sh"
 refused 66 "XDG_CACHE_HOME is ignored: some/cache is no absolute path; using ~/.cache" env -u HOME XDG_CACHE_HOME=some/cache "$root/app/setup.sh"
 ! env -u HOME XDG_CACHE_HOME=/some/cache "$root/app/setup.sh" 2>&1 | grep XDG || { echo "an absolute XDG_CACHE_HOME is ignored"; failed=1; }
@@ -172,7 +174,8 @@ start eighth 0
 
 if command -v python3 >/dev/null; then
   timeout 120 python3 "$root/tests/scripts/wheels_test.py" || failed=1
+  timeout 120 python3 "$root/tests/scripts/sbom_test.py" || failed=1
 else
-  echo "no python3: what app/setup/wheels.py reads of pip's configuration is not tested"
+  echo "no python3: what app/setup/wheels.py reads of pip's configuration, and app/setup/sbom.py, is not tested"
 fi
 exit $failed
