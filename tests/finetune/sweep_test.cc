@@ -31,21 +31,21 @@ TEST_CASE("A sweep makes its runs, a table and a summary, and does not repeat fi
   const TemporaryDirectory directory;
   const FinetuneConfig config = tiny_task(directory, "sweep");
   json file = json::parse(to_json(config));
-  file["sweep"] = {{"optimizer.lr", {0, 2e-3}}, {"max_steps", {30}}};
+  file["sweep"] = {{"optimizer.lr", {0, 2e-3}}, {"max_steps", {100}}};
   std::ofstream(directory.path("sweep.json")) << file.dump(1);
   const auto first = run_command(finetune_command, {"finetune", directory.path("sweep.json")});
   INFO(first.err);
   REQUIRE(first.code == kOk);
-  const std::string trained = "max_steps=30,optimizer.lr=0.002", untrained = "max_steps=30,optimizer.lr=0";
+  const std::string trained = "max_steps=100,optimizer.lr=0.002", untrained = "max_steps=100,optimizer.lr=0";
   const json summary = json_of(config.run_directory + "/summary.json");
   CHECK(summary["metric"] == "accuracy");
   CHECK(summary["best"] == trained);
   REQUIRE(summary["runs"].size() == 2);
-  CHECK(summary["runs"][0]["values"] == json({{"optimizer.lr", 0.002}, {"max_steps", 30}}));
+  CHECK(summary["runs"][0]["values"] == json({{"optimizer.lr", 0.002}, {"max_steps", 100}}));
   for (const json& run : summary["runs"]) {
     const std::string of_run = config.run_directory + "/" + run["name"].get<std::string>() + "/summary.json";
     CHECK(run["accuracy"] == json_of(of_run)["accuracy"]);
-    CHECK(json_of(of_run)["steps"] == 30);
+    CHECK(json_of(of_run)["steps"] == 100);
   }
   CHECK(summary["runs"][1]["name"] == untrained);
   CHECK_THAT(first.err, Contains("best: " + trained));
