@@ -22,8 +22,12 @@ namespace {
 void add_texts(DocumentReader& reader, WordPieceTrainer& trainer) {
   constexpr size_t kPartBytes = 1 << 20;  // the trainer's time for a call does not matter then
   Percentage percentage;
-  const auto all_bytes = static_cast<double>(reader.stored_bytes());
+  const auto all_megabytes = 1e-6 * static_cast<double>(reader.stored_bytes());
+  const auto show = [&](double megabytes) {
+    if (all_megabytes > 0) percentage.update("reading", megabytes, all_megabytes, "MB");
+  };
   std::string document, part;
+  show(0);
   const auto add_part = [&] {
     trainer.add(part);
     part.clear();
@@ -32,10 +36,10 @@ void add_texts(DocumentReader& reader, WordPieceTrainer& trainer) {
     part.append(document).push_back('\n');
     if (part.size() < kPartBytes) continue;
     add_part();
-    if (all_bytes > 0) percentage.update("reading", static_cast<double>(reader.statistics().stored_bytes) / all_bytes);
+    show(1e-6 * static_cast<double>(reader.statistics().stored_bytes));
   }
   add_part();
-  if (all_bytes > 0) percentage.update("reading", 1);
+  show(all_megabytes);
 }
 
 }  // namespace
@@ -88,6 +92,13 @@ int vocab_command(int argc, char** argv) {
   }
   fmt::print(stderr, "bert vocab: learning {} tokens from {} different words\n", config.vocab_size, trainer.words());
   const std::vector<std::string> tokens = trainer.train();
+  if (const WordsLeftOut left_out = trainer.left_out(); left_out.words > 0) {
+    fmt::print(
+        stderr,
+        "bert vocab: left out {} rare words, {:.2g} % of the text, to bound the memory; they are counted for the "
+        "characters alone\n",
+        left_out.words, 100 * left_out.share);
+  }
   if (const CharacterStatistics characters = trainer.characters(); characters.in_vocabulary < characters.in_text) {
     fmt::print(
         stderr,

@@ -20,6 +20,7 @@ namespace {
 constexpr std::string_view kWordBegin = "\xE2\x96\x81";  // U+2581, which sentencepiece puts at the beginning of a word
 constexpr int64_t kSentencePieceMeta = 3;                // <unk> <s> </s>
 constexpr const char* kSpecialTokens[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+constexpr int64_t kCountedBytes = 32, kLearntCharacters = 16;  // of a word that counts as one
 
 using Count = std::pair<std::string, int64_t>;
 
@@ -39,6 +40,15 @@ void for_each_character(std::string_view text, Handle&& handle) {
     text.remove_prefix(bytes);
   }
 }
+
+int64_t characters_of(std::string_view word) {
+  int64_t characters = 0;
+  for_each_character(word, [&](std::string_view) { ++characters; });
+  return characters;
+}
+
+/// The room that a word takes of `most_words`.
+int64_t room_of(std::string_view word) { return 1 + static_cast<int64_t>(word.size()) / kCountedBytes; }
 
 /// True if a character can stand inside of a word. Punctuation and ideographs are words by themselves.
 bool can_continue(std::string_view character) {
@@ -87,22 +97,56 @@ int64_t WordPieceTrainer::add(std::string_view text) {
   return BasicTokenizer(config_.tokenizer).for_each_word<false>(text, [this](const Word& word) {
     if (word.overlong) {
       ++overlong_words_;
-      return;
-    }
-    const auto found = words_.find(word.text);
-    if (found != words_.end()) {
-      ++found->second;
     } else {
-      words_.emplace(word.text, 1);
+      count(word.text);
     }
   });
 }
 
+void WordPieceTrainer::count(std::string_view word) {
+  ++all_words_;
+  const auto found = words_.find(word);
+  if (found != words_.end()) {
+    ++found->second.count;
+    return;
+  }
+  words_.emplace(word, Counted{.count = 1, .error = forgotten_});
+  room_ += room_of(word);
+  if (room_ > config_.most_words) forget_rare_words();
+}
+
+void WordPieceTrainer::forget_rare_words() {
+  std::map<int64_t, int64_t> room_by_count;
+  for (const auto& [word, counted] : words_) room_by_count[counted.count + counted.error] += room_of(word);
+  for (auto least = room_by_count.begin(); least != room_by_count.end() && room_ > config_.most_words / 2; ++least) {
+    forgotten_ = std::max(forgotten_, least->first);
+    room_ -= least->second;
+  }
+  std::erase_if(words_, [this](const auto& entry) {
+    const auto& [word, counted] = entry;
+    if (counted.count + counted.error > forgotten_) return false;
+    for_each_character(word, [&](std::string_view character) {
+      auto found = forgotten_characters_.find(character);
+      if (found == forgotten_characters_.end()) found = forgotten_characters_.emplace(character, 0).first;
+      found->second += counted.count;
+    });
+    ++left_out_words_;
+    left_out_count_ += counted.count;
+    return true;
+  });
+}
+
+WordsLeftOut WordPieceTrainer::left_out() const {
+  const double share = all_words_ == 0 ? 0 : static_cast<double>(left_out_count_) / static_cast<double>(all_words_);
+  return {.words = left_out_words_, .share = share};
+}
+
 WordPieceTrainer::ChosenCharacters WordPieceTrainer::choose_characters(const WordPieceTrainerConfig& config) const {
-  std::unordered_map<std::string, int64_t, Hash, std::equal_to<>> counts;
+  ByText<int64_t> counts = forgotten_characters_;
   int64_t total = 0;
-  for (const auto& [word, count] : words_) {
-    for_each_character(word, [&, n = count](std::string_view character) {
+  for (const auto& [character, count] : counts) total += count;
+  for (const auto& [word, counted] : words_) {
+    for_each_character(word, [&, n = counted.count](std::string_view character) {
       auto found = counts.find(character);
       if (found == counts.end()) found = counts.emplace(character, 0).first;
       found->second += n;
@@ -126,26 +170,37 @@ WordPieceTrainer::ChosenCharacters WordPieceTrainer::choose_characters(const Wor
   return chosen;
 }
 
-std::vector<std::string> WordPieceTrainer::learn_pieces(const std::vector<std::string>& characters) const {
+/// Moves the words out of words_ that consist of `characters`, and have more than one. Most frequent first.
+std::vector<WordPieceTrainer::Count> WordPieceTrainer::take_words(const std::vector<std::string>& characters) {
   const std::unordered_set<std::string_view> known(characters.begin(), characters.end());
   const StandIns stand_ins(known);
   std::vector<Count> words;
-  for (const auto& [word, count] : words_) {
-    bool usable = true;
-    size_t length = 0;
-    for_each_character(word, [&](std::string_view character) {
-      usable = usable && known.contains(character);
-      ++length;
-    });
-    if (!usable || length < 2) continue;
-    words.emplace_back(word, count);
+  while (!words_.empty()) {
+    auto node = words_.extract(words_.begin());
+    bool usable = characters_of(node.key()) > 1;
+    for_each_character(node.key(), [&](std::string_view one) { usable = usable && known.contains(one); });
+    if (!usable) continue;
+    words.emplace_back(std::move(node.key()), node.mapped().count);
     stand_ins.put(words.back().first);
   }
-  if (words.empty()) return {};
   sort_by_count(words);
+  return words;
+}
+
+std::vector<std::string> WordPieceTrainer::learn_pieces(const std::vector<std::string>& characters) {
+  const StandIns stand_ins({characters.begin(), characters.end()});
   std::vector<std::string> lines;  // in the tsv format of sentencepiece: word, tab, count
-  lines.reserve(words.size());
-  for (const auto& [word, count] : words) lines.push_back(fmt::format("{}\t{}", word, count));
+  int64_t room = 0;
+  for (auto& [word, count] : take_words(characters)) {
+    if (room < config_.most_learnt_words) {
+      room += 1 + characters_of(word) / kLearntCharacters;
+      lines.push_back(std::move(word.append(fmt::format("\t{}", count))));
+    } else {
+      ++left_out_words_;
+      left_out_count_ += count;
+    }
+  }
+  if (lines.empty()) return {};
 
   // sentencepiece's vocabulary includes each character, and U+2581 with each character, which are counted already. So
   // as many more tokens are asked for.
@@ -177,7 +232,7 @@ std::vector<std::string> WordPieceTrainer::learn_pieces(const std::vector<std::s
   return pieces;
 }
 
-std::vector<std::string> WordPieceTrainer::train() const {
+std::vector<std::string> WordPieceTrainer::train() {
   const auto size = static_cast<size_t>(config_.vocab_size);
   std::vector<std::string> tokens;
   std::unordered_set<std::string> seen;
@@ -186,7 +241,8 @@ std::vector<std::string> WordPieceTrainer::train() const {
   };
   for (const char* special : kSpecialTokens) append(special);
   const size_t special_tokens = tokens.size();
-  const std::vector<std::string> characters = choose_characters(config_).characters;
+  const auto [characters, statistics] = choose_characters(config_);
+  characters_ = statistics;
   for (const std::string& character : characters) append(character);
   for (const std::string& character : characters) {
     if (can_continue(character)) append("##" + character);

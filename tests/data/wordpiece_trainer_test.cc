@@ -140,4 +140,66 @@ TEST_CASE("Rare characters stay out at a lower coverage; case stays when asked f
   CHECK(has(cased, "Abab"));
 }
 
+/// A text of 60 words in frequent use, each 40 times, among `rare` words that come once each.
+std::string text_with_rare_words(int rare) {
+  constexpr int kRounds = 40;
+  std::string text;
+  int made = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    for (int i = 0; i < 60; ++i)
+      text += std::string("w") + static_cast<char>('a' + i / 10) + "x" + static_cast<char>('a' + i % 10) + " ";
+    for (int i = 0; i < rare / kRounds; ++i, ++made) text += "q" + std::to_string(made) + " ";
+  }
+  return text;
+}
+
+TEST_CASE("Rare words are forgotten where words are many, and counted as left out", "[unit][vocab]") {
+  constexpr int kRare = 4000;
+  const std::string text = text_with_rare_words(kRare);
+  WordPieceTrainerConfig config = {.vocab_size = 140, .character_coverage = 1.0, .allow_fewer = true};
+  config.most_words = 200;
+  WordPieceTrainer trainer(config);
+  for (size_t at = 0; at < text.size();) {  // in pieces that end between words
+    const size_t end = text.find(' ', std::min(at + 500, text.size() - 1)) + 1;
+    trainer.add(std::string_view(text).substr(at, end - at));
+    at = end;
+    REQUIRE(trainer.words() <= 200);
+  }
+  const auto left_out = trainer.left_out();
+  // All rare words but at most 140 that are counted at the end. No frequent one: it has a larger count.
+  CHECK(left_out.words >= kRare - 140);
+  CHECK(left_out.words <= kRare);
+  CHECK(left_out.share == static_cast<double>(left_out.words) / (kRare + 40 * 60));
+  const std::vector<std::string> tokens = trainer.train();
+  CHECK(trainer.characters().in_text == 10 + 10 + 3);  // digits, a to j, and w, x, q
+  const WordPieceTokenizer tokenizer{Vocabulary(tokens)};
+  for (const char* word : {"waxa", "wbxc", "wfxj"}) CHECK(tokenizer.tokens(word) == std::vector<std::string>{word});
+  for (const char* digit : {"0", "9", "##5"}) CHECK(has(tokens, digit));  // characters of forgotten words
+  // Where the limit is not reached, nothing changes.
+  config.most_words = kRare + 60;
+  config.most_learnt_words = kRare + 60;
+  CHECK(train(config, text) == train({.vocab_size = 140, .character_coverage = 1.0, .allow_fewer = true}, text));
+}
+
+TEST_CASE("Only the most frequent words are learnt where words are many", "[unit][vocab]") {
+  const std::string text = text_with_rare_words(400);
+  WordPieceTrainerConfig config = {.vocab_size = 140, .character_coverage = 1.0, .allow_fewer = true};
+  config.most_learnt_words = 60;
+  WordPieceTrainer trainer(config);
+  trainer.add(text);
+  CHECK(trainer.left_out().words == 0);
+  const std::vector<std::string> tokens = trainer.train();
+  CHECK(trainer.left_out().words == 400);
+  CHECK(trainer.left_out().share == 400.0 / (400 + 40 * 60));
+  CHECK(trainer.words() == 0);
+  for (const std::string& token : tokens) CHECK((token.size() < 2 || token.starts_with("##") || token.front() != 'q'));
+  // A word of 16 characters or more counts as several.
+  config.most_learnt_words = 2;
+  const std::string word(40, 'a');
+  WordPieceTrainer lengthy(config);
+  lengthy.add(word + " " + word + " bb bb bc");
+  static_cast<void>(lengthy.train());
+  CHECK(lengthy.left_out().words == 2);
+}
+
 }  // namespace bert
