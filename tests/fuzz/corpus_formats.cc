@@ -9,9 +9,10 @@
 namespace bert::testing {
 namespace {
 
-std::string some_prose() {
+/// Forty documents from number `first` on.
+std::string some_prose(int first = 0) {
   std::string text;
-  for (int i = 0; i < 40; ++i)
+  for (int i = first; i < first + 40; ++i)
     text += "Document " + std::to_string(i * i) + " has caf\u00e9s, \u4e2d\u6587 and\nlines.\n\n";
   return text;
 }
@@ -23,14 +24,15 @@ Format packed(const std::string& directory, const std::string& name, std::string
   const std::string text = some_prose();
   const std::string bytes = pack(text);
   const std::vector<std::string> want = documents_of({write_text(directory + "/plain", text)});
-  return format_of_files(name, true, directory, {{name, bytes}}, [=](const std::string& place) {
+  const auto read = [=](const std::string& place) {
     const std::string path = place + "/" + name;
     if (documents_of({path}) != want) {
       if (read_file(path) == bytes) throw std::logic_error("what is valid gives other documents");
     } else if (read_file(path) != bytes) {
       throw DataError("the damage changes no document");
     }
-  });
+  };
+  return format_of_files(name, true, directory, {{name, bytes}}, read, pack(some_prose(100)));
 }
 
 Format json_lines(const std::string& directory) {
@@ -62,25 +64,30 @@ std::string articles_of(const std::string& path) {
   return articles;
 }
 
-/// A dump of one stream of bzip2 with several blocks, and the same without bzip2, which has no checksums. A packed copy
-/// that gives the same articles counts as refused, as in packed().
-std::vector<Format> dumps(const std::string& directory) {
+/// A dump of 300 articles from number `first` on.
+std::string some_dump(int first) {
   std::string xml = "<mediawiki><siteinfo><namespaces><namespace key=\"6\">Datei</namespace></namespaces></siteinfo>\n";
-  for (int i = 0; i < 300; ++i) {
+  for (int i = first; i < first + 300; ++i) {
     const std::string number = std::to_string(i * i);
     xml += "<page><title>T" + number + "</title><ns>0</ns><revision><text>{{Box|a=" + number;
     xml += "}}[[Datei:x|y]]\n'''T" + number + "''' is [[a|number]] " + number + ".&lt;ref&gt;x&lt;/ref&gt;\n{|\n| ";
     xml += std::string(300, 'x') + number + "\n|}</text></revision></page>\n";
   }
-  xml += "</mediawiki>\n";
+  return xml + "</mediawiki>\n";
+}
+
+/// A dump of one stream of bzip2 with several blocks, and the same without bzip2, which has no checksums. A packed copy
+/// that gives the same articles counts as refused, as in packed().
+std::vector<Format> dumps(const std::string& directory) {
+  const std::string xml = some_dump(0), other = some_dump(1000);
   const std::string want = articles_of(write_text(directory + "/dump.xml", xml)), bytes = bzip2(xml, 1);
   const auto read_packed = [=](const std::string& place) {
     const std::string path = place + "/dump.xml.bz2";
     if (articles_of(path) == want && read_file(path) != bytes) throw DataError("the damage changes no article");
   };
   const auto read_plain = [](const std::string& place) { static_cast<void>(articles_of(place + "/dump.xml")); };
-  return {format_of_files("bz2 dump", true, directory, {{"dump.xml.bz2", bytes}}, read_packed),
-          format_of_files("dump", false, directory, {{"dump.xml", xml}}, read_plain)};
+  return {format_of_files("bz2 dump", true, directory, {{"dump.xml.bz2", bytes}}, read_packed, bzip2(other, 1)),
+          format_of_files("dump", false, directory, {{"dump.xml", xml}}, read_plain, other)};
 }
 
 }  // namespace

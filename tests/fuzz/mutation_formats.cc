@@ -80,19 +80,24 @@ Format example_file(const std::string& format, bool sealed, const std::string& d
     while (tokens.size() < 1004) tokens.push_back("t" + std::to_string(tokens.size()));
     return Vocabulary(tokens);
   }();
-  const std::string path = directory + "/examples";
+  const std::string path = directory + "/examples", other_path = directory + "/other";
   const ExampleFileInfo info{.max_seq_length = 16,
                              .max_predictions_per_seq = 3,
                              .vocab_size = vocabulary.size(),
                              .vocabulary_checksum = vocabulary.hash(),
                              .parameters = {{"random_seed", "12345"}}};
-  const auto writer = create_examples_file(format, path, info, &vocabulary);
-  for (const PretrainingExample& example : examples) writer->add(example);
-  writer->commit();
+  // The other file, which the first one is spliced with, has the same examples in another order.
+  for (const std::string& file : {path, other_path}) {
+    const auto writer = create_examples_file(format, file, info, &vocabulary);
+    std::vector<PretrainingExample> in_order = examples;
+    if (file == other_path) std::reverse(in_order.begin(), in_order.end());
+    for (const PretrainingExample& example : in_order) writer->add(example);
+    writer->commit();
+  }
   const ExampleFileInfo written = open_examples(path, &vocabulary)->info();
-  const std::string bytes = read_file(path);
-  fs::remove(path);
-  return format_of_files(format, sealed, directory, {{"examples", bytes}}, [=](const std::string& place) {
+  const std::string bytes = read_file(path), other = read_file(other_path);
+  for (const std::string& file : {path, other_path}) fs::remove(file);
+  const auto read_all = [=](const std::string& place) {
     const auto reader = open_examples(place + "/examples", &vocabulary);
     bool as_written =
         reader->info().parameters == written.parameters && reader->info().vocab_size == written.vocab_size;
@@ -101,7 +106,8 @@ Format example_file(const std::string& format, bool sealed, const std::string& d
       as_written = as_written && std::find(examples.begin(), examples.end(), example) != examples.end();
     if (reader->size() >= 0) as_written = as_written && read == static_cast<int64_t>(examples.size());
     if (as_written && read_file(place + "/examples") != bytes) throw DataError("all that is read was written");
-  });
+  };
+  return format_of_files(format, sealed, directory, {{"examples", bytes}}, read_all, other);
 }
 
 /// Adds the formats of other programs, those of Arrow where this build has it.
@@ -403,14 +409,16 @@ void exchange_frames(Mutator* mutator) {
 }  // namespace
 
 Format format_of_files(const std::string& name, bool sealed, const std::string& directory, const Files& files,
-                       const std::function<void(const std::string&)>& read) {
+                       const std::function<void(const std::string&)>& read, const std::string& other) {
   const std::string place = directory + "/" + name;
   return {name, sealed, [=](Mutator* mutator) {
             fs::create_directories(place);
             const size_t changed = mutator != nullptr ? mutator->below(files.size()) : files.size();
+            const auto neighbour = std::next(files.begin(), static_cast<int64_t>((changed + 1) % files.size()));
+            const std::string& spliced = other.empty() && files.size() > 1 ? neighbour->second : other;
             size_t index = 0;
             for (const auto& [file, bytes] : files)
-              testing::write_bytes(place + "/" + file, index++ == changed ? (*mutator)(bytes) : bytes);
+              testing::write_bytes(place + "/" + file, index++ == changed ? (*mutator)(bytes, spliced) : bytes);
             read(place);
           }};
 }

@@ -18,10 +18,11 @@ struct Format {
   std::function<void(Mutator*)> read;
 };
 
-/// A format of files, named to content. One of them at a time is changed. `read` gets the directory that holds them.
+/// A format of files, named to content. One of them at a time is changed; it is spliced with another of them, or with
+/// `other`, a valid file of the format that is not read. `read` gets the directory that holds the files.
 Format format_of_files(const std::string& name, bool sealed, const std::string& directory,
                        const std::map<std::string, std::string>& files,
-                       const std::function<void(const std::string& directory)>& read);
+                       const std::function<void(const std::string& directory)>& read, const std::string& other = "");
 
 /// All formats. Their files are written into `directory` once, and again at every read.
 std::vector<Format> mutation_formats(const std::string& directory);

@@ -6,8 +6,8 @@
 // A read may accept the copy, or refuse it as a verb would: exit codes 65, 66, 74 and 78. Any other result is an error:
 // - crash: the child ends in any other way. Examples are a signal, a sanitizer's report, an exception for a mistake of
 //   the program, and lack of memory, because no damage may make the program ask for more than kMostMemory.
-// - timeout: the child uses kMostProcessorSeconds of processor time, or sleeps for kMostSeconds. Processor time is used
-//   so that a busy machine does not fail the test.
+// - timeout: the child, with the processes that it waited for, uses more than kMostProcessorSeconds of processor time,
+//   or sleeps for kMostSeconds. Processor time is used so that a busy machine does not fail the test.
 // - silent: the child accepts a change that checksums or MACs cover (Format::sealed). In other formats damage cannot be
 //   told: a flipped bit of a vocabulary makes another vocabulary.
 //
@@ -51,13 +51,20 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr rlim_t kMostMemory = rlim_t{1} << 30;  // bytes of address space beyond that at the start of a read
-constexpr rlim_t kMostProcessorSeconds = 20;
+constexpr rlim_t kMostProcessorSeconds = BERT_SANITIZED == 0 ? 2 : 20;
 constexpr unsigned kMostSeconds = 300;  // for a child that sleeps
 
 enum class Outcome { kRefused, kAccepted, kCrash, kTimeout };
 
+struct Attempt {
+  Outcome outcome = Outcome::kCrash;
+  double processor_seconds = 0;  // of the child and the processes that it waited for
+};
+
 struct Counts {
   int64_t mutations = 0, refused = 0, accepted = 0, crashes = 0, silent = 0, timeouts = 0;
+  double slowest = 0;      // processor seconds of one mutation
+  int64_t slowest_at = 0;  // its number
 
   void add(const Counts& other) {
     mutations += other.mutations, refused += other.refused, accepted += other.accepted;
@@ -89,24 +96,19 @@ int read_once(const Format& format, Mutator* mutator) {
   }
 }
 
-/// Reads in a child process whose standard error is `log`.
-Outcome attempt(const Format& format, Mutator* mutator, int log) {
-  if (ftruncate(log, 0) != 0 || lseek(log, 0, SEEK_SET) != 0) throw IoError("cannot empty the log");
-  const pid_t child = fork();
-  if (child < 0) throw IoError(fmt::format("cannot fork: {}", std::strerror(errno)));
-  if (child == 0) {
-    dup2(log, STDERR_FILENO);
-    const rlim_t bytes = address_space() + kMostMemory;
-    const rlimit processor{kMostProcessorSeconds, kMostProcessorSeconds + 5}, no_core{0, 0}, memory{bytes, bytes};
-    setrlimit(RLIMIT_CPU, &processor);
-    setrlimit(RLIMIT_CORE, &no_core);
-    if (BERT_SANITIZED == 0) setrlimit(RLIMIT_AS, &memory);
-    alarm(kMostSeconds);
-    _exit(read_once(format, mutator));
-  }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+/// Called in the child. Reads with limits, standard error being `log`, and ends the process.
+[[noreturn]] void read_with_limits(const Format& format, Mutator* mutator, int log) {
+  dup2(log, STDERR_FILENO);
+  const rlim_t bytes = address_space() + kMostMemory;
+  const rlimit processor{kMostProcessorSeconds, kMostProcessorSeconds + 5}, no_core{0, 0}, memory{bytes, bytes};
+  setrlimit(RLIMIT_CPU, &processor);
+  setrlimit(RLIMIT_CORE, &no_core);
+  if (BERT_SANITIZED == 0) setrlimit(RLIMIT_AS, &memory);
+  alarm(kMostSeconds);
+  _exit(read_once(format, mutator));
+}
+
+Outcome outcome_of(int status) {
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
     return signal == SIGXCPU || signal == SIGALRM ? Outcome::kTimeout : Outcome::kCrash;
@@ -124,19 +126,40 @@ Outcome attempt(const Format& format, Mutator* mutator, int log) {
   }
 }
 
+double seconds_of(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
+
+/// Reads in a child process whose standard error is `log`.
+Attempt attempt(const Format& format, Mutator* mutator, int log) {
+  if (ftruncate(log, 0) != 0 || lseek(log, 0, SEEK_SET) != 0) throw IoError("cannot empty the log");
+  const pid_t child = fork();
+  if (child < 0) throw IoError(fmt::format("cannot fork: {}", std::strerror(errno)));
+  if (child == 0) read_with_limits(format, mutator, log);
+  int status = 0;
+  rusage usage{};
+  while (wait4(child, &status, 0, &usage) < 0 && errno == EINTR) {
+  }
+  const double seconds = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
+  const Outcome outcome = outcome_of(status);
+  const bool late = outcome != Outcome::kCrash && seconds > static_cast<double>(kMostProcessorSeconds);
+  return {.outcome = late ? Outcome::kTimeout : outcome, .processor_seconds = seconds};
+}
+
 /// Runs mutations 0 .. count - 1 of a format. Prints each error, and copies its file to `keep` if that is not empty.
 Counts mutate(const Format& format, int64_t count, uint64_t seed, const std::string& directory,
               const std::string& keep) {
   const Descriptor log(memfd_create("log", MFD_CLOEXEC));
   const auto logged = [&] { return read_file(fmt::format("/proc/self/fd/{}", log.get())); };
-  if (attempt(format, nullptr, log.get()) != Outcome::kAccepted) {
+  if (attempt(format, nullptr, log.get()).outcome != Outcome::kAccepted) {
     throw std::runtime_error(fmt::format("{}: what is valid is not accepted: {}", format.name, logged()));
   }
   Counts counts;
   for (int64_t i = 0; i < count; ++i) {
     Mutator mutator(mix_bits(seed) + mix_bits(static_cast<uint64_t>(i)));
-    const Outcome outcome = attempt(format, &mutator, log.get());
+    const auto [outcome, seconds] = attempt(format, &mutator, log.get());
     ++counts.mutations;
+    if (seconds > counts.slowest) counts.slowest = seconds, counts.slowest_at = i;
     std::string wrong;
     if (outcome == Outcome::kRefused) ++counts.refused;
     if (outcome == Outcome::kAccepted) ++counts.accepted;
@@ -183,8 +206,11 @@ int run(int argc, char** argv) {
     if (!only.empty() && format.name != only) continue;
     const Counts counts = mutate(format, count, seed, directory, keep);
     total.add(counts);
-    fmt::print("{}: {} mutations, {} refused, {} accepted, {} crashes, {} silent, {} timeouts\n", format.name,
-               counts.mutations, counts.refused, counts.accepted, counts.crashes, counts.silent, counts.timeouts);
+    fmt::print(
+        "{}: {} mutations, {} refused, {} accepted, {} crashes, {} silent, {} timeouts; the slowest, number {}, took "
+        "{:.2f} s\n",
+        format.name, counts.mutations, counts.refused, counts.accepted, counts.crashes, counts.silent, counts.timeouts,
+        counts.slowest_at, counts.slowest);
     std::fflush(stdout);
   }
   if (total.mutations == 0) throw UsageError("no format \"" + only + "\"");

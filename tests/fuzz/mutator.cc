@@ -13,6 +13,7 @@ namespace bert::testing {
 namespace {
 
 constexpr size_t kLongestRun = 64;
+constexpr size_t kLengths = 12;  // a copied run is shorter than the file, or half or a quarter or ... of it
 constexpr size_t kMostRepeated = size_t{1} << 20;  // bytes
 
 /// Replacements for numbers: the ends of ranges, values beyond them, and values of other kinds.
@@ -46,21 +47,23 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 uint64_t Mutator::next() { return state_ = mix_bits(state_); }
 
-std::string Mutator::operator()(const std::string& bytes) {
+std::string Mutator::operator()(const std::string& bytes, const std::string& other) {
   std::string changed = bytes;
-  while (changed == bytes) {
-    for (size_t changes = below(4) == 0 ? 3 : 1; changes > 0; --changes) change(changed);
+  while (changed == bytes || (!other.empty() && changed == other)) {
+    for (size_t changes = below(4) == 0 ? 3 : 1; changes > 0; --changes) change(changed, other);
   }
   return changed;
 }
 
-void Mutator::change(std::string& bytes) {
+void Mutator::change(std::string& bytes, const std::string& other) {
   using Change = void (Mutator::*)(std::string&);
-  constexpr Change kChanges[] = {&Mutator::flip_bits,         &Mutator::cut,        &Mutator::remove_run,
-                                 &Mutator::repeat_run,        &Mutator::insert_run, &Mutator::set_binary_integer,
-                                 &Mutator::set_decimal_number};
+  constexpr Change kChanges[] = {&Mutator::flip_bits,          &Mutator::cut,        &Mutator::remove_run,
+                                 &Mutator::repeat_run,         &Mutator::insert_run, &Mutator::set_binary_integer,
+                                 &Mutator::set_decimal_number, &Mutator::copy_run};
   if (bytes.empty()) return insert_run(bytes);
-  (this->*kChanges[below(std::size(kChanges))])(bytes);
+  const size_t which = below(std::size(kChanges) + 1);
+  if (which == std::size(kChanges)) return join(bytes, other);
+  (this->*kChanges[which])(bytes);
 }
 
 void Mutator::flip_bits(std::string& bytes) {
@@ -113,6 +116,22 @@ void Mutator::set_decimal_number(std::string& bytes) {
   if (begin == bytes.end()) return set_binary_integer(bytes);
   const auto end = std::find_if_not(begin, bytes.end(), is_digit);
   bytes.replace(begin, end, kNumbers[below(kNumbers.size())]);
+}
+
+void Mutator::copy_run(std::string& bytes) {
+  const size_t length = 1 + below(std::max<size_t>(1, bytes.size() >> below(kLengths)));
+  const std::string run = bytes.substr(below(bytes.size()), length);
+  const size_t at = below(bytes.size() + 1);
+  bytes.replace(at, below(2) == 0 ? 0 : run.size(), run);  // inserts, or overwrites
+}
+
+void Mutator::join(std::string& bytes, const std::string& other) {
+  const std::string& tail = other.empty() ? bytes : other;
+  const size_t cut = below(bytes.size());
+  // Files of one format have much at the same places, so half of the cuts are at the same place in both.
+  const size_t from = below(2) == 0 ? std::min(cut, tail.size()) : below(tail.size() + 1);
+  const bool ends_with_other = below(2) == 0;
+  bytes = ends_with_other ? bytes.substr(0, cut) + tail.substr(from) : tail.substr(0, from) + bytes.substr(cut);
 }
 
 }  // namespace bert::testing
