@@ -1,7 +1,8 @@
-// Statistics of pre-training examples, on text made here and on real text. A count of independent draws may differ from its
-// mean by three standard deviations. The seeds are fixed, so a test that passes once passes always.
+// Statistics of pre-training examples, on text made here and on real text. A count of independent draws may differ from
+// its mean by three standard deviations. The seeds are fixed, so a test that passes once passes always.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <unordered_map>
 
@@ -118,33 +119,114 @@ TokenizedDocuments random_documents(int64_t count, int32_t words) {
   });
 }
 
-/// The number of examples, and of random next sentences less `share` times it, that a document gives whose `left`
-/// sentences are cut into chunks of `chunk`: mean and second moment. The recursion follows create_instances_from_document
-/// in Google's create_pretraining_data.py. A lone sentence always gets a random one; else A has 1 to n - 1 sentences, and
-/// in half of the cases B is random and the sentences behind A go back.
+/// A statistic of an example: a function of its next sentence being random, and of the tokens of the sentences that it
+/// was made of.
+using Statistic = std::function<double(bool random, int64_t tokens)>;
+
+/// The number of examples that a document gives, in the mean, and the sum of a statistic over these: mean and second
+/// moment.
 struct Moments {
-  double examples = 0, excess = 0, excess_squared = 0;
+  double examples = 0, sum = 0, squared = 0;
 };
-std::vector<Moments> next_sentence_moments(int64_t sentences, int64_t chunk, double share) {
-  std::vector<Moments> by_left(static_cast<size_t>(sentences) + 1);
-  for (size_t left = 1; left < by_left.size(); ++left) {
-    Moments& moments = by_left[left];
+
+/// Moments of the document with sentences of these lengths, for one target length. The recursion follows
+/// create_instances_from_document in Google's create_pretraining_data.py: sentences are taken until they reach the
+/// target. A lone sentence always gets a random next one; else A has 1 to n - 1 sentences, and in half of the cases B
+/// is random and the sentences behind A go back.
+Moments moments_of_document(const std::vector<int64_t>& lengths, int64_t target, const Statistic& statistic) {
+  std::vector<Moments> from(lengths.size() + 1);  // by the first sentence that is left
+  for (size_t begin = lengths.size(); begin-- > 0;) {
+    size_t end = begin;
+    int64_t tokens = 0;
+    while (end < lengths.size() && tokens < target) tokens += lengths[end++];
+    Moments& moments = from[begin];
     const auto add = [&](double probability, bool random, size_t after) {
-      const Moments& rest = by_left[after];
-      const double step = (random ? 1.0 : 0.0) - share;
-      moments.examples += probability * (1 + rest.examples);
-      moments.excess += probability * (step + rest.excess);
-      moments.excess_squared += probability * (step * step + 2 * step * rest.excess + rest.excess_squared);
+      const double step = statistic(random, tokens);
+      moments.examples += probability * (1 + from[after].examples);
+      moments.sum += probability * (step + from[after].sum);
+      moments.squared += probability * (step * step + 2 * step * from[after].sum + from[after].squared);
     };
-    const size_t taken = std::min(static_cast<size_t>(chunk), left);
+    const size_t taken = end - begin;
     if (taken == 1) {
-      add(1, true, left - 1);
+      add(1, true, end);
       continue;
     }
-    for (size_t a = 1; a < taken; ++a) add(0.5 / static_cast<double>(taken - 1), true, left - a);
-    add(0.5, false, left - taken);
+    for (size_t a = 1; a < taken; ++a) add(0.5 / static_cast<double>(taken - 1), true, begin + a);
+    add(0.5, false, end);
   }
-  return by_left;
+  return from.front();
+}
+
+/// Expectation and variance of a statistic over all examples of a text. Documents are independent of each other. With
+/// probability short_seq_prob the target of a document is shorter: 2 .. max_seq_length - 3, each with the same
+/// probability.
+struct Expectation {
+  double examples = 0, sum = 0, variance = 0;
+};
+Expectation expectation(const std::vector<std::vector<int64_t>>& documents, const PretrainingDataConfig& config,
+                        const Statistic& statistic) {
+  const int64_t longest = config.max_seq_length - 3;
+  Expectation all;
+  for (const std::vector<int64_t>& lengths : documents) {
+    Moments mixed;
+    const auto add = [&](double probability, int64_t target) {
+      if (probability == 0) return;
+      const Moments moments = moments_of_document(lengths, target, statistic);
+      mixed.examples += probability * moments.examples;
+      mixed.sum += probability * moments.sum;
+      mixed.squared += probability * moments.squared;
+    };
+    add(1 - config.short_seq_prob, longest);
+    for (int64_t target = 2; target <= longest; ++target)
+      add(config.short_seq_prob / static_cast<double>(longest - 1), target);
+    all.examples += mixed.examples;
+    all.sum += mixed.sum;
+    all.variance += mixed.squared - mixed.sum * mixed.sum;
+  }
+  const auto copies = static_cast<double>(config.dupe_factor);
+  return {copies * all.examples, copies * all.sum, copies * all.variance};
+}
+
+/// True if the number of examples with a property differs from its share of all examples by what chance explains. The
+/// share is the expectation of the number divided by that of the number of examples.
+bool has_expected_share(int64_t count, size_t examples, const std::vector<std::vector<int64_t>>& documents,
+                        const PretrainingDataConfig& config, const Statistic& property) {
+  const Expectation whole = expectation(documents, config, property);
+  const double share = whole.sum / whole.examples;
+  const Expectation excess =
+      expectation(documents, config, [&](bool random, int64_t tokens) { return property(random, tokens) - share; });
+  REQUIRE(std::abs(excess.sum) < 1e-6 * whole.examples);
+  return is_within_three_sigma(static_cast<double>(count) - share * static_cast<double>(examples), 0, excess.variance);
+}
+
+/// 1 if the next sentence is random.
+double is_random(bool random, int64_t /*tokens*/) { return random ? 1 : 0; }
+
+/// 1 if the next sentence is not random, and the sentences do not fill the example. Such an example is at the end of a
+/// document, or of a document with a shorter target. What a random next sentence adds is not known to the recursion.
+Statistic is_short(const PretrainingDataConfig& config) {
+  return
+      [room = config.max_seq_length - 3](bool random, int64_t tokens) { return !random && tokens < room ? 1.0 : 0.0; };
+}
+
+int64_t count_random(const std::vector<PretrainingExample>& examples) {
+  return std::count_if(examples.begin(), examples.end(), [](const auto& e) { return e.is_random_next; });
+}
+
+int64_t count_short(const std::vector<PretrainingExample>& examples, const PretrainingDataConfig& config) {
+  return std::count_if(examples.begin(), examples.end(), [&](const auto& e) {
+    return !e.is_random_next && static_cast<int64_t>(e.input_ids.size()) < config.max_seq_length;
+  });
+}
+
+/// The lengths of the sentences of each document.
+std::vector<std::vector<int64_t>> sentence_lengths(const TokenizedDocuments& documents) {
+  std::vector<std::vector<int64_t>> lengths(documents.size());
+  for (size_t document = 0; document < documents.size(); ++document) {
+    for (auto i = documents.first_sentence(document); i < documents.first_sentence(document + 1); ++i)
+      lengths[document].push_back(static_cast<int64_t>(documents.first_token(i + 1) - documents.first_token(i)));
+  }
+  return lengths;
 }
 
 TEST_CASE("Statistics of examples from made-up text are those of BERT's recipe", "[unit][statistics]") {
@@ -166,23 +248,14 @@ TEST_CASE("Statistics of examples from made-up text are those of BERT's recipe",
   }
   SECTION("the share of random next sentences") {
     config.short_seq_prob = 0;
-    // Chunks of 13 sentences: the first number whose 65 tokens reach the target of 64 - 3.
-    constexpr int64_t kChunk = 13;
     const auto examples = create_examples(documents, tokenizer, config);
-    const double share = [&] {
-      const Moments totals = next_sentence_moments(kSentences, kChunk, 0).back();
-      return totals.excess / totals.examples;
-    }();
-    CHECK(share > 0.5);  // for the lone sentences at the ends of documents
-    CHECK(share < 0.55);
-    const Moments moments = next_sentence_moments(kSentences, kChunk, share).back();
-    REQUIRE(std::abs(moments.excess) < 1e-9);
-    const auto random = std::count_if(examples.begin(), examples.end(), [](const auto& e) { return e.is_random_next; });
-    CHECK(is_within_three_sigma(static_cast<double>(random) - share * static_cast<double>(examples.size()), 0,
-                                static_cast<double>(kDocuments) * moments.excess_squared));
-    // The twin: half of all examples would be another share.
-    CHECK_FALSE(is_within_three_sigma(static_cast<double>(random) - 0.4 * static_cast<double>(examples.size()), 0,
-                                      static_cast<double>(kDocuments) * moments.excess_squared));
+    const auto lengths = sentence_lengths(documents);
+    const Expectation random = expectation(lengths, config, is_random);
+    CHECK(random.sum > 0.5 * random.examples);  // for the lone sentences at the ends of documents
+    CHECK(random.sum < 0.55 * random.examples);
+    CHECK(has_expected_share(count_random(examples), examples.size(), lengths, config, is_random));
+    // The twin: a tenth fewer would be another share.
+    CHECK_FALSE(has_expected_share(count_random(examples) * 9 / 10, examples.size(), lengths, config, is_random));
   }
   SECTION("the share of swapped segments, with the objective of sentence order") {
     config.objective = Objective::kSop;
@@ -203,7 +276,8 @@ TEST_CASE("Statistics of examples from made-up text are those of BERT's recipe",
       length = std::max(length, example.input_ids.size());
     }
     REQUIRE(longest.size() == named.size());
-    // The shorter target is one of 2 .. 61. With a target of up to 56, chunks have up to 60 tokens, with a longer one 65.
+    // The shorter target is one of 2 .. 61. With a target of up to 56, chunks have up to 60 tokens, with a longer
+    // one 65.
     const auto short_documents =
         std::count_if(longest.begin(), longest.end(), [](const auto& l) { return l.second < 64; });
     CHECK(is_binomial(short_documents, kDocuments, config.short_seq_prob * 55 / 60));
@@ -223,11 +297,29 @@ TEST_CASE("Statistics of examples from real text are those of BERT's recipe", "[
   REQUIRE(examples.size() > 3000);
   check_masks(count(examples, *tokenizer, config), tokenizer->vocabulary().size());
   check_text(examples, TextIndex(corpus.documents));
-  // A chunk of several sentences gets a random next sentence with probability 1/2, a lone sentence always.
-  const auto random = std::count_if(examples.begin(), examples.end(), [](const auto& e) { return e.is_random_next; });
-  const auto draws = static_cast<double>(examples.size());
-  CHECK(static_cast<double>(random) >= 0.5 * draws - 3 * std::sqrt(0.25 * draws));
-  CHECK(static_cast<double>(random) <= 0.6 * draws);
+}
+
+TEST_CASE("Next sentences and short targets of real text have the shares of BERT's recipe", "[unit][statistics]") {
+  const std::string data = testing::shared_data();
+  if (data.empty()) BERT_SKIP("the novels and the vocabulary are in ../shared/data, which is absent");
+  const auto tokenizer = make_tokenizer(data + "/vocab/bert-base-uncased-vocab.txt");
+  const std::string novels = data + "/text/novels/";
+  const Corpus corpus =
+      read_documents({novels + "Burnett_Garden_1911.txt", novels + "Chesterton_Thursday_1908.txt"}, *tokenizer,
+                     {.reader = {.layout = Layout::kProse}, .num_threads = 2, .progress = {}});
+  PretrainingDataConfig config;
+  config.dupe_factor = 40;
+  const auto examples = create_examples(corpus.documents, *tokenizer, config);
+  const auto lengths = sentence_lengths(corpus.documents);
+  CHECK(has_expected_share(count_random(examples), examples.size(), lengths, config, is_random));
+  CHECK(has_expected_share(count_short(examples, config), examples.size(), lengths, config, is_short(config)));
+  // The twins: half of all examples, which leaves out the lone sentences; twice as many short targets.
+  const auto half = static_cast<int64_t>(examples.size()) / 2;
+  CHECK_FALSE(has_expected_share(half, examples.size(), lengths, config, is_random));
+  PretrainingDataConfig more_short = config;
+  more_short.short_seq_prob *= 2;
+  CHECK_FALSE(
+      has_expected_share(count_short(examples, config), examples.size(), lengths, more_short, is_short(config)));
 }
 
 }  // namespace
