@@ -34,13 +34,14 @@ void Percentage::update(std::string_view phase, double share) {
 
 void Percentage::update(std::string_view phase, double done, double total, std::string_view unit) {
   const Clock::time_point now = Clock::now();
-  if (phase != measured_) {
+  const bool terminal = isatty(STDERR_FILENO) != 0, first = phase != measured_;
+  if (first) {
     measured_ = phase;
     first_done_ = done;
     first_ = last_ = now;
   }
   const int percent = total > 0 ? std::min(kAll, static_cast<int>(kAll * (done / total))) : kAll;
-  const bool terminal = isatty(STDERR_FILENO) != 0;
+  if (first && terminal && percent < kAll) return show(phase, percent, "");
   if (percent == kAll ? phase == phase_ && percent == percent_
                       : now - last_ < (terminal ? kTerminalInterval : kLogInterval))
     return;

@@ -102,7 +102,22 @@ TEST_CASE("Extraction is done only if it was", "[unit][corpus]") {
   const CommandResult dropped = extract({lines, "--min-words", "99", "--output", directory.path("a")});
   CHECK(dropped.code == kBadData);
   CHECK_THAT(dropped.err, !Contains("done"));
-  CHECK_THAT(extract({lines, "--output", directory.path("b")}).err, Contains("extracting: done"));
+  CHECK_THAT(extract({lines, "--output", directory.path("b")}).err,
+             Contains("extracting: done, ") && Contains(" MB/s\n"));
+}
+
+TEST_CASE("Extraction shows its rate on a terminal", "[unit][corpus]") {
+  const TemporaryDirectory directory;
+  const std::string lines = write_text(directory.path("lines"), "The only document on a line.\n"),
+                    out = directory.path("out");
+  const std::string terminal = testing::on_terminal([&] {
+    const testing::Redirection summary(STDOUT_FILENO, directory.path("summary"), O_WRONLY | O_CREAT);
+    std::vector<std::string> arguments = {"data", "extract", "text", lines, "--output", out};
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    CHECK(data_command(static_cast<int>(argv.size()), argv.data()) == kOk);
+  });
+  CHECK_THAT(terminal, Contains("\rextracting: 0 % ") && Contains("\rextracting: 100 %, ") && Contains(" MB/s\r\n"));
 }
 
 TEST_CASE("Layouts and encodings are options", "[unit][corpus]") {

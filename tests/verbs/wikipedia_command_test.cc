@@ -56,6 +56,7 @@ TEST_CASE("bert data extract wikipedia writes the prose of a dump", "[unit][wiki
     CHECK(summary.at("read").at("pages") == 4);
     CHECK(summary.at("read").at("articles") == 4);
     CHECK(summary.at("megabytes_per_second") > 0);
+    CHECK_THAT(result.err, Contains("extracting: done, ") && Contains(" MB/s\n"));
   }
   const std::string titled = directory.path("titled");
   REQUIRE(extract({directory.path("dump.xml"), "--output", titled, "--with-titles"}).code == kOk);

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include "app/cli/command_line.h"
+#include "app/cli/percentage.h"
 #include "data/config.h"
 
 namespace bert {
@@ -60,6 +62,18 @@ class OptionAdder {
   }
 
   CLI::App& app_;
+};
+
+/// Shows that a share, from 0 to 1, of the bytes of files is done, with rate and time that is left.
+class FileProgress {
+ public:
+  /// Files that are not there count as empty: the reader reports them.
+  explicit FileProgress(const std::vector<std::string>& files);
+  void update(std::string_view phase, double share) { percentage_.update(phase, share * megabytes_, megabytes_, "MB"); }
+
+ private:
+  Percentage percentage_;
+  double megabytes_ = 0;
 };
 
 /// Prints one line on standard output. Invalid UTF-8, for example in a path, becomes U+FFFD.

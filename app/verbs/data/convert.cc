@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "app/cli/command_line.h"
-#include "app/cli/percentage.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/data/actions.h"
@@ -160,7 +159,7 @@ int data_convert(int argc, char** argv) {
 
   const auto tokenizer = options.vocab.empty() ? nullptr : make_tokenizer(options.vocab);
   const Vocabulary* const vocabulary = tokenizer ? &tokenizer->vocabulary() : nullptr;
-  Percentage percentage;
+  FileProgress progress(files);
   const auto share_of_all = [&](size_t i, double share) {
     return (static_cast<double>(i) + share) / static_cast<double>(work.size());
   };
@@ -168,7 +167,7 @@ int data_convert(int argc, char** argv) {
   for (size_t i = 0; i < work.size();
        ++i) {  // of all before the first is written: inputs that do not fit are found here
     work[i].info = complete_info(options, work[i].inputs, vocabulary,
-                                 [&](double share) { percentage.update("counting", share_of_all(i, share)); });
+                                 [&](double share) { progress.update("counting", share_of_all(i, share)); });
     add_info(all, work[i].info);
   }
   ExampleCounts counts;
@@ -180,7 +179,7 @@ int data_convert(int argc, char** argv) {
           writer->add(example);
           counts.add(example);
         },
-        [&](double share) { percentage.update("converting", share_of_all(i, share)); });
+        [&](double share) { progress.update("converting", share_of_all(i, share)); });
     writer->commit();
   }
   say_unrecorded(options, work);

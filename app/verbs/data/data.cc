@@ -1,5 +1,7 @@
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "app/cli/command_line.h"
 #include "app/verbs/data/actions.h"
@@ -20,6 +22,14 @@ Json manifest_json(const ShardManifest& manifest) {
           {"masked_tokens", manifest.masked_tokens},
           {"longest", manifest.longest_row},
           {"content_checksum", manifest.content_checksum}};
+}
+
+FileProgress::FileProgress(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    std::error_code absent;
+    const auto bytes = std::filesystem::file_size(file, absent);
+    if (!absent) megabytes_ += 1e-6 * static_cast<double>(bytes);
+  }
 }
 
 namespace {

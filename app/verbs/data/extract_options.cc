@@ -15,6 +15,7 @@
 namespace bert {
 namespace {
 
+constexpr const char* kPhase = "extracting";
 constexpr int64_t kMegabyte = 1'000'000, kMostMegabytes = 1'000'000;
 
 /// An option in megabytes for a number of bytes.
@@ -46,6 +47,21 @@ void add_extract_options(CLI::App& app, std::string& output, ExtractOptions& opt
   add_megabytes(app, "--file-size", options.file_bytes, "size at which a file of text is ended");
 }
 
+void ExtractionProgress::read(int64_t bytes) {
+  constexpr double kMostUnfinished = 0.99;
+  if (megabytes_ > 0)
+    percentage_.update(kPhase, std::min(1e-6 * static_cast<double>(bytes), kMostUnfinished * megabytes_), megabytes_,
+                       "MB");
+}
+
+void ExtractionProgress::finish() {
+  if (megabytes_ > 0) {
+    percentage_.update(kPhase, megabytes_, megabytes_, "MB");
+  } else {
+    percentage_.update(kPhase, 1);
+  }
+}
+
 void check_output_outside(const std::string& output, const std::vector<std::string>& inputs) {
   namespace fs = std::filesystem;
   const fs::path place = fs::weakly_canonical(fs::absolute(output));
@@ -60,14 +76,14 @@ void check_output_outside(const std::string& output, const std::vector<std::stri
   }
 }
 
-void finish_extraction(ExtractedText& writer, Percentage& percentage, nlohmann::ordered_json summary,
+void finish_extraction(ExtractedText& writer, ExtractionProgress& progress, nlohmann::ordered_json summary,
                        const nlohmann::ordered_json& times) {
   const ExtractStatistics& statistics = writer.statistics();
   const std::string dropped = fmt::format("{} near-empty documents, {} duplicates and {} near-duplicates",
                                           statistics.near_empty, statistics.duplicates, statistics.near_duplicates);
   if (statistics.documents == 0)
     throw DataError("no document is left: dropped " + dropped + "; lower --min-characters and --min-words");
-  percentage.update("extracting", 1);
+  progress.finish();
   if (statistics.near_empty + statistics.duplicates + statistics.near_duplicates > 0)
     fmt::print(stderr, "bert data extract: dropped {}\n", dropped);
   if (statistics.zero_bytes > 0)

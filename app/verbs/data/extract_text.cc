@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "app/cli/command_line.h"
-#include "app/cli/percentage.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/data/actions.h"
 #include "app/verbs/data/extract_options.h"
@@ -18,9 +17,10 @@ namespace bert {
 namespace {
 
 /// Copies all documents, each with one paragraph a line.
-void extract(DocumentReader& reader, const ReaderOptions& options, ExtractedText& writer, Percentage& percentage) {
-  const auto all_bytes = static_cast<double>(reader.stored_bytes());
+void extract(DocumentReader& reader, const ReaderOptions& options, ExtractedText& writer,
+             ExtractionProgress& progress) {
   std::string document, paragraphs;
+  progress.read(reader.statistics().stored_bytes);
   while (reader.next(document)) {
     paragraphs.clear();
     if (options.layout == Layout::kSentences) {
@@ -29,9 +29,7 @@ void extract(DocumentReader& reader, const ReaderOptions& options, ExtractedText
       for_each_paragraph(document, [&](std::string_view paragraph) { paragraphs.append(paragraph).append("\n"); });
     }
     writer.add(paragraphs);
-    if (all_bytes > 0)
-      percentage.update("extracting",
-                        kMostUnfinished * static_cast<double>(reader.statistics().stored_bytes) / all_bytes);
+    progress.read(reader.statistics().stored_bytes);
   }
   if (reader.statistics().documents == 0) reader.throw_no_text();
 }
@@ -84,12 +82,11 @@ int data_extract_text(int argc, char** argv) {
     read_figures(writer.place(), kPlace, place);
     reader.go_to(place);
   }
-  Percentage percentage;
-  extract(reader, read, writer, percentage);
+  ExtractionProgress progress(reader.stored_bytes());
+  extract(reader, read, writer, progress);
   const ReadStatistics& statistics = reader.statistics();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  finish_extraction(writer, percentage, {{"output", output}, {"read", json_of(statistics)}},
-                    {{"seconds", took.count()}});
+  finish_extraction(writer, progress, {{"output", output}, {"read", json_of(statistics)}}, {{"seconds", took.count()}});
   say_left_out("bert data extract", read, statistics);
   return kOk;
 }

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "app/cli/command_line.h"
-#include "app/cli/percentage.h"
 #include "app/system/exit_codes.h"
 #include "app/system/machine/processors.h"
 #include "app/system/machine/threads.h"
@@ -43,17 +42,14 @@ int data_extract_wikipedia(int argc, char** argv) {
   if (!parse_command_line(app, argc, argv)) return kOk;
 
   const auto start = std::chrono::steady_clock::now();
-  Percentage percentage;
   std::error_code no_size;
   const auto dump_bytes = std::filesystem::file_size(dump, no_size);
-  if (!no_size && dump_bytes > 0) {
-    read.progress = [&](int64_t bytes) {
-      percentage.update("extracting", kMostUnfinished * static_cast<double>(bytes) / static_cast<double>(dump_bytes));
-    };
-  }
+  ExtractionProgress progress(no_size ? 0 : static_cast<int64_t>(dump_bytes));
+  read.progress = [&progress](int64_t bytes) { progress.read(bytes); };
   Settings settings = {{"input", identity_of(find_input_files({dump}).files)}};
   DumpPlace place;
-  int64_t first_byte = 0;  // of the unpacked dump, that this process reads
+  constexpr int64_t kBits = 8;  // of a byte
+  int64_t first_byte = 0;       // of the unpacked dump, that this process reads
   ExtractInput input{.settings = std::move(settings), .place = {}};
   if (!input.settings.front().second.empty()) {  // no pipe
     input.place = [&place] {
@@ -68,6 +64,7 @@ int data_extract_wikipedia(int argc, char** argv) {
     writer.emplace(output, write, input);
     if (!writer->place().empty()) read_figures(writer->place(), kPlace, place);
     first_byte = place.counts.xml_bytes;
+    progress.read(place.stored_bit / kBits);
     return place;
   };
   const DumpCounts counts = extract_dump(dump, read, [&](const Article& article) {
@@ -76,7 +73,7 @@ int data_extract_wikipedia(int argc, char** argv) {
   });
   if (!writer) throw DataError(dump + ": has no page");
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  finish_extraction(*writer, percentage, {{"output", output}, {"read", json_of(counts)}},
+  finish_extraction(*writer, progress, {{"output", output}, {"read", json_of(counts)}},
                     {{"megabytes_per_second", static_cast<double>(counts.xml_bytes - first_byte) / 1e6 / took.count()},
                      {"seconds", took.count()}});
   return kOk;

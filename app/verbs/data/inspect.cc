@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "app/cli/command_line.h"
-#include "app/cli/percentage.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/data/actions.h"
 #include "data/formats/example_set.h"
@@ -46,19 +45,20 @@ Json counts_json(const ExampleCounts& counts) {
 }
 
 /// Reads and checks every byte of a file. Returns what a line says of it.
-Json verify_file(const std::string& path, const Vocabulary* vocabulary, Percentage& percentage) {
+Json verify_file(const std::string& path, const Vocabulary* vocabulary) {
   const std::string phase = "verifying " + path, format = format_of_file(path);
   Json line = {{"path", path}, {"ok", true}, {"format", format}};
+  FileProgress progress({path});
   if (format == "shard") {  // a shard has more checksums than those of its rows
     const Shard shard(path);
-    shard.verify([&](double share) { percentage.update(phase, share); });
+    shard.verify([&](double share) { progress.update(phase, share); });
     line.update(manifest_json(shard.manifest()));
     return line;
   }
   ExampleCounts counts;
   for_each_example(
       {path}, vocabulary, [&](const PretrainingExample& example) { counts.add(example); },
-      [&](double share) { percentage.update(phase, share); });
+      [&](double share) { progress.update(phase, share); });
   line.update(counts_json(counts));
   return line;
 }
@@ -125,8 +125,7 @@ int data_verify(int argc, char** argv) {
   std::vector<std::string> damaged;
   for (const std::string& file : files) {
     try {
-      Percentage percentage;
-      print_line(verify_file(file, words.get(), percentage));
+      print_line(verify_file(file, words.get()));
     } catch (const DataError& error) {
       print_line(Json{{"path", file}, {"ok", false}, {"error", error.what()}});
       damaged.push_back(error.what());
@@ -151,13 +150,13 @@ int data_stats(int argc, char** argv) {
   const std::vector<std::string> files = example_files(path);
   const ExampleFileInfo common = common_info(files, words.get());
   Statistics statistics;
-  Percentage percentage;
+  FileProgress progress(files);
   for (size_t i = 0; i < files.size(); ++i) {
     ExampleCounts counts;
     for_each_example(
         {files[i]}, words.get(), [&](const PretrainingExample& example) { counts.add(example); },
         [&](double share) {
-          percentage.update("counting", (static_cast<double>(i) + share) / static_cast<double>(files.size()));
+          progress.update("counting", (static_cast<double>(i) + share) / static_cast<double>(files.size()));
         });
     statistics.add(files[i], open_examples(files[i], words.get())->info(), counts);
   }
