@@ -1,4 +1,5 @@
 // Text that is meant to break programs, through every verb that reads text.
+#include <filesystem>
 #include <fstream>
 #include <functional>
 
@@ -43,6 +44,12 @@ struct Files {
     return run_command(data_command, {"data", "create", "--input", text, "--vocab", vocab, "--output", output,
                                       "--dupe-factor", "1", more});
   }
+  CommandResult extract() const {
+    const std::string into = directory.path("extracted");
+    std::filesystem::remove_all(into);
+    return run_command(data_command, {"data", "extract", "text", text, "--output", into, "--min-characters", "0",
+                                      "--near-duplicates"});
+  }
   /// Every verb reads `content` and succeeds, or refuses it with a sentence that names the input.
   void read(const std::string& content, bool must_succeed) const {
     std::ofstream(text, std::ios::binary) << content;
@@ -58,6 +65,7 @@ struct Files {
     check("tokenize", tokenize());
     check("data split", split());
     check("vocab", learn());
+    check("data extract text", extract());
     for (const char* more : {"--cased", "--split-sentences"}) {
       const CommandResult made = create(more);
       check("data create", made);
@@ -93,8 +101,8 @@ TEST_CASE("Every verb reads lines of 100 MB", "[hostile][slow]") { read_long_lin
 TEST_CASE("Every verb refuses zeros without an end", "[unit][hostile]") {
   Files files;
   files.text = "/dev/zero";
-  for (const auto& result :
-       {files.tokenize(), files.split(), files.learn(), files.create("--cased"), files.create("--split-sentences")}) {
+  for (const auto& result : {files.tokenize(), files.split(), files.learn(), files.extract(), files.create("--cased"),
+                             files.create("--split-sentences")}) {
     INFO(result.err);
     CHECK((result.code == kBadData || result.code == kIo));
     CHECK_THAT(result.err, Contains("/dev/zero") || Contains("standard input: is not text: 65536 of its first 65536"));
