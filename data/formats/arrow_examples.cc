@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <vector>
 
 #include "data/formats/arrow_library.h"
 #include "data/formats/arrow_rows.h"
@@ -50,18 +51,24 @@ void for_each_row(const ArrowLibrary& library, const std::string& path, const Vo
                   const std::function<void(const PretrainingExample&, double)>& take) {
   ArrowSchema schema;
   PretrainingExample example;
+  std::vector<int64_t> ids;
   int64_t row_number = 0;
   std::string reason;
   const bool read = library.read(
       path,
       [&](const ArrowFacts& facts) {
         schema = facts.schema;
-        if (schema.lddl && vocabulary == nullptr)
-          throw DataError("it holds tokens, as LDDL's files do: name their vocabulary with --vocab");
+        if ((schema.lddl || schema.tokens) && vocabulary == nullptr)
+          throw DataError(fmt::format("it holds tokens{}: name their vocabulary with --vocab",
+                                      schema.lddl ? ", as LDDL's files do" : ""));
         begin(facts);
       },
-      [&](const ArrowRow& row, double share) {
+      [&](ArrowRow row, double share) {
         try {
+          if (schema.tokens) {
+            find_tokens(row, *vocabulary, ids);
+            row.input_ids = ids;
+          }
           schema.lddl ? from_lddl(row, schema.masked, *vocabulary, example)
                       : from_hugging_face(row, schema.masked, example);
         } catch (const DataError& error) {

@@ -15,8 +15,9 @@ namespace bert {
 // it, and masked_lm_labels, tokens. The tokens need a vocabulary.
 // Hugging Face datasets, Arrow: input_ids; where they are there attention_mask (1...1 0...0), token_type_ids (0...0
 // 1...1), labels (-100 where nothing is masked, else the original id), next_sentence_label (1: B does not follow A).
-// Without token_type_ids there is one segment. Arrow streams and files are read, streams are written, as
-// datasets.Dataset.from_file() wants them.
+// Without token_type_ids there is one segment. Without input_ids, the column tokens, lists of strings, has the tokens
+// of a text that others tokenized, [CLS] and [SEP] included; these need a vocabulary. Arrow streams and files are read,
+// streams are written, as datasets.Dataset.from_file() wants them.
 //
 // Both tell the columns by their names, whatever the container. Files that are written here have the facts in the
 // metadata of their schema, which other programs ignore. All needs libbert_arrow.so (Note [Arrow apart] in

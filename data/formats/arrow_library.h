@@ -25,7 +25,8 @@ struct ArrowRow {
   int64_t num_tokens = 0;  // of the example; written, not read
   // Hugging Face datasets
   std::span<const int64_t> input_ids, attention_mask, token_type_ids, labels;
-  int64_t label = 0;  // is_random_next, or next_sentence_label
+  std::span<const std::string_view> tokens;  // in place of input_ids; read, not written
+  int64_t label = 0;                         // is_random_next, or next_sentence_label
 };
 
 /// Names and values in the schema's metadata.
@@ -33,7 +34,8 @@ using ArrowMetadata = std::vector<std::pair<std::string, std::string>>;
 
 /// The columns of a file, which decide how its rows are examples.
 struct ArrowSchema {
-  bool lddl = false;    // columns A and B; else input_ids
+  bool lddl = false;    // columns A and B; else input_ids or tokens
+  bool tokens = false;  // the column tokens, without input_ids
   bool masked = false;  // LDDL: masked_lm_positions and masked_lm_labels; else labels
 };
 

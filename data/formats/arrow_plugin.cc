@@ -37,6 +37,8 @@ arrow::MemoryPool* pool() { return arrow::system_memory_pool(); }
 
 // ---- reading ----
 
+constexpr const char* kTokens = "tokens";
+
 template <class T>
 int64_t value_of(const Array& array, int64_t i) {
   return static_cast<int64_t>(static_cast<const typename arrow::TypeTraits<T>::ArrayType&>(array).Value(i));
@@ -61,6 +63,8 @@ int64_t integer_at(const Array& array, int64_t i, const char* name) {
       return value_of<arrow::UInt32Type>(array, i);
     case arrow::Type::INT64:
       return value_of<arrow::Int64Type>(array, i);
+    case arrow::Type::UINT64:  // above the largest int64_t: negative, which no id is
+      return value_of<arrow::UInt64Type>(array, i);
     default:
       throw Failed(std::string(name) + " holds " + array.type()->ToString() + ", expected integers");
   }
@@ -80,24 +84,18 @@ std::string_view text_at(const Array& array, int64_t i, const char* name) {
   }
 }
 
-void list_at(const Array& array, int64_t i, const char* name, std::vector<int64_t>& values) {
-  values.clear();
+ArrayPointer list_at(const Array& array, int64_t i, const char* name) {
   if (array.IsNull(i)) throw Failed(std::string(name) + " has no value in a row");
-  ArrayPointer elements;
   switch (array.type_id()) {
     case arrow::Type::LIST:
-      elements = static_cast<const arrow::ListArray&>(array).value_slice(i);
-      break;
+      return static_cast<const arrow::ListArray&>(array).value_slice(i);
     case arrow::Type::LARGE_LIST:
-      elements = static_cast<const arrow::LargeListArray&>(array).value_slice(i);
-      break;
+      return static_cast<const arrow::LargeListArray&>(array).value_slice(i);
     case arrow::Type::FIXED_SIZE_LIST:
-      elements = static_cast<const arrow::FixedSizeListArray&>(array).value_slice(i);
-      break;
+      return static_cast<const arrow::FixedSizeListArray&>(array).value_slice(i);
     default:
-      throw Failed(std::string(name) + " holds " + array.type()->ToString() + ", expected lists of integers");
+      throw Failed(std::string(name) + " holds " + array.type()->ToString() + ", expected lists");
   }
-  for (int64_t each = 0; each < elements->length(); ++each) values.push_back(integer_at(*elements, each, name));
 }
 
 /// The rows of a file, batch by batch.
@@ -187,6 +185,7 @@ class Columns {
   explicit Columns(const arrow::RecordBatch& batch) {
     for (size_t i = 0; i < kTexts.size(); ++i) texts_[i] = batch.GetColumnByName(kTexts[i].name);
     for (size_t i = 0; i < kLists.size(); ++i) lists_[i] = batch.GetColumnByName(kLists[i].name);
+    if (lists_.front() == nullptr) tokens_ = batch.GetColumnByName(kTokens);
     for (const char* name : {"is_random_next", "next_sentence_label", "next_sentence_labels"})
       if (label_ == nullptr) label_ = batch.GetColumnByName(name);
   }
@@ -197,9 +196,13 @@ class Columns {
     }
     for (size_t each = 0; each < kLists.size(); ++each) {
       if (lists_[each] == nullptr) continue;
-      list_at(*lists_[each], i, kLists[each].name, values_[each]);
+      const ArrayPointer elements = list_at(*lists_[each], i, kLists[each].name);
+      values_[each].clear();
+      for (int64_t at = 0; at < elements->length(); ++at)
+        values_[each].push_back(integer_at(*elements, at, kLists[each].name));
       row.*kLists[each].value = values_[each];
     }
+    if (tokens_ != nullptr) read_tokens(i, row);
     row.label = label_ != nullptr ? integer_at(*label_, i, "the label of the next sentence") : 0;
   }
 
@@ -220,7 +223,17 @@ class Columns {
        {"token_type_ids", &ArrowRow::token_type_ids},
        {"labels", &ArrowRow::labels}}};
 
-  ArrayPointer label_;
+  void read_tokens(int64_t i, ArrowRow& row) {
+    token_array_ = list_at(*tokens_, i, kTokens);
+    token_values_.clear();
+    for (int64_t at = 0; at < token_array_->length(); ++at)
+      token_values_.push_back(text_at(*token_array_, at, kTokens));
+    row.tokens = token_values_;
+  }
+
+  ArrayPointer label_, tokens_;
+  ArrayPointer token_array_;  // the memory of token_values_
+  std::vector<std::string_view> token_values_;
   std::array<ArrayPointer, kTexts.size()> texts_;
   std::array<ArrayPointer, kLists.size()> lists_;
   std::array<std::vector<int64_t>, kLists.size()> values_;
@@ -232,8 +245,9 @@ ArrowFacts facts_of(const Batches& batches) {
   ArrowFacts facts;
   facts.rows = batches.rows();
   facts.schema.lddl = has("A") && has("B");
-  if (!facts.schema.lddl && !has("input_ids"))
-    throw Failed("it has neither the columns A and B, as LDDL's files, nor input_ids; it has " +
+  facts.schema.tokens = !facts.schema.lddl && !has("input_ids") && has(kTokens);
+  if (!facts.schema.lddl && !facts.schema.tokens && !has("input_ids"))
+    throw Failed("it has neither the columns A and B, as LDDL's files, nor input_ids, nor tokens; it has " +
                  schema->ToString().substr(0, 1000));
   facts.schema.masked = facts.schema.lddl ? has("masked_lm_positions") && has("masked_lm_labels") : has("labels");
   if (const auto metadata = schema->metadata()) {

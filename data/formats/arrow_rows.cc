@@ -47,13 +47,15 @@ void for_each_token(std::string_view text, const Take& take) {
   }
 }
 
+int32_t id_of(std::string_view token, const Vocabulary& vocabulary) {
+  const int32_t id = vocabulary.find(token);
+  if (id < 0)
+    throw DataError(fmt::format("the token \"{}\" is not in the vocabulary; was the file made with another?", token));
+  return id;
+}
+
 void append_ids(std::string_view tokens, const Vocabulary& vocabulary, std::vector<int32_t>& ids) {
-  for_each_token(tokens, [&](std::string_view token) {
-    const int32_t id = vocabulary.find(token);
-    if (id < 0)
-      throw DataError(fmt::format("the token \"{}\" is not in the vocabulary; was the file made with another?", token));
-    ids.push_back(id);
-  });
+  for_each_token(tokens, [&](std::string_view token) { ids.push_back(id_of(token, vocabulary)); });
 }
 
 int32_t as_int32(int64_t value, const char* name) {
@@ -146,6 +148,11 @@ void from_lddl(const ArrowRow& row, bool masked, const Vocabulary& vocabulary, P
   append_ids(row.masked_lm_labels, vocabulary, example.masked_ids);
 }
 
+void find_tokens(const ArrowRow& row, const Vocabulary& vocabulary, std::vector<int64_t>& ids) {
+  ids.clear();
+  for (const std::string_view token : row.tokens) ids.push_back(id_of(token, vocabulary));
+}
+
 void from_hugging_face(const ArrowRow& row, bool masked, PretrainingExample& example) {
   const size_t columns = row.input_ids.size();
   for (const auto& [values, name] :
@@ -159,6 +166,13 @@ void from_hugging_face(const ArrowRow& row, bool masked, PretrainingExample& exa
   for (const int64_t id : row.input_ids.first(length)) example.input_ids.push_back(as_int32(id, "input_ids"));
   example.segment_b_start = static_cast<int32_t>(
       row.token_type_ids.empty() ? length : leading(row.token_type_ids.first(length), 0, 1, "token_type_ids"));
+  if (masked && length > 0 &&
+      std::ranges::equal(row.labels.first(std::min(length, row.labels.size())), row.input_ids.first(length))) {
+    throw DataError(
+        "labels equals input_ids, as for causal language models, so every token would be a prediction: remove the "
+        "column, "
+        "or set it to -100 where nothing is masked");
+  }
   example.masked_positions.clear();
   example.masked_ids.clear();
   for (size_t i = 0; masked && i < row.labels.size(); ++i) {

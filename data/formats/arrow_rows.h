@@ -22,7 +22,11 @@ std::string write_npy(const std::vector<int32_t>& values);
 /// Makes `example` the example in a row of LDDL's schema. Throws DataError for a token that is not in the vocabulary.
 void from_lddl(const ArrowRow& row, bool masked, const Vocabulary& vocabulary, PretrainingExample& example);
 
-/// Makes `example` the example in a row of Hugging Face's schema. Throws DataError.
+/// The ids of the row's tokens. Throws DataError for a token that is not in the vocabulary.
+void find_tokens(const ArrowRow& row, const Vocabulary& vocabulary, std::vector<int64_t>& ids);
+
+/// Makes `example` the example in a row of Hugging Face's schema. Throws DataError, also if all labels are the tokens,
+/// as datasets for causal language models have them: every token would be a prediction.
 void from_hugging_face(const ArrowRow& row, bool masked, PretrainingExample& example);
 
 /// The memory behind an ArrowRow that is written.

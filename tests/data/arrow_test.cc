@@ -83,6 +83,12 @@ TEST_CASE("A row that is no example is refused with the reason", "[unit][arrow]"
                     Contains("4 input_ids and 2 labels"));
   CHECK_THROWS_WITH(from_hugging_face(changed(&ArrowRow::input_ids, {-1, 7, 8, 0}), true, example),
                     Contains("input_ids has -1"));
+  for (const std::vector<int64_t>& copies : {std::vector<int64_t>{2, 7, 8, 0}, {2, 7, 8, -100}}) {
+    CHECK_THROWS_WITH(from_hugging_face(changed(&ArrowRow::labels, copies), true, example),
+                      Contains("labels equals input_ids") && Contains("every token would be a prediction"));
+    from_hugging_face(changed(&ArrowRow::labels, copies), false, example);
+    CHECK(example.masked_ids.empty());
+  }
   row.label = 2;
   CHECK_THROWS_WITH(from_hugging_face(row, true, example), Contains("the label of the next sentence is 2"));
 
@@ -94,6 +100,14 @@ TEST_CASE("A row that is no example is refused with the reason", "[unit][arrow]"
   CHECK(example == PretrainingExample{{2, 5, 6, 3, 7, 3}, 4, {}, {}, false});
   tokens.b = "t300";
   CHECK_THROWS_WITH(from_lddl(tokens, false, vocabulary, example), Contains("\"t300\" is not in the vocabulary"));
+  const std::vector<std::string_view> words = {"[CLS]", "t5", "t6", "[SEP]"}, unknown = {"[CLS]", "t300"};
+  std::vector<int64_t> found;
+  ArrowRow split;
+  split.tokens = words;
+  find_tokens(split, vocabulary, found);
+  CHECK(found == std::vector<int64_t>{2, 5, 6, 3});
+  split.tokens = unknown;
+  CHECK_THROWS_WITH(find_tokens(split, vocabulary, found), Contains("\"t300\" is not in the vocabulary"));
   RowBuffers buffers;
   CHECK_THROWS_WITH(to_lddl({{2, 5, 6, 3}, 4, {}, {}, false}, vocabulary, buffers), Contains("is no pair"));
 }
@@ -134,7 +148,11 @@ TEST_CASE("Arrow and Parquet files that pyarrow wrote are read", "[unit][arrow]"
   CHECK(reader->info().max_seq_length == golden.max_seq_length());
   CHECK(reader->size() == 4);
   CHECK(read_examples(*reader) == tokens);
-  CHECK_THAT(reading_error(bin), Contains("name their vocabulary with --vocab"));
+  CHECK(read_examples(golden.file("unsigned.arrow")) == tokens);
+  CHECK(read_examples(golden.file("words.arrow"), &vocabulary) == tokens);
+  CHECK_THAT(reading_error(golden.file("words.arrow")),
+             Contains("it holds tokens: name their vocabulary with --vocab"));
+  CHECK_THAT(reading_error(bin), Contains("as LDDL's files do: name their vocabulary with --vocab"));
   const Vocabulary small = pair_vocabulary(20);
   CHECK_THAT(reading_error(bin, &small), Contains("row 0: the token \"t") && Contains("is not in the vocabulary"));
 }

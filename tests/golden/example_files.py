@@ -188,9 +188,13 @@ def hugging_face(examples, open_writer, padded=None, number=pa.int32(), **more):
     return out.getvalue().to_pybytes()
 
 
-def token_lists(examples):
-    """Nothing but ids, as after tokenizer(text)["input_ids"]."""
-    table = pa.table({"input_ids": pa.array([e["input_ids"] for e in examples], pa.large_list(pa.int64()))})
+def token_lists(examples, number=pa.int64()):
+    """Nothing but ids, as after tokenizer(text)["input_ids"]; with a type of text, their tokens."""
+    if pa.types.is_string(number):
+        name, rows = "tokens", [[SPECIAL[i] if i < 5 else "t%d" % i for i in e["input_ids"]] for e in examples]
+    else:
+        name, rows = "input_ids", [e["input_ids"] for e in examples]
+    table = pa.table({name: pa.array(rows, pa.large_list(number))})
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, table.schema) as writer:
         writer.write_table(table)
@@ -214,7 +218,9 @@ def main():
              "stream.arrow": hugging_face(examples, pa.ipc.new_stream),
              "file.arrow": hugging_face(examples, pa.ipc.new_file, padded=LENGTH, number=pa.int64(),
                                         options=pa.ipc.IpcWriteOptions(compression="lz4")),
-             "tokens.arrow": token_lists(examples)}
+             "tokens.arrow": token_lists(examples),
+             "unsigned.arrow": token_lists(examples, pa.uint64()),
+             "words.arrow": token_lists(examples, pa.string())}
     print(json.dumps({"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS, "examples": examples, "pairs": pairs,
                       "files": {name: base64.b64encode(gzip.compress(data, mtime=0)).decode() for name, data in files.items()}}, indent=0))
 
