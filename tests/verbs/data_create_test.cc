@@ -69,6 +69,18 @@ TEST_CASE("bert data create writes Google's TFRecord byte for byte, with Google'
   CHECK(read_file(again) == want);
 }
 
+TEST_CASE("bert data create takes flags that are switched off as absl does", "[unit][data_create]") {
+  const Files files;
+  const std::string cased = files.directory.path("cased"), off = files.directory.path("off");
+  REQUIRE(files.make(cased, {"--cased"}).code == kOk);
+  REQUIRE(files.make(off, {"--nodo_lower_case", "--nodo_whole_word_mask"}).code == kOk);
+  CHECK(read_file(off) == read_file(cased));
+  REQUIRE(files.make(off, {}).code == kOk);
+  CHECK(read_file(off) != read_file(cased));
+  CHECK(files.make(off, {"--nodo_lower_case=True"}).code == kUsage);
+  CHECK(files.make(off, {"--nodo_such_thing"}).code == kUsage);
+}
+
 TEST_CASE("bert data create masks whole words as Google's algorithm does", "[golden][data_create]") {
   const json golden = json::parse(read_file(testing::golden("pretraining_data.json")));
   const TemporaryDirectory directory;

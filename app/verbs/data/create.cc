@@ -334,13 +334,17 @@ void add_options(CLI::App& app, CreateOptions& options) {
   TokenizerConfig::visit_fields(options.tokenizer, OptionAdder(app));
 }
 
-/// The command line with the hyphens of our options in place of the underscores of Google's: --max_seq_length.
-std::vector<std::string> with_hyphens(int argc, char** argv) {
+/// The command line with our spelling of options in place of Google's: --max-seq-length for --max_seq_length, and
+/// --do-lower-case=false for --nodo_lower_case.
+std::vector<std::string> in_our_spelling(int argc, char** argv) {
+  constexpr std::string_view kNoDo = "--nodo-";
   std::vector<std::string> arguments(argv, argv + argc);
   for (std::string& argument : arguments) {
     if (!argument.starts_with("--")) continue;
     const auto end = argument.begin() + static_cast<std::ptrdiff_t>(std::min(argument.find('='), argument.size()));
     std::replace(argument.begin(), end, '_', '-');
+    if (argument.starts_with(kNoDo) && argument.find('=') == std::string::npos)
+      argument = "--do-" + argument.substr(kNoDo.size()) + "=false";
   }
   return arguments;
 }
@@ -418,12 +422,12 @@ int data_create(int argc, char** argv) {
       "examples have masks. --short-seq-prob does not apply to --objective mlm. --do-lower-case, "
       "--match-special-tokens "
       "and --max-input-chars-per-word do not apply to a SentencePiece model, which has its own rules inside. "
-      "Names with underscores, as Google's, work too.");
+      "Names with underscores, and --nodo_lower_case for --do-lower-case=false, as Google's, work too.");
   const DistributedEnvironment ranks = distributed_environment();
   CreateOptions options;
   options.num_threads = std::max<int64_t>(1, usable_processors() / ranks.local_size);
   add_options(app, options);
-  std::vector<std::string> arguments = with_hyphens(argc, argv);
+  std::vector<std::string> arguments = in_our_spelling(argc, argv);
   std::vector<char*> pointers;
   pointers.reserve(arguments.size());
   for (std::string& argument : arguments) pointers.push_back(argument.data());
