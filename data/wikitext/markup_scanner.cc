@@ -209,14 +209,25 @@ class MarkupScanner {
     }
     parts_.push_back(text.substr(begin));
     // {{{parameter|default}}} is its default in an article.
-    const std::string value =
-        count == 2 ? expand_template(parts_, title()) : std::string(parts_.size() > 1 ? parts_[1] : std::string_view());
+    const bool aside = is_pronunciation(trim(parts_[0])) && is_in_parentheses(text.substr(0, frame.content - count));
+    const std::string value = aside        ? std::string()
+                              : count == 2 ? expand_template(parts_, title())
+                                           : std::string(parts_.size() > 1 ? parts_[1] : std::string_view());
     replace(frame.content - count, value);
     frame.braces -= count;
     frame.content -= count;
     if (frame.braces < 2) frames_.pop_back();
     at_ += count;
     return count;
+  }
+
+  /// True if a parenthesis is open at the end of `text`, in its last line and not far away.
+  static bool is_in_parentheses(std::string_view text) {
+    constexpr size_t kFar = 300;  // bytes
+    text.remove_prefix(text.size() - std::min(text.size(), kFar));
+    text.remove_prefix(text.rfind('\n') + 1);  // npos + 1 is 0
+    const size_t open = text.rfind('('), closed = text.rfind(')');
+    return open != std::string_view::npos && (closed == std::string_view::npos || closed < open);
   }
 
   /// The value of {{PAGENAME}}. It ends being the title where a hostile page repeats a long title to any size.

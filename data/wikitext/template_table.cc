@@ -53,7 +53,9 @@ constexpr Row kRows[] = {
     {"degree;deg;°", "{1}°"},
     {"sqrt;radic;√", "√{1}"},
     {"pi", "π"},
+    {"eqm;rightleftharpoons", "⇌"},
     {"angbr;angle bracket;grapheme", "⟨{1}⟩"},
+    {"ipa", "{2,1}"},  // in a sentence, not in parentheses: is_pronunciation()
     // Words of other languages.
     {"lang;langx;langue;lingua;idioma;lang2;sprache;język", "{texte,text,2}"},
     {"transl;transliteration;translit;xlit;tlit;xlt", "{-1}"},
@@ -148,6 +150,8 @@ const std::string_view* template_pattern(std::string_view name) {
   const auto found = patterns().find(name);
   return found == patterns().end() ? nullptr : &found->second;
 }
+
+bool is_pronunciation(std::string_view name) { return name == "IPA" || name == "ipa"; }
 
 bool is_citation(std::string_view name) {
   if (name.ends_with(" needed")) return false;  // {{citation needed}}, {{cite needed}}

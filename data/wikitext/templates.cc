@@ -124,25 +124,41 @@ std::string fill(std::string_view pattern, std::string_view name, const Paramete
   return !complete && only_signs ? std::string() : out;
 }
 
-/// The spelling of a unit of {{convert}}. Source: Template:Convert/list_of_units.
-std::string_view unit_spelling(std::string_view unit) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kSpellings = {{{"sqmi", "sq mi"},
-                                                                                                {"sqkm", "km2"},
-                                                                                                {"sqft", "sq ft"},
-                                                                                                {"sqyd", "sq yd"},
-                                                                                                {"cuft", "cu ft"},
-                                                                                                {"cuyd", "cu yd"},
-                                                                                                {"C", "°C"},
-                                                                                                {"F", "°F"},
-                                                                                                {"K", "K"},
-                                                                                                {"lbf", "lbf"},
-                                                                                                {"impgal", "imp gal"},
-                                                                                                {"USgal", "US gal"},
-                                                                                                {"ftin", "ft"},
-                                                                                                {"nmi", "nmi"}}};
+using Spelling = std::pair<std::string_view, std::string_view>;
+
+/// The spelling of a unit of {{convert}}: "km2", "million barrels per day". Source: Template:Convert/list_of_units.
+std::string unit_spelling(std::string_view unit) {
+  static constexpr std::array<Spelling, 5> kFactors = {
+      {{"e3", "thousand "}, {"e6", "million "}, {"e9", "billion "}, {"k", "thousand "}, {"M", "million "}}};
+  static constexpr std::array<Spelling, 18> kSpellings = {{{"sqmi", "sq mi"},
+                                                           {"sqkm", "km2"},
+                                                           {"sqft", "sq ft"},
+                                                           {"sqyd", "sq yd"},
+                                                           {"cuft", "cu ft"},
+                                                           {"cuyd", "cu yd"},
+                                                           {"C", "°C"},
+                                                           {"F", "°F"},
+                                                           {"K", "K"},
+                                                           {"lbf", "lbf"},
+                                                           {"impgal", "imp gal"},
+                                                           {"USgal", "US gal"},
+                                                           {"ftin", "ft"},
+                                                           {"oilbbl", "barrels"},
+                                                           {"oilbbl/d", "barrels per day"},
+                                                           {"oilbbl/a", "barrels per year"},
+                                                           {"carat", "carats"},
+                                                           {"nmi", "nmi"}}};
+  std::string factor;
+  for (const auto& [written, word] : kFactors) {
+    // A letter is a factor before barrels of oil alone: km is a unit by itself.
+    if (!unit.starts_with(written) || (written.size() == 1 && !unit.substr(1).starts_with("oilbbl"))) continue;
+    factor = word;
+    unit.remove_prefix(written.size());
+    break;
+  }
   const auto* found =
       std::find_if(kSpellings.begin(), kSpellings.end(), [&](const auto& entry) { return entry.first == unit; });
-  return found == kSpellings.end() ? unit : found->second;
+  return factor + std::string(found == kSpellings.end() ? unit : found->second);
 }
 
 /// {{convert|5|km|mi}}: "5 km"; {{convert|5|to|7|km}}: "5 to 7 km"; {{convert|6|ft|4|in}}: "6 ft 4 in".

@@ -47,6 +47,10 @@ TEST_CASE("templates leave nothing, or the words that belong to a sentence", "[u
   check({
       {"{{Infobox\n| a = {{b|c}}\n| d = [[e]]\n}}\nThe text{{cite web|url=http://x.org}} is here.",
        "The text is here."},
+      {"It makes {{convert|3|e6carat|kg}}, {{convert|50|koilbbl/d|abbr=on}} and {{convert|1.4|Moilbbl/d}}.",
+       "It makes 3 million carats, 50 thousand barrels per day and 1.4 million barrels per day."},
+      {"All but {{IPA|*ʄ}} (say {{IPA|ʃ}} and born) have {{IPA|en|/x/}}.", "All but *ʄ (say and born) have /x/."},
+      {"HA {{eqm}} H<sup>+</sup> + A<sup>−</sup> is the equilibrium.", "HA ⇌ H+ + A− is the equilibrium."},
       {"It is {{convert|5|km|mi}} by {{convert|2|-|3|m}}, {{convert|6|ft|4|in}}.", "It is 5 km by 2–3 m, 6 ft 4 in."},
       {"{{lang|de|Köln}}, {{lang-fr|Cologne}}, {{nowrap|a b}}, {{transl|ja|Hepburn|Tōkyō}}.",
        "Köln, Cologne, a b, Tōkyō."},
