@@ -4,6 +4,7 @@ import bz2
 import glob
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -17,6 +18,11 @@ import google_examples
 WIKIPEDIA_PACKED, WIKIPEDIA_XML = 25, 107
 # The temporary tokens of `bert data create`, in bytes for a byte of text: 2 bytes a token of 4.4 letters in the mean.
 TOKEN_BYTES = 0.5
+SHARD_TEXT = 64_000_000  # bytes of text of a shard (kShardTextBytes in data/creation/example_directory.h)
+PROCESS_MEMORY = 100  # MB beside the files in the making (kProcessMemory there)
+SCRATCH_BYTES, SCRATCH_MASK_BYTES = 10, 1.3 * 20  # of an example on the disk, and of its masks (data/examples/packed_examples.h)
+EXAMPLES_PER_BYTE = 1 / 330  # of text and copy, of 128 tokens (examples_of() in data/creation/needs.cc)
+CORES, MEMORIES = (2, 16, 64), (2000, 8000)  # MB, of --memory
 SERIAL_BYTES = 64 << 20  # of XML that serial_rate() times
 # One article for serial_rate(): a dump without any is an error.
 ARTICLE = (b"<page><title>A</title><ns>0</ns><id>1</id><revision><id>1</id><model>wikitext</model>"
@@ -105,6 +111,50 @@ def serial_rate(arguments, place):
     return max(rates)
 
 
+def reading_rate(arguments, text, place):
+    """MB of text a second that one thread reads and deals in the first pass of `bert data create`: that of a rank to which no chunk belongs.
+    It is stopped when it waits for the tokens of the other ranks."""
+    megabytes = 0
+    name = os.path.join(place, "text")
+    with open(name, "wb") as out:
+        while megabytes < 200:
+            for one in text:
+                with open(one, "rb") as file:
+                    megabytes += out.write(file.read()) / 1e6
+    ranks = {"RANK": "9999", "WORLD_SIZE": "10000", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    reader = subprocess.Popen([arguments.bert, "data", "create", "--split-sentences", "--input", name, "--vocab", arguments.vocab, "--output",
+                               os.path.join(place, "read") + "/"], stderr=subprocess.PIPE, env={**os.environ, **ranks}, text=True)
+    said = next((line for line in reader.stderr if "waiting for the text" in line), None)
+    reader.kill()
+    reader.wait()
+    if said is None:
+        sys.exit("bert data create as one of many ranks did not come to wait for the others")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return megabytes / (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+
+
+def vocabulary_rate(arguments, text, place):
+    """MB of text a second whose words `bert vocab` counts, on one thread; few tokens are learnt of them."""
+    seconds, _ = processor_seconds([arguments.bert, "vocab", "--input", *text, "--size", "100", "--allow-fewer", "--allow-fewer-characters",
+                                    "--output", os.path.join(place, "vocab.txt")], stdout=subprocess.DEVNULL)
+    return sum(map(os.path.getsize, text)) / 1e6 / seconds
+
+
+def memory_of_file(arguments, copies, place):
+    """MB that a file in the making takes whose examples are on the disk: what `bert data create` says when it has too little."""
+    name = os.path.join(place, "sparse")
+    with open(name, "wb") as file:
+        file.truncate(100 * SHARD_TEXT)
+    done = subprocess.run([arguments.bert, "data", "create", "--split-sentences", "--input", name, "--vocab", arguments.vocab, "--output",
+                           os.path.join(place, "refused") + "/", "--dupe-factor", str(copies), "--memory", "1", "--masking", "none" if copies == 1 else "static"],
+                          stderr=subprocess.PIPE, text=True)
+    found = re.search(r"takes (\d+) MB of memory", done.stderr)
+    if not found:
+        sys.exit(f"bert data create --memory 1 does not say what a file takes: {done.stderr[-500:]}")
+    return int(found[1]) - PROCESS_MEMORY
+
+
 def examples_peer(arguments, lines):
     """Examples a second of Google's algorithm, which must make as many as bert."""
     options = {"max_seq_length": 128, "max_predictions_per_seq": 20, "masked_lm_prob": 0.15, "short_seq_prob": 0.1, "random_seed": 12345,
@@ -136,33 +186,43 @@ def examples_peer(arguments, lines):
     return len(made) / seconds
 
 
-def extrapolate(dump, report, serial):
-    """Core hours and disk of the full English Wikipedia, from the slice that was measured."""
+def extrapolate(arguments, report, text_files, place):
+    """Hours, memory and disk of the full English Wikipedia, from the slice that was measured."""
     extraction, examples = report["extraction"], report["examples"]
     share = extraction["text_bytes"] / extraction["xml_bytes"]
-    rate = extraction["megabytes_per_second_per_core"]
+    rate, parsing = extraction["megabytes_per_second_per_core"], serial_rate(arguments, place)
+    reading, counting = reading_rate(arguments, text_files, place), vocabulary_rate(arguments, text_files, place)
     text = WIKIPEDIA_XML * share
-    extract = WIKIPEDIA_XML * 1e3 / rate / 3600
-    least = WIKIPEDIA_XML * 1e3 / serial / 3600
-    result = {"slice_mb": os.path.getsize(dump) / 1e6, "text_gb": text, "extract_core_hours": extract,
-              "extract_least_hours": least, "runs": []}
-    print(f"\nThe full English Wikipedia: {WIKIPEDIA_PACKED} GB of bzip2, {WIKIPEDIA_XML} GB of XML. By the figures above, which were measured on a slice of "
-          f"{result['slice_mb']:.1f} MB:\n  text: {WIKIPEDIA_XML} GB * {share:.3f} = {text:.1f} GB\n"
-          f"  extraction: {WIKIPEDIA_XML} GB / {rate:.1f} MB/s = {extract:.1f} core hours; one thread parses the XML, so at least "
-          f"{WIKIPEDIA_XML} GB / {serial:.0f} MB/s = {least:.2f} hours")
+    hours = lambda gigabytes, megabytes_per_second: gigabytes * 1e3 / megabytes_per_second / 3600
+    extract, least, read = hours(WIKIPEDIA_XML, rate), hours(WIKIPEDIA_XML, parsing), hours(text, reading)
+    vocab = hours(text, counting)
+    result = {"slice_mb": os.path.getsize(arguments.dump) / 1e6, "text_gb": text, "extract_core_hours": extract, "extract_least_hours": least,
+              "read_least_hours": read, "vocabulary_hours": vocab, "runs": []}
+    print(f"\nThe full English Wikipedia: {WIKIPEDIA_PACKED} GB of bzip2, {WIKIPEDIA_XML} GB of XML. By the figures above, which were measured on a "
+          f"slice of {result['slice_mb']:.1f} MB:\n  text: {WIKIPEDIA_XML} GB * {share:.3f} = {text:.1f} GB\n"
+          f"  extraction: {WIKIPEDIA_XML} GB / {rate:.1f} MB/s = {extract:.2f} core hours; one thread parses the XML, so at least "
+          f"{WIKIPEDIA_XML} GB / {parsing:.0f} MB/s = {least:.2f} hours\n"
+          f"  bert vocab, one thread: {text:.1f} GB / {counting:.1f} MB/s = {vocab:.2f} hours, and the learning from 2 million words")
     for name, copies in (("static masks, dupe factor 10", 10), ("masks drawn in training, dupe factor 1", 1)):
-        per_mb = examples["seconds_per_megabyte_read"] + copies * examples["seconds_per_megabyte_and_copy"]
-        create = text * 1e3 * per_mb / 3600
-        tokens = text * TOKEN_BYTES
+        first = hours(text, 1 / examples["seconds_per_megabyte_read"])
+        second = hours(text, 1 / (copies * examples["seconds_per_megabyte_and_copy"]))
+        of_file = memory_of_file(arguments, copies, place)
         shards = text * examples["shard_bytes_per_byte_and_copy"] * copies
-        hours = {cores: max(extract / cores, least) + create / cores for cores in (2, 16, 64)}
-        result["runs"].append({"dupe_factor": copies, "create_core_hours": create, "shards_gb": shards, "hours": hours})
-        print(f"  {name}:\n"
-              f"    examples: {text:.1f} GB * {per_mb:.4f} s/MB = {create:.1f} core hours\n"
-              f"    disk: {WIKIPEDIA_PACKED} GB dump + {text:.1f} GB text + {tokens:.0f} GB tokens while it runs + {shards:.0f} GB shards "
-              f"({examples['shard_bytes_per_byte_and_copy']:.2f} bytes for a byte of text and copy) = "
-              f"{WIKIPEDIA_PACKED + text + tokens + shards:.0f} GB\n"
-              "    time: " + ", ".join(f"{value:.2f} hours on {cores} cores" for cores, value in hours.items()) + ", if the disk keeps up")
+        run = {"dupe_factor": copies, "first_pass_core_hours": first, "second_pass_core_hours": second, "file_mb": of_file, "shards_gb": shards,
+               "hours": []}
+        print(f"  {name}:\n    first pass: {first:.2f} core hours; one thread reads the text, so at least {text:.1f} GB / {reading:.0f} MB/s = "
+              f"{read:.2f} hours\n    second pass: {second:.2f} core hours; a file takes {of_file} MB of memory")
+        for memory in MEMORIES:
+            for cores in CORES:
+                files = min(cores, (memory - PROCESS_MEMORY) // of_file)
+                total = max(extract / cores, least) + max(first / cores, read) + second / files
+                scratch = files * SHARD_TEXT * copies * EXAMPLES_PER_BYTE * (SCRATCH_BYTES + (copies > 1) * SCRATCH_MASK_BYTES) / 1e9
+                disk = WIKIPEDIA_PACKED + text + text * TOKEN_BYTES + scratch + shards
+                run["hours"].append({"cores": cores, "memory": memory, "files": files, "hours": total, "scratch_gb": scratch, "disk_gb": disk})
+                print(f"    {cores} cores, --memory {memory}: {files} files at once, {total:.2f} hours, if the disk keeps up; disk: "
+                      f"{WIKIPEDIA_PACKED} GB dump + {text:.1f} GB text + {text * TOKEN_BYTES:.0f} GB tokens and {scratch:.1f} GB examples while it "
+                      f"runs + {shards:.0f} GB shards = {disk:.0f} GB")
+        result["runs"].append(run)
     return result
 
 
@@ -200,7 +260,7 @@ def main():
     report["rows"] = table.rows
     if arguments.dump:
         with tempfile.TemporaryDirectory() as place:
-            report["wikipedia"] = extrapolate(arguments.dump, report, serial_rate(arguments, place))
+            report["wikipedia"] = extrapolate(arguments, report, text, place)
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(report, file, indent=2)
