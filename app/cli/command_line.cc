@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "app/cli/description.h"
 #include "app/parse/nearest_word.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
@@ -18,6 +19,9 @@ namespace {
 // and [a,b] two values. So an argument that ends with ] or with the guard character gets a guard character at its end
 // before CLI11 reads it. Every option, and remaining_arguments(), removes that character again.
 constexpr char kGuard = '\x1f';  // ASCII's unit separator
+
+/// In describe_command(), the description that the next command line fills in instead of being parsed.
+CommandDescription* wanted_description = nullptr;
 
 std::string guarded_argument(std::string argument) {
   if (argument.ends_with(']') || argument.ends_with(kGuard)) argument += kGuard;
@@ -42,6 +46,17 @@ void take_values_as_they_are(CLI::App& app) {
   for (CLI::App* verb : app.get_subcommands(nullptr)) take_values_as_they_are(*verb);
 }
 
+CommandDescription describe(const ActionVerb& verb) {
+  CommandDescription description;
+  description.name = verb.program;
+  description.examples = {verb.example};
+  for (const Action& action : verb.actions) {
+    description.actions.push_back(describe_command(action.run, std::string(action.name)));
+    description.actions.back().summary = action.help;
+  }
+  return description;
+}
+
 void check_subcommand(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> known;
   for (const CLI::App* verb : app.get_subcommands(nullptr)) known.push_back(verb->get_name());
@@ -52,7 +67,26 @@ void check_subcommand(const CLI::App& app, int argc, char** argv) {
 
 }  // namespace
 
+CommandDescription describe_command(int (*run)(int argc, char** argv), const std::string& name) {
+  CommandDescription description;
+  std::string word = name;
+  char* argv[] = {word.data(), nullptr};
+  CommandDescription* const outer = std::exchange(wanted_description, &description);
+  try {
+    run(1, argv);
+  } catch (...) {
+    wanted_description = outer;
+    throw;
+  }
+  wanted_description = outer;
+  return description;
+}
+
 bool parse_command_line(CLI::App& app, int argc, char** argv) {
+  if (wanted_description != nullptr) {
+    *wanted_description = describe(app);
+    return false;
+  }
   check_subcommand(app, argc, argv);
   take_values_as_they_are(app);
   std::vector<std::string> arguments;  // in reverse order, as CLI11's parse() expects them
@@ -61,7 +95,9 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
     app.parse(std::move(arguments));
     return true;
   } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
+    const CLI::App* shown = &app;
+    while (!shown->get_subcommands().empty()) shown = shown->get_subcommands().front();
+    std::cout << help_text(describe(*shown));
     return false;
   } catch (const CLI::ParseError& error) {
     std::string message = error.what();
@@ -92,11 +128,13 @@ std::function<void(const std::string& message)> say_in(std::string program) {
 }
 
 int run_action(const ActionVerb& verb, int argc, char** argv) {
+  if (wanted_description != nullptr) {
+    *wanted_description = describe(verb);
+    return kOk;
+  }
   const std::string name = argc > 1 ? argv[1] : "";
   if (name == "--help" || name == "-h") {
-    fmt::print("Usage: {} ACTION ... (each has --help with an example)\n", verb.program);
-    for (const Action& action : verb.actions) fmt::print("  {:8} {}\n", action.name, action.help);
-    fmt::print("Example: {}\n", verb.example);
+    std::cout << help_text(describe(verb));
     return kOk;
   }
   std::vector<std::string> known;

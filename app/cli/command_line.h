@@ -19,6 +19,12 @@
 
 namespace bert {
 
+struct CommandDescription;  // description.h
+
+/// The description of the command line of a verb or of an action, with those of its actions. `run` ends where it would
+/// parse its command line.
+CommandDescription describe_command(int (*run)(int argc, char** argv), const std::string& name);
+
 /// Parses argv (argv[0] is the verb). Returns false after it has printed the text of --help: the verb then returns kOk.
 /// Throws UsageError for a wrong command line, also for an empty value and for an unknown subcommand.
 bool parse_command_line(CLI::App& app, int argc, char** argv);

@@ -2,6 +2,7 @@
 
 #include "app/benchmark/inference.h"
 #include "app/cli/command_line.h"
+#include "app/cli/description.h"
 #include "app/system/machine/threads.h"
 
 namespace bert {
@@ -29,7 +30,9 @@ void add_report_options(CLI::App& verb, BenchmarkOptions& options) {
 
 CLI::Option* add_config(CLI::App& verb, BenchmarkOptions& options, const char* help) {
   CLI::Option* config = verb.add_option("--config", options.config, help);
-  verb.add_option("overrides", options.overrides, "a.b=value sets a key of --config")->needs(config);
+  verb.add_option("overrides", options.overrides, "a.b=value sets a key of --config")
+      ->type_name(kKeyValue)
+      ->needs(config);
   return config;
 }
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "app/cli/command_line.h"
+#include "app/cli/description.h"
 #include "app/config/finetune_config.h"
 #include "app/finetune/finetuning_run.h"
 #include "app/finetune/seed_series.h"
@@ -33,7 +34,7 @@ int finetune_command(int argc, char** argv) {
   std::vector<std::string> overrides;
   bool allow_config_change = false;
   app.add_option("config", path, "CONFIG.json")->required();
-  app.add_option("overrides", overrides, "a.b=value");
+  app.add_option("overrides", overrides, "a.b=value")->type_name(kKeyValue);
   app.add_flag("--allow-config-change", allow_config_change,
                "resume even if the configuration differs from the checkpoint's");
   int64_t seeds = 0;

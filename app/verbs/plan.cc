@@ -12,6 +12,7 @@
 #include "app/benchmark/report.h"
 #include "app/checkpoint/state.h"
 #include "app/cli/command_line.h"
+#include "app/cli/description.h"
 #include "app/parse/bounded_json.h"
 #include "app/plan/flops.h"
 #include "app/plan/memory.h"
@@ -354,6 +355,7 @@ int plan_command(int argc, char** argv) {
   PlanOptions options;
   app.add_option("CONFIG", options.arguments,
                  "configurations, one for each phase, and overrides a.b.c=value for all of them")
+      ->type_name(std::string("CONFIG, ") + kKeyValue)
       ->required();
   app.add_option("--gpus,--gpus-per-node", options.gpus, "GPUs of each node")
       ->check(number_in<int64_t>(1, 1024))

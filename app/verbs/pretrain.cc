@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "app/cli/command_line.h"
+#include "app/cli/description.h"
 #include "app/config/pretrain_config.h"
 #include "app/system/exit_codes.h"
 #include "app/train/trainer.h"
@@ -22,7 +23,7 @@ int pretrain_command(int argc, char** argv) {
   std::vector<std::string> overrides;
   bool allow_config_change = false;
   app.add_option("config", path, "CONFIG.json")->required();
-  app.add_option("overrides", overrides, "a.b=value");
+  app.add_option("overrides", overrides, "a.b=value")->type_name(kKeyValue);
   app.add_flag("--allow-config-change", allow_config_change,
                "resume even if the configuration differs from the checkpoint's");
   if (!parse_command_line(app, argc, argv)) return kOk;
