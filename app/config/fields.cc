@@ -325,6 +325,8 @@ void bind_config(const ConfigFields& fields, const JsonNode& tree, ConfigReport&
   Binder(fields, report.impl()).bind(tree, "");
 }
 
+std::string field_value(const ConfigField& field) { return as_text(value_of(field)); }
+
 std::string write_config(const ConfigFields& fields) {
   return tree_of(fields, 0).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -334,6 +336,8 @@ std::string config_schema(const ConfigFields& fields, const std::string& title) 
   json schema = object_schema(title);
   schema["$schema"] = "https://json-schema.org/draft/2020-12/schema";
   schema["title"] = title;
+  schema["properties"]["$schema"] = {{"type", "string"},
+                                     {"description", "the JSON Schema that an editor checks this file with; ignored"}};
   schema["properties"]["extends"] = {{"type", "string"},
                                      {"description", "a configuration that this one builds on, relative to this file"}};
   const auto at =

@@ -1,4 +1,4 @@
-// Declarations that fields.cc, sources.cc and pretrain_config.cc share.
+// Declarations that the files of this room share.
 #pragma once
 
 #include <filesystem>
@@ -40,6 +40,9 @@ std::vector<std::string> split_keys(std::string_view text, std::string_view sepa
 
 /// An object with `value` under `keys`, outermost first. `place` is that of the objects.
 JsonNode nested(const std::vector<std::string>& keys, const JsonPlace& place, JsonNode value);
+
+/// The value of a field as JSON.
+std::string field_value(const ConfigField& field);
 
 /// Sets the fields from `tree`.
 void bind_config(const ConfigFields& fields, const JsonNode& tree, ConfigReport& report);

@@ -34,6 +34,17 @@ fs::path directory_of(const std::string& path) {
   return fs::is_regular_file(path) ? fs::path(path).parent_path() : fs::path();
 }
 
+/// Takes "$schema" out of a file: it names the JSON Schema that an editor reads (`bert config schema`).
+void ignore_schema(JsonNode& tree, JsonProblems& problems) {
+  constexpr const char* kSchema = "$schema";
+  const JsonNode* const schema = tree.find(kSchema);
+  if (schema == nullptr) return;
+  if (schema->kind != JsonNode::Kind::kString)
+    problems.list.push_back(
+        {schema->place.str(), "/$schema", "want the address of a JSON Schema, got " + schema->got()});
+  std::erase_if(tree.members, [](const JsonMember& member) { return member.key == kSchema; });
+}
+
 /// Parses `text`, the content of `path`, and merges it into the files that it extends. `chain` has the files that lead
 /// here.
 JsonNode resolve(const std::string& text, const std::string& path, std::vector<fs::path>& chain,
@@ -43,6 +54,7 @@ JsonNode resolve(const std::string& text, const std::string& path, std::vector<f
   source->name = path;
   source->directory = fs::current_path() / directory_of(path);
   JsonNode tree = parse_json(text, source, problems);
+  ignore_schema(tree, problems);
   const JsonNode* const extends = tree.find("extends");
   if (extends == nullptr) return tree;
 

@@ -1,16 +1,22 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "app/cli/command_line.h"
+#include "app/cli/description.h"
 #include "app/config/finetune_config.h"
 #include "app/config/pretrain_config.h"
+#include "app/config/reference.h"
+#include "app/config/starting_file.h"
 #include "app/system/crypto.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
+#include "app/verbs/output_paths.h"
 #include "app/verbs/verbs.h"
+#include "data/io/files.h"
 
 namespace bert {
 namespace {
@@ -28,7 +34,7 @@ struct ConfigArguments {
 
   explicit ConfigArguments(CLI::App& app) {
     app.add_option("CONFIG", path, "JSON file")->required();
-    app.add_option("OVERRIDES", overrides, "a.b.c=value sets a key");
+    app.add_option("OVERRIDES", overrides, "a.b.c=value sets a key")->type_name(kKeyValue);
   }
 };
 
@@ -51,15 +57,73 @@ int show(int argc, char** argv) {
   return kOk;
 }
 
+constexpr const char* kPretrain = "pretrain";
+
+std::string schema_of(const std::string& task) {
+  return task == kPretrain ? pretrain_config_schema() : finetune_config_schema();
+}
+
+/// Prints `text`, or writes it to `output` if that names a file.
+void write_or_print(const std::string& text, const std::string& output) {
+  if (output.empty()) {
+    fmt::print("{}", text);
+    return;
+  }
+  AtomicFile file(output);
+  file.write(text);
+  file.commit();
+}
+
 int schema(int argc, char** argv) {
-  CLI::App app("Prints the JSON Schema: keys, ranges, defaults, descriptions.", "bert config schema");
-  app.footer("Example: bert config schema >bert.schema.json");
-  std::string kind = "pretrain";
-  app.add_option("KIND", kind, "of bert pretrain or of bert finetune")
-      ->check(CLI::IsMember({"pretrain", "finetune"}))
+  CLI::App app("Prints the JSON Schema of configurations: keys, ranges, defaults, descriptions. Editors take it.",
+               "bert config schema");
+  app.footer(
+      "A configuration names the file in \"$schema\", and VS Code, IntelliJ and others then complete and check keys.\n"
+      "Example: bert config schema --task finetune --output finetune.schema.json");
+  std::string task = kPretrain, output;
+  app.add_option("--task", task, "of bert pretrain or of bert finetune")
+      ->check(CLI::IsMember({kPretrain, "finetune"}))
       ->capture_default_str();
+  app.add_option("--output", output, "file to write, instead of standard output");
   if (!parse_command_line(app, argc, argv)) return kOk;
-  fmt::print("{}", kind == "pretrain" ? pretrain_config_schema() : finetune_config_schema());
+  check_outputs({{"--output", output}}, {});
+  write_or_print(schema_of(task), output);
+  return kOk;
+}
+
+int start(int argc, char** argv) {
+  CLI::App app("Writes a configuration to start from: the keys that people change, each with its meaning as a comment.",
+               "bert config new");
+  app.footer(
+      "The values are those of the recipe in configs/.\n"
+      "Example: bert config new --task sst2 --output sst2.json --schema finetune.schema.json");
+  std::string task = kPretrain, output, schema_path;
+  app.add_option("--task", task, "pretrain, or the task of bert finetune")
+      ->check(CLI::IsMember(starting_tasks()))
+      ->capture_default_str();
+  app.add_option("--output", output, "file to write, instead of standard output");
+  app.add_option("--schema", schema_path,
+                 "file for the JSON Schema, which the configuration then names in \"$schema\"");
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  check_outputs({{"--output", output}, {"--schema", schema_path}}, {});
+  std::string named;
+  if (!schema_path.empty()) {
+    namespace fs = std::filesystem;
+    const fs::path directory = output.empty() ? fs::current_path() : fs::absolute(output).parent_path();
+    named = fs::proximate(fs::absolute(schema_path), directory).string();
+    write_or_print(schema_of(task), schema_path);
+  }
+  write_or_print(starting_file(task, named), output);
+  return kOk;
+}
+
+int reference(int argc, char** argv) {
+  CLI::App app("Prints the reference of all keys as Markdown: type, range, default, meaning.", "bert config reference");
+  app.footer("Example: bert config reference >keys.md");
+  std::string page;
+  app.add_option("--into", page, "page whose part between the two marks is replaced, as in configs/README.md");
+  if (!parse_command_line(app, argc, argv)) return kOk;
+  write_or_print(page.empty() ? config_reference() : with_reference(read_file(page), page), page);
   return kOk;
 }
 
@@ -83,9 +147,11 @@ int diff(int argc, char** argv) {
 }
 
 constexpr Action kActions[] = {
+    {"new", start, "writes a commented file to start from"},
     {"validate", validate, "reports every error, or \"valid\""},
     {"show", show, "prints the resolved configuration"},
-    {"schema", schema, "prints the JSON Schema"},
+    {"schema", schema, "prints the JSON Schema, for editors"},
+    {"reference", reference, "prints all keys with their meaning"},
     {"diff", diff, "compares two configurations key by key"},
 };
 

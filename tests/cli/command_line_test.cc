@@ -139,8 +139,8 @@ TEST_CASE("An unknown action is named, with a suggestion", "[unit]") {
   CHECK_THAT(result.err, Contains("no action 'lits'; did you mean 'list'?"));
   result = run_command(config_command, {"config", "bogus"});
   CHECK(result.code == kUsage);
-  CHECK_THAT(result.err, Contains("no action 'bogus'; it is one of validate, show, schema, diff"));
-  CHECK_THAT(run_command(config_command, {"config"}).err, Contains("no action is named; it is one of validate"));
+  CHECK_THAT(result.err, Contains("no action 'bogus'; it is one of new, validate, show, schema, reference, diff"));
+  CHECK_THAT(run_command(config_command, {"config"}).err, Contains("no action is named; it is one of new, validate"));
   result = run_command(data_command, {"data", "craete"});
   CHECK(result.code == kUsage);
   CHECK_THAT(result.err, Contains("no action 'craete'; did you mean 'create'?"));
@@ -160,7 +160,7 @@ TEST_CASE("Every action shows an example of its own", "[unit]") {
       CHECK_THAT(help.out, Contains("Example: bert " + verb + " " + action + " "));
     }
   };
-  check(config_command, "config", {"validate", "show", "schema", "diff"});
+  check(config_command, "config", {"new", "validate", "show", "schema", "reference", "diff"});
   check(checkpoint_command, "checkpoint", {"list", "verify", "diff"});
   check(data_command, "data", {"create", "split", "verify", "show", "stats"});
 }

@@ -569,29 +569,5 @@ TEST_CASE("Shipped configurations have the published numbers", "[unit][config]")
   CHECK(google.optimizer.average == "masked_tokens");
 }
 
-TEST_CASE("configs/README.md lists the fields that may change when a run resumes", "[unit][config]") {
-  // Each list item of the section names a field `a.b`, or all fields of an object as `a.*`.
-  std::istringstream page(read_file(BERT_SOURCE_DIR "/configs/README.md"));
-  std::set<std::string> listed;
-  bool in_section = false;
-  for (std::string line; std::getline(page, line);) {
-    if (line.starts_with("## ")) in_section = line == "## Fields that may change on resume";
-    if (!in_section || !line.starts_with("- `")) continue;
-    listed.insert(line.substr(3, line.find('`', 3) - 3));
-  }
-  std::set<std::string> marked;
-  const auto add_marked = [&](auto&& config) {
-    for (const ConfigField& field : fields_of(config).leaves) {
-      std::string name = field.pointer.substr(1);
-      std::replace(name.begin(), name.end(), '/', '.');
-      if (name.starts_with("distributed.") && field.may_change) name = "distributed.*";
-      if (field.may_change) marked.insert(name);
-    }
-  };
-  add_marked(PretrainConfig());
-  add_marked(FinetuneConfig());
-  CHECK(listed == marked);
-}
-
 }  // namespace
 }  // namespace bert
