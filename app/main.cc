@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "app/cli/command_line.h"
+#include "app/cli/description.h"
 #include "app/system/exit_codes.h"
 #include "app/system/machine/libbert.h"
 #include "app/system/standard_streams.h"
 #include "app/system/stop_signals.h"
+#include "app/verbs/programs.h"
 #include "app/verbs/torch_verbs.h"
 #include "app/verbs/verbs.h"
 
@@ -34,12 +36,9 @@ void print_help(FILE* stream) {
       stream,
       "bert: pre-train BERT from raw text\n\nUsage: bert VERB ARGUMENTS...   (bert VERB --help shows the options)\n\n");
   for (const Verb& verb : kVerbs) std::fprintf(stream, "  %-11s %s\n", verb.name, verb.help);
-  std::fprintf(
-      stream,
-      "\nExample: bert pretrain configs/quickstart.json max_steps=100\n\n"
-      "Exit codes: 0 ok; 1 slower than --fail-below; 2 usage; 65 bad data; 66 input or LibTorch missing, or BAD in\n"
-      "bert doctor; 69 peer failure; 70 internal; 71 out of memory; 74 I/O or disk full; 75 preempted with a\n"
-      "checkpoint saved, run again; 77 refused; 78 bad configuration; 128+n killed by signal n.\n");
+  std::fprintf(stream, "\nExample: %s\n\n", kProgramExample);
+  constexpr size_t kWidth = 110;
+  for (const std::string& line : wrapped(kExitCodes, kWidth)) std::fprintf(stream, "%s\n", line.c_str());
 }
 
 int run(int argc, char** argv) {

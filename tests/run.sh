@@ -87,6 +87,9 @@ if [ -z "$filter$sanitized" ]; then
     check "no program looks for libraries in the current directory" "$root/tests/scripts/runpath.sh" "${built[@]}"
     check "links and commands in the pages" "$root/tests/scripts/pages_test.sh" "$build"
     check "the quick start's table fine-tunes, and its model answers" "$root/tests/scripts/quickstart_test.sh" "$build"
+    check "help, completion and manual pages" "$root/tests/scripts/command_lines.sh" "$build"
+    passed=$((passed + $(grep -c '^SKIPPED: ' "$results/check" || true)))
+    grep '^SKIPPED: ' "$results/check" >>"$results/skips" || true
     check "the loops of one instruction set share no code with another's" "$root/tests/scripts/shared_code.sh" "$build"
     check "a program outside of the tree trains with the installed library" "$root/tests/package/package.sh" "$build"
     if command -v python3 >/dev/null && command -v patchelf >/dev/null && command -v dpkg-deb >/dev/null; then

@@ -1,6 +1,6 @@
 # `cmake --install build --prefix P` installs the two programs, libbert.so, its public headers under include/bert/, the package that
-# find_package(bert CONFIG) reads, configurations and examples under share/bert/, and LibTorch under lib/bert/. The installed tree can be moved, and everybody can
-# use it.
+# find_package(bert CONFIG) reads, configurations and examples under share/bert/, completion and manual pages under share/, and LibTorch under
+# lib/bert/. The installed tree can be moved, and everybody can use it.
 include(CMakePackageConfigHelpers)
 install(CODE "
   set(TORCH_ROOT \"${TORCH_ROOT}\")
@@ -38,6 +38,23 @@ install(CODE "
 install(DIRECTORY ${CMAKE_BINARY_DIR}/include/ DESTINATION include)
 install(DIRECTORY configs/ DESTINATION share/bert/configs FILES_MATCHING PATTERN "*.json")
 install(FILES app/examples/CMakeLists.txt app/examples/answer.cc app/examples/train.cc DESTINATION share/bert/examples)
+
+# Completion and manual pages, which the programs write.
+install(CODE "
+  set(share \"${CMAKE_BINARY_DIR}/share\")
+  file(REMOVE_RECURSE \${share})
+  foreach(script bash:bash-completion/completions/bert zsh:zsh/site-functions/_bert fish:fish/vendor_completions.d/bert.fish)
+    string(REPLACE \":\" \";\" script \${script})
+    list(GET script 0 shell)
+    list(GET script 1 file)
+    get_filename_component(directory \${file} DIRECTORY)
+    file(MAKE_DIRECTORY \${share}/\${directory})
+    execute_process(COMMAND \"$<TARGET_FILE:bert>\" completion \${shell} OUTPUT_FILE \${share}/\${file} COMMAND_ERROR_IS_FATAL ANY)
+  endforeach()
+  file(CREATE_LINK bert \${share}/bash-completion/completions/bertrun SYMBOLIC)
+  file(CREATE_LINK bert.fish \${share}/fish/vendor_completions.d/bertrun.fish SYMBOLIC)
+  execute_process(COMMAND \"$<TARGET_FILE:bert>\" man --output \${share}/man/man1 COMMAND_ERROR_IS_FATAL ANY)")
+install(DIRECTORY ${CMAKE_BINARY_DIR}/share/ DESTINATION share)
 
 target_include_directories(bert_torch INTERFACE $<INSTALL_INTERFACE:include>)
 target_compile_features(bert_torch INTERFACE cxx_std_20)

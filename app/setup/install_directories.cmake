@@ -11,6 +11,7 @@ function(make_directory path)
   endif()
 endfunction()
 
-foreach(directory bin include/bert lib/cmake/bert lib/bert/torch/include share/bert/configs share/bert/examples)
+foreach(directory bin include/bert lib/cmake/bert lib/bert/torch/include share/bert/configs share/bert/examples
+    share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d share/man/man1)
   make_directory("${prefix}/${directory}")
 endforeach()

@@ -1,12 +1,24 @@
 #include <cstdio>
+#include <string>
 #include <string_view>
 
+#include "app/cli/description.h"
 #include "app/system/exit_codes.h"
 #include "app/system/machine/libbert.h"
 #include "app/system/stop_signals.h"
 #include "app/verbs/torch_verbs.h"
+#include "data/io/error.h"
 
 namespace bert {
+
+CommandDescription describe_in_torch_library(const char* verb) {
+  LoadProblem problem;
+  const auto describe = reinterpret_cast<BertTorchDescribe>(torch_library_symbol(kBertTorchDescribeSymbol, problem));
+  if (describe == nullptr) throw InputMissing("cannot load LibTorch: " + problem.reason + "; " + problem.remedy);
+  CommandDescription description;
+  describe(verb, &description);
+  return description;
+}
 
 int run_in_torch_library(int argc, char** argv) {
   // LibTorch takes a while to load. A signal that arrives during the load must also end the run with 75, and a server

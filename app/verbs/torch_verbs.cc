@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include "app/cli/command_line.h"
+#include "app/cli/description.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/fail_point.h"
@@ -76,4 +78,10 @@ extern "C" int bert_torch_command(int argc, char** argv) {
     throw bert::UsageError("no such verb");
   };
   return bert::guarded("bert " + name, [&] { return bert::with_plain_errors(run); });
+}
+
+extern "C" void bert_torch_describe(const char* verb, bert::CommandDescription* description) {
+  for (const bert::TorchVerb& known : bert::kTorchVerbs) {
+    if (known.name == verb) *description = bert::describe_command(known.run, verb);
+  }
 }

@@ -8,6 +8,19 @@ using BertTorchCommand = int (*)(int, char**);
 inline constexpr const char* kBertTorchCommandSymbol = "bert_torch_command";
 
 namespace bert {
+struct CommandDescription;  // app/cli/description.h
+}  // namespace bert
+
+/// Describes the command line of a verb; that of an unknown verb stays empty.
+extern "C" void bert_torch_describe(const char* verb, bert::CommandDescription* description);
+using BertTorchDescribe = void (*)(const char*, bert::CommandDescription*);
+inline constexpr const char* kBertTorchDescribeSymbol = "bert_torch_describe";
+
+namespace bert {
+
+/// The description of the command line of a verb of libbert.so, which is loaded for it. Throws InputMissing if LibTorch
+/// cannot be loaded.
+CommandDescription describe_in_torch_library(const char* verb);
 
 /// Runs the verb argv[0] of libbert.so, which is loaded for it. Returns its exit code; kInputMissing, after a message, if
 /// LibTorch cannot be loaded.

@@ -8,6 +8,7 @@ namespace bert {
 // one: UsageError, ConfigError, DataError, InputMissing, IoError and the others of app/system/errors.h.
 int benchmark_command(int argc, char** argv);
 int checkpoint_command(int argc, char** argv);
+int completion_command(int argc, char** argv);
 int config_command(int argc, char** argv);
 int convert_command(int argc, char** argv);
 int data_command(int argc, char** argv);
@@ -15,6 +16,7 @@ int doctor_command(int argc, char** argv);
 int evaluate_command(int argc, char** argv);
 int export_command(int argc, char** argv);
 int finetune_command(int argc, char** argv);
+int man_command(int argc, char** argv);
 int plan_command(int argc, char** argv);
 int predict_command(int argc, char** argv);
 int pretrain_command(int argc, char** argv);
@@ -41,8 +43,10 @@ int vocab_command(int argc, char** argv);
   CORE("evaluate", evaluate_command, "official metrics of a model or of predictions for SQuAD, GLUE, and others")   \
   CORE("convert", convert_command, "model directories of transformers to checkpoints, and back")                    \
   CORE("checkpoint", checkpoint_command, "list, verify and compare checkpoints")                                    \
-  CORE("config", config_command, "validate, show and compare configurations, or print their schema")                \
+  CORE("config", config_command, "begin, validate, show and compare configurations; their keys and schema")         \
   TORCH("benchmark", benchmark_command, "time training, inference and every operator; compare with an earlier run") \
   CORE("plan", plan_command, "predict step time, memory and days on a cluster")                                     \
   CORE("doctor", doctor_command, "check the machine and the installation")                                          \
+  CORE("completion", completion_command, "completion of command lines in bash, zsh and fish")                       \
+  CORE("man", man_command, "manual pages")                                                                          \
   CORE("version", version_command, "versions of bert and of the LibTorch that it was built with")

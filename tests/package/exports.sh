@@ -9,8 +9,10 @@ complain() { echo "$*" >&2; code=1; }
 exported() { nm -D --defined-only --format=posix "$1" | cut -d ' ' -f 1 | sort; }
 own='^((vtable|VTT|construction vtable|typeinfo|typeinfo name|guard variable|virtual thunk|non-virtual thunk) (for|to) )?bert::'
 names=$(exported "$1/libbert.so")
-grep -qx bert_torch_command <<<"$names" || complain "libbert.so does not export bert_torch_command"
-names=$(grep -vx bert_torch_command <<<"$names")
+for name in bert_torch_command bert_torch_describe; do
+  grep -qx $name <<<"$names" || complain "libbert.so does not export $name"
+  names=$(grep -vx $name <<<"$names")
+done
 foreign=$(c++filt <<<"$names" | grep -vE "$own" || true)
 [ -z "$foreign" ] || complain "libbert.so exports what is not its own: $(head -n 5 <<<"$foreign")"
 count=$(wc -l <<<"$names")

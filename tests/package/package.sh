@@ -89,6 +89,9 @@ readelf -d "$here"/moved/{bin/*,lib/*.so} >"$here/log"
 # The programs find the library at its new place.
 "$here/moved/bin/bert" doctor >"$here/log" || true
 grep -q '^ok    LibTorch' "$here/log" || fail "the installed bert does not find libbert.so"
+for file in bash-completion/completions/bert{,run} zsh/site-functions/_bert fish/vendor_completions.d/bert{,run}.fish man/man1/bert{,run,-pretrain}.1; do
+  [ -s "$here/moved/share/$file" ] || fail "share/$file is not installed"
+done
 "$here/moved/bin/bertrun" --help >"$here/log" || fail "the installed bertrun does not run"
 
 printf 'one two three two one\n' >"$here/text"

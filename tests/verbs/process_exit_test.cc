@@ -94,6 +94,10 @@ TEST_CASE("A verb whose standard output is lost ends with 74", "[unit][process]"
       {"config", "validate", file},
       {"config", "show", file},
       {"config", "schema"},
+      {"config", "new"},
+      {"config", "reference"},
+      {"completion", "bash"},
+      {"man"},
       {"config", "diff", file, std::string(BERT_SOURCE_DIR) + "/configs/bert-base.json"},
       {"plan", file},
       {"benchmark", "step", "--config", file, "--batch", "2", "--length", "8", "--steps", "1", "--warmup", "0"}};
