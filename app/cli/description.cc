@@ -126,7 +126,7 @@ std::string left_side(const OptionDescription& option) {
 
 std::string right_side(const OptionDescription& option) {
   std::vector<std::string> facts;
-  if (!option.words.empty() && !shows_words(option)) facts.push_back(joined(option.words, "|"));
+  if (!option.words.empty() && !shows_words(option)) facts.push_back("one of " + joined(option.words, ", "));
   if (!option.default_value.empty()) facts.push_back("default " + option.default_value);
   if (option.required && !option.positional) facts.emplace_back("required");
   return option.help + (facts.empty() ? "" : " [" + joined(facts, "; ") + "]");

@@ -1,7 +1,6 @@
 #include "app/verbs/evaluate.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -144,10 +143,7 @@ bool parse_evaluate(int argc, char** argv, EvaluateOptions& options) {
       "bert evaluate"};
   std::vector<std::string> names = task_names();
   names.insert(names.begin(), "squad");
-  app.add_option("task", options.task, fmt::format("one of {}", fmt::join(names, " ")))
-      ->required()
-      ->check(CLI::IsMember(names))
-      ->option_text("TASK");
+  app.add_option("task", options.task, "the task")->required()->check(CLI::IsMember(names))->option_text("TASK");
   auto* dataset = app.add_option("--dataset", options.dataset, "file with the right answers");
   auto* directory = app.add_option("--data-directory", options.directory, "directory with the development file");
   dataset->excludes(directory);

@@ -349,8 +349,8 @@ void print(const std::vector<Phase>& phases, const PlanOptions& options, const C
 int plan_command(int argc, char** argv) {
   CLI::App app(
       "Predicts the time of a step, the memory of a GPU and the days of a pre-training run, or of its phases.\n"
-      "Example: bert plan configs/pretrain-phase1.json configs/pretrain-phase2.json precision=bf16 --length 128,512 "
-      "--gpus 8 --nodes 4 --network NDR",
+      "Example: bert plan configs/pretrain-phase1.json configs/pretrain-phase2.json --length 128,512 --gpus 8 --nodes "
+      "4",
       "bert plan");
   PlanOptions options;
   app.add_option("CONFIG", options.arguments,

@@ -413,16 +413,12 @@ int data_create(int argc, char** argv) {
       "data create --input a.txt b.txt --vocab vocab.txt --output train/ --max-seq-length 128",
       kProgram);
   app.footer(
-      "A directory is made in less than 2 GB of memory (--memory), whatever the size of the text. Each file is what "
-      "Google's create_pretraining_data.py makes of its documents. A killed run continues where it was. Several "
-      "processes may "
-      "work on one directory; bertrun starts them. A single file, all documents in one shuffle as Google's script "
-      "makes it, "
-      "is made in memory. With --masking none the text is used once unless --dupe-factor says otherwise; held-out "
-      "examples have masks. --short-seq-prob does not apply to --objective mlm. --do-lower-case, "
-      "--match-special-tokens "
-      "and --max-input-chars-per-word do not apply to a SentencePiece model, which has its own rules inside. "
-      "Names with underscores, and --nodo_lower_case for --do-lower-case=false, as Google's, work too.");
+      "A directory is made in less than 2 GB of memory (--memory). Each file is what Google's "
+      "create_pretraining_data.py makes of its documents. A killed run continues where it was. Several processes may "
+      "work on one directory; bertrun starts them. A single file is made in memory. With --masking none the text is "
+      "used once unless --dupe-factor says otherwise. --short-seq-prob does not apply to --objective mlm; "
+      "--do-lower-case, --match-special-tokens and --max-input-chars-per-word not to a SentencePiece model. Names with "
+      "underscores, and --nodo_lower_case, as Google's, work too.");
   const DistributedEnvironment ranks = distributed_environment();
   CreateOptions options;
   options.num_threads = std::max<int64_t>(1, usable_processors() / ranks.local_size);
