@@ -1,5 +1,6 @@
 #include "app/verbs/programs.h"
 
+#include <string>
 #include <utility>
 
 #include "app/cli/command_line.h"
@@ -39,6 +40,7 @@ CommandDescription describe_bert() {
   for (const DescribedVerb& verb : kDescribedVerbs) {
     CommandDescription description =
         verb.run == nullptr ? describe_in_torch_library(verb.name) : describe_command(verb.run, verb.name);
+    description.name = std::string("bert ") + verb.name;
     description.summary = verb.help;
     bert.actions.push_back(std::move(description));
   }

@@ -1,4 +1,4 @@
-// What people meet before the first run: the reference of keys, starting files, and the schema that editors take.
+// The reference of keys, starting files, and the schema that editors take.
 #include "app/config/starting_file.h"
 
 #include <algorithm>
