@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "cuda_ext/ops.h"
 #include "cuda_ext/packed_batch.h"
@@ -46,6 +47,12 @@ struct PackedInput {
 PackedInput pack(const BertConfig& config, const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                  const torch::Tensor& attention_mask, int64_t first_sequence = 0);
 
+/// Values of a forward pass, with their gradients, for losses on them.
+struct EncoderTaps {
+  std::vector<torch::Tensor> hidden_states;  // [T, H] of each layer, the first layer first
+  torch::Tensor qkv;                         // [T, 3H] of the last layer: query | key | value
+};
+
 /// The properties of a batch that the layers need beside its hidden states.
 struct PackedContext {
   torch::Tensor cu_seqlens;    // [B + 1] int32
@@ -53,6 +60,7 @@ struct PackedContext {
   int64_t max_seqlen = 0;
   int64_t dropout_seed = 0;
   bool training = false;
+  torch::Tensor* qkv = nullptr;  // gets query, key and value of the attention, [T, 3H]; nullptr: nobody wants them
 
   /// Dropout of probability p at a site of philox.h. Does nothing in evaluation.
   [[nodiscard]] ops::Dropout dropout(double p, uint32_t site) const;
@@ -166,10 +174,13 @@ TORCH_MODULE(BertLayer);
 /// backward (model/recompute.h). The gradients have the same bits, because dropout is a pure function of keys. The
 /// encoder does four thirds of the work. Without it, a layer of BERT-base keeps some 16 H elements a token: Note [Memory
 /// of a layer] in app/plan/memory.h has the formula. The layer whose backward is running needs these in both cases.
+/// With `taps`, the last layer does not run again: its query, key and value need their gradients. Its backward comes
+/// first, so the most memory stays the same.
 struct BertEncoderImpl : torch::nn::Module {
   explicit BertEncoderImpl(const BertConfig& config);
   torch::Tensor forward(torch::Tensor hidden_states, const PackedContext& context);
   bool gradient_checkpointing = false;
+  EncoderTaps* taps = nullptr;  // gets the values of each forward pass; nullptr: nobody wants them
   torch::nn::ModuleList layer;
 };
 TORCH_MODULE(BertEncoder);

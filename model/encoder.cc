@@ -105,6 +105,7 @@ torch::Tensor BertSelfAttentionImpl::forward(const torch::Tensor& hidden_states,
                                                             .query_bias = query->bias,
                                                             .key_bias = key->bias,
                                                             .value_bias = value->bias});
+  if (context.qkv != nullptr) *context.qkv = qkv;
   return ops::attention(qkv, context.cu_seqlens, context.max_seqlen, num_attention_heads,
                         context.dropout(attention_probs_dropout_prob, dropout_site(layer_index, kAttentionSite)));
 }
@@ -158,12 +159,17 @@ BertEncoderImpl::BertEncoderImpl(const BertConfig& config) : layer(register_modu
 }
 
 torch::Tensor BertEncoderImpl::forward(torch::Tensor hidden_states, const PackedContext& context) {
+  if (taps != nullptr) *taps = {};
   for (const auto& module : *layer) {
     const auto current = std::dynamic_pointer_cast<BertLayerImpl>(module);
-    const auto forward = [current, context](const torch::Tensor& x) { return current->forward(x, context); };
-    hidden_states = gradient_checkpointing && context.training
+    const bool tapped = taps != nullptr && module == *(layer->end() - 1);
+    PackedContext of_layer = context;
+    if (tapped) of_layer.qkv = &taps->qkv;
+    const auto forward = [current, of_layer](const torch::Tensor& x) { return current->forward(x, of_layer); };
+    hidden_states = gradient_checkpointing && context.training && !tapped
                         ? recompute_in_backward(hidden_states, current->parameters(), forward)
                         : forward(hidden_states);
+    if (taps != nullptr) taps->hidden_states.push_back(hidden_states);
   }
   return hidden_states;
 }

@@ -29,8 +29,52 @@ void check_required(const FinetuneConfig& config, ConfigReport& report) {
            "\"glue/SST-2\"");
 }
 
+/// Checks that a field of `distillation` which has no effect is at its default.
+void check_distillation(const FinetuneConfig& config, ConfigReport& report) {
+  const DistillationConfig &distillation = config.distillation, unused;
+  const auto expect_unused = [&](const char* field, const auto& value, const auto& unused_value, const char* want,
+                                 const std::vector<std::string>& unless) {
+    if (value == unused_value) return;
+    report.add(std::string("/distillation/") + field,
+               fmt::format("want {}, or {} here, got {}", want, unused_value, value), unless);
+  };
+  if (distillation.teacher.empty()) {
+    const auto needs_teacher = [&](const char* field, const auto& value, const auto& unused_value) {
+      expect_unused(field, value, unused_value, "distillation.teacher", {"/distillation/teacher"});
+    };
+    needs_teacher("trust_teacher", distillation.trust_teacher, unused.trust_teacher);
+    needs_teacher("labels_weight", distillation.labels_weight, unused.labels_weight);
+    needs_teacher("logits_weight", distillation.logits_weight, unused.logits_weight);
+    needs_teacher("temperature", distillation.temperature, unused.temperature);
+    needs_teacher("hidden_weight", distillation.hidden_weight, unused.hidden_weight);
+    needs_teacher("attention_weight", distillation.attention_weight, unused.attention_weight);
+    needs_teacher("value_weight", distillation.value_weight, unused.value_weight);
+    needs_teacher("relation_heads", distillation.relation_heads, unused.relation_heads);
+    return;
+  }
+  if (distillation.labels_weight == 0 && distillation.logits_weight == 0) {
+    report.add("/distillation/logits_weight",
+               "want a logits_weight or a labels_weight above 0: no other loss trains the head",
+               {"/distillation/labels_weight"});
+  }
+  if (distillation.logits_weight == 0) {
+    expect_unused("temperature", distillation.temperature, unused.temperature, "logits_weight above 0",
+                  {"/distillation/logits_weight"});
+  }
+  if (!distillation.has_relations()) {
+    expect_unused("relation_heads", distillation.relation_heads, unused.relation_heads,
+                  "attention_weight or value_weight above 0",
+                  {"/distillation/attention_weight", "/distillation/value_weight"});
+  }
+  if (config.micro_batch_size == RunConfig::kFromMemory) {
+    report.add("/micro_batch_size", "want a number with distillation.teacher, whose memory auto does not count",
+               {"/distillation/teacher"});
+  }
+}
+
 void check(const FinetuneConfig& config, ConfigReport& report) {
   check_run(config, report);
+  check_distillation(config, report);
   const auto needs_evaluations = [&](const char* pointer, bool used) {
     if (used && config.evaluate_every == 0)
       report.add(pointer, "want evaluate_every above 0, which sets the evaluations to choose from",

@@ -30,6 +30,52 @@ struct TaskFilesConfig {
   }
 };
 
+/// Training on the outputs of a teacher beside the labels: Note [Losses of distillation] in
+/// app/finetune/distillation_losses.h.
+struct DistillationConfig {
+  std::string teacher;
+  bool trust_teacher = false;
+  double labels_weight = 1;
+  double logits_weight = 1;
+  double temperature = 1;
+  double hidden_weight = 1;
+  double attention_weight = 1;
+  double value_weight = 1;
+  int64_t relation_heads = 0;
+
+  static constexpr double kMostWeight = 1e4;
+
+  /// True if a loss reads the hidden states of layers, or query, key and value.
+  [[nodiscard]] bool has_inner_losses() const { return hidden_weight > 0 || has_relations(); }
+  [[nodiscard]] bool has_relations() const { return attention_weight > 0 || value_weight > 0; }
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit("teacher", self.teacher,
+          "run, checkpoint, export or model of another program, fine-tuned for the same task, from which the model "
+          "learns beside the labels; empty = none",
+          kPath);
+    visit("trust_teacher", self.trust_teacher,
+          "also read a teacher that is a pickle of PyTorch, a format that can hold code; none is executed");
+    visit("labels_weight", self.labels_weight, "weight of the task's own loss", 0.0, kMostWeight);
+    visit(
+        "logits_weight", self.logits_weight,
+        "weight of the cross entropy between the teacher's probabilities and the model's; of numbers the mean squared "
+        "difference",
+        0.0, kMostWeight);
+    visit("temperature", self.temperature, "divides the logits of both before their softmax", 0.01, 1000.0);
+    visit("hidden_weight", self.hidden_weight, "weight of the difference of the hidden states of layers", 0.0,
+          kMostWeight);
+    visit("attention_weight", self.attention_weight,
+          "weight of the difference of the last layers' relations of query and key", 0.0, kMostWeight);
+    visit("value_weight", self.value_weight, "weight of the difference of the last layers' relations of the values",
+          0.0, kMostWeight);
+    visit("relation_heads", self.relation_heads,
+          "heads into which query, key and value are divided for relations; 0 = the model's num_attention_heads", 0,
+          1 << 16);
+  }
+};
+
 /// All settings of a fine-tuning run. The default optimizer is the one of the BERT paper.
 struct FinetuneConfig : RunConfig {
   FinetuneConfig();
@@ -41,6 +87,7 @@ struct FinetuneConfig : RunConfig {
   int64_t frozen_layers = -1;
   std::string class_weights = "none";
   TaskFilesConfig data;
+  DistillationConfig distillation;
   /// Pointers of the fields that a file, the environment or the command line has set, as "/model/hidden_size". Only
   /// load_finetune_config() fills it in. It is no field: it is neither saved nor compared.
   std::set<std::string> given;
@@ -80,6 +127,7 @@ struct FinetuneConfig : RunConfig {
           "balanced: the loss of a class counts by the inverse of its frequency (scikit-learn's balanced)",
           OneOf{"none", "balanced"});
     visit("data", self.data, "files of the task and tokenization");
+    visit("distillation", self.distillation, "a larger model as teacher");
   }
 };
 

@@ -10,6 +10,7 @@
 
 #include "app/checkpoint/files.h"
 #include "app/distributed/rank_zero.h"
+#include "app/finetune/distillation.h"
 #include "app/system/errors.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
@@ -221,6 +222,11 @@ FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const Proc
   read_training(inputs, note);
   inputs.dev = read_sets(inputs, TaskSplit::kDev);
   inputs.test = read_sets(inputs, TaskSplit::kTest);
+  if (!inputs.config.distillation.teacher.empty()) {
+    inputs.teacher = read_teacher(
+        {.config = inputs.config, .task = inputs.task, .tokenizer = *inputs.tokenizer, .train = *inputs.train}, note);
+    inputs.data["distillation.teacher"] = identity_of_teacher(*inputs.teacher);
+  }
   return inputs;
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,8 @@ struct FinetuningInputs {
   int64_t train_examples = 0;  // rows, questions or sentences of the training file
   TaskHead head;
   std::vector<TaskSet> dev, test;
-  std::map<std::string, DataIdentity> data;  // of each file, by split and part
+  std::optional<Pretrained> teacher;         // config.distillation.teacher
+  std::map<std::string, DataIdentity> data;  // of each file, by split and part; and of the teacher
 };
 
 /// Meets nobody: `group` is that of ranks which have the same `config`. Rank 0 looks for the newest checkpoint and sets

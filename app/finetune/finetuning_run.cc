@@ -86,6 +86,9 @@ FinetuningRun::FinetuningRun(const FinetuneConfig& config, const DistributedEnvi
            step_),
       loader_(inputs_.train, loader_config(inputs_, environment, device)) {
   for (const std::string& sentence : notes_) log_.note(sentence);
+  if (!inputs_.teacher) return;
+  step_.learn_from(std::make_unique<Distillation>(inputs_.config, *inputs_.teacher, device));
+  inputs_.teacher->weights = StateDict();
 }
 
 void FinetuningRun::announce(int64_t applied) {
@@ -99,6 +102,11 @@ void FinetuningRun::announce(int64_t applied) {
         "task {}: {} training examples in {} sequences, {} development examples, {} to predict{}", inputs_.task.name,
         inputs_.train_examples, inputs_.train->sequences.size(), count(inputs_.dev), count(inputs_.test),
         inputs_.task.labels.empty() ? "" : fmt::format("; labels {}", fmt::join(inputs_.task.labels, ", "))));
+    if (inputs_.teacher) {
+      log_.say(fmt::format("learning from {}, of {} layers and hidden_size {}, with the losses {}",
+                           inputs_.teacher->name, inputs_.teacher->config.num_hidden_layers,
+                           inputs_.teacher->config.hidden_size, fmt::join(step_.loss_names(), ", ")));
+    }
     log_.note(inputs_.config.optimizer.type + ", " + step_.parameter_report());
   }
   for (const std::string& warning : vocabulary_warnings(tokenizer(), inputs_.start.name))

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include <limits>
 #include <utility>
 
+#include "app/finetune/distillation_losses.h"
 #include "app/system/errors.h"
 #include "app/train/determinism.h"
 #include "data/tasks/task_sequence.h"
@@ -50,19 +50,6 @@ TaskModel make_model(const FinetuneConfig& config, const TaskHead& head, c10::De
   return model;
 }
 
-/// Mean of the cross entropies of first and last tokens. logits [T, 2], positions [B, 2] within the sequences.
-torch::Tensor answer_loss(const torch::Tensor& logits, const PackedBatch& batch) {
-  const int64_t sequences = batch.num_sequences(), longest = batch.max_seqlen;
-  const torch::Tensor lengths = batch.cu_seqlens.diff().to(torch::kLong);
-  const torch::Tensor sequence = at::repeat_interleave(at::arange(sequences, lengths.options()), lengths, /*dim=*/0,
-                                                       /*output_size=*/batch.num_tokens());
-  const torch::Tensor padded =
-      at::full({sequences * longest, 2}, -std::numeric_limits<double>::infinity(), logits.options())
-          .index_copy(0, sequence * longest + batch.position_ids, logits)
-          .view({sequences, longest, 2});
-  return -at::log_softmax(padded, 1).gather(1, batch.labels.unsqueeze(1)).mean();
-}
-
 }  // namespace
 
 FinetuningStep::FinetuningStep(const FinetuneConfig& config, const TaskHead& head, c10::Device device,
@@ -78,29 +65,45 @@ FinetuningStep::FinetuningStep(const FinetuneConfig& config, const TaskHead& hea
   if (!head.class_weights.empty()) class_weights_ = torch::tensor(head.class_weights).to(device);
 }
 
-torch::Tensor FinetuningStep::forward(const PackedBatch& batch) {
+TappedOutput FinetuningStep::tapped_forward(const PackedBatch& batch, bool tap) {
   if (module().is_training()) seed_dropout(batch, dropout_seed_);
   const AutocastGuard autocast(device().type(), precision_);
-  return model_.forward(batch, head_.choices).to(torch::kFloat);
+  TappedOutput output = forward_with_taps(model_, batch, head_.choices, tap);
+  output.logits = output.logits.to(torch::kFloat);
+  return output;
 }
+
+torch::Tensor FinetuningStep::forward(const PackedBatch& batch) { return tapped_forward(batch, /*tap=*/false).logits; }
 
 torch::Tensor FinetuningStep::loss(const torch::Tensor& logits, const PackedBatch& batch) const {
   if (head_.kind == TaskKind::kRegression) return at::mse_loss(logits.squeeze(-1), batch.labels);
-  if (head_.kind == TaskKind::kQuestionAnswering) return answer_loss(logits, batch);
+  if (head_.kind == TaskKind::kQuestionAnswering)
+    return -at::log_softmax(answer_logits(logits, batch), -1).gather(2, batch.labels.unsqueeze(2)).mean();
   const auto weights = class_weights_.defined() ? c10::optional<torch::Tensor>(class_weights_) : c10::nullopt;
   return at::cross_entropy_loss(logits, batch.labels, weights, at::Reduction::Mean, /*ignore_index=*/kNoLabel);
 }
 
 std::vector<torch::Tensor> FinetuningStep::loss_terms(const PackedBatch& batch) {
-  return {loss(forward(batch), batch)};
+  if (!distillation_) return {loss(forward(batch), batch)};
+  const TappedOutput output = tapped_forward(batch, distillation_->taps());
+  return distillation_->losses(batch, output, loss(output.logits, batch), head_.choices);
+}
+
+std::vector<std::string> FinetuningStep::loss_names() const {
+  return distillation_ ? distillation_->names() : std::vector<std::string>();
+}
+
+double FinetuningStep::labels_of(const PackedBatch& batch) const {
+  if (head_.kind == TaskKind::kRegression || head_.kind == TaskKind::kQuestionAnswering)
+    return static_cast<double>(batch.num_sequences());
+  const torch::Tensor labelled = batch.labels.masked_select(batch.labels.ne(kNoLabel));
+  if (!class_weights_.defined()) return static_cast<double>(labelled.numel());
+  return class_weights_.index_select(0, labelled).sum().item<double>();
 }
 
 std::vector<double> FinetuningStep::loss_items(const PackedBatch& batch) const {
-  if (head_.kind == TaskKind::kRegression || head_.kind == TaskKind::kQuestionAnswering)
-    return {static_cast<double>(batch.num_sequences())};
-  const torch::Tensor labelled = batch.labels.masked_select(batch.labels.ne(kNoLabel));
-  if (!class_weights_.defined()) return {static_cast<double>(labelled.numel())};
-  return {class_weights_.index_select(0, labelled).sum().item<double>()};
+  const double labels = labels_of(batch);
+  return distillation_ ? distillation_->items(batch, labels) : std::vector<double>{labels};
 }
 
 }  // namespace bert

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/config/finetune_config.h"
+#include "app/finetune/distillation.h"
 #include "app/inference/task_model.h"
 #include "app/train/optimizer_step.h"
 #include "data/tasks/task_definition.h"
@@ -31,20 +34,28 @@ class FinetuningStep : public OptimizerStep {
   /// The mean loss of a batch with labels, an fp32 scalar: cross entropy of classes, of choices, and of first and last
   /// tokens (the mean of both); mean squared error of values.
   [[nodiscard]] torch::Tensor loss(const torch::Tensor& logits, const PackedBatch& batch) const;
+  /// The number of items of which loss() is the mean.
+  [[nodiscard]] double labels_of(const PackedBatch& batch) const;
   [[nodiscard]] const TaskHead& head() const { return head_; }
 
-  [[nodiscard]] std::vector<std::string> loss_names() const override { return {}; }
+  /// From now on training minimises the losses of `distillation`, which names them. Call it before the first step.
+  void learn_from(std::unique_ptr<Distillation> distillation) { distillation_ = std::move(distillation); }
+
+  [[nodiscard]] std::vector<std::string> loss_names() const override;
   [[nodiscard]] std::vector<double> loss_items(const PackedBatch& batch) const override;
 
  private:
   FinetuningStep(const FinetuneConfig& config, const TaskHead& head, TaskModel model, c10::Device device,
                  c10::intrusive_ptr<c10d::ProcessGroup> group);
   std::vector<torch::Tensor> loss_terms(const PackedBatch& batch) override;
+  /// forward(), with the taps of the encoder if `tap`.
+  TappedOutput tapped_forward(const PackedBatch& batch, bool tap);
 
   TaskModel model_;
   TaskHead head_;
   torch::Tensor class_weights_;  // [classes] fp32 on the device; undefined: all 1
   int64_t dropout_seed_;
+  std::unique_ptr<Distillation> distillation_;  // nullptr: the loss of the labels alone
 };
 
 }  // namespace bert

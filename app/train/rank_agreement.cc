@@ -15,6 +15,7 @@
 #include "app/system/errors.h"
 #include "app/system/stop_signals.h"
 #include "app/system/torch_errors.h"
+#include "app/train/run_inputs.h"
 
 namespace bert {
 namespace {
@@ -143,11 +144,8 @@ ProcessGroupPtr expect_same_config(ProcessGroupPtr group, const PretrainConfig& 
 
 void expect_same_data(const ProcessGroupPtr& group, const std::map<std::string, DataIdentity>& data,
                       int64_t timeout_seconds) {
-  const auto text_of = [](const DataIdentity& identity) {
-    return fmt::format("{} examples, checksum {}", identity.examples, identity.content_checksum);
-  };
   std::string own;  // one line for each key
-  for (const auto& [key, identity] : data) own += fmt::format("data.{}: {}\n", key, text_of(identity));
+  for (const auto& [key, identity] : data) own += fmt::format("{}: {}\n", field_of_data(key), describe(identity));
   expect_same(group, {.what = "data", .own = own, .timeout = std::chrono::seconds(timeout_seconds)},
               [&](const std::string& other) { return other == own ? "" : "\n" + other + "on rank 0\n" + own; });
 }

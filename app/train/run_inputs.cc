@@ -176,15 +176,21 @@ std::map<std::string, DataIdentity> training_identities(const PretrainConfig& co
   return identities;
 }
 
+std::string field_of_data(const std::string& key) { return key.starts_with("distillation.") ? key : "data." + key; }
+
+std::string describe(const DataIdentity& identity) {
+  const std::string examples = identity.examples > 0 ? fmt::format("{} examples, ", identity.examples) : "";
+  return examples + "checksum " + identity.content_checksum;
+}
+
 std::vector<std::string> compare_data(const std::map<std::string, DataIdentity>& before,
                                       const std::map<std::string, DataIdentity>& now) {
   std::vector<std::string> differences;
   for (const auto& [key, identity] : before) {
     const auto same_key = now.find(key);
     if (same_key == now.end() || same_key->second == identity) continue;
-    differences.push_back(fmt::format("the content of data.{}: was {} examples, checksum {}, now {}, checksum {}", key,
-                                      identity.examples, identity.content_checksum, same_key->second.examples,
-                                      same_key->second.content_checksum));
+    differences.push_back(fmt::format("the content of {}: was {}, now {}", field_of_data(key), describe(identity),
+                                      describe(same_key->second)));
   }
   return differences;
 }

@@ -45,6 +45,12 @@ DataIdentity identity_of(const PretrainingShards& shards);
 /// The same for the shards to train on: the key "train", or a key "sources.NAME" for each source.
 std::map<std::string, DataIdentity> training_identities(const PretrainConfig& config, const PretrainingShards& train);
 
+/// The field of a configuration that the examples with this key come from: data.KEY; a teacher's key is its field.
+std::string field_of_data(const std::string& key);
+
+/// "N examples, checksum C", without examples "checksum C".
+std::string describe(const DataIdentity& identity);
+
 /// Returns a line for each key whose examples have changed. Keys that one side lacks are left out.
 std::vector<std::string> compare_data(const std::map<std::string, DataIdentity>& before,
                                       const std::map<std::string, DataIdentity>& now);

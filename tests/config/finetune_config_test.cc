@@ -48,6 +48,33 @@ TEST_CASE("A configuration of fine-tuning knows its given fields, also those at 
   CHECK(compare(config, load_finetune_config(path)).empty());
 }
 
+TEST_CASE("A distillation without effect is refused with its field", "[unit][config]") {
+  const TemporaryDirectory directory;
+  const auto message_with = [&](const std::string& distillation) -> std::string {
+    std::ofstream(directory.path("c.json"))
+        << R"({"task": "sst2", "run_directory": "r", "initial_checkpoint": "m", "data": {"directory": "d"},)"
+        << R"( "micro_batch_size": "auto", "distillation": {)" << distillation << "}}";
+    try {
+      load_finetune_config(directory.path("c.json"));
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(message_with("").empty());
+  CHECK_THAT(message_with(R"("logits_weight": 2, "relation_heads": 4)"),
+             Contains("/distillation/logits_weight: want distillation.teacher, or 1 here, got 2") &&
+                 Contains("/distillation/relation_heads: want distillation.teacher"));
+  CHECK_THAT(message_with(R"("teacher": "t")"), Contains("/micro_batch_size: want a number with distillation.teacher"));
+  CHECK_THAT(message_with(R"("teacher": "t", "labels_weight": 0, "logits_weight": 0)"),
+             Contains("no other loss trains the head"));
+  CHECK_THAT(message_with(R"("teacher": "t", "logits_weight": 0, "temperature": 2)"),
+             Contains("/distillation/temperature: want logits_weight above 0"));
+  CHECK_THAT(message_with(R"("teacher": "t", "attention_weight": 0, "value_weight": 0, "relation_heads": 2)"),
+             Contains("/distillation/relation_heads: want attention_weight or value_weight above 0"));
+  CHECK_THAT(message_with(R"("teacher": "t", "temperature": 0)"), Contains("/distillation/temperature"));
+}
+
 TEST_CASE("A configuration of fine-tuning survives its JSON, and knows the fields that may change", "[unit][config]") {
   FinetuneConfig config;
   config.task = "mrpc";

@@ -11,6 +11,7 @@
 #include "tests/support/load_checkpoint.h"
 #include "tests/support/mismatch.h"
 #include "tests/support/pretrain_process.h"
+#include "tests/support/tiny_distillation.h"
 #include "tests/support/tiny_finetuning.h"
 #include "tests/testing.h"
 
@@ -20,12 +21,14 @@ using bert::testing::mismatch;
 using bert::testing::result_of;
 using bert::testing::start;
 using bert::testing::TemporaryDirectory;
+using bert::testing::tiny_distillation;
 using bert::testing::tiny_kinds;
 using bert::testing::tiny_task;
 
-TEST_CASE("Two ranks fine-tune to the weights and the predictions of one process", "[distributed][finetune]") {
-  const TemporaryDirectory directory;
-  FinetuneConfig one = tiny_task(directory, "one"), two = tiny_task(directory, "two");
+namespace {
+
+/// Runs `one` on one process and `two` on two ranks, and compares them.
+void check_equal_results(const FinetuneConfig& one, const FinetuneConfig& two) {
   REQUIRE(result_of(start(one)) == kOk);
   REQUIRE(result_of(start(two, "", 2)) == kOk);
   const StateDict of_one = load_checkpoint(one.run_directory + "/latest").model,
@@ -39,6 +42,19 @@ TEST_CASE("Two ranks fine-tune to the weights and the predictions of one process
   };
   CHECK(accuracy(one) == accuracy(two));
   CHECK(read_file(one.run_directory + "/dev_predictions.tsv") == read_file(two.run_directory + "/dev_predictions.tsv"));
+}
+
+}  // namespace
+
+TEST_CASE("Two ranks fine-tune to the weights and the predictions of one process", "[distributed][finetune]") {
+  const TemporaryDirectory directory;
+  check_equal_results(tiny_task(directory, "one"), tiny_task(directory, "two"));
+}
+
+TEST_CASE("Two ranks learn from a teacher as one process does", "[distributed][finetune]") {
+  const TemporaryDirectory directory;
+  const FinetuneConfig one = tiny_distillation(directory, "one"), two = tiny_distillation(directory, "two");
+  check_equal_results(one, two);
 }
 
 TEST_CASE("Two ranks fine-tune every kind of task as one process does, in every precision", "[distributed][finetune]") {

@@ -36,17 +36,22 @@ inline void write_number_table(const std::string& path, int64_t rows, unsigned s
   }
 }
 
+/// Writes a checkpoint of a BERT with new weights.
+inline void write_tiny_model(const std::string& path, const PretrainConfig& config, uint64_t seed,
+                             const std::vector<std::string>& vocabulary = tokens()) {
+  BertForPreTraining made(config.model);
+  init_weights(*made, config.model, seed);
+  Checkpoint checkpoint{.model = state_dict(*made), .optimizer = StateDict(), .state = {}, .tokenizer_model = {}};
+  checkpoint.state.config = to_json(config);
+  checkpoint.state.vocabulary = vocabulary;
+  write_checkpoint(path, checkpoint);
+}
+
 /// A configuration of twelve steps on the CPU, with model and table in `directory`.
 inline FinetuneConfig tiny_task(const TemporaryDirectory& directory, const std::string& run) {
   const std::string model = directory.path("model");
   if (!std::filesystem::exists(model)) {
-    const PretrainConfig config = tiny(directory, "unused");
-    BertForPreTraining made(config.model);
-    init_weights(*made, config.model, 5);
-    Checkpoint checkpoint{.model = state_dict(*made), .optimizer = StateDict(), .state = {}, .tokenizer_model = {}};
-    checkpoint.state.config = to_json(config);
-    checkpoint.state.vocabulary = tokens();
-    write_checkpoint(model, checkpoint);
+    write_tiny_model(model, tiny(directory, "unused"), 5);
     write_number_table(directory.path("train.csv"), 200, 1);
     write_number_table(directory.path("dev.csv"), 50, 2);
   }
