@@ -9,6 +9,7 @@
 #include "data/io/crc32c.h"
 #include "data/io/error.h"
 #include "data/io/gzip.h"
+#include "data/io/record_frame.h"
 
 namespace bert {
 namespace {
@@ -126,15 +127,9 @@ class Writer : public ExampleWriter {
   void add(const PretrainingExample& example) override {
     validate(example, vocab_size_ > 0 ? vocab_size_ : int64_t{1} << 31, columns_);
     pad(example, columns_, predictions_, padded_);
-    record_.assign(kHeadBytes, '\0');
+    record_.clear();
     append_tf_example(padded_, record_);
-    const uint64_t bytes = record_.size() - kHeadBytes;
-    const uint32_t sum = masked_crc32c(crc32c(record_.data() + kHeadBytes, bytes));
-    std::memcpy(record_.data(), &bytes, sizeof bytes);
-    const uint32_t head_sum = masked_crc32c(crc32c(&bytes, sizeof bytes));
-    std::memcpy(record_.data() + sizeof bytes, &head_sum, sizeof head_sum);
-    record_.append(reinterpret_cast<const char*>(&sum), sizeof sum);
-    pending_ += record_;
+    append_record(pending_, record_);
     if (pending_.size() >= kWriteBytes) flush();
   }
 

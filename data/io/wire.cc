@@ -8,12 +8,28 @@
 
 namespace bert::wire {
 
-uint32_t Field::fixed32() const {
-  if (type != kFixed32) throw DataError(fmt::format("field {} of the message is not 4 bytes", number));
-  uint32_t value = 0;
-  std::memcpy(&value, bytes.data(), sizeof value);
+namespace {
+
+template <class Number>
+Number fixed(const Field& field, Type type) {
+  if (field.type != type)
+    throw DataError(fmt::format("field {} of the message is not {} bytes", field.number, sizeof(Number)));
+  Number value = 0;
+  std::memcpy(&value, field.bytes.data(), sizeof value);
   return value;
 }
+
+/// Appends a field of a number with a fixed size.
+template <class Number>
+void append_fixed(std::string& bytes, uint64_t field, Type type, Number value) {
+  append_varint(bytes, field << 3 | type);
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+}  // namespace
+
+uint32_t Field::fixed32() const { return fixed<uint32_t>(*this, kFixed32); }
+uint64_t Field::fixed64() const { return fixed<uint64_t>(*this, kFixed64); }
 
 bool Fields::next(Field& field) {
   if (rest_.empty()) return false;
@@ -82,9 +98,7 @@ void append_bytes(std::string& bytes, uint64_t field, std::string_view content) 
   bytes += content;
 }
 
-void append_float(std::string& bytes, uint64_t field, float value) {
-  append_varint(bytes, field << 3 | kFixed32);
-  bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
+void append_float(std::string& bytes, uint64_t field, float value) { append_fixed(bytes, field, kFixed32, value); }
+void append_double(std::string& bytes, uint64_t field, double value) { append_fixed(bytes, field, kFixed64, value); }
 
 }  // namespace bert::wire

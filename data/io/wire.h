@@ -18,6 +18,8 @@ struct Field {
 
   /// The value of a kFixed32. Throws DataError if the field has another type.
   [[nodiscard]] uint32_t fixed32() const;
+  /// The value of a kFixed64. Throws DataError if the field has another type.
+  [[nodiscard]] uint64_t fixed64() const;
 };
 
 /// The fields of a message in their order. Every member throws DataError if the message is cut off or has a value that
@@ -49,5 +51,7 @@ void append_number(std::string& bytes, uint64_t field, int64_t value);
 void append_bytes(std::string& bytes, uint64_t field, std::string_view content);
 /// Appends a field that holds a number of type float.
 void append_float(std::string& bytes, uint64_t field, float value);
+/// Appends a field that holds a number of type double.
+void append_double(std::string& bytes, uint64_t field, double value);
 
 }  // namespace bert::wire
