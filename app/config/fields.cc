@@ -103,8 +103,9 @@ class Binder {
       values.resize(node.items.size());
       for (size_t i = 0; i < values.size(); ++i)
         bind_leaf(values[i], field, node.items[i], fmt::format("{}/{}", pointer, i));
-    } else if (!set(values.emplace_back(), field, node).empty()) {  // one string stands for a list of one
-      report_.add(node.place, pointer, "want a list of strings, got " + node.got());
+    } else if (const std::string wrong = set(values.emplace_back(), field, node); !wrong.empty()) {
+      // One string stands for a list of one.
+      report_.add(node.place, pointer, field.allowed.empty() ? "want a list of strings, got " + node.got() : wrong);
     }
     if (report_.problems.size() > problems) report_.bad.insert(pointer);
     target = std::move(values);
@@ -255,7 +256,11 @@ struct SchemaOf {
     return schema;
   }
   nlohmann::json operator()(const std::vector<std::string>*) const {
-    return {{"type", {"array", "string"}}, {"items", {{"type", "string"}}}};
+    nlohmann::json items = {{"type", "string"}};
+    if (!field.allowed.empty()) items["enum"] = field.allowed;
+    if (field.allowed.empty()) return {{"type", {"array", "string"}}, {"items", items}};
+    const nlohmann::json list = {{"type", "array"}, {"items", items}};
+    return {{"anyOf", nlohmann::json::array({list, items})}};
   }
   nlohmann::json operator()(const ConfigList& list) const {
     nlohmann::json items = object_schema("");

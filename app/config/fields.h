@@ -34,7 +34,7 @@ inline constexpr MayChangeMark kMayChange{};
 struct AutoMark {};
 inline constexpr AutoMark kAuto{};
 
-/// The values that a string may have.
+/// The values that a string, or each of a list of strings, may have.
 using OneOf = std::initializer_list<const char*>;
 
 struct ConfigFields;
@@ -56,7 +56,7 @@ struct ConfigField {
   int64_t integer_low = INT64_MIN, integer_high = INT64_MAX;
   double low = 0, high = 0;
   bool ranged = false;
-  std::vector<std::string> allowed;  // the values that a string may have; empty: any
+  std::vector<std::string> allowed;  // the values that a string, or each of a list, may have; empty: any
   bool is_path = false;
   bool may_change = false;
   bool may_be_auto = false;
@@ -153,8 +153,9 @@ class FieldCollector {
     field.is_path = true;
     mark(field, value, rest...);
   }
-  template <class... Rest>
-  static void mark(ConfigField& field, std::string& value, OneOf allowed, Rest... rest) {
+  template <class T, class... Rest>
+  static void mark(ConfigField& field, T& value, OneOf allowed, Rest... rest) {
+    static_assert(std::is_same_v<T, std::string> || std::is_same_v<T, std::vector<std::string>>);
     field.allowed.assign(allowed.begin(), allowed.end());
     mark(field, value, rest...);
   }

@@ -1,8 +1,10 @@
 #include "app/config/run_config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "app/system/errors.h"
 
@@ -45,6 +47,28 @@ void check_division(const RunConfig& config, ConfigReport& report) {
   }
 }
 
+void check_report(const RunConfig& config, ConfigReport& report) {
+  const std::vector<std::string>& formats = config.report;
+  const auto has = [&](const char* format) {
+    return std::find(formats.begin(), formats.end(), format) != formats.end();
+  };
+  if (!has("jsonl")) {
+    report.add("/report", fmt::format("want a list with jsonl, got [{}]: resumption, bert report and bert watch read "
+                                      "metrics.jsonl; add jsonl",
+                                      fmt::join(formats, ", ")));
+  }
+  if (std::set<std::string>(formats.begin(), formats.end()).size() < formats.size())
+    report.add("/report", fmt::format("want each format once, got [{}]", fmt::join(formats, ", ")));
+  if (config.report_histograms && !has("tensorboard")) {
+    report.add("/report_histograms", "want tensorboard in report, where histograms go, or false here", {"/report"});
+  }
+  if (!config.report_textfile.empty() && !config.report_textfile.ends_with(".prom")) {
+    report.add("/report_textfile", fmt::format("want a name that ends in .prom, as node_exporter reads no other files, "
+                                               "got {}",
+                                               config.report_textfile));
+  }
+}
+
 }  // namespace
 
 void check_run(const RunConfig& config, ConfigReport& report) {
@@ -56,6 +80,7 @@ void check_run(const RunConfig& config, ConfigReport& report) {
   check_relations("/schedule", config.schedule, report);
   check_relations("/amp", config.amp, report);
   check_division(config, report);
+  check_report(config, report);
   if (config.max_steps > 0 && config.stop_at_step > config.max_steps) {
     report.add("/stop_at_step", fmt::format("want at most max_steps {}, got {}", config.max_steps, config.stop_at_step),
                {"/max_steps"});

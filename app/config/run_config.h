@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "app/config/fields.h"
 #include "app/system/machine/threads.h"
@@ -56,6 +57,11 @@ struct RunConfig {
   bool trust_initial_checkpoint = false;
   int64_t num_threads = 0;
   bool gradient_checkpointing = false;
+  std::vector<std::string> report = {"console", "jsonl", "tensorboard"};
+  int64_t report_port = 0;
+  std::string report_textfile;
+  bool report_histograms = false;
+  bool report_layers = false;
   BertConfig model;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
@@ -100,6 +106,19 @@ struct RunConfig {
         "compute each layer's activations again in backward instead of keeping them (NVIDIA: checkpoint_activations): "
         "less memory, the same gradients",
         kMayChange);
+    visit("report", self.report,
+          "where the numbers of the run go; jsonl stays: resumption, bert report and bert watch read metrics.jsonl",
+          OneOf{"console", "jsonl", "tensorboard", "dllogger", "mlperf"}, kMayChange);
+    visit("report_port", self.report_port,
+          "port of 127.0.0.1 with the newest numbers for Prometheus at /metrics; 0 = none", 0, 65535, kMayChange);
+    visit("report_textfile", self.report_textfile,
+          "file with the newest numbers for node_exporter's textfile collector, such as DIRECTORY/bert.prom; empty = "
+          "none",
+          kPath, kMayChange);
+    visit("report_histograms", self.report_histograms,
+          "at every evaluation and at the end, histograms of weights and gradients for TensorBoard", kMayChange);
+    visit("report_layers", self.report_layers,
+          "at every evaluation and at the end, norms and trust ratios of the weights in layers.jsonl", kMayChange);
     visit("model", self.model, "the network");
     visit("optimizer", self.optimizer, "update of the weights");
     visit("schedule", self.schedule, "learning rate over max_steps");

@@ -67,6 +67,12 @@ TaskLoaderConfig loader_config(const FinetuningInputs& inputs, const Distributed
           .pin_memory = device.is_cuda()};
 }
 
+int64_t count(const std::vector<TaskSet>& sets) {
+  int64_t examples = 0;
+  for (const TaskSet& set : sets) examples += set.examples.size();
+  return examples;
+}
+
 /// `metrics` as "accuracy 0.8123, f1 0.7".
 std::string text_of(const std::vector<TaskMetric>& metrics) {
   std::string text;
@@ -91,12 +97,9 @@ FinetuningRun::FinetuningRun(const FinetuneConfig& config, const DistributedEnvi
   inputs_.teacher->weights = StateDict();
 }
 
+int64_t FinetuningRun::evaluation_examples() const { return count(inputs_.dev); }
+
 void FinetuningRun::announce(int64_t applied) {
-  const auto count = [](const std::vector<TaskSet>& sets) {
-    int64_t examples = 0;
-    for (const TaskSet& set : sets) examples += set.examples.size();
-    return examples;
-  };
   if (applied == 0) {
     log_.say(fmt::format(
         "task {}: {} training examples in {} sequences, {} development examples, {} to predict{}", inputs_.task.name,
@@ -155,6 +158,7 @@ std::optional<EvaluationReport> FinetuningRun::evaluate(int64_t applied, bool la
   if (development->loss > 0) report.figures["loss"] = development->loss;
   for (const TaskMetric& metric : development->metrics)
     report.figures[metric.name] = report.summary[metric.name] = metric.value;
+  report.main_figure = inputs_.task.main_metric();
   report.text = "development " + text_of(development->metrics);
   null_threshold_ = development->null_threshold;
   if (watches_best()) keep_score(report, applied);

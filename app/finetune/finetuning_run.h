@@ -38,6 +38,8 @@ class FinetuningRun : public RunState {
   [[nodiscard]] TaskLoader& loader() override { return loader_; }
   [[nodiscard]] const std::map<std::string, DataIdentity>& data() const override { return inputs_.data; }
   [[nodiscard]] int64_t examples() const override { return loader_.sources().front().examples; }
+  [[nodiscard]] int64_t evaluation_examples() const override;
+  [[nodiscard]] int64_t max_sequence_length() const override { return inputs_.config.data.task.max_seq_length; }
   [[nodiscard]] bool evaluates() const override { return true; }
   std::optional<EvaluationReport> evaluate(int64_t applied, bool last, const std::function<bool()>& stop) override;
   void evaluated(int64_t applied) override;

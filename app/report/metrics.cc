@@ -8,35 +8,25 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
 namespace bert {
 namespace {
 
-/// Drops the lines of steps after `last_step` and lines that are not metrics from the file `path`. Returns `path`.
-const std::string& without_later_lines(const std::string& path, int64_t last_step) {
-  if (!std::filesystem::exists(path)) return path;
-  const std::string old = read_file(path);
-  std::string kept;
-  for (size_t begin = 0, end; (end = old.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    const std::string line = old.substr(begin, end - begin);
-    const auto parsed = nlohmann::json::parse(line, nullptr, false);
-    if (!parsed.is_object()) continue;
+/// True for a line of metrics of a step up to `last_step`.
+LineFile::Keep up_to(int64_t last_step) {
+  return [last_step](std::string_view line) {
+    const auto parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!parsed.is_object()) return false;
     const auto step = parsed.value("step", nlohmann::json(0));
-    if (step.is_number_integer() && step.get<int64_t>() <= last_step) kept += line + "\n";
-  }
-  if (kept == old) return path;
-  AtomicFile file(path);
-  file.write(kept);
-  file.commit();
-  return path;
+    return step.is_number_integer() && step.get<int64_t>() <= last_step;
+  };
 }
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& path, int64_t last_step) : file_(without_later_lines(path, last_step)) {}
+MetricsFile::MetricsFile(const std::string& path, int64_t last_step) : file_(path, up_to(last_step)) {}
 
 std::string format_duration(double seconds) {
   const auto total = static_cast<int64_t>(std::lround(seconds));

@@ -12,21 +12,21 @@
 #include <utility>
 #include <vector>
 
-#include "data/io/files.h"
+#include "app/report/line_file.h"
 
 namespace bert {
 
-/// The file metrics.jsonl of a run. Each line is written as a whole.
+/// A file of JSON objects with a `step`, such as metrics.jsonl of a run. Each line is written as a whole.
 class MetricsFile {
  public:
   /// Opens `path` for appending. First drops the lines of steps after `last_step`, which a run that was killed after
   /// its last checkpoint leaves, and an incomplete last line. Throws IoError.
   MetricsFile(const std::string& path, int64_t last_step);
   /// Throws IoError with the path, and for a full disk with the needed and the free bytes.
-  void write(const nlohmann::ordered_json& line) { file_.write(line.dump() + "\n"); }
+  void write(const nlohmann::ordered_json& line) { file_.write(line.dump()); }
 
  private:
-  AppendedFile file_;
+  LineFile file_;
 };
 
 /// Figures of one log interval.

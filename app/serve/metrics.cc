@@ -5,14 +5,12 @@
 #include <algorithm>
 
 namespace bert {
-namespace {
 
-std::string header(const std::string& name, const std::string& help, const std::string& type) {
+std::string metric_header(const std::string& name, const std::string& help, const std::string& type) {
   return fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
 }
 
-/// `text` between quotation marks.
-std::string label(const std::string& text) {
+std::string metric_label(const std::string& text) {
   std::string escaped;
   for (const char c : text) {
     if (c == '\\' || c == '"') escaped += '\\';
@@ -21,15 +19,13 @@ std::string label(const std::string& text) {
   return '"' + escaped + '"';
 }
 
-}  // namespace
-
 void Histogram::observe(double value) {
   ++counts_[static_cast<size_t>(std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin())];
   sum_ += value;
 }
 
 std::string Histogram::text(const std::string& name, const std::string& help) const {
-  std::string lines = header(name, help, "histogram");
+  std::string lines = metric_header(name, help, "histogram");
   int64_t count = 0;
   for (size_t i = 0; i < counts_.size(); ++i) {
     count += counts_[i];
@@ -56,20 +52,21 @@ void ServerMetrics::batch(int64_t texts, int64_t tokens, double seconds) {
 
 std::string ServerMetrics::text(const std::vector<MetricValue>& values) const {
   const std::lock_guard lock(mutex_);
-  std::string lines = header("bert_requests_total", "Answered requests.", "counter");
+  std::string lines = metric_header("bert_requests_total", "Answered requests.", "counter");
   for (const auto& [key, count] : requests_) {
-    lines += fmt::format("bert_requests_total{{path={},status=\"{}\"}} {}\n", label(key.first), key.second, count);
+    lines +=
+        fmt::format("bert_requests_total{{path={},status=\"{}\"}} {}\n", metric_label(key.first), key.second, count);
   }
   lines += seconds_.text("bert_request_seconds", "Time from the first byte of a request to the last of its answer.");
-  lines += header("bert_texts_total", "Texts that the model has computed.", "counter");
+  lines += metric_header("bert_texts_total", "Texts that the model has computed.", "counter");
   lines += fmt::format("bert_texts_total {}\n", texts_);
-  lines += header("bert_tokens_total", "Tokens that the model has computed.", "counter");
+  lines += metric_header("bert_tokens_total", "Tokens that the model has computed.", "counter");
   lines += fmt::format("bert_tokens_total {}\n", tokens_);
   lines += batch_texts_.text("bert_batch_texts", "Texts of a batch.");
   lines += batch_tokens_.text("bert_batch_tokens", "Tokens of a batch.");
   lines += batch_seconds_.text("bert_batch_seconds", "Time of a batch in the model.");
   for (const MetricValue& value : values) {
-    lines += header(value.name, value.help, value.type) + fmt::format("{} {}\n", value.name, value.value);
+    lines += metric_header(value.name, value.help, value.type) + fmt::format("{} {}\n", value.name, value.value);
   }
   return lines;
 }

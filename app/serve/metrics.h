@@ -11,6 +11,12 @@
 
 namespace bert {
 
+/// The lines of help and type before the values of the metric `name`. `type`: "gauge", "counter" or "histogram".
+std::string metric_header(const std::string& name, const std::string& help, const std::string& type);
+
+/// `text` as the value of a label, between quotation marks.
+std::string metric_label(const std::string& text);
+
 /// Numbers of observed values up to each bound, their sum, and their number.
 class Histogram {
  public:

@@ -19,7 +19,8 @@ namespace {
 constexpr int64_t kSameWish_ns = 2'000'000'000;
 
 std::atomic<int64_t> first_ns{0};  // time of the first signal by the monotonic clock; 0: no signal yet
-static_assert(std::atomic<int64_t>::is_always_lock_free);
+std::atomic<int> first_number{0};
+static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
 /// The signals that ask to stop. An ignored SIGHUP is not among them.
 std::vector<int> signals_to_take() {
@@ -42,7 +43,9 @@ void handle(int number) {
   clock_gettime(CLOCK_MONOTONIC, &time);
   const int64_t now = time.tv_sec * 1'000'000'000 + time.tv_nsec;
   int64_t first = 0;
-  if (first_ns.compare_exchange_strong(first, now) || now - first < kSameWish_ns) return;
+  const bool is_first = first_ns.compare_exchange_strong(first, now);
+  if (is_first) first_number = number;
+  if (is_first || now - first < kSameWish_ns) return;
   signal(number, SIG_DFL);
   raise(number);
 }
@@ -52,6 +55,7 @@ void handle(int number) {
 StopSignals::StopSignals() : taken_(signals_to_take()), before_(taken_.size()), end_(eventfd(0, EFD_CLOEXEC)) {
   if (!end_) throw IoError(std::string("eventfd: ") + std::strerror(errno));
   first_ns = 0;
+  first_number = 0;
   const sigset_t held = signal_set(taken_);
   pthread_sigmask(SIG_BLOCK, &held, &mask_before_);
   struct sigaction action {};
@@ -82,5 +86,6 @@ void StopSignals::hold() {
 }
 
 bool StopSignals::arrived() { return first_ns != 0; }
+int StopSignals::first() { return first_number; }
 
 }  // namespace bert

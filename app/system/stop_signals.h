@@ -30,6 +30,8 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   [[nodiscard]] static bool arrived();
+  /// The number of the first signal that has arrived; 0: none has.
+  [[nodiscard]] static int first();
   /// Blocks these signals until the first object exists, so that no signal kills a starting process. That object then
   /// listens until the process ends, so that a repeated signal does not change how the process ends.
   static void hold();

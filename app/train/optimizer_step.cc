@@ -53,11 +53,12 @@ OptimizerStep::OptimizerStep(const RunConfig& config, c10::Device device, c10::i
       precision_(parse_precision(config.precision)),
       device_(device),
       optimizer_config_(config.optimizer),
+      amp_config_(config.amp),
       average_items_(config.optimizer.average == "masked_tokens"),
       schedule_(make_schedule(config.schedule, config.optimizer.lr, config.max_steps)),
       group_(std::move(group)),
       parameters_(std::move(parts.parameters)),
-      sharded_(!parts.owners.empty()),
+      owners_(parts.owners),
       parallel_(group_, parameters_,
                 {.bucket_bytes = config.distributed.bucket_mb << 20,
                  .compression = parse_gradient_compression(config.distributed.compression),
@@ -148,7 +149,7 @@ void OptimizerStep::load(const StateDict& weights, const StateDict& optimizer_st
   load_state_dict(*module_, weights);
   parallel_.broadcast_parameters();  // the owners of a sharded state send their parameters
   optimizer->load_state_dict(optimizer_state);
-  if (!group_ || sharded_) return;
+  if (!group_ || !owners_.empty()) return;
   std::vector<torch::Tensor> live;
   for (const auto& item : optimizer->state_dict()) live.push_back(item.value());
   c10d::broadcast_coalesced(group_, live, kMessageBytes, /*rank=*/0);
@@ -200,6 +201,23 @@ int64_t OptimizerStep::applied_steps() const { return optimizer->applied_steps()
 
 int64_t OptimizerStep::consecutive_skips() const {
   return static_cast<int64_t>(scaler.consecutive_skips().item<float>());
+}
+
+bool OptimizerStep::has_whole_gradient(const std::string& parameter) const {
+  if (owners_.empty()) return true;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].name == parameter) return owners_[i] == parallel_.rank();
+  }
+  return false;
+}
+
+double OptimizerStep::last_loss_scale() const {
+  if (!scaler.enabled()) return 1.0;
+  const auto scale = scaler.current_scale().item<double>();
+  if (!amp_config_.dynamic || scaler.growth_tracker().item<int64_t>() != 0) return scale;
+  // The counter is 0 after a change of the scale: it has grown, or fallen if the step was skipped.
+  const bool skipped = scaler.consecutive_skips().item<float>() > 0;
+  return scale / (skipped ? amp_config_.backoff_factor : amp_config_.growth_factor);
 }
 
 double OptimizerStep::last_learning_rate() const { return learning_rate_.item<double>(); }

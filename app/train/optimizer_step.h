@@ -88,6 +88,14 @@ class OptimizerStep {
   /// ranks.
   void check_parameters() const;
 
+  /// The parameters under their names, in the order of the module.
+  [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  [[nodiscard]] const OptimizerConfig& optimizer_config() const { return optimizer_config_; }
+  /// False if only another rank has this parameter's gradient, summed over all ranks: its optimizer state is there.
+  [[nodiscard]] bool has_whole_gradient(const std::string& parameter) const;
+  /// The factor of the loss in the last step, by which its gradients are too large. Waits for the device.
+  [[nodiscard]] double last_loss_scale() const;
+
   [[nodiscard]] torch::nn::Module& module() { return *module_; }
   [[nodiscard]] const torch::nn::Module& module() const { return *module_; }
   [[nodiscard]] c10::Device device() const { return device_; }
@@ -138,11 +146,12 @@ class OptimizerStep {
 
   c10::Device device_;
   OptimizerConfig optimizer_config_;
+  AmpConfig amp_config_;
   bool average_items_;
   LrSchedule schedule_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   std::vector<NamedParameter> parameters_;
-  bool sharded_;  // the optimizer's state is divided among the ranks
+  const std::vector<int> owners_;  // Parts::owners
   DataParallel parallel_;
   std::string parameter_report_;
   torch::Tensor learning_rate_;  // fp32 scalar

@@ -104,6 +104,22 @@ PretrainingRun::PretrainingRun(const PretrainConfig& config, const DistributedEn
   unigram_.emplace(*train_, config_.data.corrupted_rows == "skip");
 }
 
+std::optional<DynamicMasking> PretrainingRun::validation_masking() const {
+  return lacks_masks(*validation_) ? dynamic_masking(config_, tokenizer_.get()) : std::nullopt;
+}
+
+int64_t PretrainingRun::max_sequence_length() const {
+  int64_t longest = 0;
+  for (const auto& shard : train_->shards()) longest = std::max(longest, shard->manifest().max_seq_length);
+  return longest;
+}
+
+int64_t PretrainingRun::evaluation_examples() const {
+  if (!validation_) return 0;
+  const int64_t most = config_.data.max_eval_examples;
+  return most > 0 ? std::min(most, validation_->size()) : validation_->size();
+}
+
 void PretrainingRun::announce(int64_t applied) {
   if (applied == 0) {
     const bool left_out = !has_pairs(objective_) && train_->any_pairs();
@@ -122,16 +138,22 @@ void PretrainingRun::announce(int64_t applied) {
 std::optional<EvaluationReport> PretrainingRun::evaluate(int64_t applied, bool /*last*/,
                                                          const std::function<bool()>& stop) {
   const auto evaluation =
-      evaluate_pretraining(step_, validation_, *unigram_, config_.data.max_eval_examples, stop,
-                           lacks_masks(*validation_) ? dynamic_masking(config_, tokenizer_.get()) : std::nullopt);
+      evaluate_pretraining(step_, validation_, *unigram_, config_.data.max_eval_examples, stop, validation_masking());
   if (!evaluation) return std::nullopt;
+  if (chief()) {
+    if (!sentences_) sentences_.emplace(validation_, *tokenizer_, evaluation_examples(), validation_masking());
+    log_.write_answers(sentences_->answers(step_, applied));
+  }
   return report_of(*evaluation, applied);
 }
 
 EvaluationReport PretrainingRun::report_of(const Evaluation& e, int64_t applied) const {
   EvaluationReport report;
-  report.figures = {
-      {"mlm_loss", e.mlm_loss}, {"mlm_perplexity", std::exp(e.mlm_loss)}, {"mlm_accuracy", e.mlm_accuracy}};
+  report.main_figure = "mlm_accuracy";
+  report.figures = {{"loss", e.mlm_loss + e.pair_loss},
+                    {"mlm_loss", e.mlm_loss},
+                    {"mlm_perplexity", std::exp(e.mlm_loss)},
+                    {"mlm_accuracy", e.mlm_accuracy}};
   report.text = fmt::format("held-out mlm loss {:.4f} (word frequency {:.4f}), mlm accuracy {:.3f}", e.mlm_loss,
                             e.unigram_entropy, e.mlm_accuracy);
   if (has_pairs(objective_)) {

@@ -14,6 +14,7 @@
 #include "app/distributed/process_group.h"
 #include "app/interop/bert_parameters.h"
 #include "app/train/evaluation.h"
+#include "app/train/masked_sentences.h"
 #include "app/train/run_log.h"
 #include "app/train/run_state.h"
 #include "app/train/training_step.h"
@@ -42,6 +43,8 @@ class PretrainingRun : public RunState {
   [[nodiscard]] PretrainingDataLoader& loader() override { return loader_; }
   [[nodiscard]] const std::map<std::string, DataIdentity>& data() const override { return data_; }
   [[nodiscard]] int64_t examples() const override { return train_->size(); }
+  [[nodiscard]] int64_t evaluation_examples() const override;
+  [[nodiscard]] int64_t max_sequence_length() const override;
   [[nodiscard]] bool logs_examples() const override { return config_.data.log_sample_ids; }
   [[nodiscard]] bool evaluates() const override { return validation_ != nullptr; }
   [[nodiscard]] bool evaluates_at_start() const override { return evaluates(); }
@@ -78,7 +81,10 @@ class PretrainingRun : public RunState {
   TrainingStep step_;
   RunLog log_;
   PretrainingDataLoader loader_;
-  std::optional<UnigramModel> unigram_;  // if the run evaluates
+  [[nodiscard]] std::optional<DynamicMasking> validation_masking() const;
+
+  std::optional<UnigramModel> unigram_;       // if the run evaluates
+  std::optional<MaskedSentences> sentences_;  // of rank 0, from its first evaluation on
 };
 
 }  // namespace bert

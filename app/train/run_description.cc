@@ -2,14 +2,25 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
+
+#include "app/train/run_attempts.h"
 
 namespace bert {
 namespace {
 
 std::string plural(int64_t count, const char* noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+/// Micro-batches of a rank in a step. With micro_batch_tokens the number follows from the data, and is taken to be 1.
+int64_t accumulation_of(const RunConfig& config, int64_t ranks) {
+  if (config.micro_batch_tokens > 0) return 1;
+  const int64_t in_one = config.micro_batch_size * ranks;
+  return (config.global_batch_size + in_one - 1) / in_one;
 }
 
 std::string batch_of(const RunConfig& config, int64_t ranks) {
@@ -19,7 +30,7 @@ std::string batch_of(const RunConfig& config, int64_t ranks) {
                        config.global_batch_size, config.micro_batch_tokens, of_ranks);
   }
   const int64_t in_one = config.micro_batch_size * ranks;
-  const int64_t accumulation = (config.global_batch_size + in_one - 1) / in_one;
+  const int64_t accumulation = accumulation_of(config, ranks);
   return fmt::format("{} sequences a step = micro-batch {} x accumulation {}{}{}", config.global_batch_size,
                      config.micro_batch_size, accumulation, of_ranks,
                      accumulation * in_one == config.global_batch_size ? "" : ", the last ones smaller");
@@ -57,6 +68,23 @@ std::string describe_begin(RunState& run, int64_t applied, int64_t last_step) {
       plural(at::get_num_threads(), "thread"), config.precision, plural(model.num_hidden_layers, "layer"),
       model.hidden_size, static_cast<double>(parameters) / 1e6, plural(examples, "example"), epochs,
       batch_of(config, ranks), steps_of(config, applied, last_step), config.run_directory);
+}
+
+RunFacts facts_of(RunState& run, int64_t applied) {
+  const RunConfig& config = run.config();
+  const int64_t ranks = run.step().world_size();
+  return {.run_directory = config.run_directory,
+          .host = machine_name(),
+          .config = nlohmann::ordered_json::parse(run.config_json()),
+          .pid = getpid(),
+          .step = applied,
+          .max_steps = config.max_steps,
+          .warmup_steps = std::llround(config.schedule.warmup_proportion * static_cast<double>(config.max_steps)),
+          .accumulation_steps = accumulation_of(config, ranks),
+          .training_examples = run.examples(),
+          .evaluation_examples = run.evaluation_examples(),
+          .max_sequence_length = run.max_sequence_length(),
+          .platform = fmt::format("{} x {}", ranks, device_in_words(run.step().device()))};
 }
 
 std::string describe_end(RunState& run, int64_t applied) {

@@ -14,6 +14,9 @@
 
 #include "app/system/error_report.h"
 #include "app/train/device.h"
+#include "app/train/layer_report.h"
+#include "app/train/run_attempts.h"
+#include "app/train/run_sinks.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 
@@ -31,14 +34,6 @@ std::string time_of_day() {
                      parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
-/// Seconds since 1970, exact to a millisecond.
-double seconds_since_epoch() {
-  using std::chrono::milliseconds;
-  return static_cast<double>(
-             std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count()) /
-         1000;
-}
-
 }  // namespace
 
 RunLog::RunLog(const RunConfig& config, const RunLogOptions& options, OptimizerStep& step)
@@ -46,14 +41,19 @@ RunLog::RunLog(const RunConfig& config, const RunLogOptions& options, OptimizerS
       options_(options),
       step_(step),
       flop_counter_(config.model, options.pooler),
-      gemm_flops_(measure_gemm(step.device(), compute_dtype(parse_precision(config.precision)))) {
+      gemm_flops_(measure_gemm(step.device(), compute_dtype(parse_precision(config.precision)))),
+      init_time_(seconds_since_epoch()) {
   if (chief()) log_file_.emplace(config.run_directory + "/run.log");
+}
+
+bool RunLog::on_console() const {
+  return std::find(config_.report.begin(), config_.report.end(), "console") != config_.report.end();
 }
 
 void RunLog::say(const std::string& text) {
   if (!chief()) return;
-  if (progress_) return progress_->message(text);
-  std::fprintf(stderr, "%s\n", text.c_str());
+  if (console_ != nullptr) return console_->message(text);
+  if (on_console()) std::fprintf(stderr, "%s\n", text.c_str());
   record(text);
 }
 
@@ -80,20 +80,58 @@ std::exception_ptr RunLog::failure() const {
   return failure_;
 }
 
+void RunLog::to_sinks(const std::function<void(Sink& sink)>& call) {
+  for (const auto& sink : sinks_) {
+    if (failure()) return;
+    try {
+      call(*sink);  // not under files_: the console writes to run.log
+    } catch (const IoError&) {
+      const std::lock_guard lock(files_);
+      failure_ = std::current_exception();
+    }
+  }
+}
+
 void RunLog::open(int64_t saved) {
   if (!chief()) return;
-  file_.emplace(config_.run_directory + "/metrics.jsonl", saved);
-  progress_.emplace([] { return std::string(name_of(current_phase())); },
-                    [this](const std::string& line) { record(line); });
+  if (on_console()) {
+    auto console = std::make_unique<ConsoleSink>([] { return std::string(name_of(current_phase())); },
+                                                 [this](const std::string& line) { record(line); });
+    console_ = console.get();
+    sinks_.push_back(std::move(console));
+  }
+  for (auto& sink : make_sinks(config_, saved)) sinks_.push_back(std::move(sink));
+}
+
+void RunLog::begin(RunFacts facts) {
+  trains_since_ = Clock::now();
+  if (!chief()) return;
+  facts.init_time = init_time_;
+  facts.begin_time = seconds_since_epoch();
+  for (const auto& sink : sinks_) sink->begin(facts);
+  attempts_.emplace(config_.run_directory + "/attempts.jsonl");
+  attempts_->write(attempt_begin(config_, step_, facts.step).dump() + "\n");
+}
+
+void RunLog::attempt_ended(int64_t applied, int exit_code, const std::string& reason) {
+  if (!attempts_) return;
+  const nlohmann::ordered_json line = attempt_end(applied, exit_code, reason);
+  try {  // also after another write has failed, which may be the reason
+    attempts_->write(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  } catch (const IoError&) {
+    // The process ends with its own error, and the absent line says that its end is not known.
+  }
 }
 
 void RunLog::step_tried() {
   ++tried_;
-  if (progress_) progress_->reached(first_step_ + tried_);
+  if (console_ != nullptr) console_->reached(first_step_ + tried_);
 }
 
 void RunLog::start(int64_t applied, int64_t last_step) {
-  if (chief()) progress_->start(applied, last_step);
+  to_sinks([&](Sink& sink) {
+    sink.training_begins({.step = applied, .last_step = last_step, .time = seconds_since_epoch()});
+  });
   interval_start_ = Clock::now();
   first_step_ = applied;
 }
@@ -149,10 +187,33 @@ RunLog::Work RunLog::sum_work() const {
   return work;
 }
 
+nlohmann::ordered_json RunLog::interval_line(const StepMetrics& m, const Work& work,
+                                             const std::vector<double>& mlm_sums) const {
+  nlohmann::ordered_json line = {{"step", m.step}, {"steps", tried_}, {"loss", m.loss}};
+  for (const auto& [name, mean] : m.terms) line[name + "_loss"] = mean;
+  line.update({{"learning_rate", m.learning_rate},
+               {"grad_norm", m.grad_norm},
+               {"loss_scale", m.loss_scale},
+               {"skipped_steps", m.skipped},
+               {"sequences_per_second", m.sequences_per_second},
+               {"tokens_per_second", m.tokens_per_second},
+               {"mfu", m.mfu}});
+  line["tokens_per_rank"] = {{"least", std::llround(work.least_tokens)}, {"most", std::llround(work.most_tokens)}};
+  line["fill"] = work.tokens / work.capacity;
+  line["data_wait_seconds"] = work.most_seconds_waited;
+  if (corrupted_ > corrupted_before_) line["corrupted_rows"] = corrupted_ - corrupted_before_;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    line["sources"][sources_[i].name] = {{"mlm_loss", mlm_sums[i] / std::max(work.masked_tokens[i], 1.0)},
+                                         {"examples", std::llround(work.examples[i])},
+                                         {"masked_tokens", std::llround(work.masked_tokens[i])}};
+  }
+  return line;
+}
+
 void RunLog::write_interval(int64_t applied) {
   if (tried_ == 0) return;
   const double seconds = std::chrono::duration<double>(Clock::now() - interval_start_).count();
-  OptimizerStep::MeanTerms loss = step_.take_mean_terms();
+  const OptimizerStep::MeanTerms loss = step_.take_mean_terms();
   const std::vector<std::string> names = step_.loss_names();
   StepMetrics m;
   m.step = applied;
@@ -169,29 +230,21 @@ void RunLog::write_interval(int64_t applied) {
   m.mfu = work.flops / seconds / gemm_flops_ / step_.world_size();
   const double exposed_communication_ms = step_.exposed_communication_ms();
   if (chief()) {
-    nlohmann::ordered_json line = {{"step", m.step}, {"steps", tried_}, {"loss", m.loss}};
-    for (const auto& [name, mean] : m.terms) line[name + "_loss"] = mean;
-    line.update({{"learning_rate", m.learning_rate},
-                 {"grad_norm", m.grad_norm},
-                 {"loss_scale", m.loss_scale},
-                 {"skipped_steps", m.skipped},
-                 {"sequences_per_second", m.sequences_per_second},
-                 {"tokens_per_second", m.tokens_per_second},
-                 {"mfu", m.mfu}});
-    line["tokens_per_rank"] = {{"least", std::llround(work.least_tokens)}, {"most", std::llround(work.most_tokens)}};
-    line["fill"] = work.tokens / work.capacity;
-    line["data_wait_seconds"] = work.most_seconds_waited;
-    if (corrupted_ > corrupted_before_) line["corrupted_rows"] = corrupted_ - corrupted_before_;
-    for (size_t i = 0; i < sources_.size(); ++i) {
-      line["sources"][sources_[i].name] = {{"mlm_loss", loss.sums[i] / std::max(work.masked_tokens[i], 1.0)},
-                                           {"examples", std::llround(work.examples[i])},
-                                           {"masked_tokens", std::llround(work.masked_tokens[i])}};
-    }
+    nlohmann::ordered_json line = interval_line(m, work, loss.sums);
     if (step_.world_size() > 1) line["exposed_communication_ms"] = exposed_communication_ms;
-    write(std::move(line));
-    progress_->update(m);
+    const IntervalReport report{.metrics = m, .line = timed(std::move(line))};
+    to_sinks([&](Sink& sink) { sink.interval(report); });
   }
   sequences_per_second_ = m.sequences_per_second;
+  total_.steps += tried_;
+  total_.sequences += work.sequences;
+  total_.train_seconds += seconds;
+  total_.last_loss = m.loss;
+  loss_sum_ += m.loss * static_cast<double>(tried_);
+  start_interval(applied);
+}
+
+void RunLog::start_interval(int64_t applied) {
   interval_start_ = Clock::now();
   first_step_ = applied;
   tried_ = sequences_ = tokens_ = capacity_ = 0;
@@ -201,21 +254,55 @@ void RunLog::write_interval(int64_t applied) {
   for (SourceCounts& counts : sources_) counts.examples = counts.masked_tokens = 0;
 }
 
+void RunLog::evaluation_begins(int64_t applied) {
+  to_sinks([&](Sink& sink) { sink.evaluation_begins(applied, seconds_since_epoch()); });
+}
+
 void RunLog::write_evaluation(int64_t applied, const EvaluationReport& evaluation) {
   if (!chief()) return;
-  write({{"step", applied}, {"evaluation", evaluation.figures}});
+  const EvaluationLine line{.line = timed({{"step", applied}, {"evaluation", evaluation.figures}}),
+                            .main_figure = evaluation.main_figure};
+  to_sinks([&](Sink& sink) { sink.evaluation(line); });
   say(fmt::format("step {}: {}", applied, evaluation.text));
   for (const auto& [name, value] : evaluation.summary) figures_[name] = value;
 }
 
-void RunLog::finish() {
-  if (progress_) progress_->finish();
+void RunLog::write_answers(const nlohmann::ordered_json& line) {
+  if (!line.is_null()) to_sinks([&](Sink& sink) { sink.answers(line); });
 }
 
-void RunLog::write(nlohmann::ordered_json line) {
+void RunLog::write_layers(int64_t applied) {
+  if (std::exchange(layers_step_, applied) == applied) return;
+  const auto start = Clock::now();
+  if (config_.report_layers) {
+    const nlohmann::ordered_json line = layers_line(step_, applied);
+    to_sinks([&](Sink& sink) { sink.layers(line); });
+  }
+  if (config_.report_histograms && chief()) {
+    const std::vector<TensorDistribution> tensors = distributions_of(step_, /*gradients=*/total_.steps + tried_ > 0);
+    to_sinks([&](Sink& sink) { sink.distributions(applied, seconds_since_epoch(), tensors); });
+  }
+  leave_out(Clock::now() - start);
+}
+
+void RunLog::finish() {
+  if (console_ != nullptr) console_->finish();
+}
+
+void RunLog::end(int64_t applied, bool finished) {
+  RunEnd end = total_;
+  end.step = applied;
+  end.finished = finished;
+  end.time = seconds_since_epoch();
+  end.seconds = std::chrono::duration<double>(Clock::now() - trains_since_).count();
+  if (end.steps > 0) end.mean_loss = loss_sum_ / static_cast<double>(end.steps);
+  to_sinks([&](Sink& sink) { sink.end(end); });
+}
+
+nlohmann::ordered_json RunLog::timed(nlohmann::ordered_json line) const {
   line["time"] = seconds_since_epoch();
   line["elapsed_seconds"] = std::round(1000 * std::chrono::duration<double>(Clock::now() - begin_).count()) / 1000;
-  guarded([&] { file_->write(line); });
+  return line;
 }
 
 void RunLog::write_summary(int64_t applied) {

@@ -1,4 +1,5 @@
-// The output of a run: metrics.jsonl, summary.json, run.log, the progress line and messages.
+// The output of a run: its numbers for all sinks (app/report/sink.h), summary.json, run.log, attempts.jsonl and
+// messages.
 #pragma once
 
 #include <chrono>
@@ -6,13 +7,17 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app/config/run_config.h"
 #include "app/plan/flops.h"
+#include "app/report/console_sink.h"
 #include "app/report/metrics.h"
+#include "app/report/sink.h"
 #include "app/train/optimizer_step.h"
 #include "data/io/files.h"
 #include "data/loader/batch_loader.h"
@@ -24,6 +29,7 @@ struct EvaluationReport {
   nlohmann::ordered_json figures;         // of its line in metrics.jsonl
   std::string text;                       // of its line on standard error, after "step N: "
   std::map<std::string, double> summary;  // figures of summary.json and of checkpoints
+  std::string main_figure;                // name in `figures` of the one by which evaluations are compared
 };
 
 /// The properties of a run that its log has beside its configuration.
@@ -39,14 +45,18 @@ class RunLog {
   /// `step` must outlive this object. Opens run.log for appending. Throws IoError.
   RunLog(const RunConfig& config, const RunLogOptions& options, OptimizerStep& step);
 
-  /// Prints a message on standard error, above the progress line, and appends it to run.log.
+  /// Prints a message on standard error, above the progress line, and appends it to run.log. Without "console" among
+  /// config.report it does not print.
   void say(const std::string& text);
   /// Appends a message to run.log alone.
   void note(const std::string& text);
 
-  /// Opens metrics.jsonl and drops its lines after step `saved`, that of the checkpoint from which the run continues;
+  /// Makes the sinks, which drop their lines after step `saved`, that of the checkpoint from which the run continues;
   /// -1: the run begins. From now on a long silence is broken by a sign of life. Throws IoError.
   void open(int64_t saved);
+  /// This process begins to train, or to evaluate first: its line in attempts.jsonl, and the begin of every sink.
+  /// Throws IoError.
+  void begin(RunFacts facts);
   /// Begins the first interval of a training that ends at `last_step`.
   void start(int64_t applied, int64_t last_step);
   /// Counts a micro-batch of the current step, which next() of `loader` has returned; `batch` is on the CPU.
@@ -57,11 +67,21 @@ class RunLog {
   /// Writes the line of the interval that ends with step `applied`, and begins the next interval. Every rank must call
   /// it. Waits for the device.
   void write_interval(int64_t applied);
+  void evaluation_begins(int64_t applied);
   void write_evaluation(int64_t applied, const EvaluationReport& evaluation);
+  /// Passes `line` to answers.jsonl unless it is null.
+  void write_answers(const nlohmann::ordered_json& line);
+  /// Writes what config.report_layers and config.report_histograms ask for, once for each step. Every rank must call
+  /// it. Waits for the device.
+  void write_layers(int64_t applied);
   /// Ends the progress line.
   void finish();
+  /// The last lines of every sink. `finished`: no signal has stopped the run.
+  void end(int64_t applied, bool finished);
+  /// The line of attempts.jsonl of this process's end, if it has begun. Throws nothing.
+  void attempt_ended(int64_t applied, int exit_code, const std::string& reason);
 
-  /// The error of the first line of metrics.jsonl or run.log that could not be written (no line is written after it);
+  /// The error of the first line that could not be written, of any sink or of run.log (no line is written after it);
   /// nullptr if there is none.
   [[nodiscard]] std::exception_ptr failure() const;
 
@@ -85,7 +105,14 @@ class RunLog {
   };
   [[nodiscard]] Work sum_work() const;
   [[nodiscard]] bool chief() const { return step_.rank() == 0; }
-  void write(nlohmann::ordered_json line);
+  [[nodiscard]] bool on_console() const;
+  [[nodiscard]] nlohmann::ordered_json interval_line(const StepMetrics& metrics, const Work& work,
+                                                     const std::vector<double>& mlm_sums) const;
+  /// `line` with the time of this moment.
+  [[nodiscard]] nlohmann::ordered_json timed(nlohmann::ordered_json line) const;
+  void start_interval(int64_t applied);
+  /// Passes each sink to `call`, until one has failed.
+  void to_sinks(const std::function<void(Sink& sink)>& call);
   /// Appends lines to run.log, with the time before the first.
   void record(const std::string& text);
   /// Calls `write`, unless an earlier write has failed.
@@ -97,13 +124,20 @@ class RunLog {
   FlopCounter flop_counter_;
   double gemm_flops_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::optional<MetricsFile> file_;
-  mutable std::mutex files_;  // guards failure_ and the two files: the thread of progress_ writes to run.log, too
+  const double init_time_;    // seconds since 1970
+  mutable std::mutex files_;  // guards failure_ and run.log, to which the thread of console_ writes, too
   std::exception_ptr failure_;
-  std::optional<AppendedFile> log_file_;
-  std::optional<Progress> progress_;
+  std::optional<AppendedFile> log_file_, attempts_;
+  std::vector<std::unique_ptr<Sink>> sinks_;  // of rank 0
+  ConsoleSink* console_ = nullptr;            // of sinks_; nullptr: there is none
   std::map<std::string, double> figures_;
   std::optional<double> sequences_per_second_;  // of the last interval; figures_ lacks it, as checkpoints keep figures_
+  int64_t layers_step_ = -1;                    // of the last write_layers()
+
+  // The intervals of this process.
+  std::chrono::steady_clock::time_point trains_since_ = begin_;
+  double loss_sum_ = 0;  // over steps
+  RunEnd total_;
 
   // The current interval.
   std::chrono::steady_clock::time_point interval_start_ = std::chrono::steady_clock::now();

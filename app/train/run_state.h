@@ -41,6 +41,10 @@ class RunState {
   [[nodiscard]] virtual const std::map<std::string, DataIdentity>& data() const = 0;
   /// Number of examples in one epoch.
   [[nodiscard]] virtual int64_t examples() const = 0;
+  /// Number of examples of one evaluation; 0: the run does not evaluate.
+  [[nodiscard]] virtual int64_t evaluation_examples() const = 0;
+  /// The most tokens that an example may have.
+  [[nodiscard]] virtual int64_t max_sequence_length() const = 0;
   /// True if each rank logs the examples of its steps (SequenceLog).
   [[nodiscard]] virtual bool logs_examples() const { return false; }
 

@@ -19,7 +19,9 @@
 #include "app/system/exit_codes.h"
 #include "app/system/fail_point.h"
 #include "app/system/machine/threads.h"
+#include "app/system/signals.h"
 #include "app/system/stop_signals.h"
+#include "app/system/torch_errors.h"
 #include "app/train/device.h"
 #include "app/train/pretraining_run.h"
 #include "app/train/run_description.h"
@@ -47,6 +49,8 @@ class Trainer {
   /// The next step at which the host has work to do.
   [[nodiscard]] int64_t next_stop() const;
   int train();
+  /// train(), and then the line of attempts.jsonl about its end.
+  int train_and_note();
   /// This rank's micro-batches of the next global batch, on the device.
   std::vector<PackedBatch> next_micro_batches();
   /// Prints how evenly tokens are dealt to the ranks. Every rank must call it.
@@ -60,7 +64,7 @@ class Trainer {
   void stop_if_hopeless();
   /// True if the next `steps` steps can be read in this rank: Note [Steps taken ahead] in look_ahead_loader.h.
   [[nodiscard]] bool can_read(size_t steps);
-  /// True if a signal has arrived at any rank, if metrics.jsonl cannot be written, or if any rank cannot read its rows of
+  /// True if a signal has arrived at any rank, if the numbers cannot be written, or if any rank cannot read its rows of
   /// the next step. The run then stops after a checkpoint. All ranks get the same answer. Called once before each step;
   /// with several ranks the answer is that to the call before, so no rank waits for it.
   [[nodiscard]] bool stop_requested();
@@ -211,6 +215,7 @@ void Trainer::evaluate() {
   const auto start = std::chrono::steady_clock::now();
   set_phase(Phase::kEvaluation);
   const bool last = applied_ >= last_step();
+  run_.log().evaluation_begins(applied_);
   std::optional<EvaluationReport> evaluation;
   {
     const EmaWeights ema(*run_.step().optimizer);
@@ -226,6 +231,7 @@ void Trainer::evaluate() {
   }
   run_.log().write_evaluation(applied_, *evaluation);
   run_.evaluated(applied_);
+  run_.log().write_layers(applied_);
   if (run_.ended_early()) ended_early_at_ = applied_;
 }
 
@@ -241,6 +247,7 @@ void Trainer::save() {
 
 int Trainer::train() {
   const auto due = [&](int64_t every) { return every > 0 && applied_ % every == 0; };
+  run_.log().begin(facts_of(run_, applied_));
   if (applied_ == 0 && run_.evaluates_at_start() && run_.log().figures().empty()) evaluate();
   if (stopping_) save();
   run_.log().start(applied_, last_step());
@@ -253,25 +260,50 @@ int Trainer::train() {
     const bool save_now = std::exchange(save_now_, false);
     if (due(config_.checkpoint_every) || applied_ == last_step() || stopping_ || save_now) save();
   }
+  run_.log().write_layers(applied_);
   run_.log().finish();
   report_damage();
   if (stopping_ && applied_ < last_step()) end_if_data_fails();
+  const bool finished = !stopping_ || applied_ == config_.max_steps || ended_early_at_ >= 0;
+  run_.log().end(applied_, finished);
   const bool metrics_lost =
       run_.step().sum_over_ranks(int64_t{run_.log().failure() != nullptr}) > 0;  // all ranks end with the same code
   if (run_.log().failure()) {
     run_.log().say("stopped at step " + std::to_string(applied_) +
-                   ", with a checkpoint, as metrics.jsonl cannot be written");
+                   ", with a checkpoint, as a file of its numbers cannot be written");
     std::rethrow_exception(run_.log().failure());
   }
   if (metrics_lost) return kIo;
   run_.log().write_summary(applied_);
-  if (!stopping_ || applied_ == config_.max_steps || ended_early_at_ >= 0) {
+  if (finished) {
     run_.log().say(describe_end(run_, applied_));
     return kOk;
   }
   run_.log().say("stopped by a signal at step " + std::to_string(applied_) +
                  "; the checkpoint is saved, the same command goes on from it");
   return kPreempted;
+}
+
+int Trainer::train_and_note() {
+  try {
+    const int code = train();
+    const bool early = ended_early_at_ < 0 && applied_ < config_.max_steps;
+    const int signal = StopSignals::first();
+    run_.log().attempt_ended(applied_, code,
+                             code == kPreempted ? (signal != 0 ? signal_name(signal) : "a signal at another rank")
+                             : early            ? "stopped at stop_at_step"
+                                                : "finished");
+    return code;
+  } catch (const c10::Error& error) {
+    run_.log().attempt_ended(applied_, is_out_of_memory(error) ? kOutOfMemory : kInternal,
+                             first_line(error.what_without_backtrace()));
+    throw;
+  } catch (...) {
+    std::string type, message;
+    const int code = exit_code_of_current_exception(type, message);
+    run_.log().attempt_ended(applied_, code, first_line(message));
+    throw;
+  }
 }
 
 int Trainer::run(bool allow_config_change) {
@@ -297,7 +329,7 @@ int Trainer::run(bool allow_config_change) {
     sequence_log_.emplace(config_.run_directory, environment_.rank, environment_.world_size,
                           run_.batches().state().consumed_steps);
   }
-  return train();
+  return train_and_note();
 }
 
 }  // namespace

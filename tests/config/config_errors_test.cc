@@ -153,7 +153,8 @@ std::vector<Broken> broken_configs() {
              "initial_checkpoint, initial_optimizer_state, initial_parts, keep_checkpoints, log_every, max_steps, "
              "micro_batch_size, "
              "micro_batch_tokens, model, num_threads, objective, "
-             "optimizer, precision, run_directory, schedule, seed, stop_at_step, trust_initial_checkpoint",
+             "optimizer, precision, report, report_histograms, report_layers, report_port, report_textfile, "
+             "run_directory, schedule, seed, stop_at_step, trust_initial_checkpoint",
         at + "2:21: /amp/d?e: unknown key; known here: backoff_factor, dynamic, growth_factor, growth_interval, "
              "init_scale, "
              "max_consecutive_skips, min_scale"}},

@@ -172,6 +172,39 @@ TEST_CASE("auto stands for a number that is found later", "[unit][config]") {
   CHECK(schema["default"] == 8);
 }
 
+TEST_CASE("The formats of a run's reports are a list of known words with jsonl", "[unit][config]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("a.json");
+  std::ofstream(path) << R"({"run_directory": "r", "data": {"train": "t", "vocab_file": "v"}})";
+  const auto load = [&](const std::vector<std::string>& overrides) { return load_pretrain_config(path, overrides); };
+  const PretrainConfig usual = load({});
+  CHECK(usual.report == std::vector<std::string>{"console", "jsonl", "tensorboard"});
+  CHECK(load({"report=jsonl"}).report == std::vector<std::string>{"jsonl"});
+  const PretrainConfig other = load({R"(report=["jsonl", "tensorboard", "mlperf"])", "report_port=9100",
+                                     "report_textfile=/x/a.prom", "report_histograms=true", "report_layers=true"});
+  CHECK(parse_pretrain_config(to_json(other), "again").report == other.report);
+  CHECK(compare(usual, other).size() == 5);
+  CHECK(compare_for_resume(usual, other).empty());
+
+  const auto wrong = [&](const std::vector<std::string>& overrides, const std::string& message) {
+    CAPTURE(message);
+    CHECK_THROWS_WITH(load(overrides), testing::Contains(message));
+  };
+  wrong({R"(report=["console", "tensorboard"])"}, "/report: want a list with jsonl, got [console, tensorboard]");
+  wrong({"report=[]"}, "/report: want a list with jsonl, got []");
+  wrong({R"(report=["jsonl", "jsonl"])"}, "/report: want each format once, got [jsonl, jsonl]");
+  wrong({R"(report=["jsonl", "tensorbord"])"}, "did you mean \"tensorboard\"?");
+  wrong({"report=dlloger"}, "did you mean \"dllogger\"?");
+  wrong({"report=jsonl", "report_histograms=true"}, "/report_histograms: want tensorboard in report");
+  wrong({"report_textfile=a.txt"}, "/report_textfile: want a name that ends in .prom");
+  wrong({"report_port=70000"}, "/report_port: want an integer in [0, 65535], got 70000");
+
+  const auto schema = nlohmann::json::parse(pretrain_config_schema())["properties"]["report"];
+  CHECK(schema["anyOf"][0]["items"]["enum"].size() == 5);
+  CHECK(schema["anyOf"][1]["enum"].size() == 5);
+  CHECK(schema["default"] == nlohmann::json(usual.report));
+}
+
 TEST_CASE("What may change when a run resumes", "[unit][config]") {
   PretrainConfig before;
   PretrainConfig after;
