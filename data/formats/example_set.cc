@@ -163,4 +163,17 @@ void ExampleCounts::add(const ExampleCounts& other) {
   for (size_t i = 0; i < other.by_length.size(); ++i) by_length[i] += other.by_length[i];
 }
 
+std::vector<LengthBin> ExampleCounts::length_bins() const {
+  constexpr int64_t kBins = 16;
+  const int64_t width = std::max<int64_t>(1, (longest + kBins - 1) / kBins);
+  std::vector<LengthBin> bins;
+  for (int64_t i = 0; i < kBins; ++i) {
+    LengthBin bin{.shortest = i * width + 1, .longest = (i + 1) * width};
+    for (int64_t length = bin.shortest; length <= std::min(bin.longest, longest); ++length)
+      bin.examples += by_length[static_cast<size_t>(length)];
+    bins.push_back(bin);
+  }
+  return bins;
+}
+
 }  // namespace bert

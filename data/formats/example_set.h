@@ -30,11 +30,18 @@ void for_each_example(const std::vector<std::string>& files, const Vocabulary* v
                       const std::function<void(const PretrainingExample&)>& take,
                       const std::function<void(double)>& progress);
 
+/// A range of lengths in tokens, both ends included, and the number of examples in it.
+struct LengthBin {
+  int64_t shortest = 0, longest = 0, examples = 0;
+};
+
 /// Counts of examples. The memory does not grow with their number.
 class ExampleCounts {
  public:
   void add(const PretrainingExample& example);
   void add(const ExampleCounts& other);
+  /// 16 equally wide ranges of lengths, from 1 to `longest` or more.
+  [[nodiscard]] std::vector<LengthBin> length_bins() const;
 
   int64_t examples = 0, tokens = 0, masked_tokens = 0, random_next = 0;
   int64_t longest = 0;             // tokens

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -95,17 +94,10 @@ struct Statistics {
     files.push_back(file);
   }
 
-  /// [shortest, longest, examples] of each of the bins, which are equally wide.
+  /// [shortest, longest, examples] of each bin.
   [[nodiscard]] Json histogram() const {
-    constexpr int64_t kBins = 16;
-    const int64_t width = std::max<int64_t>(1, (counts.longest + kBins - 1) / kBins);
     Json bins = Json::array();
-    for (int64_t bin = 0; bin < kBins; ++bin) {
-      int64_t examples = 0;
-      for (int64_t length = bin * width + 1; length <= std::min((bin + 1) * width, counts.longest); ++length)
-        examples += counts.by_length[static_cast<size_t>(length)];
-      bins.push_back({bin * width + 1, (bin + 1) * width, examples});
-    }
+    for (const LengthBin& bin : counts.length_bins()) bins.push_back({bin.shortest, bin.longest, bin.examples});
     return bins;
   }
 };
