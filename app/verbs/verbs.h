@@ -20,10 +20,12 @@ int man_command(int argc, char** argv);
 int plan_command(int argc, char** argv);
 int predict_command(int argc, char** argv);
 int pretrain_command(int argc, char** argv);
+int report_command(int argc, char** argv);
 int serve_command(int argc, char** argv);
 int tokenize_command(int argc, char** argv);
 int version_command(int argc, char** argv);
 int vocab_command(int argc, char** argv);
+int watch_command(int argc, char** argv);
 
 }  // namespace bert
 
@@ -37,6 +39,8 @@ int vocab_command(int argc, char** argv);
   CORE("data", data_command, "create, split, verify, show and count pre-training examples")                         \
   TORCH("pretrain", pretrain_command, "pre-train; resumes by itself from its run directory")                        \
   TORCH("finetune", finetune_command, "fine-tune on SQuAD, GLUE, NER or one's own tables; resumes like pretrain")   \
+  CORE("watch", watch_command, "show a run while it trains, from its files")                                        \
+  CORE("report", report_command, "curves and figures of runs: one page of HTML, or Markdown")                       \
   TORCH("predict", predict_command, "fill in masked words, or features, from a checkpoint or an export")            \
   TORCH("serve", serve_command, "answer over HTTP: JSON, metrics, and a page to try the model")                     \
   TORCH("export", export_command, "checkpoint to TorchScript, safetensors, ONNX or Triton")                         \

@@ -1,0 +1,45 @@
+// A run directory as its readers find it: the files that a run leaves for people and programs.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace bert {
+
+/// An object of a file of JSON lines, and its place for messages: "FILE:LINE".
+struct JsonLine {
+  nlohmann::json value;
+  std::string where;
+};
+
+/// The text of each line of `text`, which is the content of the file `name`. A last line without a line end is left
+/// out: its writer was interrupted. Throws DataError with file and line for a line that is no JSON object.
+std::vector<JsonLine> parse_json_lines(const std::string& text, const std::string& name);
+
+/// The content of a run directory, without its checkpoints. A file that is absent gives null, or no lines.
+struct RunFiles {
+  std::string name;       // the last part of the path, for legends
+  std::string directory;  // as it was named
+  nlohmann::json config, summary, profile;
+  std::vector<JsonLine> metrics, attempts, layers, answers;
+};
+
+/// Throws InputMissing if `directory` is no run directory: it has neither config.json nor metrics.jsonl.
+void check_run_directory(const std::string& directory);
+
+/// Reads a run directory. Throws InputMissing if it is none, or if metrics.jsonl has no line yet; DataError with file
+/// and line; IoError.
+RunFiles read_run(const std::string& directory);
+
+/// The member `key` of `object` if it is a number, otherwise NaN.
+double number_or_nan(const nlohmann::json& object, const char* key);
+
+/// The integer at the JSON pointer `pointer` of a configuration, otherwise 0.
+int64_t setting(const nlohmann::json& config, const std::string& pointer);
+
+/// The last step of the run: stop_at_step, else max_steps of config.json; 0 if neither says it.
+int64_t last_step_of(const nlohmann::json& config);
+
+}  // namespace bert
