@@ -8,8 +8,8 @@
 #include "app/benchmark/random_batch.h"
 #include "app/benchmark/report.h"
 #include "app/system/errors.h"
-#include "app/train/device.h"
-#include "app/train/training_step.h"
+#include "app/train/step/device.h"
+#include "app/train/step/training_step.h"
 
 namespace bert {
 namespace {

@@ -9,10 +9,10 @@
 #include <sstream>
 
 #include "app/report/line_chart.h"
-#include "app/train/device.h"
 #include "app/train/micro_batch.h"
 #include "app/train/run_inputs.h"
-#include "app/train/training_step.h"
+#include "app/train/step/device.h"
+#include "app/train/step/training_step.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
 #include "data/loader/dataloader.h"

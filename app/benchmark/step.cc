@@ -7,8 +7,8 @@
 #include "app/benchmark/random_batch.h"
 #include "app/benchmark/report.h"
 #include "app/plan/flops.h"
-#include "app/train/device.h"
-#include "app/train/training_step.h"
+#include "app/train/step/device.h"
+#include "app/train/step/training_step.h"
 #include "optim/amp.h"
 
 namespace bert {

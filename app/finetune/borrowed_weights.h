@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/train/optimizer_step.h"
+#include "app/train/step/optimizer_step.h"
 #include "model/state_dict.h"
 
 namespace bert {

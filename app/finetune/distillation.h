@@ -12,7 +12,7 @@
 #include "app/config/finetune_config.h"
 #include "app/inference/pretrained.h"
 #include "app/inference/task_model.h"
-#include "app/train/optimizer_step.h"
+#include "app/train/step/optimizer_step.h"
 #include "data/tasks/task_data.h"
 #include "data/tasks/task_definition.h"
 #include "data/tokenizer/tokenizer.h"

@@ -7,7 +7,7 @@
 
 #include "app/finetune/distillation_losses.h"
 #include "app/system/errors.h"
-#include "app/train/determinism.h"
+#include "app/train/step/determinism.h"
 #include "data/tasks/task_sequence.h"
 
 namespace bert {

@@ -10,7 +10,7 @@
 #include "app/config/finetune_config.h"
 #include "app/finetune/distillation.h"
 #include "app/inference/task_model.h"
-#include "app/train/optimizer_step.h"
+#include "app/train/step/optimizer_step.h"
 #include "data/tasks/task_definition.h"
 
 namespace bert {

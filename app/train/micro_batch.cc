@@ -9,8 +9,8 @@
 
 #include "app/distributed/rank_zero.h"
 #include "app/system/errors.h"
-#include "app/train/device.h"
 #include "app/train/run_inputs.h"
+#include "app/train/step/device.h"
 #include "data/io/files.h"
 
 namespace bert {

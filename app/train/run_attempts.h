@@ -6,7 +6,7 @@
 #include <string>
 
 #include "app/config/run_config.h"
-#include "app/train/optimizer_step.h"
+#include "app/train/step/optimizer_step.h"
 
 namespace bert {
 

@@ -13,10 +13,10 @@
 #include <utility>
 
 #include "app/system/error_report.h"
-#include "app/train/device.h"
-#include "app/train/layer_report.h"
 #include "app/train/run_attempts.h"
 #include "app/train/run_sinks.h"
+#include "app/train/step/device.h"
+#include "app/train/step/layer_report.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 

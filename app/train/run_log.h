@@ -18,7 +18,7 @@
 #include "app/report/console_sink.h"
 #include "app/report/metrics.h"
 #include "app/report/sink.h"
-#include "app/train/optimizer_step.h"
+#include "app/train/step/optimizer_step.h"
 #include "data/io/files.h"
 #include "data/loader/batch_loader.h"
 

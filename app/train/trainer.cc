@@ -22,12 +22,12 @@
 #include "app/system/signals.h"
 #include "app/system/stop_signals.h"
 #include "app/system/torch_errors.h"
-#include "app/train/device.h"
 #include "app/train/pretraining_run.h"
 #include "app/train/run_description.h"
 #include "app/train/run_lock.h"
 #include "app/train/run_state.h"
 #include "app/train/sequence_log.h"
+#include "app/train/step/device.h"
 #include "data/io/files.h"
 
 namespace bert {

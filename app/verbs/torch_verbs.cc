@@ -17,7 +17,6 @@
 #include "app/system/exit_codes.h"
 #include "app/system/fail_point.h"
 #include "app/system/torch_errors.h"
-#include "app/verbs/evaluate.h"
 #include "app/verbs/verbs.h"
 #include "cuda_ext/compat.h"
 

@@ -26,4 +26,7 @@ CommandDescription describe_in_torch_library(const char* verb);
 /// LibTorch cannot be loaded.
 int run_in_torch_library(int argc, char** argv);
 
+/// bert evaluate with --checkpoint, in libbert.so.
+int evaluate_checkpoint_command(int argc, char** argv);
+
 }  // namespace bert

@@ -62,19 +62,21 @@ class Output {
 /// Shows the run until it ends. Returns its exit code.
 int watch(RunWatch& run, double interval, double patience) {
   Output output;
-  std::optional<Clock::time_point> gone;
+  Clock::time_point gone;  // the first look without the run's process
+  bool is_gone = false;
   for (;;) {
     const std::vector<std::string> lines = run.update();
     output.show(run, lines);
     std::string why;
     const std::optional<int> code = run.exit_code(why);
     if (!code || (!lines.empty() && !why.empty())) {
-      gone.reset();
+      is_gone = false;
     } else if (why.empty()) {
       return *code;
-    } else if (!gone) {
+    } else if (!is_gone) {
+      is_gone = true;
       gone = Clock::now();
-    } else if (Clock::now() - *gone >= std::chrono::duration<double>(patience)) {
+    } else if (Clock::now() - gone >= std::chrono::duration<double>(patience)) {
       fmt::print(stderr, "bert watch: {}\n", why);
       return *code;
     }

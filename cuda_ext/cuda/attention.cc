@@ -38,14 +38,14 @@ using composite::OptionalTensor;
 // backward writes to one tensor.
 // Note [Deterministic attention]
 // The backwards of flash and of the memory-efficient kernels add up dq in an order that differs from run to run, unless
-// deterministic algorithms are on. The trainer switches them on (app/train/determinism.h). Then flash keeps
+// deterministic algorithms are on. The trainer switches them on (app/train/step/determinism.h). Then flash keeps
 // ceil(multiprocessors / (sequences * heads)) copies of dq in fp32: one copy, as otherwise, from 132 / 16 = 9 sequences
 // of BERT-large on an H200. The memory-efficient backward then does not split the keys, which leaves the chip idle only
 // if there are few sequences.
 //
 // Note [Random numbers of attention dropout on CUDA]
 // These kernels drop by LibTorch's generator of the device, not by keys. Before every forward its state is set from the
-// number of the micro-batch's first sequence (app/train/training_step.cc), so a resumed run drops the same elements.
+// number of the micro-batch's first sequence (app/train/step/training_step.cc), so a resumed run drops the same elements.
 // Masks depend on the backend. The host sets the state, so a CUDA graph of a step would replay the masks of one
 // micro-batch unless the seed is set again before each replay.
 constexpr int64_t kCudnnMaxHeadSize = 128, kFlashMaxHeadSize = 192;

@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "app/report/line_chart.h"
-#include "app/train/evaluation.h"
+#include "app/train/step/evaluation.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
 #include "data/io/files.h"

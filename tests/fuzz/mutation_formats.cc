@@ -77,7 +77,7 @@ Format example_file(const std::string& format, bool sealed, const std::string& d
                     const std::vector<PretrainingExample>& examples) {
   static const Vocabulary vocabulary = [] {
     std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
-    while (tokens.size() < 1004) tokens.push_back("t" + std::to_string(tokens.size()));
+    while (tokens.size() < 1004) tokens.push_back(fmt::format("t{}", tokens.size()));
     return Vocabulary(tokens);
   }();
   const std::string path = directory + "/examples", other_path = directory + "/other";

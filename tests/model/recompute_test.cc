@@ -10,7 +10,7 @@
 
 #include "app/benchmark/random_batch.h"
 #include "app/plan/memory.h"
-#include "app/train/training_step.h"
+#include "app/train/step/training_step.h"
 #include "tests/support/allocations.h"
 #include "tests/testing.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "app/benchmark/random_batch.h"
-#include "app/train/training_step.h"
+#include "app/train/step/training_step.h"
 #include "optim/data_parallel.h"
 #include "tests/testing.h"
 

@@ -1,5 +1,5 @@
 // Repeatable runs on CUDA, as far as a machine without a GPU can test them.
-#include "app/train/determinism.h"
+#include "app/train/step/determinism.h"
 
 #include <ATen/ATen.h>
 

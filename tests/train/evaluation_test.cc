@@ -1,5 +1,5 @@
 // Evaluation on held-out examples: number of examples, any number of ranks, and the state after a damaged row.
-#include "app/train/evaluation.h"
+#include "app/train/step/evaluation.h"
 
 #include <array>
 #include <cstring>

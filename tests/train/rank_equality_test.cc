@@ -11,7 +11,7 @@
 
 #include "app/checkpoint/checkpoint.h"
 #include "app/distributed/process_group.h"
-#include "app/train/training_step.h"
+#include "app/train/step/training_step.h"
 #include "data/io/files.h"
 #include "data/loader/dataloader.h"
 #include "model/state_dict.h"

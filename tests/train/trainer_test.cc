@@ -21,7 +21,7 @@
 #include "app/checkpoint/checkpoint.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
-#include "app/train/training_step.h"
+#include "app/train/step/training_step.h"
 #include "data/formats/shard.h"
 #include "data/io/files.h"
 #include "tests/support/load_checkpoint.h"

@@ -1,6 +1,6 @@
 // Things that a training step must not do: wait for the device, or request new sizes from the allocator once shapes
 // repeat.
-#include "app/train/training_step.h"
+#include "app/train/step/training_step.h"
 
 #include <ATen/record_function.h>
 #include <torch/types.h>

@@ -11,7 +11,7 @@
 
 #include "app/finetune/finetuning_run.h"
 #include "app/system/exit_codes.h"
-#include "app/verbs/evaluate.h"
+#include "app/verbs/torch_verbs.h"
 #include "app/verbs/verbs.h"
 #include "data/io/files.h"
 #include "tests/support/command_testing.h"

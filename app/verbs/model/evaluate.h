@@ -40,7 +40,4 @@ TaskExamples read_examples(const TaskDefinition& task, const std::string& path, 
 /// Prints the metrics as one JSON object.
 void print_metrics(const std::vector<TaskMetric>& metrics);
 
-/// bert evaluate with --checkpoint, in libbert.so.
-int evaluate_checkpoint_command(int argc, char** argv);
-
 }  // namespace bert

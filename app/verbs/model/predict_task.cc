@@ -1,4 +1,4 @@
-#include "app/verbs/predict_task.h"
+#include "app/verbs/model/predict_task.h"
 
 #include <fmt/format.h>
 

@@ -24,10 +24,10 @@
 #include "app/system/machine/descriptor_limit.h"
 #include "app/system/machine/threads.h"
 #include "app/system/stop_signals.h"
-#include "app/train/device.h"
-#include "app/verbs/predict_task.h"
+#include "app/train/step/device.h"
+#include "app/verbs/model/predict_task.h"
+#include "app/verbs/model/weights_options.h"
 #include "app/verbs/verbs.h"
-#include "app/verbs/weights_options.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 

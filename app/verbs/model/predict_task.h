@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "app/inference/task_predictor.h"
-#include "app/verbs/predict_input.h"
+#include "app/verbs/model/predict_input.h"
 
 namespace bert {
 

@@ -1,4 +1,4 @@
-#include "app/train/device.h"
+#include "app/train/step/device.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "app/train/training_step.h"
+#include "app/train/step/training_step.h"
 #include "data/formats/shard.h"
 #include "data/loader/collate.h"
 #include "data/tokenizer/tokenizer.h"

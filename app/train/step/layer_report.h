@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "app/report/sink.h"
-#include "app/train/optimizer_step.h"
+#include "app/train/step/optimizer_step.h"
 
 namespace bert {
 

@@ -1,4 +1,4 @@
-#include "app/verbs/evaluate.h"
+#include "app/verbs/model/evaluate.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "app/config/pretrain_config.h"
-#include "app/train/optimizer_step.h"
+#include "app/train/step/optimizer_step.h"
 #include "model/bert.h"
 
 namespace bert {

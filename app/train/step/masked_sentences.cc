@@ -1,4 +1,4 @@
-#include "app/train/masked_sentences.h"
+#include "app/train/step/masked_sentences.h"
 
 #include <torch/types.h>
 

@@ -1,4 +1,4 @@
-#include "app/train/evaluation.h"
+#include "app/train/step/evaluation.h"
 
 #include <torch/types.h>
 

@@ -1,10 +1,10 @@
-#include "app/train/training_step.h"
+#include "app/train/step/training_step.h"
 
 #include <torch/types.h>
 
 #include <utility>
 
-#include "app/train/determinism.h"
+#include "app/train/step/determinism.h"
 
 namespace bert {
 namespace {

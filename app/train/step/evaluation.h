@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "app/train/training_step.h"
+#include "app/train/step/training_step.h"
 #include "data/formats/shard.h"
 #include "data/loader/collate.h"
 

@@ -1,4 +1,4 @@
-#include "app/train/optimizer_step.h"
+#include "app/train/step/optimizer_step.h"
 
 #include <torch/types.h>
 
@@ -9,7 +9,7 @@
 #include "app/distributed/process_group.h"
 #include "app/system/error_report.h"
 #include "app/system/errors.h"
-#include "app/train/determinism.h"
+#include "app/train/step/determinism.h"
 #include "cuda_ext/multi_tensor.h"
 #include "model/state_dict.h"
 #include "optim/sharded_optimizer.h"

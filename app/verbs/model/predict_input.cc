@@ -1,4 +1,4 @@
-#include "app/verbs/predict_input.h"
+#include "app/verbs/model/predict_input.h"
 
 #include <sstream>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "app/train/determinism.h"
+#include "app/train/step/determinism.h"
 
 #include <ATen/Context.h>
 #include <ATen/ops/mm.h>

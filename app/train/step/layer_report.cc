@@ -1,4 +1,4 @@
-#include "app/train/layer_report.h"
+#include "app/train/step/layer_report.h"
 
 #include <torch/types.h>
 
