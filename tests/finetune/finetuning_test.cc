@@ -156,10 +156,11 @@ TEST_CASE("layer_lr_decay scales the first update of each layer", "[unit][finetu
     return (after.model[name] - before.model[name]).abs().max().item<double>();
   };
   const std::string layers = "bert.encoder.layer.", weight = ".attention.output.dense.weight";
-  CHECK(update("bert.pooler.dense.weight") == Approx(1e-3).epsilon(1e-3));
-  CHECK(update(layers + "1" + weight) == Approx(0.5e-3).epsilon(1e-3));
-  CHECK(update(layers + "0" + weight) == Approx(0.25e-3).epsilon(1e-3));
-  CHECK(update("bert.embeddings.token_type_embeddings.weight") == Approx(0.125e-3).epsilon(1e-3));
+  constexpr double kShare = 0.05;  // what eps takes of the rate for small gradients; the rates differ by 2
+  CHECK(update("bert.pooler.dense.weight") == Approx(1e-3).epsilon(kShare));
+  CHECK(update(layers + "1" + weight) == Approx(0.5e-3).epsilon(kShare));
+  CHECK(update(layers + "0" + weight) == Approx(0.25e-3).epsilon(kShare));
+  CHECK(update("bert.embeddings.token_type_embeddings.weight") == Approx(0.125e-3).epsilon(kShare));
 }
 
 TEST_CASE("The loss of an evaluation is a number if a batch has only classes of weight 0", "[unit][finetune]") {
@@ -214,7 +215,7 @@ TEST_CASE("With keep_best, metrics and files are those of the best weights, of d
   plain.data.test_file = directory.path("dev.csv");
   plain.optimizer.lr = 0.1;  // the accuracy jumps between evaluations
   const double last = [&] {
-    for (plain.seed = 1; plain.seed < 20; ++plain.seed) {
+    for (plain.seed = 17; plain.seed < 100; ++plain.seed) {  // 17 is one, where this test was written
       plain.run_directory = directory.path("plain-" + std::to_string(plain.seed));
       kept = plain;
       kept.keep_best = true;
