@@ -158,6 +158,9 @@ BertEncoderImpl::BertEncoderImpl(const BertConfig& config) : layer(register_modu
   }
 }
 
+// Note [Order of gradients at taps]
+// A hidden state of the taps has gradients from its losses and from two places of the next layer. The view collects the
+// latter, so that they are added first, as in a layer that runs again. So the sums have the same bits in both cases.
 torch::Tensor BertEncoderImpl::forward(torch::Tensor hidden_states, const PackedContext& context) {
   if (taps != nullptr) *taps = {};
   for (const auto& module : *layer) {
@@ -169,7 +172,9 @@ torch::Tensor BertEncoderImpl::forward(torch::Tensor hidden_states, const Packed
     hidden_states = gradient_checkpointing && context.training && !tapped
                         ? recompute_in_backward(hidden_states, current->parameters(), forward)
                         : forward(hidden_states);
-    if (taps != nullptr) taps->hidden_states.push_back(hidden_states);
+    if (taps == nullptr) continue;
+    taps->hidden_states.push_back(hidden_states);
+    hidden_states = hidden_states.view_as(hidden_states);  // Note [Order of gradients at taps]
   }
   return hidden_states;
 }

@@ -13,7 +13,7 @@ namespace bert {
 /// The identity of the examples that a run was trained on, from the headers of the shards.
 struct DataIdentity {
   std::string content_checksum;  // PretrainingShards::content_checksum()
-  int64_t examples = 0;          // 0: the content is that of weights, a teacher's
+  int64_t examples = 0;
 
   bool operator==(const DataIdentity&) const = default;
 };

@@ -1,6 +1,7 @@
 // Distillation: its losses against those of PyTorch, and runs with a tiny teacher and a tiny student.
 #include "app/finetune/distillation.h"
 
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/types.h>
 
 #include <cmath>
@@ -318,7 +319,8 @@ TEST_CASE("With the mean over items, each loss is that of the large batch", "[un
              of_means = losses_of("micro_batches", 1);
   for (const char* name : {"labels_loss", "logits_loss", "hidden_loss", "attention_loss", "value_loss"}) {
     CAPTURE(name);
-    const auto want = Approx(large[name].get<double>()).epsilon(1e-4);
+    const auto want =
+        Approx(large[name].get<double>()).epsilon(1e-3);  // relations of new weights are hardly above rounding
     CHECK(of_items[name].get<double>() == want);
     CHECK(of_means[name].get<double>() != want);
   }

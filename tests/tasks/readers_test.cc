@@ -168,7 +168,7 @@ TEST_CASE("Own tables: CSV, TSV and JSON lines with named columns", "[unit][task
   CHECK(own.error("dev.jsonl", "[]\n") == "dev.jsonl:1: want a JSON object in each line, got array");
   const std::string empty =
       "column \"stars\": the label is empty; want one in every row, or no such column in a test file";
-  for (const char* name : {"train.csv", "dev.csv", "test.csv"})
+  for (const char* name : {"dev.csv", "test.csv", "train.csv"})  // the last one forgets the labels
     CHECK(own.error(name, "review,title,stars\na,b,10\na,b,\n") == name + (":3: " + empty));
   CHECK(own.error("train.jsonl", "{\"review\": \"x\", \"title\": \"\", \"stars\": \"\"}\n") ==
         "train.jsonl:1: " + empty);
