@@ -233,7 +233,8 @@ own_classes() {
   fi
   rm -f "$here/sentences.new"
 }
-# Every tenth row of a class is for development, so that all classes are in the training file. 5,000 rows are enough for a trial.
+# The second row of each class and every tenth after it are for development; the first is for training. So all classes are in the training
+# file. 5,000 rows are enough for a trial.
 make_table() {
   rm -rf "$here/texts.new" && mkdir "$here/texts.new" || return 74
   if [ -n "$jargon" ]; then zcat "$source" | jargon_classes; else own_classes; fi >"$here/texts.new/rows" || return $?
@@ -245,7 +246,7 @@ make_table() {
       BEGIN { print "text,label" >"train.csv"; print "text,label" >"dev.csv" }
       NR % every == 0 && (tab = index($0, "\t")) && tab < length($0) {
         label = substr($0, 1, tab - 1)
-        print quoted(substr($0, tab + 1)) "," quoted(label) >(++rows[label] % 10 ? "train.csv" : "dev.csv")
+        print quoted(substr($0, tab + 1)) "," quoted(label) >(rows[label]++ % 10 == 1 ? "dev.csv" : "train.csv")
       }'
     rm rows
   )

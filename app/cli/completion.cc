@@ -7,12 +7,6 @@
 namespace bert {
 namespace {
 
-std::string joined(const std::vector<std::string>& words, const char* separator) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
-  return text;
-}
-
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
   for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
     text.replace(at, from.size(), to);
@@ -26,8 +20,6 @@ std::string quoted(const std::string& text) { return "'" + replaced(text, "'", R
 std::string fish_quoted(const std::string& text) {
   return "'" + replaced(replaced(text, "\\", "\\\\"), "'", "\\'") + "'";
 }
-
-std::string last_word(const std::string& name) { return name.substr(name.rfind(' ') + 1); }
 
 /// The name of the set of keys that the overrides of a command have; empty for a command without overrides.
 std::string key_set(const CommandDescription& command) {

@@ -106,12 +106,6 @@ void add_wrapped(std::string& out, const std::string& text, const std::string& i
   }
 }
 
-std::string joined(const std::vector<std::string>& words, const char* separator) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
-  return text;
-}
-
 /// True if the list of words stands in place of the name of the value.
 bool shows_words(const OptionDescription& option) {
   return !option.words.empty() && joined(option.words, "|").size() <= kWidestWords;
@@ -136,7 +130,7 @@ void add_row(std::string& out, const std::string& left, const std::string& right
   std::string line = "  " + left;
   line.resize(std::max(line.size() + 2, column), ' ');
   // A long left side moves the first line alone: the words that do not fit there go on in the column.
-  const std::vector<std::string> first = wrapped(right, kWidth - line.size());
+  const std::vector<std::string> first = wrapped(right, line.size() < kWidth ? kWidth - line.size() : 1);
   if (first.empty()) {
     out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
     return;
@@ -178,6 +172,14 @@ CommandDescription describe(const CLI::App& app) {
   return command;
 }
 
+std::string joined(const std::vector<std::string>& words, const char* separator) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
+  return text;
+}
+
+std::string last_word(const std::string& name) { return name.substr(name.rfind(' ') + 1); }
+
 std::vector<std::string> wrapped(const std::string& text, size_t width) {
   std::vector<std::string> lines;
   std::istringstream words(text);
@@ -195,8 +197,7 @@ std::string help_text(const CommandDescription& command) {
   std::string out = usage_of(command);
   add_wrapped(out, command.text, "");
   std::vector<std::pair<std::string, std::string>> rows;
-  for (const CommandDescription& action : command.actions)
-    rows.emplace_back(action.name.substr(action.name.rfind(' ') + 1), action.summary);
+  for (const CommandDescription& action : command.actions) rows.emplace_back(last_word(action.name), action.summary);
   if (command.actions.empty()) {
     for (const OptionDescription& option : command.options) rows.emplace_back(left_side(option), right_side(option));
   }

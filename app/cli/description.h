@@ -41,6 +41,12 @@ CommandDescription describe(const CLI::App& app);
 /// The text of --help: at most 120 columns.
 std::string help_text(const CommandDescription& command);
 
+/// The words, one after another, with the separator between them.
+std::string joined(const std::vector<std::string>& words, const char* separator);
+
+/// The name of an action without its verb: "create" of "bert data create".
+std::string last_word(const std::string& name);
+
 /// The words of `text` in lines of at most `width` characters.
 std::vector<std::string> wrapped(const std::string& text, size_t width);
 

@@ -235,10 +235,14 @@ FinetuneSweep load_finetune_sweep(const std::string& path, const std::vector<std
 FinetuneConfig load_finetune_config(const std::string& path, const std::vector<std::string>& overrides) {
   FinetuneSweep sweep = load_finetune_sweep(path, overrides);
   if (sweep.keys.empty()) return std::move(sweep.runs.front().config);
+  // A key may have its value from the sweep, so these are not checked alone. Each run was checked above.
+  FinetuneConfig config;
   ConfigReport report;
   JsonNode tree = read_tree(path, overrides, report);
   take_sweep(tree, report.impl());
-  return bind_checked(tree, report);
+  bind_config(fields_of(config), tree, report);
+  report.throw_if_any();
+  return config;
 }
 
 FinetuneConfig parse_finetune_config(const std::string& text, const std::string& name) {

@@ -58,11 +58,10 @@ struct DistillationConfig {
     visit("trust_teacher", self.trust_teacher,
           "also read a teacher that is a pickle of PyTorch, a format that can hold code; none is executed");
     visit("labels_weight", self.labels_weight, "weight of the task's own loss", 0.0, kMostWeight);
-    visit(
-        "logits_weight", self.logits_weight,
-        "weight of the cross entropy between the teacher's probabilities and the model's; of numbers the mean squared "
-        "difference",
-        0.0, kMostWeight);
+    visit("logits_weight", self.logits_weight,
+          "weight of the KL divergence of the model's probabilities from the teacher's, times temperature squared; of "
+          "numbers the mean squared difference",
+          0.0, kMostWeight);
     visit("temperature", self.temperature, "divides the logits of both before their softmax", 0.01, 1000.0);
     visit("hidden_weight", self.hidden_weight, "weight of the difference of the hidden states of layers", 0.0,
           kMostWeight);

@@ -53,14 +53,15 @@ struct RangeOf {
   std::string operator()(const double*) const {
     return field.ranged ? fmt::format("{} to {}", field.low, field.high) : "";
   }
-  std::string operator()(const std::string*) const {
-    std::string words;
-    for (const std::string& word : field.allowed) words += (words.empty() ? "`" : ", `") + word + "`";
-    return words;
-  }
+  std::string operator()(const std::string*) const { return words(); }
   std::string operator()(const bool*) const { return ""; }
-  std::string operator()(const std::vector<std::string>*) const { return ""; }
+  std::string operator()(const std::vector<std::string>*) const { return words(); }
   std::string operator()(const ConfigList&) const { return ""; }
+  [[nodiscard]] std::string words() const {
+    std::string list;
+    for (const std::string& word : field.allowed) list += (list.empty() ? "`" : ", `") + word + "`";
+    return list;
+  }
 };
 
 std::string range_of(const ConfigField& field) { return std::visit(RangeOf{field}, field.value); }

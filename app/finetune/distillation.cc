@@ -78,8 +78,7 @@ void check_sizes(const Pretrained& teacher, const Student& student) {
   if (distillation.hidden_weight > 0 && of_student.num_hidden_layers > of_teacher.num_hidden_layers) {
     throw ConfigError(fmt::format(
         "distillation.hidden_weight: the student {} has {} layers, and the teacher {} has {}; each layer learns from "
-        "one "
-        "of the teacher's, so expected at most as many: set it to 0",
+        "one of the teacher's, so expected at most as many: set it to 0",
         student.config.initial_checkpoint, of_student.num_hidden_layers, teacher.name, of_teacher.num_hidden_layers));
   }
   const int64_t heads = relation_heads(student.config);

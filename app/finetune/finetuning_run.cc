@@ -14,6 +14,7 @@
 #include "app/system/errors.h"
 #include "app/train/micro_batch.h"
 #include "app/train/rank_agreement.h"
+#include "app/train/run_inputs.h"
 #include "app/train/trainer.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
@@ -41,7 +42,7 @@ FinetuningInputs agreed_inputs(const FinetuneConfig& config, const DistributedEn
                                c10::Device device, const ProcessGroupPtr& group, std::vector<std::string>& notes) {
   check_micro_batches(config, environment.world_size);
   const auto note = [&](const std::string& message) {
-    if (environment.rank == 0) fmt::print(stderr, "{}\n", message);
+    if (environment.rank == 0 && is_on_console(config)) fmt::print(stderr, "{}\n", message);
     notes.push_back(message);
   };
   FinetuningInputs inputs = read_finetuning_inputs(config, group, note);
@@ -158,7 +159,7 @@ std::optional<EvaluationReport> FinetuningRun::evaluate(int64_t applied, bool la
   if (development->loss > 0) report.figures["loss"] = development->loss;
   for (const TaskMetric& metric : development->metrics)
     report.figures[metric.name] = report.summary[metric.name] = metric.value;
-  report.main_figure = inputs_.task.main_metric();
+  report.main_figure = main_figure(inputs_.task, report.summary);
   report.text = "development " + text_of(development->metrics);
   null_threshold_ = development->null_threshold;
   if (watches_best()) keep_score(report, applied);
@@ -205,7 +206,9 @@ std::unique_ptr<BorrowedWeights> FinetuningRun::borrow_best(int64_t applied) {
                         return "";
                       }).empty();
   if (!found) return nullptr;
-  return std::make_unique<BorrowedWeights>(step_, best.model);
+  auto borrowed = std::make_unique<BorrowedWeights>(step_, best.model);
+  expect_whole(best.model);
+  return borrowed;
 }
 
 /// Compares the main metric with the best one so far, and adds the best to the figures.

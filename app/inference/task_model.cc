@@ -32,6 +32,11 @@ Model model_of(const BertConfig& config, TaskKind kind, int64_t num_outputs) {
   return BertForSequenceClassification(config, num_outputs);
 }
 
+TaskModel on_device(TaskModel model, const PredictorOptions& options) {
+  model.module()->to(options.device, options.dtype);
+  return model;
+}
+
 struct HeadOf {
   LinearImpl& operator()(BertForQuestionAnswering& model) const { return *model->qa_outputs; }
   template <class Classifier>
@@ -92,15 +97,6 @@ TaskModel load_task_model(const Pretrained& pretrained, LoadMode mode) {
   model.module()->eval();
   return model;
 }
-
-namespace {
-
-TaskModel on_device(TaskModel model, const PredictorOptions& options) {
-  model.module()->to(options.device, options.dtype);
-  return model;
-}
-
-}  // namespace
 
 TaskInference::TaskInference(const Pretrained& pretrained, const PredictorOptions& options)
     : TaskInference(pretrained, on_device(load_task_model(pretrained, LoadMode::kShare), options), options) {

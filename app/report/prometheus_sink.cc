@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cctype>
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -20,6 +21,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kMaxSteps = "bert_train_max_steps";
+
 /// `name` with the characters that a metric's name may have.
 std::string metric_name(const std::string& name) {
   std::string result = name;
@@ -27,6 +30,13 @@ std::string metric_name(const std::string& name) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
   }
   return result;
+}
+
+/// `value` as Prometheus spells it.
+std::string value_text(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  return fmt::format("{}", value);
 }
 
 /// The newest text. The threads of the server read it.
@@ -59,7 +69,7 @@ class PrometheusSink : public Sink {
 
   void begin(const RunFacts& facts) override {
     values_["bert_train_step"][labels()] = static_cast<double>(facts.step);
-    values_["bert_train_max_steps"][labels()] = static_cast<double>(facts.max_steps);
+    values_[kMaxSteps][labels()] = static_cast<double>(facts.max_steps);
     publish();
     if (options_.port == 0) return;
     constexpr int64_t kMostConnections = 8;
@@ -78,7 +88,11 @@ class PrometheusSink : public Sink {
                        source.empty() ? "" : ",source=" + metric_label(source));
   }
 
+  /// Replaces the figures whose names begin with `prefix`: one that the new line lacks is not kept.
   void take(const std::string& prefix, const Json& line, Json figures) {
+    std::erase_if(values_, [&](const auto& of_name) {
+      return of_name.first.starts_with(prefix) && of_name.first != kMaxSteps;  // no line has max_steps
+    });
     values_[prefix + "step"][labels()] = line.at("step").get<double>();
     values_[prefix + "time_seconds"][labels()] = line.at("time").get<double>();
     if (const auto sources = figures.find("sources"); sources != figures.end()) {
@@ -98,7 +112,7 @@ class PrometheusSink : public Sink {
     std::string text;
     for (const auto& [name, of_labels] : values_) {
       text += metric_header(name, "The newest value of this run; the keys are those of metrics.jsonl.", "gauge");
-      for (const auto& [labels, value] : of_labels) text += fmt::format("{}{} {}\n", name, labels, value);
+      for (const auto& [labels, value] : of_labels) text += fmt::format("{}{} {}\n", name, labels, value_text(value));
     }
     if (!options_.textfile.empty()) {
       AtomicFile file(options_.textfile);

@@ -15,9 +15,10 @@ struct PrometheusOptions {
   std::string textfile;  // replaced as a whole with each line of metrics.jsonl; "": none
 };
 
-/// Figures are gauges in the text format of Prometheus, version 0.0.4, with the newest values: bert_train_KEY and
-/// bert_eval_KEY for each number of metrics.jsonl, and those of one source of examples with the label `source`. The
-/// port is open from the begin of the run to its end. Throws IoError if it is taken.
+/// Figures are gauges in the text format of Prometheus, version 0.0.4, with the values of the newest line:
+/// bert_train_KEY and bert_eval_KEY for each number of metrics.jsonl, and those of one source of examples with the
+/// label `source`. A number that the newest line lacks is left out. The port is open from the begin of the run to its
+/// end. Throws IoError if it is taken.
 std::unique_ptr<Sink> make_prometheus_sink(const PrometheusOptions& options);
 
 }  // namespace bert

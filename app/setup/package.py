@@ -134,6 +134,8 @@ def wheel_part(top, information):
     name, version = fields["Name"], fields["Version"]
     stem = os.path.basename(information)[: -len(".dist-info")]
     sums = [row.split()[3] for row in wheels.WHEELS.split("\n") if row and row.split()[1].startswith(stem + "-")]
+    if not sums:
+        raise Failure(EXIT_MISSING, "%s is no wheel of app/setup/wheels.py; remove it and run this again" % information)
     part = sbom.Part(name, version, "NOASSERTION", "pkg:pypi/%s@%s" % (name, version), fields.get("License-Expression", fields.get("License")),
                      source="a wheel of PyPI, https://pypi.org/project/%s/%s/" % (name, version), sha256=sums[0])
     texts = [path for path in glob.glob(information + "/**", recursive=True) if wheels.LICENCE.search(path) and os.path.isfile(path)]
@@ -182,12 +184,20 @@ def make_tar(stage, output, seconds):
     tar = ["tar", "-C", os.path.dirname(stage), "--sort=name", "--mtime=@%d" % seconds, "--owner=0", "--group=0", "--numeric-owner",
            "--mode=u=rwX,go=rX", "--format=gnu", "-cf", "-", os.path.basename(stage)]
     packer = ["zstd", "-q", "-19", "-T2", "-c"] if output.endswith(".zst.new") else ["gzip", "-n", "-9", "-c"]
+    if not shutil.which(packer[0]):
+        raise Failure(EXIT_MISSING, "there is no %s; install it" % packer[0])
     with open(output, "wb") as stream:
         writer = subprocess.Popen(tar, stdout=subprocess.PIPE)
         code = subprocess.run(packer, stdin=writer.stdout, stdout=stream).returncode
         writer.stdout.close()
         if writer.wait() != 0 or code != 0:
             raise Failure(EXIT_IO, "tar or %s failed while it wrote %s" % (packer[0], output))
+
+
+def devices(stage):
+    """The devices that the LibTorch in `stage` computes on, in words."""
+    cuda = any("libtorch_cuda.so" in names for _, _, names in os.walk(stage))
+    return "NVIDIA GPUs and the CPU" if cuda else "the CPU"
 
 
 def make_deb(stage, output, version, seconds):
@@ -207,7 +217,7 @@ def make_deb(stage, output, version, seconds):
         with open(top + "/DEBIAN/control", "w", encoding="utf-8") as stream:
             stream.write("Package: bert\nVersion: %s\nArchitecture: amd64\nMaintainer: the authors of bert <bert@localhost>\nInstalled-Size: %d\n"
                          "Depends: libc6 (>= %s), libstdc++6 (>= %s), libgcc-s1\nSection: science\nPriority: optional\n"
-                         "Description: BERT pre-training in C++ on LibTorch, for the CPU\n" % (version, size, libc, libstdcxx))
+                         "Description: BERT pre-training in C++ on LibTorch, for %s\n" % (version, size, libc, libstdcxx, devices(stage)))
         run("chmod", "-R", "u=rwX,go=rX", top)
         environment = dict(os.environ, SOURCE_DATE_EPOCH=str(seconds))
         made = subprocess.run(["dpkg-deb", "-Zgzip", "--root-owner-group", "--build", top, output], env=environment, stdout=subprocess.DEVNULL)

@@ -40,7 +40,7 @@ constexpr const char* kOpening = "opening the shards of data.train";
 /// open_shards() of data.train. Rank 0 says so before: many shards on a slow disk take minutes.
 std::shared_ptr<const PretrainingShards> open_training(const PretrainConfig& config, const Tokenizer& tokenizer,
                                                        int64_t rank) {
-  if (rank == 0) fmt::print(stderr, "{}\n", kOpening);
+  if (rank == 0 && is_on_console(config)) fmt::print(stderr, "{}\n", kOpening);
   return open_shards(config, "train", tokenizer);
 }
 

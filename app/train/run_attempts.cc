@@ -5,19 +5,24 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <vector>
 
+#include "app/system/machine/host.h"
 #include "cuda_ext/compat.h"
+#include "data/io/error.h"
 #include "data/io/files.h"
 
 namespace bert {
 namespace {
 
-/// The arguments of this process, the program first.
+/// The arguments of this process, the program first. None where /proc is not mounted.
 std::vector<std::string> command_line() {
-  const std::string bytes = read_file("/proc/self/cmdline");
+  std::string bytes;
+  try {
+    bytes = read_file("/proc/self/cmdline");
+  } catch (const InputMissing&) {
+    return {};
+  }
   std::vector<std::string> arguments;
   for (size_t begin = 0; begin < bytes.size();) {
     const size_t end = std::min(bytes.find('\0', begin), bytes.size());
@@ -28,18 +33,6 @@ std::vector<std::string> command_line() {
 }
 
 }  // namespace
-
-double seconds_since_epoch() {
-  using std::chrono::milliseconds;
-  return static_cast<double>(
-             std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count()) /
-         1000;
-}
-
-std::string machine_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
 
 std::string device_in_words(c10::Device device) {
   const std::string name = compat::device_name(device);

@@ -6,15 +6,10 @@
 #include <string>
 
 #include "app/config/run_config.h"
+#include "app/system/machine/host.h"
 #include "app/train/step/optimizer_step.h"
 
 namespace bert {
-
-/// Seconds since 1970, exact to a millisecond.
-double seconds_since_epoch();
-
-/// This machine's own name.
-std::string machine_name();
 
 /// The devices of the run in words, such as "cuda:0 (NVIDIA H100)".
 std::string device_in_words(c10::Device device);

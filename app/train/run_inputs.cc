@@ -63,6 +63,10 @@ std::vector<std::pair<const DataSourceConfig*, ShardSpan>> shards_of_sources(con
 
 }  // namespace
 
+bool is_on_console(const RunConfig& config) {
+  return std::find(config.report.begin(), config.report.end(), "console") != config.report.end();
+}
+
 std::unique_ptr<Tokenizer> load_tokenizer(const PretrainConfig& config) {
   const std::string& path = config.data.vocab_file;
   if (path.empty()) throw ConfigError("data.vocab_file: names no file; `bert vocab` makes one");

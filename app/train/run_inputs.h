@@ -15,6 +15,9 @@
 
 namespace bert {
 
+/// True if the run tells its progress on standard error.
+bool is_on_console(const RunConfig& config);
+
 /// Makes the tokenizer of data.vocab_file. Throws ConfigError if it has more tokens than the model, InputMissing with
 /// the key, IoError, DataError.
 std::unique_ptr<Tokenizer> load_tokenizer(const PretrainConfig& config);

@@ -10,9 +10,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include "app/system/error_report.h"
+#include "app/system/machine/host.h"
 #include "app/train/run_attempts.h"
 #include "app/train/run_sinks.h"
 #include "app/train/step/device.h"
@@ -109,15 +111,20 @@ void RunLog::begin(RunFacts facts) {
   facts.init_time = init_time_;
   facts.begin_time = seconds_since_epoch();
   for (const auto& sink : sinks_) sink->begin(facts);
-  attempts_.emplace(config_.run_directory + "/attempts.jsonl");
-  attempts_->write(attempt_begin(config_, step_, facts.step).dump() + "\n");
+  attempts_.emplace(config_.run_directory + "/attempts.jsonl",
+                    [](std::string_view line) { return nlohmann::json::accept(line); });
+  write_attempt(attempt_begin(config_, step_, facts.step));
+}
+
+void RunLog::write_attempt(const nlohmann::ordered_json& line) {
+  attempts_->write(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 void RunLog::attempt_ended(int64_t applied, int exit_code, const std::string& reason) {
   if (!attempts_) return;
   const nlohmann::ordered_json line = attempt_end(applied, exit_code, reason);
   try {  // also after another write has failed, which may be the reason
-    attempts_->write(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    write_attempt(line);
   } catch (const IoError&) {
     // The process ends with its own error, and the absent line says that its end is not known.
   }

@@ -16,6 +16,7 @@
 #include "app/config/run_config.h"
 #include "app/plan/flops.h"
 #include "app/report/console_sink.h"
+#include "app/report/line_file.h"
 #include "app/report/metrics.h"
 #include "app/report/sink.h"
 #include "app/train/step/optimizer_step.h"
@@ -115,6 +116,8 @@ class RunLog {
   void to_sinks(const std::function<void(Sink& sink)>& call);
   /// Appends lines to run.log, with the time before the first.
   void record(const std::string& text);
+  /// Appends a line to attempts.jsonl. Bytes that are no UTF-8, such as those of a command line, become U+FFFD.
+  void write_attempt(const nlohmann::ordered_json& line);
   /// Calls `write`, unless an earlier write has failed.
   void guarded(const std::function<void()>& write);
 
@@ -127,7 +130,8 @@ class RunLog {
   const double init_time_;    // seconds since 1970
   mutable std::mutex files_;  // guards failure_ and run.log, to which the thread of console_ writes, too
   std::exception_ptr failure_;
-  std::optional<AppendedFile> log_file_, attempts_;
+  std::optional<AppendedFile> log_file_;
+  std::optional<LineFile> attempts_;
   std::vector<std::unique_ptr<Sink>> sinks_;  // of rank 0
   ConsoleSink* console_ = nullptr;            // of sinks_; nullptr: there is none
   std::map<std::string, double> figures_;

@@ -26,8 +26,7 @@ int finetune_command(int argc, char** argv) {
       "text-classification and text-regression on CSV, TSV or JSON lines of one's own. Each has its recipe in "
       "configs/.\n"
       "\"sweep\" in the configuration is a grid: {\"optimizer.lr\": [2e-5, 3e-5], \"num_train_epochs\": [2, 3]} makes "
-      "a "
-      "run for each combination, each in run_directory/NAME, and a table of their metrics. Finished runs are not "
+      "a run for each combination, each in run_directory/NAME, and a table of their metrics. Finished runs are not "
       "repeated.\n"
       "Example: bert finetune configs/sst2.json 'sweep={\"optimizer.lr\": [2e-5, 3e-5]}' --seeds 3");
   std::string path;

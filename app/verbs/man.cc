@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "app/cli/command_line.h"
@@ -12,6 +13,7 @@
 #include "app/verbs/programs.h"
 #include "app/verbs/verbs.h"
 #include "data/io/files.h"
+#include "data/io/io_errors.h"
 
 namespace bert {
 namespace {
@@ -53,7 +55,9 @@ int man_command(int argc, char** argv) {
     fmt::print("{}", found->second);
     return kOk;
   }
-  std::filesystem::create_directories(output);
+  std::error_code error;
+  std::filesystem::create_directories(output, error);
+  if (error) throw_io_error(output, "create", error.value());
   for (const auto& [name, text] : pages) {
     AtomicFile file((std::filesystem::path(output) / (name + ".1")).string());
     file.write(text);

@@ -11,6 +11,7 @@
 #include "app/report/view/report_data.h"
 #include "app/report/view/report_markdown.h"
 #include "app/report/view/report_page.h"
+#include "app/report/view/run_series.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/output_paths.h"
@@ -58,15 +59,16 @@ std::vector<std::string> shards_of(const nlohmann::json& config) {
 
 /// Counts the lengths of at most 20,000 examples, at even distances.
 ReportedLengths count_lengths(const std::vector<std::string>& paths) {
-  constexpr int64_t kMostCounted = 20'000;  // the share of each bin is then within 0.7 % of that of all rows
+  constexpr size_t kMostCounted = 20'000;  // the share of each bin is then within 0.7 % of that of all rows
   const PretrainingShards shards(paths);
   ReportedLengths lengths;
   lengths.examples = shards.size();
-  lengths.counted = std::min(kMostCounted, shards.size());
   for (const auto& shard : shards.shards())
     lengths.max_seq_length = std::max(lengths.max_seq_length, shard->manifest().max_seq_length);
   ExampleCounts counts;
-  for (int64_t i = 0; i < lengths.counted; ++i) counts.add(shards.example(i * (shards.size() / lengths.counted)));
+  for (const size_t row : evenly(static_cast<size_t>(shards.size()), kMostCounted))
+    counts.add(shards.example(static_cast<int64_t>(row)));
+  lengths.counted = counts.examples;
   lengths.mean_length = static_cast<double>(counts.tokens) / static_cast<double>(counts.examples);
   for (const LengthBin& bin : counts.length_bins()) lengths.bins.push_back({bin.shortest, bin.longest, bin.examples});
   return lengths;
@@ -103,9 +105,9 @@ ReportedRun report_run(const std::string& directory) {
 
 /// The files of the runs, none of which a report may replace.
 std::vector<NamedPath> files_of(const std::vector<std::string>& directories) {
-  constexpr const char* kFiles[] = {
-      "config.json", "metrics.jsonl", "run.log",      "summary.json",         "attempts.jsonl",    "layers.jsonl",
-      "lock",        "answers.jsonl", "profile.json", "report/dllogger.json", "report/mlperf.log", "trace.json"};
+  constexpr const char* kFiles[] = {"config.json",          "metrics.jsonl",    "run.log", "summary.json",
+                                    "attempts.jsonl",       "layers.jsonl",     "lock",    "answers.jsonl",
+                                    "report/dllogger.json", "report/mlperf.log"};
   std::vector<NamedPath> files;
   for (const std::string& directory : directories) {
     for (const char* file : kFiles) files.push_back({"the run's", directory + "/" + file});
@@ -124,8 +126,7 @@ void write_report(const std::string& output, const std::string& text, size_t run
 
 int report_command(int argc, char** argv) {
   CLI::App app(
-      "Reports on runs from the files in their directories: curves, evaluations, answers, norms, times, checkpoints "
-      "and "
+      "Reports on runs from the files in their directories: curves, evaluations, answers, norms, checkpoints and "
       "processes; several runs over each other, with the differences of their configurations. html is one page with "
       "nothing from elsewhere; markdown is for a pull request.",
       "bert report");

@@ -13,21 +13,13 @@
 #include "app/report/view/run_files.h"
 #include "app/report/view/run_watch.h"
 #include "app/system/exit_codes.h"
+#include "app/system/machine/host.h"
 #include "app/verbs/verbs.h"
 
 namespace bert {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
-
-double seconds_since_epoch() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 size_t terminal_columns() {
   constexpr size_t kUsualColumns = 80;
@@ -59,25 +51,26 @@ class Output {
   size_t shown_ = 0;  // lines on the screen
 };
 
-/// Shows the run until it ends. Returns its exit code.
+/// Shows the run until it ends. Returns its exit code. A failed run has ended when no process has gone on with it for
+/// `patience` seconds.
 int watch(RunWatch& run, double interval, double patience) {
   Output output;
-  Clock::time_point gone;  // the first look without the run's process
+  Clock::time_point gone;  // the last look that found something new, without a process
   bool is_gone = false;
   for (;;) {
     const std::vector<std::string> lines = run.update();
     output.show(run, lines);
     std::string why;
     const std::optional<int> code = run.exit_code(why);
-    if (!code || (!lines.empty() && !why.empty())) {
+    if (!code) {
       is_gone = false;
-    } else if (why.empty()) {
-      return *code;
-    } else if (!is_gone) {
+    } else if (*code == kOk) {
+      return kOk;
+    } else if (!is_gone || !lines.empty()) {
       is_gone = true;
       gone = Clock::now();
     } else if (Clock::now() - gone >= std::chrono::duration<double>(patience)) {
-      fmt::print(stderr, "bert watch: {}\n", why);
+      if (!why.empty()) fmt::print(stderr, "bert watch: {}\n", why);
       return *code;
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(interval));
@@ -91,8 +84,7 @@ int watch_command(int argc, char** argv) {
       "Shows a run while it trains, once a second: steps, time left, loss, rate, ranks, memory. It reads the files of "
       "the run directory alone, so it also works on another machine of a shared file system, and Ctrl-C ends the watch "
       "only. Ends with the exit code of the run; with 70 if the run's process is gone from this machine without a "
-      "word. "
-      "Where standard output is no terminal, it prints a line for each line of metrics.jsonl.",
+      "word. Where standard output is no terminal, it prints a line for each line of metrics.jsonl.",
       "bert watch");
   app.footer("Example: bert watch runs/first");
   std::string directory;
@@ -101,12 +93,12 @@ int watch_command(int argc, char** argv) {
   app.add_option("--interval", interval, "seconds between two looks")
       ->check(number_in(0.1, 3600.0))
       ->capture_default_str();
-  app.add_option("--patience", patience, "seconds that a process may be gone: bertrun may start another")
+  app.add_option("--patience", patience, "seconds without a process after which a failed run is over")
       ->check(number_in(0.0, 86400.0))
       ->capture_default_str();
   if (!parse_command_line(app, argc, argv)) return kOk;
   check_run_directory(directory);
-  RunWatch run(directory, host_name());
+  RunWatch run(directory, machine_name());
   return watch(run, interval, patience);
 }
 

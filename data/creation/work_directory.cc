@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <random>
 #include <string_view>
+#include <thread>
 
 #include "data/io/error.h"
 #include "data/io/files.h"
@@ -189,9 +191,19 @@ std::optional<Note> WorkDirectory::note(const std::string& name) const {
 }
 
 void WorkDirectory::remove(const std::vector<std::string>& directories) {
-  // A process that is about to begin may add a file while this one removes them. It then removes the directory itself.
-  std::error_code in_use;
-  for (size_t i = directories.size(); i-- > 0;) fs::remove_all(fs::path(directories[i]) / kName, in_use);
+  // A process that is about to begin may add a file while this one removes them, and processes that remove at the same
+  // time hinder each other. So each tries again while something is there.
+  constexpr int kTries = 100;
+  constexpr std::chrono::milliseconds kPause(5);
+  for (size_t i = directories.size(); i-- > 0;) {
+    const fs::path path = fs::path(directories[i]) / kName;
+    std::error_code in_use, unseen;
+    for (int tries = 0; tries < kTries; ++tries) {
+      fs::remove_all(path, in_use);
+      if (!fs::exists(path, unseen)) break;
+      std::this_thread::sleep_for(kPause);
+    }
+  }
 }
 
 void WorkDirectory::remove_abandoned(const std::vector<std::string>& directories) {

@@ -101,8 +101,8 @@ MappingGuard::MappingGuard(std::string path, const struct stat& file, const void
 MappingGuard::~MappingGuard() {
   if (place_ == nullptr) return;
   const std::lock_guard lock(list_mutex());
+  place_->end = 0;  // first: the handler, which takes no lock, then matches nothing
   place_->begin = 0;
-  place_->end = 0;
 }
 
 MappingGuard& MappingGuard::operator=(MappingGuard&& other) noexcept {

@@ -115,6 +115,11 @@ TEST_CASE("A sweep has a run for each combination of its values", "[unit][config
       path, {R"(sweep={"data.labels": [["a", "b"], []], "keep_best": [false], "data": {"train_file": ["a/b.tsv"]}})"});
   CHECK(kinds.runs.front().name == "data.labels=a+b,keep_best=false,data.train_file=a_b.tsv");
   CHECK(kinds.runs.front().config.data.task.labels == std::vector<std::string>{"a", "b"});
+  // A required key may have its value from the sweep alone.
+  const std::string ends = R"(sweep={"initial_checkpoint": ["a", "b"], "evaluate_every": [100, 200]})";
+  CHECK(load_finetune_sweep(path, {"initial_checkpoint=", "early_stopping_patience=3", ends}).runs.size() == 4);
+  CHECK(load_finetune_config(path, {"initial_checkpoint=", "early_stopping_patience=3", ends})
+            .initial_checkpoint.empty());
   CHECK(load_finetune_sweep(path).keys.empty());
   CHECK(load_finetune_sweep(path).runs.size() == 1);
 }

@@ -268,6 +268,7 @@ TEST_CASE("Layers and relations of a student with the weights of its teacher agr
   const TemporaryDirectory directory;
   FinetuneConfig config = tiny_distillation(directory, "student");
   config.initial_checkpoint = config.distillation.teacher;
+  config.model = tiny_teacher_sizes(directory).model;
   config.model.hidden_dropout_prob = config.model.attention_probs_dropout_prob = 0;
   config.optimizer.lr = 0;
   REQUIRE(finetune(config, false) == kOk);
@@ -376,8 +377,10 @@ TEST_CASE("A teacher that does not fit is refused with both names", "[unit][fine
   PretrainConfig deep = tiny_teacher_sizes(directory);
   deep.model.num_hidden_layers = 6;
   write_tiny_model(config.initial_checkpoint, deep, 7);
+  config.model = deep.model;
   CHECK_THAT(refusal<ConfigError>(config),
              Contains("distillation.hidden_weight: ") && Contains("has 6 layers") && Contains("has 5;"));
+  config.model = good.model;
   std::vector<std::string> words = bert::testing::tokens();
   std::swap(words[20], words[21]);
   config.initial_checkpoint = directory.path("words");
@@ -405,6 +408,7 @@ TEST_CASE("A student goes on with the same teacher alone", "[unit][finetune]") {
   CHECK_THAT(refusal<ConfigError>(other), Contains("/distillation/temperature: was 1.0, now 3.0"));
   FinetuneConfig teacher = tiny_task(directory, "teacher");
   teacher.initial_checkpoint = directory.path("teacher-model");
+  teacher.model = tiny_teacher_sizes(directory).model;
   teacher.seed = 1;
   std::filesystem::remove_all(teacher.run_directory);
   REQUIRE(finetune(teacher, false) == kOk);

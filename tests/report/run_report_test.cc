@@ -70,6 +70,21 @@ TEST_CASE("The curves of a run are its lines over steps, tokens and hours", "[un
   CHECK(series.restarts[0].tokens == 400);
 }
 
+TEST_CASE("A clock that is set anew begins no other process", "[unit][report]") {
+  // The clock goes 100 s forward after the first line, and back after the second. The last line is of a later process.
+  const RunSeries series = series_of(parse_json_lines(R"({"step": 1, "time": 1004, "elapsed_seconds": 4}
+{"step": 2, "time": 1106, "elapsed_seconds": 6}
+{"step": 3, "time": 1008, "elapsed_seconds": 8}
+{"step": 4, "time": 1020, "elapsed_seconds": 2}
+)",
+                                                      "m"),
+                                     8);
+  REQUIRE(series.restarts.size() == 1);
+  CHECK(series.restarts[0].step == 4);
+  CHECK(series.training.hours[2] == Approx(8.0 / 3600));
+  CHECK(series.training.hours[3] == Approx(10.0 / 3600));
+}
+
 TEST_CASE("A value that only some lines have is NaN in the others", "[unit][report]") {
   const RunSeries series =
       series_of(parse_json_lines("{\"step\": 1, \"loss\": 1}\n{\"step\": 2, \"fill\": 0.5}\n"
@@ -95,8 +110,15 @@ TEST_CASE("Long curves keep their extremes and their ends", "[unit][report]") {
   for (const size_t place : {size_t{500}, size_t{700}, size_t{999}})
     CHECK(std::find(places.begin(), places.end(), place) != places.end());
   CHECK(std::is_sorted(places.begin(), places.end()));
+  columns.values["loss"][0] = columns.values["loss"][600] = NAN;  // the first of their parts
+  columns.values["loss"][650] = 20;
+  const std::vector<size_t> beside_nan = places_to_draw(columns, "loss", 20);
+  for (const size_t place : {size_t{500}, size_t{650}, size_t{700}})
+    CHECK(std::find(beside_nan.begin(), beside_nan.end(), place) != beside_nan.end());
+  CHECK(std::find(beside_nan.begin(), beside_nan.end(), size_t{0}) == beside_nan.end());
   CHECK(evenly(5, 10) == std::vector<size_t>{0, 1, 2, 3, 4});
   CHECK(evenly(11, 3) == std::vector<size_t>{0, 5, 10});
+  CHECK(evenly(8, 3) == std::vector<size_t>{0, 3, 7});
   CHECK(evenly(0, 3).empty());
 }
 
@@ -198,6 +220,23 @@ TEST_CASE("A report counts the lengths of the shards that a configuration names"
   }
   CHECK_THAT(page, Contains("\"mean_length\":" + nlohmann::json(tokens / 300).dump()));
   CHECK_THAT(page, Contains("\"padding_saved\":" + nlohmann::json(1 - tokens / 300 / 24).dump()));
+}
+
+TEST_CASE("A report counts the lengths of some examples of all parts of long data", "[unit][report]") {
+  constexpr int64_t kRows = 30'000, kCounted = 20'000;  // no multiple
+  const TemporaryDirectory directory;
+  const std::string shard = directory.path("train.shard"), run = directory.path("run"),
+                    output = directory.path("r.html");
+  write_counting_shard(shard, kRows, 1);
+  write_run(run, nlohmann::json{{"global_batch_size", 8}, {"data", {{"train", {shard}}}}}.dump());
+  REQUIRE(run_command(report_command, {"report", run, "--output", output}).code == kOk);
+  const PretrainingShards shards({shard});
+  double tokens = 0;
+  for (int64_t i = 0; i < kCounted; ++i)
+    tokens += static_cast<double>(shards.row(i * (kRows - 1) / (kCounted - 1)).length);
+  const std::string page = read_file(output);
+  CHECK_THAT(page, Contains("\"counted\":20000"));
+  CHECK_THAT(page, Contains("\"mean_length\":" + nlohmann::json(tokens / kCounted).dump()));
 }
 
 TEST_CASE("Answers and layers become rows, right answers are counted", "[unit][report]") {

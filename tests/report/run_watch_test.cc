@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "app/report/view/file_tail.h"
+#include "app/system/machine/host.h"
 #include "app/verbs/verbs.h"
 #include "data/io/files.h"
 #include "tests/support/command_testing.h"
@@ -25,12 +26,6 @@ namespace {
 using Json = nlohmann::json;
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
-
-std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 void append(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::app) << text;
@@ -103,7 +98,7 @@ TEST_CASE("A tail returns whole lines once, and a new file from its begin", "[un
 
 TEST_CASE("bert watch prints a line for each line and ends with the run's exit code", "[unit][report]") {
   const Run run;
-  run.begin(getpid(), host_name());
+  run.begin(getpid(), machine_name());
   run.step(10, 1010);
   append(run.path("metrics.jsonl"), "{damaged\n");
   std::jthread trainer([&] {
@@ -116,7 +111,7 @@ TEST_CASE("bert watch prints a line for each line and ends with the run's exit c
   });
   const CommandResult result = run.watch();
   CHECK(result.code == 75);
-  CHECK_THAT(result.out, Contains("begins at step 0 on " + host_name() + ": cpu, 2 ranks\n"));
+  CHECK_THAT(result.out, Contains("begins at step 0 on " + machine_name() + ": cpu, 2 ranks\n"));
   CHECK_THAT(result.out, Contains("step 10/100  loss 9.5000  lr 0.001  40.0 seq/s  skipped 1  eta 00:18\n"));
   // Ten steps took 10 s, so the last 80 take 80 s.
   CHECK_THAT(result.out, Contains("step 20/100  loss 9.0000  lr 0.001  40.0 seq/s  skipped 2  eta 01:20\n"));
@@ -126,16 +121,55 @@ TEST_CASE("bert watch prints a line for each line and ends with the run's exit c
 
 TEST_CASE("bert watch ends with 70 when the process is gone without a word", "[unit][report]") {
   const Run run;
-  run.begin(ended_process(), host_name());
+  run.begin(ended_process(), machine_name());
   const CommandResult result = run.watch();
   CHECK(result.code == kInternal);
   CHECK_THAT(result.err, Contains("is gone, and has not recorded its end"));
 }
 
+TEST_CASE("bert watch goes on with a later process of the run", "[unit][report]") {
+  const Run run;
+  run.begin(getpid(), machine_name());
+  run.end(75, "SIGTERM");
+  std::jthread trainer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    run.begin(getpid(), machine_name());
+    run.step(20, 1020);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    run.end(0, "finished");
+  });
+  const CommandResult result = run.watch("60");
+  CHECK(result.code == kOk);
+  CHECK_THAT(result.out, Contains("ends at step 20 with exit code 75: SIGTERM\n"));
+  CHECK_THAT(result.out, Contains("step 20/100  loss 9.0000"));
+  CHECK_THAT(result.out, Contains("ends at step 20 with exit code 0: finished\n"));
+}
+
+TEST_CASE("A watch returns the lines of replaced files that it has not returned before", "[unit][report]") {
+  const Run run;
+  run.begin(getpid(), "elsewhere");
+  run.step(10, 1010);
+  run.step(20, 1020);
+  RunWatch watch(run.path(), machine_name());
+  CHECK(watch.update().size() == 3);
+  for (const char* name : {"metrics.jsonl", "attempts.jsonl"}) {
+    const std::string text = read_file(run.path(name));
+    AtomicFile replacement(run.path(name));
+    replacement.write(text.substr(0, text.find('\n') + 1));
+    replacement.commit();
+  }
+  run.step(12, 1032);
+  run.end(75, "SIGTERM");
+  const std::vector<std::string> lines = watch.update();
+  REQUIRE(lines.size() == 2);
+  CHECK_THAT(lines[0], Contains("step 12/100"));
+  CHECK_THAT(lines[1], Contains("exit code 75"));
+}
+
 TEST_CASE("A run of another machine goes on as far as its files say", "[unit][report]") {
   const Run run;
   run.begin(ended_process(), "elsewhere");
-  RunWatch watch(run.path(), host_name());
+  RunWatch watch(run.path(), machine_name());
   CHECK(watch.update().size() == 1);
   std::string why;
   CHECK_FALSE(watch.exit_code(why));
@@ -154,12 +188,12 @@ TEST_CASE("A process with the number of an earlier one is another process", "[un
 
 TEST_CASE("The screen of a watch has rate, time left, curve, balance and scale", "[unit][report]") {
   const Run run;
-  run.begin(getpid(), host_name());
+  run.begin(getpid(), machine_name());
   run.step(10, 1010);
   run.step(20, 1020);
   append(run.path("metrics.jsonl"), R"({"step": 20, "evaluation": {"mlm_loss": 5.25, "examples": 40}, "time": 1021})"
                                     "\n");
-  RunWatch watch(run.path(), host_name());
+  RunWatch watch(run.path(), machine_name());
   watch.update();
   const std::vector<std::string> screen = watch.screen(100, 1080);
   std::string text;

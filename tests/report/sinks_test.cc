@@ -1,4 +1,5 @@
 // The files of each format for a short run with known numbers.
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -340,6 +341,31 @@ TEST_CASE("Prometheus finds the newest numbers on the port and in the file", "[u
     CHECK_THROWS_WITH(second->begin(facts(directory, 0)), Contains("set another report_port"));
   }
   CHECK_THROWS(testing::RawClient(port));  // the port is closed with the run
+}
+
+TEST_CASE("Prometheus reads numbers that are not finite, and no number of an earlier line", "[unit][report]") {
+  const TemporaryDirectory directory;
+  const std::string textfile = directory.path("bert.prom");
+  const auto sink = make_prometheus_sink({.run = "a", .port = 0, .textfile = textfile});
+  sink->begin(facts(directory, 0));
+  sink->interval(interval(2));
+  sink->evaluation(evaluation(2, 0.5));
+  IntervalReport report = interval(4);
+  report.line["loss"] = NAN;
+  report.line["grad_norm"] = INFINITY;
+  report.line["learning_rate"] = -INFINITY;
+  report.line.erase("sources");
+  report.line.erase("sequences_per_second");
+  sink->interval(report);
+  const std::string text = read_file(textfile);
+  // Prometheus' text format: "NaN, +Inf, and -Inf are valid values".
+  for (const char* line : {"bert_train_loss{run=\"a\"} NaN\n", "bert_train_grad_norm{run=\"a\"} +Inf\n",
+                           "bert_train_learning_rate{run=\"a\"} -Inf\n", "bert_train_max_steps{run=\"a\"} 8\n",
+                           "bert_train_step{run=\"a\"} 4\n", "bert_eval_mlm_accuracy{run=\"a\"} 0.5\n"}) {
+    CHECK_THAT(text, Contains(line));
+  }
+  for (const char* absent : {"bert_train_source", "sequences_per_second"})
+    CHECK(text.find(absent) == std::string::npos);
 }
 
 TEST_CASE("A sink whose place cannot be written to throws IoError", "[unit][report]") {

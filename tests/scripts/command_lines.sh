@@ -32,7 +32,7 @@ check_help() {
   [ -s "$help.examples" ] || wrong "$name --help: no example"
   for option in $(grep -oE -- '(^| )--[a-z][a-z-]*' "$help.examples"); do
     grep -qE -- "(^|[^a-z-])$option([^a-z-]|$)" "$help" || { grep -q bertrun "$help.examples" && "$build/bertrun" --help | grep -q -- "$option"; } ||
-      [ $# -lt 3 ] && grep -q "^Usage: .* ACTION" "$help" || wrong "$name --help: the example has $option, which does not exist"
+      { [ $# -lt 3 ] && grep -q "^Usage: .* ACTION" "$help"; } || wrong "$name --help: the example has $option, which does not exist"
   done
   ! grep -q '^Usage: .* ACTION' "$help" || for action in $(sed -nE 's/^  ([a-z][a-z-]*) .*/\1/p' "$help"); do check_help "$@" "$action"; done
 }
@@ -85,7 +85,7 @@ completes 'bert data cr' create
 completes 'bert data download sq' squad
 completes 'build/bert config s' 'schema show'
 completes 'bert data create --num-th' --num-threads
-completes 'bert data create --input a b --format ' 'hdf5 shard tfrecord'
+completes 'bert data create --input a b --format ' 'arrow hdf5 parquet shard tfrecord tfrecord.gz'
 completes 'bert data create --format=sh' shard
 completes 'bert data create --format=sh' --format=shard $' \t\n'
 completes 'bert tokenize --vocab v.txt --format to' tokens

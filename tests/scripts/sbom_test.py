@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Tests app/setup/sbom.py: the list of what a package holds, against sums of sha1sum and the fields that SPDX 2.3 demands."""
+"""Tests app/setup/sbom.py: the list of what a package holds, against sums of sha1sum and the fields that SPDX 2.3 demands. Tests what
+app/setup/package.py says of a package, and refuses."""
 
-import os, sys, tempfile, unittest
+import os, sys, tempfile, unittest, unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "app", "setup"))
 sys.dont_write_bytecode = True
-import sbom
+import package as packaging, sbom
 
 
 class SbomTest(unittest.TestCase):
@@ -47,6 +48,38 @@ class SbomTest(unittest.TestCase):
     def test_date_and_name_follow_from_the_content(self):
         self.assertEqual(self.document["creationInfo"]["created"], "2023-11-14T22:13:20Z")
         self.assertRegex(self.document["documentNamespace"], "^https://spdx.org/spdxdocs/bert-0.1.0-[0-9a-f]{64}$")
+
+
+class PackageTest(unittest.TestCase):
+    def setUp(self):
+        top = tempfile.TemporaryDirectory()
+        self.addCleanup(top.cleanup)
+        self.top = top.name
+
+    def test_a_package_names_the_devices_of_its_libtorch(self):
+        libraries = os.path.join(self.top, "lib/bert/torch/lib")
+        os.makedirs(libraries)
+        open(os.path.join(libraries, "libtorch_cpu.so"), "wb").close()
+        self.assertEqual(packaging.devices(self.top), "the CPU")
+        open(os.path.join(libraries, "libtorch_cuda.so"), "wb").close()
+        self.assertEqual(packaging.devices(self.top), "NVIDIA GPUs and the CPU")
+
+    def test_a_missing_packer_is_named_before_anything_is_written(self):
+        output = os.path.join(self.top, "a.tar.zst.new")
+        with unittest.mock.patch("shutil.which", return_value=None), self.assertRaises(packaging.Failure) as raised:
+            packaging.make_tar(self.top, output, 1700000000)
+        self.assertEqual((raised.exception.code, str(raised.exception)), (66, "there is no zstd; install it"))
+        self.assertFalse(os.path.exists(output))
+
+    def test_a_wheel_of_another_version_is_named(self):
+        information = os.path.join(self.top, "torch-0.0.1.dist-info")
+        os.makedirs(information)
+        with open(os.path.join(information, "METADATA"), "w", encoding="utf-8") as stream:
+            stream.write("Name: torch\nVersion: 0.0.1\n\n")
+        with self.assertRaises(packaging.Failure) as raised:
+            packaging.wheel_part(self.top, information)
+        self.assertEqual(raised.exception.code, 66)
+        self.assertEqual(str(raised.exception), information + " is no wheel of app/setup/wheels.py; remove it and run this again")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ inline PretrainConfig tiny_teacher_sizes(const TemporaryDirectory& directory) {
 inline FinetuneConfig train_tiny_teacher(const TemporaryDirectory& directory) {
   FinetuneConfig config = tiny_task(directory, "teacher");
   config.initial_checkpoint = directory.path("teacher-model");
+  config.model = tiny_teacher_sizes(directory).model;
   write_tiny_model(config.initial_checkpoint, tiny_teacher_sizes(directory), 6);
   finetune(config, false);
   return config;

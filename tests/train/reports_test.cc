@@ -204,6 +204,27 @@ TEST_CASE("attempts.jsonl has every process of a run, and how it ended", "[unit]
   CHECK(begin.at("libtorch").get<std::string>().find('.') != std::string::npos);
 }
 
+TEST_CASE("attempts.jsonl takes any command line, and loses the damaged lines of earlier processes",
+          "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.report = {"jsonl"};
+  const std::string file = directory.path("run\xff.json");  // a name that is no UTF-8
+  std::ofstream(file) << to_json(config);
+  std::filesystem::create_directories(config.run_directory);
+  std::ofstream(config.run_directory + "/attempts.jsonl") << R"({"event": "begin", "step": 0})"
+                                                          << "\n"
+                                                          << R"({"event": "be)"
+                                                          << "\n"
+                                                          << R"({"ev)";
+  CHECK(testing::output_of("'" BERT_EXECUTABLE "' pretrain '" + file + "' 2>&1").empty());
+  const std::vector<Json> attempts = lines_of(config, "attempts.jsonl");
+  REQUIRE(attempts.size() == 3);
+  CHECK(attempts[0] == Json({{"event", "begin"}, {"step", 0}}));
+  CHECK(attempts[1].at("command").back() == directory.path("run\uFFFD.json"));
+  CHECK(attempts[2].at("reason") == "finished");
+}
+
 TEST_CASE("An error ends an attempt with its message", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");

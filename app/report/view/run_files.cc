@@ -76,7 +76,6 @@ RunFiles read_run(const std::string& directory) {
     throw InputMissing(metrics + ": has no line yet; the run writes the first one after log_every steps");
   run.config = read_json(directory + "/config.json");
   run.summary = read_json(directory + "/summary.json");
-  run.profile = read_json(directory + "/profile.json");
   run.attempts = read_json_lines(directory + "/attempts.jsonl");
   run.layers = read_json_lines(directory + "/layers.jsonl");
   run.answers = read_json_lines(directory + "/answers.jsonl");
@@ -86,6 +85,14 @@ RunFiles read_run(const std::string& directory) {
 double number_or_nan(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number() ? found->get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+LineTime time_of(const nlohmann::json& line) {
+  return {.time = number_or_nan(line, "time"), .elapsed_seconds = number_or_nan(line, "elapsed_seconds")};
+}
+
+bool is_of_later_process(const LineTime& line, const LineTime& before) {
+  return line.time - line.elapsed_seconds > before.time && line.elapsed_seconds < before.elapsed_seconds;
 }
 
 int64_t setting(const nlohmann::json& config, const std::string& pointer) {

@@ -22,7 +22,7 @@ std::vector<JsonLine> parse_json_lines(const std::string& text, const std::strin
 struct RunFiles {
   std::string name;       // the last part of the path, for legends
   std::string directory;  // as it was named
-  nlohmann::json config, summary, profile;
+  nlohmann::json config, summary;
   std::vector<JsonLine> metrics, attempts, layers, answers;
 };
 
@@ -35,6 +35,16 @@ RunFiles read_run(const std::string& directory);
 
 /// The member `key` of `object` if it is a number, otherwise NaN.
 double number_or_nan(const nlohmann::json& object, const char* key);
+
+/// The time of a line of metrics.jsonl. NaN stands for a member that the line lacks.
+struct LineTime {
+  double time, elapsed_seconds;  // since 1970; since the begin of its process
+};
+LineTime time_of(const nlohmann::json& line);
+
+/// True if the line at `line` is of a later process than the line at `before`, the one before it: the process began
+/// after `before`, and has run for a shorter time. A clock that is set anew does not look like another process.
+bool is_of_later_process(const LineTime& line, const LineTime& before);
 
 /// The integer at the JSON pointer `pointer` of a configuration, otherwise 0.
 int64_t setting(const nlohmann::json& config, const std::string& pointer);

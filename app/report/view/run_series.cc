@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "app/parse/bounded_json.h"
@@ -48,22 +49,19 @@ class SeriesMaker {
 
  private:
   void note_time(const nlohmann::json& line, int64_t step) {
-    constexpr double kSameBegin = 1;  // seconds; both times are rounded to milliseconds
-    const double time = number_or_nan(line, "time"), elapsed = number_or_nan(line, "elapsed_seconds");
-    if (std::isnan(time) || std::isnan(elapsed)) return;
-    const bool first = std::isnan(process_begin_);
-    if (!first && std::abs(time - elapsed - process_begin_) > kSameBegin) {
-      earlier_seconds_ += elapsed_;
-      series_.restarts.push_back({step, tokens_, (earlier_seconds_ + elapsed) / kSecondsAnHour});
+    const LineTime now = time_of(line);
+    if (std::isnan(now.time) || std::isnan(now.elapsed_seconds)) return;
+    if (is_of_later_process(now, last_)) {
+      earlier_seconds_ += last_.elapsed_seconds;
+      series_.restarts.push_back({step, tokens_, (earlier_seconds_ + now.elapsed_seconds) / kSecondsAnHour});
     }
-    process_begin_ = time - elapsed;
-    elapsed_ = elapsed;
+    last_ = now;
   }
 
   void begin_row(Columns& columns, int64_t step) const {
     columns.step.push_back(step);
     columns.tokens.push_back(tokens_);
-    columns.hours.push_back((earlier_seconds_ + elapsed_) / kSecondsAnHour);
+    columns.hours.push_back((earlier_seconds_ + last_.elapsed_seconds) / kSecondsAnHour);
   }
 
   void add_training(const nlohmann::json& line, int64_t step) {
@@ -96,7 +94,8 @@ class SeriesMaker {
   const double global_batch_size_;
   RunSeries series_;
   double tokens_ = 0, skipped_ = 0;
-  double process_begin_ = kNone, elapsed_ = 0, earlier_seconds_ = 0;
+  double earlier_seconds_ = 0;                             // of the processes before this one
+  LineTime last_ = {.time = kNone, .elapsed_seconds = 0};  // of the line before
 };
 
 }  // namespace
@@ -126,14 +125,17 @@ std::vector<size_t> places_to_draw(const Columns& columns, const std::string& by
   const size_t count = columns.size();
   const auto found = columns.values.find(by);
   if (count <= most || found == columns.values.end()) return evenly(count, most);
-  const auto less = [&](size_t a, size_t b) { return found->second[a] < found->second[b]; };
+  const std::vector<double>& values = found->second;
+  const auto beats = [&](size_t a, size_t b, const auto& before) {  // NaN beats nothing, and all beats NaN
+    return before(values[a], values[b]) || (std::isnan(values[b]) && !std::isnan(values[a]));
+  };
   std::vector<size_t> places;
   const size_t parts = most / 2;
   for (size_t part = 0; part < parts; ++part) {
     size_t least = part * count / parts, largest = least;
     for (size_t i = least; i < (part + 1) * count / parts; ++i) {
-      if (less(i, least)) least = i;
-      if (less(largest, i)) largest = i;
+      if (beats(i, least, std::less<>())) least = i;
+      if (beats(i, largest, std::greater<>())) largest = i;
     }
     places.push_back(std::min(least, largest));
     if (least != largest) places.push_back(std::max(least, largest));

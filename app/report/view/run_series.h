@@ -36,8 +36,8 @@ struct RunSeries {
 // metrics.jsonl has the rates of an interval, not its duration. A step has global_batch_size sequences. So an interval
 // took steps * global_batch_size / sequences_per_second seconds, and had so many times tokens_per_second tokens.
 // `waiting` is data_wait_seconds as a share of these seconds. `skipped_steps` is summed over the lines. The hours of a run
-// are those of its processes, from the begin of each to its last line that was kept; `time` minus `elapsed_seconds` tells
-// the processes apart.
+// are those of its processes, from the begin of each to its last line that was kept; is_of_later_process() tells the
+// processes apart.
 
 /// The curves of the lines of metrics.jsonl. Training has a column for each number of a line, in it those of
 /// tokens_per_rank as tokens_least and tokens_most, and `source NAME` for the mlm_loss of each source; evaluations have
@@ -48,7 +48,7 @@ RunSeries series_of(const std::vector<JsonLine>& metrics, int64_t global_batch_s
 std::vector<size_t> evenly(size_t count, size_t most);
 
 /// The places of `columns` to draw: all, or of each of most / 2 parts of equal length those with the smallest and the
-/// largest `by`; and the last one.
+/// largest `by`, of which NaN is neither if there is another; and the last one.
 std::vector<size_t> places_to_draw(const Columns& columns, const std::string& by, size_t most);
 
 }  // namespace bert

@@ -148,23 +148,28 @@ void RunWatch::forget_metrics() {
 std::vector<std::string> RunWatch::update() {
   if (config_.is_null()) read_config();
   std::vector<Said> said;
-  const auto each = [&](const std::vector<std::string>& texts, const auto& take) {
+  const auto each = [&](const std::vector<std::string>& texts, bool anew, double& told, const auto& take) {
+    const double told_before = told;
     for (const std::string& text : texts) {
       const Json line = parse_object(text);
       if (line.is_null()) {
         ++damaged_;
-      } else {
-        const double time = number_or_nan(line, "time");
-        said.push_back({std::isnan(time) ? 0 : time, take(line)});
+        continue;
       }
+      const double known = number_or_nan(line, "time"), time = std::isnan(known) ? 0 : known;
+      std::string words = take(line);
+      if (anew && time <= told_before) continue;  // it was in the file before
+      told = std::max(told, time);
+      said.push_back({time, std::move(words)});
     }
   };
-  bool anew = false;
-  const std::vector<std::string> lines = metrics_.read(anew);
-  if (anew) forget_metrics();
-  each(lines, [this](const Json& line) { return add_metrics(line); });
-  if (anew) said.clear();  // most of the lines were shown before
-  each(attempts_.read(anew), [this](const Json& line) { return add_attempt(line); });
+  // The reverse of the order of writing: a recorded end is after the last line of metrics.jsonl.
+  bool attempts_anew = false, metrics_anew = false;
+  const std::vector<std::string> attempts = attempts_.read(attempts_anew);
+  const std::vector<std::string> metrics = metrics_.read(metrics_anew);
+  if (metrics_anew) forget_metrics();
+  each(metrics, metrics_anew, told_metrics_, [this](const Json& line) { return add_metrics(line); });
+  each(attempts, attempts_anew, told_attempts_, [this](const Json& line) { return add_attempt(line); });
   std::stable_sort(said.begin(), said.end(), [](const Said& a, const Said& b) { return a.time < b.time; });
   std::vector<std::string> result;
   for (Said& each_said : said) result.push_back(std::move(each_said.text));
@@ -194,10 +199,10 @@ std::string RunWatch::add_metrics(const Json& line) {
   training_ = line;
   losses_.push_back(number_or_nan(line, "loss"));
   if (const double skipped = number_or_nan(line, "skipped_steps"); skipped > 0) skipped_ += skipped;
-  const double time = number_or_nan(line, "time"), elapsed = number_or_nan(line, "elapsed_seconds");
-  const bool known = !std::isnan(time) && !std::isnan(elapsed);
-  if (!recent_.empty() && (!known || time - elapsed > recent_.back().time)) recent_.clear();  // a later process
-  if (known) recent_.push_back({step, time});
+  const LineTime at = time_of(line);
+  const bool known = !std::isnan(at.time) && !std::isnan(at.elapsed_seconds);
+  if (!recent_.empty() && (!known || is_of_later_process(at, recent_.back().at))) recent_.clear();
+  if (known) recent_.push_back({step, at});
   if (recent_.size() > kRecent) recent_.erase(recent_.begin());
   return training_line();
 }
@@ -231,7 +236,7 @@ std::optional<double> RunWatch::seconds_left() const {
   const auto left = static_cast<double>(std::max<int64_t>(0, last - integer(training_, "step")));
   if (recent_.size() > 1 && recent_.back().step > recent_.front().step) {
     const auto steps = static_cast<double>(recent_.back().step - recent_.front().step);
-    return left * (recent_.back().time - recent_.front().time) / steps;
+    return left * (recent_.back().at.time - recent_.front().at.time) / steps;
   }
   const double rate = number_or_nan(training_, "sequences_per_second");
   if (!(rate > 0)) return std::nullopt;

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "app/report/view/file_tail.h"
+#include "app/report/view/run_files.h"
 
 namespace bert {
 
@@ -55,6 +57,7 @@ class RunWatch {
   [[nodiscard]] std::string progress(size_t columns) const;
   [[nodiscard]] std::string training_line() const;
 
+  static constexpr double kNever = -std::numeric_limits<double>::infinity();
   std::string directory_, host_;
   FileTail metrics_, attempts_;
   int64_t damaged_ = 0;  // lines that are no JSON objects
@@ -63,10 +66,12 @@ class RunWatch {
   std::vector<double> losses_;
   struct Moment {
     int64_t step;
-    double time;
+    LineTime at;
   };
   std::vector<Moment> recent_;  // of the last lines of one process
   double skipped_ = 0;
+  // The largest times of the lines that update() has returned, by file. A file that was replaced has them again.
+  double told_metrics_ = kNever, told_attempts_ = kNever;
 };
 
 }  // namespace bert

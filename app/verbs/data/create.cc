@@ -417,8 +417,8 @@ int data_create(int argc, char** argv) {
       "create_pretraining_data.py makes of its documents. A killed run continues where it was. Several processes may "
       "work on one directory; bertrun starts them. A single file is made in memory. With --masking none the text is "
       "used once unless --dupe-factor says otherwise. --short-seq-prob does not apply to --objective mlm; "
-      "--do-lower-case, --match-special-tokens and --max-input-chars-per-word not to a SentencePiece model. Names with "
-      "underscores, and --nodo_lower_case, as Google's, work too.");
+      "--do-lower-case, --match-special-tokens and --max-input-chars-per-word not to a SentencePiece model. Google's "
+      "spellings, as --nodo_lower_case, work too.");
   const DistributedEnvironment ranks = distributed_environment();
   CreateOptions options;
   options.num_threads = std::max<int64_t>(1, usable_processors() / ranks.local_size);

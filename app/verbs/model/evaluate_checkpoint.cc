@@ -21,9 +21,9 @@
 namespace bert {
 namespace {
 
-/// Gives the task the labels of the model. Throws DataError for a model of another kind of task, or of other classes than
-/// the task has.
-void fit_task(TaskDefinition& task, const Pretrained& pretrained) {
+/// Gives the task the labels `named`, or those of the model if there are none. Throws DataError for a model of another
+/// kind of task, or with another number of classes.
+void fit_task(TaskDefinition& task, const Pretrained& pretrained, const std::vector<std::string>& named) {
   const std::vector<std::string>& known = task_names();
   const bool is_known = std::find(known.begin(), known.end(), pretrained.task) != known.end();
   if (!is_known || task_definition(pretrained.task).kind != task.kind) {
@@ -31,7 +31,7 @@ void fit_task(TaskDefinition& task, const Pretrained& pretrained) {
                                 pretrained.task.empty() ? "was not fine-tuned" : "was fine-tuned on " + pretrained.task,
                                 task.name));
   }
-  if (task.labels.empty()) task.labels = pretrained.labels;
+  if (task.labels.empty()) task.labels = named.empty() ? pretrained.labels : named;
   if (task.labels.size() != pretrained.labels.size()) {
     throw DataError(fmt::format("{}: has the {} classes {}; expected the {} of {}: {}", pretrained.name,
                                 pretrained.labels.size(), fmt::join(pretrained.labels, ", "), task.labels.size(),
@@ -70,7 +70,7 @@ int evaluate_checkpoint_command(int argc, char** argv) {
   const WeightsKind weights = options.raw_weights ? WeightsKind::kRaw : WeightsKind::kAveraged;
   check_raw_weights(options.checkpoint, weights);
   const Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, weights, say_in("bert evaluate"));
-  fit_task(task, pretrained);
+  fit_task(task, pretrained, /*named=*/options.changed({}).labels);
   TaskDataConfig config = options.changed(pretrained.task_data.value_or(TaskDataConfig()));
   if (const int64_t most = pretrained.config.max_position_embeddings; config.max_seq_length > most) {
     throw DataError(fmt::format("{}: has {} positions; expected --max-seq-length of at most that, not {}",

@@ -181,7 +181,7 @@ void export_as_triton(const Pretrained& pretrained, const ExportOptions& options
   output.publish();
 }
 
-/// The weights in `dtype`. Throws DataError for a number that fp16 does not have.
+/// The weights in `dtype`. Throws DataError for a number that fp16 does not have, and if the file has become shorter.
 StateDict converted(const Pretrained& pretrained, torch::Dtype dtype) {
   StateDict result;
   for (const auto& item : pretrained.weights) {
@@ -193,6 +193,7 @@ StateDict converted(const Pretrained& pretrained, torch::Dtype dtype) {
     }
     result.insert(item.key(), tensor);
   }
+  expect_whole(pretrained.weights);
   return result;
 }
 
@@ -256,8 +257,8 @@ bool parse(int argc, char** argv, ExportOptions& options) {
       "bert export");
   app.footer(
       "onnx: the inputs are input_ids, attention_mask and token_type_ids, int64 [batch_size, sequence_length]; more "
-      "than "
-      "2 GB go into OUTPUT.data beside it. triton: OUTPUT gets config.pbtxt and 1/model.pt; the directory above is the "
+      "than 2 GB go into OUTPUT.data beside it. triton: OUTPUT gets config.pbtxt and 1/model.pt; the directory above "
+      "is the "
       "--model-repository.");
   app.add_option("--checkpoint", options.checkpoint,
                  "checkpoint or run directory, or a model of transformers, Google or NVIDIA")
