@@ -19,7 +19,9 @@ inline c10::intrusive_ptr<c10d::ProcessGroup> gloo_group(const c10::intrusive_pt
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
   group->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO, backend);
-  group->barrier()->wait();  // a rank that ended at once would cut those that still connect
+  // A rank that ended at once would cut those that still connect. ProcessGroup::barrier() is not for threads: it has a
+  // static tensor.
+  backend->barrier()->wait();
   return group;
 }
 
