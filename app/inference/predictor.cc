@@ -137,7 +137,7 @@ std::shared_ptr<BertForPreTrainingImpl> model_of(const Pretrained& pretrained, c
     load_state_dict(*model, complete_weights(pretrained, *model), /*strict=*/true, LoadMode::kShare);
     for (torch::Tensor& parameter : model->cls->parameters()) parameter.set_data(parameter.detach().clone());
   });
-  model->to(options.device, options.dtype);
+  if (!options.is_fp32_on_cpu()) model->to(options.device, options.dtype);
   model->eval();
   return model;
 }

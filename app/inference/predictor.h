@@ -24,6 +24,9 @@ struct PredictorOptions {
   int64_t batch_size = 32;              // texts that are computed together at most, 1 or more
   int64_t batch_tokens = 4096;          // tokens that are computed together at most, 1 or more; a longer text is alone
   bool int8 = false;  // the encoder's products are of bytes; with dtype kFloat, on the CPU: Note [Products of bytes]
+
+  /// True if weights stay as they are loaded. to() would copy those of query, key and value all the same.
+  [[nodiscard]] bool is_fp32_on_cpu() const { return device.is_cpu() && dtype == c10::kFloat; }
 };
 
 /// A word for a [MASK].

@@ -33,7 +33,7 @@ Model model_of(const BertConfig& config, TaskKind kind, int64_t num_outputs) {
 }
 
 TaskModel on_device(TaskModel model, const PredictorOptions& options) {
-  model.module()->to(options.device, options.dtype);
+  if (!options.is_fp32_on_cpu()) model.module()->to(options.device, options.dtype);
   return model;
 }
 

@@ -1,12 +1,10 @@
 #include "app/verbs/torch_verbs.h"
 
-#include <malloc.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 #include <torch/version.h>
 
-#include <climits>
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -16,6 +14,7 @@
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/fail_point.h"
+#include "app/system/machine/memory.h"
 #include "app/system/torch_errors.h"
 #include "app/verbs/verbs.h"
 #include "cuda_ext/compat.h"
@@ -41,16 +40,6 @@ int check_libtorch(int /*argc*/, char** /*argv*/) {
   return right ? kOk : kInternal;
 }
 
-/// Keeps large blocks on the heap. A training step frees and allocates the same large blocks repeatedly. By default
-/// glibc maps each of them anew, and the kernel clears every page; blocks on the heap stay mapped. BERT-base, batch 8
-/// of 128 tokens, fp32, 2 cores: 1766 ms a step against 1937 (medians of three pairs in turns).
-void keep_large_blocks() {
-  constexpr int kHeapGrowth = 64 << 20;  // bytes
-  mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, INT_MAX);
-  mallopt(M_TOP_PAD, kHeapGrowth);
-}
-
 struct TorchVerb {
   std::string_view name;
   int (*run)(int argc, char** argv);
@@ -68,7 +57,8 @@ constexpr TorchVerb kTorchVerbs[] = {
 
 extern "C" int bert_torch_command(int argc, char** argv) {
   const std::string name = argv[0];
-  bert::keep_large_blocks();
+  const bool loads_model = name == "predict" || name == "serve" || name == "evaluate";
+  loads_model ? bert::map_large_blocks() : bert::keep_large_blocks();
   const auto run = [&] {
     bert::check_fail_point();
     for (const bert::TorchVerb& verb : bert::kTorchVerbs) {

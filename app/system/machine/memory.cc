@@ -1,6 +1,9 @@
 #include "app/system/machine/memory.h"
 
+#include <malloc.h>
+
 #include <algorithm>
+#include <climits>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -65,6 +68,18 @@ int64_t available_memory(const std::string& root) {
     }
   }
   return result;
+}
+
+void keep_large_blocks() {
+  constexpr int kHeapGrowth = 64 << 20;  // bytes
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  mallopt(M_TOP_PAD, kHeapGrowth);
+}
+
+void map_large_blocks() {
+  constexpr int kLarge = 1 << 20;  // bytes; a fixed number keeps glibc from raising it to the size of a freed block
+  mallopt(M_MMAP_THRESHOLD, kLarge);
 }
 
 }  // namespace bert

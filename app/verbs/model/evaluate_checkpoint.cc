@@ -9,6 +9,7 @@
 #include "app/inference/pretrained.h"
 #include "app/inference/task_predictor.h"
 #include "app/system/exit_codes.h"
+#include "app/system/machine/memory.h"
 #include "app/system/machine/threads.h"
 #include "app/train/step/device.h"
 #include "app/verbs/model/evaluate.h"
@@ -79,6 +80,7 @@ int evaluate_checkpoint_command(int argc, char** argv) {
   const TaskExamples examples = read_examples(task, path, config);
   const TaskFeatures features = make_features(examples, *pretrained.tokenizer, config, /*for_training=*/false);
   const TaskInference model(pretrained, how);
+  keep_large_blocks();
   const std::vector<float> logits = task_logits(model, features, choices_of(examples, 0), how);
   const TaskScores scores = score_task(examples, features, logits, *pretrained.tokenizer, config);
   if (!options.output_directory.empty()) write_outputs(options.output_directory, scores.outputs);

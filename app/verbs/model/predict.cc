@@ -15,6 +15,7 @@
 #include "app/inference/task_predictor.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
+#include "app/system/machine/memory.h"
 #include "app/train/step/device.h"
 #include "app/verbs/model/predict_input.h"
 #include "app/verbs/model/predict_task.h"
@@ -304,6 +305,7 @@ int predict_command(int argc, char** argv) {
     check_model_of_task(pretrained, options.task);
     if (options.no_answers) pretrained.task = kSquadWithNoAnswers;
     const TaskPredictor predictor(pretrained, options.predictor);
+    keep_large_blocks();
     const std::vector<TextError> errors = task_problems(predictor, input.texts, options.question, options.pair_field);
     const std::vector<InputText> texts = answerable(options, std::move(input), errors);
     write_json(options, texts, [&](const std::vector<InputText>& window) {
@@ -313,6 +315,7 @@ int predict_command(int argc, char** argv) {
     return kOk;
   }
   const Predictor predictor(pretrained, options.predictor);
+  keep_large_blocks();
   const std::vector<TextError> errors = problems_of(options, predictor, input);
   const std::vector<InputText> texts = answerable(options, std::move(input), errors);
   if (options.format == "json") {

@@ -22,6 +22,7 @@
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/machine/descriptor_limit.h"
+#include "app/system/machine/memory.h"
 #include "app/system/machine/threads.h"
 #include "app/system/stop_signals.h"
 #include "app/train/step/device.h"
@@ -238,6 +239,7 @@ int serve_command(int argc, char** argv) {
   check_int8(options.predictor);
   use_threads(0);
   service.set_model(load_model(options));
+  keep_large_blocks();
   fmt::print("bert serve: {} of {} at http://{}\n", service_options.task, service_options.name,
              to_string(options.endpoint));
   flush_standard_output();
