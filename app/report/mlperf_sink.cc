@@ -80,7 +80,7 @@ class MlperfSink : public Sink {
     stop_block(end.step);
     Json metadata = at(end.step);
     metadata["status"] = end.finished ? "success" : "aborted";
-    log(kEnd, "run_stop", nullptr, std::move(metadata));
+    log(kEnd, "run_stop", nullptr, metadata);
   }
 
  private:
@@ -133,7 +133,7 @@ class MlperfSink : public Sink {
   }
 
   /// `line` is that of the call, as in the logs of MLPerf's own library.
-  void log(const char* event, const std::string& key, Json value, Json metadata = Json::object(),
+  void log(const char* event, const std::string& key, const Json& value, const Json& metadata = Json::object(),
            int line = __builtin_LINE()) {
     if (!file_) return;
     Json place = {{"file", "app/report/mlperf_sink.cc"}, {"lineno", line}};
@@ -141,7 +141,7 @@ class MlperfSink : public Sink {
     constexpr double kMilliseconds = 1e3;  // in a second
     const Json object = {{"namespace", ""},           {"time_ms", std::llround(time_ * kMilliseconds)},
                          {"event_type", event},       {"key", key},
-                         {"value", std::move(value)}, {"metadata", std::move(place)}};
+                         {"value", value}, {"metadata", std::move(place)}};
     file_->write(std::string(kToken) + object.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace));
   }
 

@@ -271,6 +271,7 @@ std::vector<std::string> distinct_names(const std::vector<ReportedRun>& runs) {
   std::map<std::string, int> times;
   for (const ReportedRun& run : runs) ++times[run.files.name];
   std::vector<std::string> names;
+  names.reserve(runs.size());
   for (const ReportedRun& run : runs)
     names.push_back(times[run.files.name] == 1 ? run.files.name : run.files.directory);
   return names;

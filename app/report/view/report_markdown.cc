@@ -45,6 +45,7 @@ using Cell = std::function<std::string(const ReportedRun&)>;
 
 std::string row_of(const std::string& name, const std::vector<ReportedRun>& runs, const Cell& cell) {
   std::vector<std::string> cells;
+  cells.reserve(runs.size());
   for (const ReportedRun& run : runs) cells.push_back(cell(run));
   const bool any = std::any_of(cells.begin(), cells.end(), [](const std::string& text) { return !text.empty(); });
   return any ? row(name, cells) : "";

@@ -19,7 +19,7 @@ struct JsonLine {
 std::vector<JsonLine> parse_json_lines(const std::string& text, const std::string& name);
 
 /// The content of a run directory, without its checkpoints. A file that is absent gives null, or no lines.
-struct RunFiles {
+struct RunFiles {         // NOLINT(bugprone-exception-escape): json's move constructor throws for a broken object alone
   std::string name;       // the last part of the path, for legends
   std::string directory;  // as it was named
   nlohmann::json config, summary;

@@ -172,6 +172,7 @@ std::vector<std::string> RunWatch::update() {
   each(attempts, attempts_anew, told_attempts_, [this](const Json& line) { return add_attempt(line); });
   std::stable_sort(said.begin(), said.end(), [](const Said& a, const Said& b) { return a.time < b.time; });
   std::vector<std::string> result;
+  result.reserve(said.size());
   for (Said& each_said : said) result.push_back(std::move(each_said.text));
   return result;
 }
