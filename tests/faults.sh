@@ -27,7 +27,8 @@ while [ $# -gt 0 ]; do
 done
 tables=("$root/tests/faults/kernels" "$root/tests/faults/code")
 work=$root/build-faults
-tree=$work/tree build=$work/build log=$work/log
+tree=$work/tree log=$work/log
+build=$tree/build # beside the sources as in every checkout, so that ccache has most objects
 longest=300 # seconds that a test may take; a fault that makes it hang is caught
 mkdir -p "$tree"
 
@@ -57,7 +58,7 @@ while read -r name; do
   mkdir -p "$tree/$(dirname "$name")"
   cp "$root/$name" "$tree/$name"
 done <"$work/files"
-(cd "$tree" && find . -type f -printf '%P\n' | sort | comm -13 "$work/files" - | xargs -r -d '\n' rm --)
+(cd "$tree" && find . -path ./build -prune -o -type f -printf '%P\n' | sort | comm -13 "$work/files" - | xargs -r -d '\n' rm --)
 
 declare -A binaries=()
 for row in "${rows[@]}"; do

@@ -50,6 +50,7 @@ int man_command(int argc, char** argv) {
     auto found = pages.find(page);
     if (found == pages.end()) found = pages.find("bert-" + page);
     std::vector<std::string> known;
+    known.reserve(pages.size());
     for (const auto& [name, text] : pages) known.push_back(name.starts_with("bert-") ? name.substr(5) : name);
     if (found == pages.end()) throw UsageError(unknown_word("page", page, known, app.get_name()));
     fmt::print("{}", found->second);

@@ -145,6 +145,7 @@ int report_command(int argc, char** argv) {
   for (const std::string& directory : directories) check_run_directory(directory);
   check_outputs({{"--output", output}}, files_of(directories));
   std::vector<ReportedRun> runs;
+  runs.reserve(directories.size());
   for (const std::string& directory : directories) runs.push_back(report_run(directory));
   const std::string text = format == "html" ? report_page(report_data(runs)) : report_markdown(runs);
   if (output.empty()) {

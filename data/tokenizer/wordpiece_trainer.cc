@@ -123,9 +123,9 @@ void WordPieceTrainer::forget_rare_words() {
     room_ -= least->second;
   }
   std::erase_if(words_, [this](const auto& entry) {
-    const auto& [word, counted] = entry;
+    const auto& counted = entry.second;
     if (counted.count + counted.error > forgotten_) return false;
-    for_each_character(word, [&](std::string_view character) {
+    for_each_character(entry.first, [&](std::string_view character) {
       auto found = forgotten_characters_.find(character);
       if (found == forgotten_characters_.end()) found = forgotten_characters_.emplace(character, 0).first;
       found->second += counted.count;
