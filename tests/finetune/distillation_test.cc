@@ -121,7 +121,8 @@ std::string refusal(const FinetuneConfig& config) {
 }  // namespace
 
 TEST_CASE("Losses of hidden states and relations, and their gradients, are PyTorch's", "[golden][finetune]") {
-  for (const json& golden : read_golden()["inner"]) {
+  const json goldens = read_golden();
+  for (const json& golden : goldens["inner"]) {
     const InnerCase inner(golden);
     CAPTURE(golden["lengths"].dump());
     for (const char* name : {"hidden", "attention", "value"}) {
@@ -143,7 +144,8 @@ TEST_CASE("Other relation heads are another loss", "[golden][finetune]") {
 }
 
 TEST_CASE("Losses of logits, and their gradients, are PyTorch's", "[golden][finetune]") {
-  for (const json& golden : read_golden()["logits"]) {
+  const json goldens = read_golden();
+  for (const json& golden : goldens["logits"]) {
     const int64_t rows = std::ssize(golden["student"]) / golden["classes"].get<int64_t>();
     const Tensor student = rows_of(golden["student"], rows).requires_grad_(),
                  teacher = rows_of(golden["teacher"], rows);
@@ -189,7 +191,8 @@ TEST_CASE("Losses of a sequence do not depend on the longer one beside it", "[un
 }
 
 TEST_CASE("A student that equals its teacher has no loss", "[unit][finetune]") {
-  for (const json& golden : read_golden()["inner"]) {
+  const json goldens = read_golden();
+  for (const json& golden : goldens["inner"]) {
     InnerCase inner(golden);
     inner.teacher.clear();
     for (const Tensor& value : inner.student) inner.teacher.push_back(value.detach());
