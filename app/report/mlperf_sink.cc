@@ -139,9 +139,9 @@ class MlperfSink : public Sink {
     Json place = {{"file", "app/report/mlperf_sink.cc"}, {"lineno", line}};
     place.update(metadata);
     constexpr double kMilliseconds = 1e3;  // in a second
-    const Json object = {{"namespace", ""},           {"time_ms", std::llround(time_ * kMilliseconds)},
-                         {"event_type", event},       {"key", key},
-                         {"value", value}, {"metadata", std::move(place)}};
+    const Json object = {{"namespace", ""},     {"time_ms", std::llround(time_ * kMilliseconds)},
+                         {"event_type", event}, {"key", key},
+                         {"value", value},      {"metadata", std::move(place)}};
     file_->write(std::string(kToken) + object.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace));
   }
 
