@@ -175,7 +175,7 @@ TEST_CASE("Rare words are forgotten where words are many, and counted as left ou
   const WordPieceTokenizer tokenizer{Vocabulary(tokens)};
   for (const char* word : {"waxa", "wbxc", "wfxj"}) CHECK(tokenizer.tokens(word) == std::vector<std::string>{word});
   for (const char* digit : {"0", "9", "##5"}) CHECK(has(tokens, digit));  // characters of forgotten words
-  // Where the limit is not reached, nothing changes.
+  // Nothing changes below the limit.
   config.most_words = kRare + 60;
   config.most_learnt_words = kRare + 60;
   CHECK(train(config, text) == train({.vocab_size = 140, .character_coverage = 1.0, .allow_fewer = true}, text));

@@ -38,7 +38,7 @@ base() {
   local bare=${BERT_BARE:-$work} mirror
   if [ ! -e "$bare/$1.tar" ]; then
     mirror=$(grep -hE '^URIs:' /etc/apt/sources.list.d/*.sources 2>/dev/null | awk '{print $2; exit}')
-    debootstrap --variant=minbase "$1" "$work/make" "${mirror:-http://deb.debian.org/debian}" >"$work/log" 2>&1 ||
+    debootstrap --variant=minbase "$1" "$work/make" ${mirror:+"$mirror"} >"$work/log" 2>&1 ||
       { tail -n 3 "$work/log" >&2; fail "no base system of $1"; }
     tar -C "$work/make" -cf "$bare/$1.new" . && mv "$bare/$1.new" "$bare/$1.tar"
     rm -rf "$work/make"
