@@ -32,6 +32,7 @@ def main():
     begin = time.perf_counter() + given.warmup
     end = begin + given.seconds
     times, statuses, lock = [], {}, threading.Lock()
+    sent = [0] * given.hostile
 
     def good():
         connection = http.client.HTTPConnection(host, port, timeout=120)
@@ -74,6 +75,7 @@ def main():
             try:
                 with socket.create_connection((host, port), timeout=1) as connection:
                     connection.sendall(data)
+                    sent[first] += 1
                     connection.recv(4096)
             except OSError:
                 pass
@@ -93,7 +95,7 @@ def main():
     times.sort()
     at = lambda share: round(1e3 * times[min(len(times) - 1, int(share * len(times)))], 2)
     print(json.dumps({"clients": given.clients, "texts": given.texts, "slow": given.slow, "hostile": given.hostile,
-                      "requests": len(times),
+                      "hostile_bodies": sum(sent), "requests": len(times),
                       "texts_per_second": round(len(times) * given.texts / given.seconds, 2), "p50_ms": at(0.5), "p90_ms": at(0.9),
                       "p99_ms": at(0.99), "statuses": statuses}))
 
