@@ -31,6 +31,8 @@ tree=$work/tree log=$work/log
 build=$tree/build # beside the sources as in every checkout, so that ccache has most objects
 longest=300 # seconds that a test may take; a fault that makes it hang is caught
 mkdir -p "$tree"
+exec 9>"$work/lock"
+flock -n 9 || { echo "faults: another run works in $work" >&2; exit 2; }
 
 die() {
   echo "faults: $*" >&2
@@ -83,21 +85,34 @@ for row in "${rows[@]}"; do
   ! grep -qE '^No test' "$log" || die "$binary '$filter' matches no test"
 done
 
-planted=0 caught=0 missed=0 equivalent=0
+planted=0 caught=0 missed=0 equivalent=0 wrong=0
+# Reports a row that says something untrue; the other rows are still tried.
+wrong() {
+  wrong=$((wrong + 1))
+  echo "WRONG: $*" >&2
+}
+
 for row in "${rows[@]}"; do
   read_row "$row"
   cp "$root/$file" "$work/original"
   sed -E "$edit" "$work/original" >"$work/changed"
   lines=$(diff "$work/original" "$work/changed" | grep -c '^>' || true)
-  [ "$lines" -eq 1 ] && [ "$(wc -l <"$work/original")" -eq "$(wc -l <"$work/changed")" ] ||
-    die "$file: $edit changes $lines lines; expected one"
+  if [ "$lines" -ne 1 ] || [ "$(wc -l <"$work/original")" -ne "$(wc -l <"$work/changed")" ]; then
+    wrong "$file: $edit changes $lines lines; expected one"
+    continue
+  fi
   cp "$work/changed" "$tree/$file"
-  compile "$binary" || { tail -n 20 "$log" >&2; cp "$work/original" "$tree/$file"; die "$file: $edit does not compile"; }
+  compile "$binary" || {
+    tail -n 20 "$log" >&2
+    cp "$work/original" "$tree/$file"
+    wrong "$file: $edit does not compile"
+    continue
+  }
   code=0
   run "$binary" "$filter" || code=$?
   cp "$work/original" "$tree/$file"
   if [ -n "$reason" ]; then
-    [ $code -eq 0 ] || die "$file: $edit is listed as equivalent, and $binary '$filter' catches it"
+    [ $code -eq 0 ] || { wrong "$file: $edit is listed as equivalent, and $binary '$filter' catches it"; continue; }
     equivalent=$((equivalent + 1))
     echo "equivalent: $file: $edit: $reason"
     continue
@@ -113,4 +128,5 @@ for row in "${rows[@]}"; do
 done
 [ $equivalent -eq 0 ] || echo "$equivalent equivalent"
 echo "$planted planted, $caught caught, $missed missed"
+[ $wrong -eq 0 ] || { echo "faults: $wrong rows are wrong" >&2; exit 2; }
 [ $missed -eq 0 ]
