@@ -5,8 +5,10 @@
 #
 #   file | sed expression | test binary | Catch2 filter | equivalent: reason
 #
-# with the last column only for a fault that changes no result. The expression must change one line. A fault that does not compile is an
-# error of the table, not a caught fault. Without a fault every filter must match a test, and pass.
+# with the last column only for a fault that changes no result. The expression must change one line. A comma in a filter needs a backslash
+# before it. A fault that does not compile is an error of the table, not a caught fault. Without a fault every filter must match a test, and
+# pass.
+#
 #
 #   --only REGEX  only the rows that match; REGEX is extended
 #   --jobs N      parallel jobs of the build; default 1

@@ -57,8 +57,10 @@ TEST_CASE("Every prefix of a mix has each source's share, with an error below on
 TEST_CASE("A mix gives any position directly", "[unit]") {
   const SourceMix mix(std::vector<double>{0.7, 0.3});
   const int64_t far = int64_t{10} * 900'000'000'000'000;
+  std::vector<int64_t> given(2);
   for (int64_t i = 0; i < 10; ++i) {
     const SourceMix::Place near = mix(i), place = mix(far + i);
+    CHECK(near.position == given[static_cast<size_t>(near.source)]++);
     CHECK(place.source == near.source);
     CHECK(place.position - near.position == (near.source == 0 ? far / 10 * 7 : far / 10 * 3));
   }
@@ -73,6 +75,17 @@ TEST_CASE("A mix refuses weights that give a source nothing", "[unit]") {
     CHECK_THROWS_AS(mix({1, weight}), std::invalid_argument);
   }
   CHECK_THROWS_WITH(mix({1, 1e-9}), Contains("weight 1e-09") && Contains("less than one in 65536"));
+}
+
+TEST_CASE("Sources of one size have orders of their own", "[unit]") {
+  ExampleOrder order({{"a", 30, 1}, {"b", 30, 1}}, 9, true);
+  std::vector<std::vector<int64_t>> examples(2);
+  for (int64_t sequence = 0; sequence < 60; ++sequence) {
+    const ExampleOrder::Place place = order(sequence);
+    examples[static_cast<size_t>(place.source)].push_back(place.example - order.begin_of(place.source));
+  }
+  REQUIRE(examples[0].size() == examples[1].size());
+  CHECK(examples[0] != examples[1]);
 }
 
 TEST_CASE("Each source has epochs of its own", "[unit]") {

@@ -169,38 +169,41 @@ TEST_CASE("The norm sees one inf or NaN anywhere", "[unit][cuda_emulator]") {
 TEMPLATE_TEST_CASE("Unscaling multiplies, and finds inf and NaN", "[unit][cuda_emulator]", float, c10::Half,
                    c10::BFloat16) {
   using T = TestType;
-  for (const bool shifted : {false, true}) {
-    for (const float bad : {0.0F, kNan, kInf, -kInf}) {
-      auto values = random_tensors<T>(kSizes, 22);
-      if (bad != 0.0F) values[10][40002] = from_float<T>(bad);
-      const DeviceTensors<T> tensors(values, shifted);
-      const List<T> list(tensors);
-      const DeviceBuffer<float> inv_scale(std::vector<float>{0.3F}), found_inf(1);
-      std::string first;
-      emulator::for_each_order([&] {
-        tensors.assign(values);
-        found_inf.data()[0] = 0.0F;
-        multi_tensor_unscale(list.table(), inv_scale.data(), found_inf.data(), nullptr);
-        if (first.empty()) first = tensors.bytes();
-        CHECK(tensors.bytes() == first);
-        CHECK(found_inf[0] == (bad == 0.0F ? 0.0F : 1.0F));
-      });
-      const auto got = tensors.values();
-      for (size_t i = 0; i < values.size(); ++i) {
-        for (size_t at = 0; at < values[i].size(); ++at) {
-          const float want = to_float(from_float<T>(to_float(values[i][at]) * 0.3F)), value = to_float(got[i][at]);
-          if (value != want && !(std::isnan(value) && std::isnan(want))) FAIL(i << ", " << at << ": " << value);
-        }
-      }
-      CHECK(tensors.intact());
-      for_each_cpu_twin([&](const CpuTwin& twin) {
+  // 40002 is the last number of its tensor, behind the vectors; 20003 is inside a vector.
+  for (const size_t place : {40002, 20003}) {
+    for (const bool shifted : {false, true}) {
+      for (const float bad : {0.0F, kNan, kInf, -kInf}) {
+        auto values = random_tensors<T>(kSizes, 22);
+        if (bad != 0.0F) values[10][place] = from_float<T>(bad);
+        const DeviceTensors<T> tensors(values, shifted);
+        const List<T> list(tensors);
+        const DeviceBuffer<float> inv_scale(std::vector<float>{0.3F}), found_inf(1);
+        std::string first;
+        emulator::for_each_order([&] {
+          tensors.assign(values);
+          found_inf.data()[0] = 0.0F;
+          multi_tensor_unscale(list.table(), inv_scale.data(), found_inf.data(), nullptr);
+          if (first.empty()) first = tensors.bytes();
+          CHECK(tensors.bytes() == first);
+          CHECK(found_inf[0] == (bad == 0.0F ? 0.0F : 1.0F));
+        });
+        const auto got = tensors.values();
         for (size_t i = 0; i < values.size(); ++i) {
-          auto scaled = values[i];
-          const bool finite = twin.optim.scale(scaled.data(), kElementType<T>, count_of(scaled), 0.3F);
-          CHECK(finite == (bad == 0.0F || i != 10));
-          if (finite) CHECK(scaled == got[i]);
+          for (size_t at = 0; at < values[i].size(); ++at) {
+            const float want = to_float(from_float<T>(to_float(values[i][at]) * 0.3F)), value = to_float(got[i][at]);
+            if (value != want && !(std::isnan(value) && std::isnan(want))) FAIL(i << ", " << at << ": " << value);
+          }
         }
-      });
+        CHECK(tensors.intact());
+        for_each_cpu_twin([&](const CpuTwin& twin) {
+          for (size_t i = 0; i < values.size(); ++i) {
+            auto scaled = values[i];
+            const bool finite = twin.optim.scale(scaled.data(), kElementType<T>, count_of(scaled), 0.3F);
+            CHECK(finite == (bad == 0.0F || i != 10));
+            if (finite) CHECK(scaled == got[i]);
+          }
+        });
+      }
     }
   }
 }
@@ -557,6 +560,16 @@ TEST_CASE("LAMB and the norm add each chunk once, in fp64", "[unit][cuda_emulato
     CHECK(norm[0] == std::sqrt(total));
     CHECK(norms[0] == std::sqrt(total));
   });
+  // Without a gradient and with a decay of 1/2 the update is half the parameter, exactly.
+  const std::vector<float> zeros(kElements);
+  optimizer.grad_values = optimizer.exp_avg_values = optimizer.exp_avg_sq_values = {zeros};
+  optimizer.device_options.data()[0].weight_decay = 0.5;
+  optimizer.reset();
+  optimizer.run();
+  for (size_t chunk = 0; chunk <= kChunks; ++chunk) {
+    CAPTURE(chunk);
+    CHECK(optimizer.update_sums[2 * chunk + 1] == exact[chunk] / 4.0);
+  }
 }
 
 TEST_CASE("A skipped step leaves every bit", "[unit][cuda_emulator]") {

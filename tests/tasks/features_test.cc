@@ -145,6 +145,27 @@ TEST_CASE("SQuAD features equal those of run_squad.py", "[unit][tasks]") {
   }
 }
 
+TEST_CASE("A window that is longer by more than 100 words beats one more word of context", "[unit][tasks]") {
+  // Windows of 200 and 90 words, the second from word 150 on. Word 175 has 24 words behind it in the first and 25 before
+  // it in the second: 24 + 0.01 * 200 is more than 25 + 0.01 * 90. Word 176 has 23 and 26.
+  const std::string word = "the", space = " ";
+  std::string context = word;
+  for (int i = 1; i < 240; ++i) context += space + word;
+  const json question = {{"id", "q"}, {"question", word}, {"answers", {{{"text", word}, {"answer_start", 0}}}}};
+  const json paragraph = {{"context", context}, {"qas", {question}}};
+  const SquadGroup squad({{"v2", false}, {"file", {{"data", {{{"title", "t"}, {"paragraphs", {paragraph}}}}}}}});
+  TaskDataConfig config;
+  config.max_seq_length = 204;  // [CLS], the question's word and two [SEP]
+  config.doc_stride = 150;
+  const TaskFeatures features = make_features(squad.read_split(TaskSplit::kDev), tokenizer_of(true), config, false);
+  REQUIRE(features.windows.size() == 2);
+  REQUIRE(features.windows[1].max_context.size() == 90);
+  CHECK(features.windows[0].max_context[175]);
+  CHECK_FALSE(features.windows[1].max_context[25]);
+  CHECK_FALSE(features.windows[0].max_context[176]);
+  CHECK(features.windows[1].max_context[26]);
+}
+
 TEST_CASE("Another stride, another limit of an answer or other logits give other results than the golden",
           "[unit][tasks]") {
   const json& group = golden_data()["squad"][0];
