@@ -199,6 +199,16 @@ TEST_CASE("Dropout is a function of seed and keys, and absent in evaluation", "[
   CHECK(at::equal(model->forward(batch).mlm_logits, evaluated));
 }
 
+TEST_CASE("Every dropout of hidden states has a site of its own", "[unit][model]") {
+  const BertGolden golden;
+  BertForPreTraining model(golden.config());
+  std::set<uint32_t> sites;
+  for (const auto& module : model->modules()) {
+    if (const auto* output = module->as<BertOutputImpl>()) sites.insert(output->site);
+  }
+  CHECK(sites.size() == static_cast<size_t>(2 * golden.config().num_hidden_layers));
+}
+
 TEST_CASE("Padded input draws other masks in every training call, and counts sequences there only", "[unit][model]") {
   const BertGolden golden;
   BertForPreTraining model(golden.config());

@@ -296,6 +296,20 @@ TEST_CASE("Scaled, unscaled and stepped equals a step without a scale", "[unit][
   CHECK(scaled.equal(plain));
 }
 
+TEST_CASE("Scaled and stepped equals a step without a scale, with gradients as small as eps", "[unit][optim]") {
+  const Tensor start = at::tensor({0.5F, -1.5F, 2.0F});
+  Tensor scaled = start.clone().requires_grad_(), plain = start.clone().requires_grad_();
+  Lamb with({scaled}), without({plain});
+  GradScaler scaler({}, at::kCPU);
+  scaler.scale(scaled.square().sum() * 1e-6).backward();
+  scaler.step(with, scalar(6e-3));
+  scaler.update();
+  (plain.square().sum() * 1e-6).backward();
+  without.apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
+  CHECK_FALSE(scaled.equal(start));
+  CHECK(scaled.equal(plain));
+}
+
 TEST_CASE("The scale falls for a gradient that became inf after unscale_", "[unit][optim]") {
   Tensor p = at::ones({1}).requires_grad_();
   Lamb optimizer({p});
