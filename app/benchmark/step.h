@@ -13,10 +13,12 @@ struct StepBenchmarkOptions {
   PretrainConfig config;         // model, optimizer, precision and device
   std::vector<int64_t> lengths;  // of the sequences, in turn
   int64_t batch = 8, steps = 10, warmup = 3;
+  bool breakdown = false;
 };
 
 /// sequences_per_second, tokens_per_second, tflops, mfu (of a square product measured in the same run), ms_median and
-/// other percentiles of a step.
+/// other percentiles of a step. With `breakdown` as many steps again are profiled after those that are timed, and the
+/// result has their breakdown() (app/profile/step_profile.h).
 nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options);
 
 }  // namespace bert

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <set>
+#include <system_error>
 
 #include "app/system/errors.h"
 
@@ -71,6 +73,17 @@ void check_report(const RunConfig& config, ConfigReport& report) {
 
 }  // namespace
 
+std::optional<StepRange> ProfileConfig::range() const {
+  StepRange range;
+  if (steps.empty()) return range;
+  const char* const end = steps.data() + steps.size();
+  const auto first = std::from_chars(steps.data(), end, range.first);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '-') return {};
+  const auto last = std::from_chars(first.ptr + 1, end, range.last);
+  if (last.ec != std::errc() || last.ptr != end || range.first < 1 || range.last < range.first) return {};
+  return range;
+}
+
 void check_run(const RunConfig& config, ConfigReport& report) {
   const std::vector<std::string>& no_decay = config.optimizer.no_decay;
   if (std::find(no_decay.begin(), no_decay.end(), "") != no_decay.end())
@@ -83,6 +96,15 @@ void check_run(const RunConfig& config, ConfigReport& report) {
   check_report(config, report);
   if (config.max_steps > 0 && config.stop_at_step > config.max_steps) {
     report.add("/stop_at_step", fmt::format("want at most max_steps {}, got {}", config.max_steps, config.stop_at_step),
+               {"/max_steps"});
+  }
+  const std::optional<StepRange> profiled = config.profile.range();
+  if (!profiled) {
+    report.add("/profile/steps",
+               fmt::format("want FIRST-LAST with 1 <= FIRST <= LAST, as 10-15, got {}", config.profile.steps));
+  } else if (config.max_steps > 0 && profiled->last > config.max_steps) {
+    report.add("/profile/steps",
+               fmt::format("want steps up to max_steps {}, got {}", config.max_steps, config.profile.steps),
                {"/max_steps"});
   }
   if (config.distributed.backend == "nccl" && config.device == "cpu") {

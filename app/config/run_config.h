@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,25 @@ struct DistributedConfig {
   }
 };
 
+/// Steps, both included.
+struct StepRange {
+  int64_t first = 0, last = 0;
+};
+
+struct ProfileConfig {
+  std::string steps;
+
+  /// The steps, or none for an empty text. Not there if the text is no FIRST-LAST with 1 <= FIRST <= LAST.
+  [[nodiscard]] std::optional<StepRange> range() const;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit("steps", self.steps,
+          "FIRST-LAST, as 10-15: LibTorch's profiler records these steps, in trace.json and profile.json; empty = none",
+          kMayChange);
+  }
+};
+
 /// The base of PretrainConfig and FinetuneConfig. Steps are optimizer steps. A value of 0 in a field `*_every` means
 /// never.
 struct RunConfig {
@@ -62,6 +82,7 @@ struct RunConfig {
   std::string report_textfile;
   bool report_histograms = false;
   bool report_layers = false;
+  ProfileConfig profile;
   BertConfig model;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
@@ -119,6 +140,7 @@ struct RunConfig {
           "at every evaluation and at the end, histograms of weights and gradients for TensorBoard", kMayChange);
     visit("report_layers", self.report_layers,
           "at every evaluation and at the end, norms and trust ratios of the weights in layers.jsonl", kMayChange);
+    visit("profile", self.profile, "where the time of steps goes", kMayChange);
     visit("model", self.model, "the network");
     visit("optimizer", self.optimizer, "update of the weights");
     visit("schedule", self.schedule, "learning rate over max_steps");

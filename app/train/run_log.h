@@ -86,6 +86,9 @@ class RunLog {
   /// nullptr if there is none.
   [[nodiscard]] std::exception_ptr failure() const;
 
+  /// FLOP/s of a square product, which the constructor measured.
+  [[nodiscard]] double gemm_flops() const { return gemm_flops_; }
+
   /// Figures of the last evaluation and of step 0, by their names in summary.json. Checkpoints keep them.
   [[nodiscard]] const std::map<std::string, double>& figures() const { return figures_; }
   void restore(std::map<std::string, double> figures) { figures_ = std::move(figures); }

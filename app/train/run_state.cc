@@ -8,8 +8,8 @@
 #include "app/checkpoint/files.h"
 #include "app/checkpoint/fit.h"
 #include "app/distributed/rank_zero.h"
+#include "app/profile/phase_range.h"
 #include "app/system/crypto.h"
-#include "app/system/error_report.h"
 #include "app/system/errors.h"
 #include "app/train/run_inputs.h"
 #include "model/state_dict.h"
@@ -105,7 +105,7 @@ int64_t RunState::restore(bool allow_config_change) {
 
 void RunState::save_with(int64_t applied, const std::function<void(const Checkpoint& checkpoint)>& write) {
   const auto start = std::chrono::steady_clock::now();
-  set_phase(Phase::kCheckpoint);
+  const PhaseRange phase(Phase::kCheckpoint);
   step().check_parameters();
   // Every rank calls state_dict(): a sharded optimizer state is gathered from all ranks.
   Checkpoint checkpoint{.model = state_dict(step().module()),

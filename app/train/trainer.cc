@@ -14,7 +14,7 @@
 #include "app/distributed/group_end.h"
 #include "app/distributed/process_group.h"
 #include "app/distributed/rank_zero.h"
-#include "app/system/error_report.h"
+#include "app/profile/phase_range.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/fail_point.h"
@@ -25,6 +25,7 @@
 #include "app/train/pretraining_run.h"
 #include "app/train/run_description.h"
 #include "app/train/run_lock.h"
+#include "app/train/run_profile.h"
 #include "app/train/run_state.h"
 #include "app/train/sequence_log.h"
 #include "app/train/step/device.h"
@@ -37,7 +38,12 @@ class Trainer {
  public:
   /// `run` must outlive this object.
   Trainer(RunState& run, const DistributedEnvironment& environment)
-      : environment_(environment), run_(run), config_(run.config()), stop_flag_(run.group()), save_flag_(run.group()) {}
+      : environment_(environment),
+        run_(run),
+        config_(run.config()),
+        profile_(run.config(), run.step().device(), environment.rank == 0),
+        stop_flag_(run.group()),
+        save_flag_(run.group()) {}
 
   int run(bool allow_config_change);
 
@@ -75,10 +81,13 @@ class Trainer {
   [[nodiscard]] bool save_requested();
   void evaluate();
   void save();
+  /// Writes the profile, and says what it found, if its steps are over.
+  void end_profile();
 
   DistributedEnvironment environment_;
   RunState& run_;
   const RunConfig& config_;
+  RunProfile profile_;
   AgreedFlag stop_flag_, save_flag_;
   std::optional<SequenceLog> sequence_log_;
 
@@ -97,11 +106,11 @@ int64_t Trainer::next_stop() const {
   for (const int64_t every : {config_.log_every, config_.checkpoint_every, config_.evaluate_every}) {
     if (every > 0) next = std::min(next, (applied_ / every + 1) * every);
   }
-  return next;
+  return profile_.next_stop(applied_, next);
 }
 
 bool Trainer::can_read(size_t steps) {
-  set_phase(Phase::kReadingData);
+  const PhaseRange phase(Phase::kReadingData);
   return run_.batches().look_ahead(steps);
 }
 
@@ -213,7 +222,7 @@ void Trainer::stop_if_hopeless() {
 
 void Trainer::evaluate() {
   const auto start = std::chrono::steady_clock::now();
-  set_phase(Phase::kEvaluation);
+  const PhaseRange phase(Phase::kEvaluation);
   const bool last = applied_ >= last_step();
   run_.log().evaluation_begins(applied_);
   std::optional<EvaluationReport> evaluation;
@@ -245,6 +254,15 @@ void Trainer::save() {
   run_.save(applied_);
 }
 
+void Trainer::end_profile() {
+  const auto start = std::chrono::steady_clock::now();
+  const std::optional<std::string> text =
+      profile_.end(applied_, stopping_ || applied_ == last_step(), run_.log().gemm_flops());
+  if (!text) return;
+  run_.log().leave_out(std::chrono::steady_clock::now() - start);
+  run_.log().say(*text);
+}
+
 int Trainer::train() {
   const auto due = [&](int64_t every) { return every > 0 && applied_ % every == 0; };
   run_.log().begin(facts_of(run_, applied_));
@@ -253,7 +271,9 @@ int Trainer::train() {
   run_.log().start(applied_, last_step());
   if (run_.group() && !stopping_) stop_flag_.exchange(!can_read(1));  // for the answer to the first stop_requested()
   while (applied_ < last_step() && !stopping_) {
+    profile_.begin(applied_);
     advance_to(next_stop());
+    end_profile();
     if (due(config_.log_every) || applied_ == last_step() || stopping_ || save_now_)
       run_.log().write_interval(applied_);
     if (run_.evaluates() && !stopping_ && (due(config_.evaluate_every) || applied_ == last_step())) evaluate();

@@ -123,7 +123,9 @@ void expect_comparable(const BenchmarkOptions& options, const Json& report) {
 /// Prints the figures for people. Does nothing with --json, which prints the report at the end.
 void print_figures(const BenchmarkOptions& options, const Json& report) {
   if (options.json) return;
-  for (const auto& [key, value] : report.items()) fmt::print("{}: {}\n", key, value.dump());
+  for (const auto& [key, value] : report.items()) {
+    if (key != "breakdown") fmt::print("{}: {}\n", key, value.dump());
+  }
 }
 
 StepBenchmarkOptions step_options(const BenchmarkOptions& options, const PretrainConfig& config) {
@@ -131,7 +133,8 @@ StepBenchmarkOptions step_options(const BenchmarkOptions& options, const Pretrai
           .lengths = read_lengths(options, config.model.max_position_embeddings),
           .batch = options.batch,
           .steps = options.steps,
-          .warmup = options.warmup};
+          .warmup = options.warmup,
+          .breakdown = options.breakdown};
 }
 
 void add_shape(Json& report, const BenchmarkOptions& options, const PretrainConfig& config) {
@@ -145,6 +148,22 @@ void add_shape(Json& report, const BenchmarkOptions& options, const PretrainConf
   report["steps"] = options.steps;
 }
 
+/// Prints the share of each group of operators beside its time at the limits. A limit that is not known is `-`.
+void print_breakdown(const Json& breakdown) {
+  const Json& limits = breakdown["limits"];
+  fmt::print("\nlimits: products {:.2f} TFLOP/s, copies {:.1f} GB/s\n{:<34}{:>9}{:>10}{:>9}{:>11}{:>9}\n",
+             limits["gemm_tflops"].get<double>(), limits["copy_gb_per_second"].get<double>(), "group", "calls", "ms",
+             "share", "limit, ms", "reached");
+  for (const Json& row : breakdown["groups"]) {
+    const double ms = row["self_ms"].get<double>();
+    const bool known = !row["limit_ms"].is_null();
+    fmt::print("{:<34}{:>9.1f}{:>10.3f}{:>7.1f} %{:>11}{:>9}\n", row["group"].get<std::string>(),
+               row["calls"].get<double>(), ms, 100 * row["share"].get<double>(),
+               known ? fmt::format("{:.3f}", row["limit_ms"].get<double>()) : "-",
+               known ? fmt::format("{:.0f} %", 100 * row["limit_ms"].get<double>() / ms) : "-");
+  }
+}
+
 Json run_step(const BenchmarkOptions& options) {
   PretrainConfig config = read_config(options);
   if (options.precision.empty()) config.precision = "fp32";
@@ -156,6 +175,7 @@ Json run_step(const BenchmarkOptions& options) {
   expect_comparable(options, report);
   report.update(benchmark_step(step));
   print_figures(options, report);
+  if (options.breakdown && !options.json) print_breakdown(report["breakdown"]);
   return report;
 }
 

@@ -210,6 +210,8 @@ bool parse_benchmark_options(int argc, char** argv, BenchmarkOptions& options) {
 
   CLI::App* step = app.add_subcommand("step", "Forward, backward and update, on random tokens without padding");
   add_step_options(*step, options, precisions_of_training(), kPrecisionHelp);
+  step->add_flag("--breakdown", options.breakdown,
+                 "also profile --steps steps: the share of each group of operators, and its time at measured limits");
   step->footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
 
   add_inference_mode(app, options);

@@ -24,7 +24,7 @@ struct BenchmarkOptions {
   int64_t micro_batch_tokens = 0, ranks = 1;
   double demand = 1'000'000;  // tokens a second
   double seconds = KernelBenchmarkOptions{}.seconds, fail_below = 0;
-  bool json = false;
+  bool json = false, breakdown = false;
 };
 
 /// Parses the command line; argv[0] is the verb. Returns false after it has printed the text of --help. Throws

@@ -153,7 +153,7 @@ std::vector<Broken> broken_configs() {
              "initial_checkpoint, initial_optimizer_state, initial_parts, keep_checkpoints, log_every, max_steps, "
              "micro_batch_size, "
              "micro_batch_tokens, model, num_threads, objective, "
-             "optimizer, precision, report, report_histograms, report_layers, report_port, report_textfile, "
+             "optimizer, precision, profile, report, report_histograms, report_layers, report_port, report_textfile, "
              "run_directory, schedule, seed, stop_at_step, trust_initial_checkpoint",
         at + "2:21: /amp/d?e: unknown key; known here: backoff_factor, dynamic, growth_factor, growth_interval, "
              "init_scale, "
@@ -335,6 +335,14 @@ std::vector<Broken> broken_configs() {
        in("\"max_steps\": 10, \"stop_at_step\": 11"),
        {},
        {at + "2:34: /stop_at_step: want at most max_steps 10, got 11"}},
+      {"a profile of no steps",
+       in("\"max_steps\": 10, \"profile\": {\"steps\": \"5-4\"}"),
+       {},
+       {at + "2:39: /profile/steps: want FIRST-LAST with 1 <= FIRST <= LAST, as 10-15, got 5-4"}},
+      {"a profile beyond the end",
+       in("\"max_steps\": 10"),
+       {"profile.steps=9-11"},
+       {"command line: /profile/steps: want steps up to max_steps 10, got 9-11"}},
       {"warm-up only",
        in("\"schedule\": {\"warmup_proportion\": 1}"),
        {},

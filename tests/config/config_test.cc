@@ -211,11 +211,12 @@ TEST_CASE("What may change when a run resumes", "[unit][config]") {
   after.run_directory = "/elsewhere";
   after.stop_at_step = after.checkpoint_every = after.evaluate_every = after.log_every = after.keep_checkpoints = 7;
   after.device = "cpu";
+  after.profile.steps = "10-15";
   after.micro_batch_size = 4;
   after.num_threads = 1;
   after.distributed.backend = "gloo";
   after.distributed.timeout_seconds = 1;
-  CHECK(compare(before, after).size() == 11);
+  CHECK(compare(before, after).size() == 12);
   CHECK(compare_for_resume(before, after).empty());
   after.model.hidden_size = 1024;
   after.data.train = {"a"};

@@ -258,6 +258,22 @@ TEST_CASE("Answers and layers become rows, right answers are counted", "[unit][r
     {"name": "w", "weight_norm": [1.5, 2.5], "update_norm": [null, 0.5], "trust_ratio": [null, 5]}]})"));
 }
 
+TEST_CASE("A profile is a part of the report, and is refused with its field", "[unit][report]") {
+  const TemporaryDirectory directory;
+  write_run(directory.path("run"));
+  CHECK(report_data({reported(directory.path("run"))})["runs"][0]["profile"].is_null());
+  const std::string profile =
+      R"({"steps": [10, 15], "step_ms": 8.5, "parts": [{"name": "forward", "ms": 3.5, "share": 0.4}],
+    "operators": [{"name": "bert::linear", "calls": 2, "self_ms": 2.5, "share": 0.3, "flops": 1e9, "bytes": 1e6,
+    "limit_ms": null}], "limits": {"gemm_tflops": 0.25, "copy_gb_per_second": 40}})";
+  write(directory.path("run/profile.json"), profile);
+  nlohmann::json want = nlohmann::json::parse(profile);
+  want["steps"] = {"10", "15"};
+  CHECK(report_data({reported(directory.path("run"))})["runs"][0]["profile"] == want);
+  write(directory.path("run/profile.json"), R"({"steps": [10, 15], "step_ms": 8.5, "parts": 7})");
+  CHECK_THROWS_WITH(report_data({reported(directory.path("run"))}), Contains("profile.json: \"parts\""));
+}
+
 TEST_CASE("bert report --format markdown prints the figures, a curve and the differences", "[unit][report]") {
   const TemporaryDirectory directory;
   write_run(directory.path("first"), R"({"max_steps": 4, "global_batch_size": 8, "note": "a|b"})");

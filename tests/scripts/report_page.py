@@ -73,6 +73,10 @@ def write_run(path, seed, rate, name):
              "pid": 4242}
     end = {"event": "end", "time": 1.7e9 + 2165, "step": 400, "exit_code": 0, "reason": "finished"}
     lines(path / "attempts.jsonl", [begin, {**begin, "time": 1.7e9 + 2000, "step": 200}, end])
+    profile = {"steps": [10, 15], "step_ms": 8.5, "parts": [{"name": "forward", "ms": 3.5, "share": 0.41}],
+               "operators": [{"name": "bert::attention", "calls": 2, "self_ms": 2.5, "share": 0.29, "flops": 1e9, "bytes": 1e6, "limit_ms": 1.75}],
+               "limits": {"gemm_tflops": 0.25, "copy_gb_per_second": 40}}
+    (path / "profile.json").write_text(json.dumps(profile))
     lines(path / "layers.jsonl", map(norms, range(0, 401, 50)))
     lines(path / "answers.jsonl", (answers(step, name) for step in range(0, 401, 50)))
     return written
@@ -176,7 +180,7 @@ def main():
             wrong += console + compare(curves.curves, runs, over)
             wrong += [f"from elsewhere: {curves.outside}"] if curves.outside else []
             text = "".join(curves.text)
-            shown = (HOSTILE, "/optimizer/lr", "0.0016", "trust ratio", "paris", "node1", "Absent: ")
+            shown = (HOSTILE, "/optimizer/lr", "0.0016", "trust ratio", "paris", "node1", "bert::attention", "1.75", "0.75", "steps 10 to 15")
             wrong += [f"the page does not show {part}" for part in shown if part not in text]
     one = work / "one.html"
     for name, width, scheme, file in (("wide-light", 1200, "light", page), ("narrow-light", 500, "light", page), ("wide-dark", 1200, "dark", page),

@@ -133,6 +133,33 @@ Json layers_json(const std::vector<JsonLine>& lines) {
   return {{"steps", std::move(steps)}, {"rows", std::move(rows)}};
 }
 
+Json profile_json(const RunFiles& files) {
+  if (files.profile.is_null()) return nullptr;
+  const std::string where = files.directory + "/profile.json";
+  Json parts = Json::array(), operators = Json::array();
+  for (const Json& part : list_member(files.profile, "parts", where)) {
+    parts.push_back({{"name", string_member(part, "name", where)},
+                     {"ms", number_member(part, "ms", where)},
+                     {"share", number_or_null(part, "share")}});
+  }
+  for (const Json& item : list_member(files.profile, "operators", where)) {
+    Json row = {{"name", string_member(item, "name", where)}, {"self_ms", number_member(item, "self_ms", where)}};
+    for (const char* key : {"calls", "share", "flops", "bytes", "limit_ms"}) row[key] = number_or_null(item, key);
+    operators.push_back(std::move(row));
+  }
+  Json limits = Json::object();
+  if (const auto found = files.profile.find("limits"); found != files.profile.end() && found->is_object()) {
+    for (const char* key : {"gemm_tflops", "copy_gb_per_second"}) limits[key] = number_or_null(*found, key);
+  }
+  Json steps = Json::array();
+  for (const Json& step : list_member(files.profile, "steps", where)) steps.push_back(as_text(step));
+  return {{"step_ms", number_member(files.profile, "step_ms", where)},
+          {"steps", std::move(steps)},
+          {"parts", std::move(parts)},
+          {"operators", std::move(operators)},
+          {"limits", std::move(limits)}};
+}
+
 /// The arguments of a command line as texts.
 Json command_json(const Json& attempt) {
   Json words = Json::array();
@@ -208,6 +235,7 @@ Json run_json(const ReportedRun& run, const std::string& name) {
           {"restarts", std::move(restarts)},
           {"answers", answers_json(files.answers)},
           {"layers", layers_json(files.layers)},
+          {"profile", profile_json(files)},
           {"attempts", attempts_json(files.attempts)},
           {"checkpoints", checkpoints_json(run.checkpoints)},
           {"lengths", lengths_json(run.lengths)},

@@ -76,6 +76,7 @@ RunFiles read_run(const std::string& directory) {
     throw InputMissing(metrics + ": has no line yet; the run writes the first one after log_every steps");
   run.config = read_json(directory + "/config.json");
   run.summary = read_json(directory + "/summary.json");
+  run.profile = read_json(directory + "/profile.json");
   run.attempts = read_json_lines(directory + "/attempts.jsonl");
   run.layers = read_json_lines(directory + "/layers.jsonl");
   run.answers = read_json_lines(directory + "/answers.jsonl");

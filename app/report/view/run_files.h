@@ -22,7 +22,7 @@ std::vector<JsonLine> parse_json_lines(const std::string& text, const std::strin
 struct RunFiles {         // NOLINT(bugprone-exception-escape): json's move constructor throws for a broken object alone
   std::string name;       // the last part of the path, for legends
   std::string directory;  // as it was named
-  nlohmann::json config, summary;
+  nlohmann::json config, summary, profile;
   std::vector<JsonLine> metrics, attempts, layers, answers;
 };
 

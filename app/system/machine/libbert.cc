@@ -18,6 +18,9 @@ void shorten_spinning() {
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0);
 }
 
+/// Keeps LibTorch's profiler from reporting as an error that a machine has no GPU. It reads the variable once.
+void quieten_profiler() { setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0); }
+
 /// Path of libbert.so: beside the executable in a build, in ../lib in an installation.
 std::filesystem::path torch_library() {
   const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path(),
@@ -30,6 +33,7 @@ std::filesystem::path torch_library() {
 
 void* torch_library_symbol(const char* name, LoadProblem& problem) {
   shorten_spinning();
+  quieten_profiler();
   const std::filesystem::path path = torch_library();
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   void* const symbol = library != nullptr ? dlsym(library, name) : nullptr;

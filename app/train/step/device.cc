@@ -48,6 +48,22 @@ void synchronize(c10::Device device) {
   if (device.is_cuda()) torch::cuda::synchronize(device.index());
 }
 
+double measure_copy(c10::Device device) {
+  const torch::NoGradGuard no_grad;
+  const int64_t bytes = device.is_cuda() ? int64_t{1} << 30 : int64_t{1} << 26;  // more than a cache holds
+  const torch::Tensor from = torch::ones({bytes}, torch::TensorOptions().dtype(torch::kByte).device(device)),
+                      to = torch::zeros_like(from);
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 4; ++i) {
+    synchronize(device);
+    const auto start = std::chrono::steady_clock::now();
+    to.copy_(from);
+    synchronize(device);
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return 2.0 * static_cast<double>(bytes) / best;
+}
+
 double measure_gemm(c10::Device device, c10::ScalarType dtype) {
   const torch::NoGradGuard no_grad;
   const int64_t size = device.is_cuda() ? 8192 : 768;

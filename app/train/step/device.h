@@ -20,6 +20,9 @@ int64_t free_memory(c10::Device device, int64_t local_size);
 /// Waits until the device has done all work that was issued to it.
 void synchronize(c10::Device device);
 
+/// Measures the bytes/s of a copy in the device's memory, of both that are read and that are written.
+double measure_copy(c10::Device device);
+
 /// Measures the FLOP/s of a square matrix product in `dtype`: the reference rate of the model FLOP utilisation (MFU).
 double measure_gemm(c10::Device device, c10::ScalarType dtype);
 

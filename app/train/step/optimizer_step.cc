@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "app/distributed/process_group.h"
-#include "app/system/error_report.h"
+#include "app/profile/phase_range.h"
 #include "app/system/errors.h"
 #include "app/train/step/determinism.h"
 #include "cuda_ext/multi_tensor.h"
@@ -118,10 +118,11 @@ void OptimizerStep::run(std::span<const PackedBatch> micro_batches, int64_t of_a
   if (of_all_ranks == 0) of_all_ranks = static_cast<int64_t>(micro_batches.size()) * parallel_.world_size();
   const std::vector<std::vector<torch::Tensor>> weights = loss_weights(micro_batches, of_all_ranks);
   parallel_.zero_gradients();
+  std::optional<PhaseRange> phase;
   for (size_t micro = 0; micro < micro_batches.size(); ++micro) {
-    set_phase(Phase::kForward);
+    phase.emplace(Phase::kForward);
     std::vector<torch::Tensor> terms = loss_terms(micro_batches[micro]);
-    set_phase(Phase::kBackward);
+    phase.emplace(Phase::kBackward);
     parallel_.expect_reduction(micro + 1 ==
                                micro_batches.size());  // the last micro-step's backward overlaps with the communication
     torch::Tensor total;
@@ -136,9 +137,9 @@ void OptimizerStep::run(std::span<const PackedBatch> micro_batches, int64_t of_a
     loss_sum_.add_(sums);
   }
   ++steps_;
-  set_phase(Phase::kReduction);
+  phase.emplace(Phase::kReduction);
   parallel_.finish();  // gradients are views into the buckets: they are zeroed in place
-  set_phase(Phase::kUpdate);
+  phase.emplace(Phase::kUpdate);
   ops::learning_rate_out(schedule_, optimizer->applied_steps(), learning_rate_);
   scaler.step(*optimizer, learning_rate_);
   scaler.update();

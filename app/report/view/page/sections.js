@@ -46,7 +46,7 @@ function eachRun(section, absent, build) {
 }
 
 function stateBadge(run) {
-  const good = run.state === "finished", bad = /^ended with/.test(run.state);
+  const good = run.state === "finished", bad = /^ended with|killed/.test(run.state);
   return element("span", "badge" + (good ? " good" : bad ? " bad" : ""), run.state);
 }
 
@@ -164,6 +164,65 @@ function answers() {
           `The best word and its probability at ${shown.length} of ${run.answers.right.length} evaluations; ${
               right} of ${final.answers.length} are right at step ${final.step}.`),
       table(["Sentence", "Expected", ...shown.map((each) => "step " + each.step)], rows)
+    ];
+  });
+}
+
+/// A bar of shares of `whole`, one part for each [length, class].
+function meter(parts, whole) {
+  const made = element("span", "meter");
+  for (const [length, className] of parts) {
+    const part = element("i", className);
+    part.style.width = Math.max(0, Math.min(100, 100 * length / whole)) + "%";
+    made.append(part);
+  }
+  return made;
+}
+
+function meterCell(parts, whole) {
+  const made = cell("");
+  made.append(meter(parts, whole));
+  return made;
+}
+
+function operatorTable(operators) {
+  const longest = operators.reduce((most, each) => Math.max(most, each.self_ms), 0);
+  const legend = element("p", "quiet");
+  legend.append(
+      element("span", "key-swatch"), "its limit", element("span", "key-swatch gain"), "would be gained at the limit");
+  const rows = operators.map((each) => {
+    const gain = each.limit_ms === null ? null : Math.max(0, each.self_ms - each.limit_ms);
+    const bar = gain === null ? [[each.self_ms, ""]] : [[each.self_ms - gain, ""], [gain, "gain"]];
+    return [
+      cell(each.name, "key mono"), meterCell(bar, longest), brief(each.self_ms), brief(each.limit_ms), brief(gain),
+      percent(each.share), brief(each.calls), brief(each.flops), brief(each.bytes)
+    ];
+  });
+  return [
+    legend, table(["Operator", "", "#ms", "#limit, ms", "#gain, ms", "#share", "#calls", "#FLOP", "#bytes"], rows)
+  ];
+}
+
+function times() {
+  eachRun("time", "profile.json is not there: no steps were profiled (profile.steps).", (run) => {
+    const profile = run.profile;
+    if (!profile) return null;
+    const {gemm_tflops: products, copy_gb_per_second: copies} = profile.limits,
+                                                      longest = profile.parts.reduce(
+                                                          (most, part) => Math.max(most, part.ms), 0);
+    const limits = [
+      Number.isFinite(products) && products !== null ? `products ${brief(products)} TFLOP/s` : "",
+      Number.isFinite(copies) && copies !== null ? `copies ${brief(copies)} GB/s` : ""
+    ].filter(Boolean);
+    const rows = profile.parts.map(
+        (part) => [cell(part.name, "key"), meterCell([[part.ms, ""]], longest), brief(part.ms), percent(part.share)]);
+    return [
+      element(
+          "p", "quiet",
+          `A step takes ${brief(profile.step_ms)} ms (steps ${profile.steps.join(" to ")}).` +
+              (limits.length ? ` Limits that this run measured: ${limits.join(", ")}.` : "")),
+      table(["Part", "", "#ms", "#share"], rows), element("h3", "", "Largest operators"),
+      ...operatorTable(profile.operators)
     ];
   });
 }
@@ -356,6 +415,6 @@ function controls() {
 }
 
 for (const part
-         of [overview, curves, evaluations, differences, answers, layers, lengths, checkpoints, processes, configuration,
-             controls, drawAll])
+         of [overview, curves, evaluations, differences, answers, times, layers, lengths, checkpoints, processes,
+             configuration, controls, drawAll])
   part();
