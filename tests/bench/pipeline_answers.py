@@ -152,6 +152,12 @@ def same_scale(ours, theirs, context):
     return [(sides[0][key] / sums[0], sides[1][key] / sums[1]) for key in common]
 
 
+def placed(context, text, start, end):
+    """An answer with the numbers of its first and last word. Google's programs and bert join words by one space, and take the first place
+    of equal texts in a word: the first 7 of 77."""
+    return " ".join(text.split()), len(context[:start + 1].split()), len(context[:end].split())
+
+
 def fitting(context, question, tokens):
     """The first words of the context, as many as fit into one window."""
     words = context.split(" ")
@@ -184,7 +190,7 @@ def best_of_windows(peers, context, question, room):
             for j in ends.topk(min(20, len(ends))).indices.tolist():
                 if {i, j} <= places and i <= j < i + ANSWER and -most[offsets[i]][1] == number:
                     best = max(best, (float(starts[i] + ends[j]), -number, -i, offsets[i][0], offsets[j][1]))
-    return (context[best[3]:best[4]], best[3], best[4])
+    return placed(context, context[best[3]:best[4]], best[3], best[4])
 
 
 def ask(given, name, questions, kind):
@@ -203,7 +209,7 @@ def ask(given, name, questions, kind):
         theirs = peers.pipeline(question=question, context=context, top_k=20, max_seq_len=LENGTH, doc_stride=max(0, room - STRIDE),
                                 max_question_len=QUERY, max_answer_len=ANSWER, handle_impossible_answer=name == "squad-v2",
                                 align_to_words=False)
-        best = [(one["answer"], one["start"], one["end"]) for one in (ours["answers"][0], theirs[0])]
+        best = [placed(context, one["answer"], one["start"], one["end"]) for one in (ours["answers"][0], theirs[0])]
         if kind == "several windows":
             alike += best[0] == best[1]
             peers.comparison.add(best[0], best_of_windows(peers, context, question, room), [])
