@@ -26,7 +26,9 @@
 
 using namespace bert;
 using bert::testing::Approx;
+using bert::testing::checkpoint_file;
 using bert::testing::Contains;
+using bert::testing::finetuning_refusal;
 using bert::testing::load_checkpoint;
 using bert::testing::mismatch;
 using bert::testing::run_in_child;
@@ -101,21 +103,6 @@ std::vector<json> training_lines(const FinetuneConfig& config) {
     if (json object = json::parse(line); object.contains("loss")) lines.push_back(std::move(object));
   }
   return lines;
-}
-
-std::string file_of(const FinetuneConfig& config, int64_t step, const std::string& name) {
-  return read_file(checkpoint_directory(config.run_directory, step) + "/" + name);
-}
-
-/// The message of the exception that fine-tuning throws.
-template <class Error>
-std::string refusal(const FinetuneConfig& config) {
-  try {
-    finetune(config, false);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace
@@ -291,12 +278,13 @@ TEST_CASE("A distillation that is killed at any point ends in the same bytes", "
     CHECK(run_in_child(killed, point) == 1000 + SIGKILL);
   }
   REQUIRE(run_in_child(killed) == kOk);
-  for (const char* file : {kModelFile, kOptimizerFile}) CHECK(file_of(whole, 12, file) == file_of(killed, 12, file));
+  for (const char* file : {kModelFile, kOptimizerFile})
+    CHECK(checkpoint_file(whole, 12, file) == checkpoint_file(killed, 12, file));
 
   FinetuneConfig recomputed = tiny_distillation(directory, "recomputed");
   recomputed.gradient_checkpointing = true;
   REQUIRE(finetune(recomputed, false) == kOk);
-  CHECK(file_of(whole, 12, kModelFile) == file_of(recomputed, 12, kModelFile));
+  CHECK(checkpoint_file(whole, 12, kModelFile) == checkpoint_file(recomputed, 12, kModelFile));
 }
 
 TEST_CASE("With the mean over items, each loss is that of the large batch", "[unit][finetune]") {
@@ -367,36 +355,39 @@ TEST_CASE("A teacher that does not fit is refused with both names", "[unit][fine
   const FinetuneConfig good = tiny_distillation(directory, "student");
   FinetuneConfig config = good;
   config.distillation.teacher = directory.path("nowhere");
-  CHECK_THAT(refusal<InputMissing>(config), Contains("distillation.teacher: ") && Contains("nowhere"));
+  CHECK_THAT(finetuning_refusal<InputMissing>(config), Contains("distillation.teacher: ") && Contains("nowhere"));
   config.distillation.teacher = directory.path("teacher-model");
-  CHECK_THAT(refusal<ConfigError>(config), Contains("distillation.teacher: ") && Contains("was not fine-tuned") &&
-                                               Contains("expected a model that was fine-tuned on text-classification"));
+  CHECK_THAT(finetuning_refusal<ConfigError>(config),
+             Contains("distillation.teacher: ") && Contains("was not fine-tuned") &&
+                 Contains("expected a model that was fine-tuned on text-classification"));
   config = good;
   config.distillation.relation_heads = 32;
-  CHECK_THAT(refusal<ConfigError>(config), Contains("distillation.relation_heads: is 32") &&
-                                               Contains("32 of the student") && Contains("of 48 of the teacher"));
+  CHECK_THAT(finetuning_refusal<ConfigError>(config), Contains("distillation.relation_heads: is 32") &&
+                                                          Contains("32 of the student") &&
+                                                          Contains("of 48 of the teacher"));
   config = good;
   config.initial_checkpoint = directory.path("deep");
   PretrainConfig deep = tiny_teacher_sizes(directory);
   deep.model.num_hidden_layers = 6;
   write_tiny_model(config.initial_checkpoint, deep, 7);
   config.model = deep.model;
-  CHECK_THAT(refusal<ConfigError>(config),
+  CHECK_THAT(finetuning_refusal<ConfigError>(config),
              Contains("distillation.hidden_weight: ") && Contains("has 6 layers") && Contains("has 5;"));
   config.model = good.model;
   std::vector<std::string> words = bert::testing::tokens();
   std::swap(words[20], words[21]);
   config.initial_checkpoint = directory.path("words");
   write_tiny_model(config.initial_checkpoint, tiny(directory, "unused"), 7, words);
-  CHECK_THAT(refusal<ConfigError>(config), Contains("distillation.teacher: ") &&
-                                               Contains("a vocabulary of 64 tokens") &&
-                                               Contains("initial_checkpoint " + config.initial_checkpoint));
+  CHECK_THAT(finetuning_refusal<ConfigError>(config), Contains("distillation.teacher: ") &&
+                                                          Contains("a vocabulary of 64 tokens") &&
+                                                          Contains("initial_checkpoint " + config.initial_checkpoint));
   config = good;
   config.data.task.labels = {"small", "large"};
-  CHECK_THAT(refusal<ConfigError>(config), Contains("has the labels large, small, and the student small, large"));
+  CHECK_THAT(finetuning_refusal<ConfigError>(config),
+             Contains("has the labels large, small, and the student small, large"));
   config = tiny_task_of("text-regression", directory);
   config.distillation.teacher = good.distillation.teacher;
-  CHECK_THAT(refusal<ConfigError>(config),
+  CHECK_THAT(finetuning_refusal<ConfigError>(config),
              Contains("was fine-tuned on text-classification, and task is text-regression"));
 }
 
@@ -408,12 +399,12 @@ TEST_CASE("A student goes on with the same teacher alone", "[unit][finetune]") {
   config.stop_at_step = 8;
   FinetuneConfig other = config;
   other.distillation.temperature = 3;
-  CHECK_THAT(refusal<ConfigError>(other), Contains("/distillation/temperature: was 1.0, now 3.0"));
+  CHECK_THAT(finetuning_refusal<ConfigError>(other), Contains("/distillation/temperature: was 1.0, now 3.0"));
   FinetuneConfig teacher = tiny_task(directory, "teacher");
   teacher.initial_checkpoint = directory.path("teacher-model");
   teacher.model = tiny_teacher_sizes(directory).model;
   teacher.seed = 1;
   std::filesystem::remove_all(teacher.run_directory);
   REQUIRE(finetune(teacher, false) == kOk);
-  CHECK_THAT(refusal<ConfigError>(config), Contains("the content of distillation.teacher: was checksum "));
+  CHECK_THAT(finetuning_refusal<ConfigError>(config), Contains("the content of distillation.teacher: was checksum "));
 }

@@ -22,7 +22,9 @@
 
 using namespace bert;
 using bert::testing::Approx;
+using bert::testing::checkpoint_file;
 using bert::testing::Contains;
+using bert::testing::finetuning_refusal;
 using bert::testing::kLength;
 using bert::testing::load_checkpoint;
 using bert::testing::result_of;
@@ -37,21 +39,6 @@ namespace {
 
 nlohmann::json summary_of(const FinetuneConfig& config) {
   return nlohmann::json::parse(read_file(config.run_directory + "/summary.json"));
-}
-
-std::string file_of(const FinetuneConfig& config, int64_t step, const std::string& name) {
-  return read_file(checkpoint_directory(config.run_directory, step) + "/" + name);
-}
-
-/// The message of the exception that fine-tuning throws.
-template <class Error>
-std::string refusal(const FinetuneConfig& config) {
-  try {
-    finetune(config, false);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace
@@ -96,7 +83,8 @@ TEST_CASE("A fine-tuning that is killed at any point ends in the same bytes", "[
   }
   std::filesystem::remove_all(directory.path("model"));  // a resumption needs its own checkpoint alone
   REQUIRE(run_in_child(killed) == kOk);
-  for (const char* file : {kModelFile, kOptimizerFile}) CHECK(file_of(whole, 12, file) == file_of(killed, 12, file));
+  for (const char* file : {kModelFile, kOptimizerFile})
+    CHECK(checkpoint_file(whole, 12, file) == checkpoint_file(killed, 12, file));
 }
 
 TEST_CASE("Every kind of task resumes to the same bytes after a kill, in every precision", "[unit][finetune]") {
@@ -108,7 +96,8 @@ TEST_CASE("Every kind of task resumes to the same bytes after a kill, in every p
     REQUIRE(finetune(whole, false) == kOk);
     CHECK(run_in_child(killed, "train.step:4") == 1000 + SIGKILL);  // after the checkpoint of step 2
     REQUIRE(finetune(killed, false) == kOk);
-    for (const char* file : {kModelFile, kOptimizerFile}) CHECK(file_of(whole, 6, file) == file_of(killed, 6, file));
+    for (const char* file : {kModelFile, kOptimizerFile})
+      CHECK(checkpoint_file(whole, 6, file) == checkpoint_file(killed, 6, file));
     nlohmann::json one = summary_of(whole), other = summary_of(killed);
     for (nlohmann::json* summary : {&one, &other})
       for (const char* key : {"config_sha256", "sequences_per_second"}) summary->erase(key);
@@ -242,7 +231,8 @@ TEST_CASE("With keep_best, metrics and files are those of the best weights, of d
     CAPTURE(file);
     CHECK(read_file(kept.run_directory + "/" + file) == read_file(best.run_directory + "/" + file));
   }
-  for (const char* file : {kModelFile, kOptimizerFile}) CHECK(file_of(kept, 12, file) == file_of(plain, 12, file));
+  for (const char* file : {kModelFile, kOptimizerFile})
+    CHECK(checkpoint_file(kept, 12, file) == checkpoint_file(plain, 12, file));
 }
 
 TEST_CASE("MNLI runs with the mismatched set alone, and predicts the diagnostic set beside it", "[unit][finetune]") {
@@ -300,7 +290,7 @@ TEST_CASE("A fine-tuning run with micro_batch_size auto says its size in run.log
     CHECK_THAT(read_file(by_memory.run_directory + "/run.log"),
                Contains("reading and tokenizing the files of task ") &&
                    Contains("micro_batch_size auto: 4, the largest that fits; the plan is "));
-    CHECK(file_of(by_memory, 4, "model.safetensors") == file_of(number, 4, "model.safetensors"));
+    CHECK(checkpoint_file(by_memory, 4, "model.safetensors") == checkpoint_file(number, 4, "model.safetensors"));
     number.micro_batch_size = 2;
     number.run_directory += "-two";
     number.stop_at_step = 2;
@@ -351,7 +341,7 @@ TEST_CASE("Several seeds make several runs, with mean and spread, and go on afte
   REQUIRE(finetune(alone, false) == kOk);
   FinetuneConfig second_run = alone;
   second_run.run_directory = config.run_directory + "/seed-" + std::to_string(alone.seed);
-  CHECK(file_of(alone, 12, "model.safetensors") == file_of(second_run, 12, "model.safetensors"));
+  CHECK(checkpoint_file(alone, 12, "model.safetensors") == checkpoint_file(second_run, 12, "model.safetensors"));
   const auto before = std::filesystem::last_write_time(second_run.run_directory + "/metrics.jsonl");
   REQUIRE(finetune_seeds(config, 3, false) == kOk);
   CHECK(std::filesystem::last_write_time(second_run.run_directory + "/metrics.jsonl") == before);
@@ -401,34 +391,35 @@ TEST_CASE("A configuration that does not fit the model or the table is refused w
   const FinetuneConfig good = tiny_task(directory, "run");
   FinetuneConfig config = good;
   config.data.task.max_seq_length = 25;
-  CHECK_THAT(refusal<ConfigError>(config), Contains("data.max_seq_length: is 25") && Contains("has 24 positions"));
+  CHECK_THAT(finetuning_refusal<ConfigError>(config),
+             Contains("data.max_seq_length: is 25") && Contains("has 24 positions"));
   config = good;
   config.model.hidden_size = 64;
-  CHECK_THAT(refusal<ConfigError>(config), Contains("/model/hidden_size: is 64") && Contains("has 32"));
+  CHECK_THAT(finetuning_refusal<ConfigError>(config), Contains("/model/hidden_size: is 64") && Contains("has 32"));
   config = good;
   config.frozen_layers = 3;
-  CHECK_THAT(refusal<ConfigError>(config), Contains("frozen_layers: is 3") && Contains("has 2 layers"));
+  CHECK_THAT(finetuning_refusal<ConfigError>(config), Contains("frozen_layers: is 3") && Contains("has 2 layers"));
   for (const bool checkpointing : {true, false}) {
     config = good;
     config.frozen_layers = 0;
     config.gradient_checkpointing = checkpointing;
     config.distributed.shard_optimizer_state = !checkpointing;
-    CHECK_THAT(refusal<ConfigError>(config), Contains("frozen_layers: ") && Contains("set it to false"));
+    CHECK_THAT(finetuning_refusal<ConfigError>(config), Contains("frozen_layers: ") && Contains("set it to false"));
   }
   config = good;
   config.data.task.label_column = "colour";
-  CHECK_THAT(refusal<DataError>(config), Contains("train.csv") && Contains("colour"));
+  CHECK_THAT(finetuning_refusal<DataError>(config), Contains("train.csv") && Contains("colour"));
   config = good;
   config.data.directory = directory.path("nowhere");
-  CHECK_THAT(refusal<InputMissing>(config), Contains("data.directory") && Contains("train.csv"));
+  CHECK_THAT(finetuning_refusal<InputMissing>(config), Contains("data.directory") && Contains("train.csv"));
   config = good;
   config.initial_checkpoint = directory.path("nowhere");
-  CHECK_THAT(refusal<InputMissing>(config), Contains("initial_checkpoint: ") && Contains("nowhere"));
+  CHECK_THAT(finetuning_refusal<InputMissing>(config), Contains("initial_checkpoint: ") && Contains("nowhere"));
   config = good;
   config.task = "text-regression";
   config.class_weights = "balanced";
   config.data.task.label_column = "sentence";
-  CHECK_FALSE(refusal<DataError>(config).empty());  // texts are no numbers
+  CHECK_FALSE(finetuning_refusal<DataError>(config).empty());  // texts are no numbers
 }
 
 TEST_CASE("A dropout or size that is given counts, also at its default", "[unit][finetune]") {
@@ -449,7 +440,7 @@ TEST_CASE("A dropout or size that is given counts, also at its default", "[unit]
   CHECK(model["attention_probs_dropout_prob"] == 0.25);
   config.given = {"/model/hidden_size"};
   config.run_directory = directory.path("other");
-  CHECK_THAT(refusal<ConfigError>(config), Contains("/model/hidden_size: is 768") && Contains("has 32"));
+  CHECK_THAT(finetuning_refusal<ConfigError>(config), Contains("/model/hidden_size: is 768") && Contains("has 32"));
 }
 
 TEST_CASE("A resumption with another rate, task or table is refused", "[unit][finetune]") {
@@ -460,10 +451,10 @@ TEST_CASE("A resumption with another rate, task or table is refused", "[unit][fi
   config.stop_at_step = 8;
   FinetuneConfig other = config;
   other.optimizer.lr = 1e-3;
-  CHECK_THAT(refusal<ConfigError>(other), Contains("/optimizer/lr: was 0.002, now 0.001"));
+  CHECK_THAT(finetuning_refusal<ConfigError>(other), Contains("/optimizer/lr: was 0.002, now 0.001"));
   other = config;
   other.data.train_file = directory.path("dev.csv");
-  CHECK_THAT(refusal<ConfigError>(other), Contains("the content of data.train: was 200 examples"));
+  CHECK_THAT(finetuning_refusal<ConfigError>(other), Contains("the content of data.train: was 200 examples"));
   REQUIRE(finetune(config, false) == kOk);
   CHECK(summary_of(config)["steps"] == 8);
 }

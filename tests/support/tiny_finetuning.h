@@ -10,7 +10,10 @@
 #include <vector>
 
 #include "app/checkpoint/checkpoint.h"
+#include "app/checkpoint/files.h"
 #include "app/config/finetune_config.h"
+#include "app/finetune/finetuning_run.h"
+#include "data/io/files.h"
 #include "model/bert.h"
 #include "model/state_dict.h"
 #include "tests/support/tiny_pretraining.h"
@@ -136,6 +139,22 @@ inline std::vector<FinetuneConfig> tiny_kinds(const TemporaryDirectory& director
     if (config.task == "text-classification") config.class_weights = "balanced";
   }
   return configs;
+}
+
+/// The content of a file in the checkpoint of a step.
+inline std::string checkpoint_file(const FinetuneConfig& config, int64_t step, const std::string& name) {
+  return read_file(checkpoint_directory(config.run_directory, step) + "/" + name);
+}
+
+/// The message of the exception that fine-tuning throws; empty if it throws none.
+template <class Error>
+std::string finetuning_refusal(const FinetuneConfig& config) {
+  try {
+    finetune(config, false);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
 }
 
 }  // namespace bert::testing
