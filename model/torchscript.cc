@@ -15,7 +15,6 @@
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/serialization/export.h>
-#include <torch/csrc/jit/serialization/import.h>
 
 #include <algorithm>
 #include <cmath>
@@ -336,12 +335,6 @@ torch::jit::Module export_torchscript(torch::nn::Module& module, torch::Dtype dt
 void save_torchscript(const torch::jit::Module& module, const ExtraFiles& extra_files,
                       const std::function<size_t(const void* data, size_t bytes)>& writer) {
   torch::jit::ExportModule(module, writer, extra_files);
-}
-
-torch::jit::Module load_torchscript(std::istream& in, ExtraFiles& extra_files, torch::Device device) {
-  torch::jit::Module module = torch::jit::load(in, device, extra_files);
-  module.eval();
-  return module;
 }
 
 }  // namespace bert

@@ -1,11 +1,10 @@
-// Export to TorchScript, and loading of exports.
+// Export to TorchScript.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 
 #include <functional>
-#include <istream>
 #include <string>
 #include <unordered_map>
 
@@ -41,10 +40,5 @@ using ExtraFiles = std::unordered_map<std::string, std::string>;
 /// LibTorch writes from a destructor, where an exception ends the process.
 void save_torchscript(const torch::jit::Module& module, const ExtraFiles& extra_files,
                       const std::function<size_t(const void* data, size_t bytes)>& writer);
-
-/// Reads an archive onto `device`, in evaluation mode. Fills in the values of the names in `extra_files` that the
-/// archive has; other values stay. Throws c10::Error if `in` is not a TorchScript archive. An archive contains code:
-/// load it only from a trusted source.
-torch::jit::Module load_torchscript(std::istream& in, ExtraFiles& extra_files, torch::Device device = torch::kCPU);
 
 }  // namespace bert

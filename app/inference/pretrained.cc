@@ -1,7 +1,6 @@
 #include "app/inference/pretrained.h"
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <sstream>
 #include <system_error>
@@ -9,17 +8,14 @@
 #include <vector>
 
 #include "app/checkpoint/files.h"
-#include "app/checkpoint/torch_archive.h"
+#include "app/checkpoint/script_archive.h"
 #include "app/config/finetune_config.h"
 #include "app/inference/export_config.h"
 #include "app/interop/formats.h"
 #include "app/system/errors.h"
-#include "app/system/torch_errors.h"
 #include "app/tasks/task_scoring.h"
 #include "data/io/error.h"
-#include "data/io/files.h"
 #include "data/tasks/task_definition.h"
-#include "model/torchscript.h"
 
 namespace bert {
 namespace {
@@ -111,36 +107,22 @@ StateDict with_encoder_prefix(StateDict parameters) {
 }
 
 Pretrained load_export(const std::string& file) {
-  const MappedFile archive(file);
-  if (!archive.view().starts_with("PK")) {  // the first bytes of a zip archive
-    throw DataError(
-        file +
-        ": is no TorchScript file. Name one that `bert export` wrote, or a checkpoint or run directory, or a "
-        "model directory of transformers; safetensors alone have no vocabulary");
-  }
-  verify_torch_archive(archive.view(), file);  // LibTorch does not check the checksums
-  ExtraFiles inside = {{kExportConfigFile, ""}, {kExportVocabularyFile, ""}, {kTokenizerFile, ""}};
-  Pretrained result;
-  with_data_errors(file + ": LibTorch cannot read it as TorchScript", [&] {
-    std::ifstream bytes(file, std::ios::binary);
-    StateDict parameters;
-    for (const auto& parameter : load_torchscript(bytes, inside).named_parameters())
-      parameters.insert(parameter.name, parameter.value);
-    result.weights = with_encoder_prefix(std::move(parameters));
-  });
+  ScriptArchive archive = read_script_archive(file);
+  std::map<std::string, std::string>& inside = archive.files;
   if (inside[kExportConfigFile].empty() || inside[kExportVocabularyFile].empty()) {
     throw DataError(file +
                     ": has no config.json and vocab.txt inside; `bert export` writes such files. Export the checkpoint "
                     "again");
   }
   const ExportConfig config = read_export_config(inside[kExportConfigFile], file + ": " + kExportConfigFile);
-  result.config = config.model;
-  result.objective = config.objective;
-  result.task = config.task;
-  result.labels = config.labels;
-  result.task_data = config.task_data;
-  result.tokenizer =
-      tokenizer_of(std::move(inside[kTokenizerFile]), lines_of(inside[kExportVocabularyFile]), config.tokenizer, file);
+  Pretrained result{.config = config.model,
+                    .objective = config.objective,
+                    .weights = with_encoder_prefix(std::move(archive.tensors)),
+                    .tokenizer = tokenizer_of(std::move(inside[kTokenizerFile]),
+                                              lines_of(inside[kExportVocabularyFile]), config.tokenizer, file),
+                    .task = config.task,
+                    .labels = config.labels,
+                    .task_data = config.task_data};
   if (!config.vocabulary_hash.empty() && result.tokenizer->vocabulary().hash() != config.vocabulary_hash) {
     throw DataError(file + ": the vocabulary inside is not that of which config.json has the vocabulary_hash");
   }

@@ -58,7 +58,8 @@ struct ModelSource {
 /// the latest one of a run is damaged; and of another program's directory the report, unless every tensor of
 /// BertForPreTraining is there as it should be. `progress`, which may be empty, is called with the share of a checkpoint
 /// that is verified.
-/// Throws InputMissing, DataError, IoError; RefusedError for a pickle without trust. A TorchScript file contains code: read it only from a trusted source.
+/// Throws InputMissing, DataError, IoError; RefusedError for a pickle without trust. The code of a TorchScript file is not
+/// compiled, but LibTorch is not made to read hostile files: read one only from a trusted source.
 Pretrained load_pretrained(
     const ModelSource& source, WeightsKind weights = WeightsKind::kAveraged,
     const std::function<void(const std::string& message)>& note = [](const std::string&) {},

@@ -26,12 +26,14 @@
 #include "tests/support/pretrain_process.h"
 #include "tests/support/random_checkpoint.h"
 #include "tests/support/tiny_pretraining.h"
+#include "tests/support/torchscript_file.h"
 #include "tests/testing.h"
 
 using namespace bert;
 using bert::testing::Approx;
 using bert::testing::Contains;
 using bert::testing::load_checkpoint;
+using bert::testing::load_torchscript;
 using bert::testing::mismatch;
 using bert::testing::result_of;
 using bert::testing::run_in_child;

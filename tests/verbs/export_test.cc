@@ -25,11 +25,13 @@
 #include "tests/support/onnx_runtime.h"
 #include "tests/support/random_checkpoint.h"
 #include "tests/support/tiny_finetuning.h"
+#include "tests/support/torchscript_file.h"
 #include "tests/testing.h"
 
 using namespace bert;
 using bert::testing::Array;
 using bert::testing::Contains;
+using bert::testing::load_torchscript;
 using bert::testing::mismatch;
 using bert::testing::TemporaryDirectory;
 using bert::testing::write_random_checkpoint;

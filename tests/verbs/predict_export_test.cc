@@ -20,11 +20,13 @@
 #include "tests/support/load_checkpoint.h"
 #include "tests/support/random_checkpoint.h"
 #include "tests/support/torch_archive.h"
+#include "tests/support/torchscript_file.h"
 #include "tests/testing.h"
 
 using namespace bert;
 using bert::testing::Contains;
 using bert::testing::load_checkpoint;
+using bert::testing::load_torchscript;
 using bert::testing::run_export;
 using bert::testing::TemporaryDirectory;
 using bert::testing::texts_of_mixed_lengths;
