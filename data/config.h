@@ -15,12 +15,20 @@ namespace bert {
 /// The conversion of text to WordPiece tokens.
 struct TokenizerConfig {
   bool do_lower_case = true;
+  std::optional<bool> strip_accents = {};  // empty: as do_lower_case
+  bool tokenize_chinese_chars = true;
   int64_t max_input_chars_per_word = 200;
   bool match_special_tokens = false;
+
+  /// True if accents are stripped.
+  [[nodiscard]] bool strips_accents() const { return strip_accents.value_or(do_lower_case); }
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit("do_lower_case", self.do_lower_case, "lower case and strip accents (an uncased vocabulary)");
+    visit("strip_accents", self.strip_accents, "strip accents: true or false; by default as do_lower_case");
+    visit("tokenize_chinese_chars", self.tokenize_chinese_chars,
+          "an ideograph is a word; false: it is a letter of a word (some Japanese vocabularies)");
     visit("max_input_chars_per_word", self.max_input_chars_per_word,
           "longer words become [UNK]: 200 as Google, 100 as Hugging Face and NVIDIA", 1, 10000);
     visit("match_special_tokens", self.match_special_tokens,

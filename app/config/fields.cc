@@ -132,6 +132,12 @@ class Binder {
     target = node.integer != 0;
     return "";
   }
+  static std::string set(std::optional<bool>& target, const ConfigField&, const JsonNode& node) {
+    const bool given = node.kind == JsonNode::Kind::kBoolean;
+    if (!given && node.kind != JsonNode::Kind::kNull) return "want true, false or null, got " + node.got();
+    target = given ? std::optional<bool>(node.integer != 0) : std::nullopt;
+    return "";
+  }
   static std::string set(int64_t& target, const ConfigField& field, const JsonNode& node) {
     if (field.may_be_auto && node.text == kAutoWord &&
         (node.kind == JsonNode::Kind::kString || node.place.source->words)) {
@@ -194,6 +200,9 @@ class Binder {
 nlohmann::json tree_of(const ConfigFields& fields, size_t prefix);
 
 struct ValueOf {
+  nlohmann::json operator()(const std::optional<bool>* value) const {
+    return *value ? nlohmann::json(**value) : nlohmann::json();
+  }
   nlohmann::json operator()(const int64_t* value) const {
     if (field.may_be_auto && *value == 0) return kAutoWord;
     return *value;
@@ -238,6 +247,7 @@ nlohmann::json object_schema(const std::string& help) {
 struct SchemaOf {
   const ConfigField& field;
   nlohmann::json operator()(const bool*) const { return {{"type", "boolean"}}; }
+  nlohmann::json operator()(const std::optional<bool>*) const { return {{"type", {"boolean", "null"}}}; }
   nlohmann::json operator()(const int64_t*) const {
     nlohmann::json schema = {{"type", "integer"}};
     if (field.ranged) schema["minimum"] = field.integer_low;

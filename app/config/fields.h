@@ -7,6 +7,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -52,7 +53,8 @@ struct ConfigList {
 struct ConfigField {
   std::string pointer;  // "/optimizer/lr"
   std::string help;
-  std::variant<bool*, int64_t*, double*, std::string*, std::vector<std::string>*, ConfigList> value;
+  std::variant<bool*, std::optional<bool>*, int64_t*, double*, std::string*, std::vector<std::string>*, ConfigList>
+      value;
   int64_t integer_low = INT64_MIN, integer_high = INT64_MAX;
   double low = 0, high = 0;
   bool ranged = false;

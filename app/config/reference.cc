@@ -34,6 +34,7 @@ std::string dotted(std::string pointer) {
 struct TypeOf {
   const ConfigField& field;
   std::string operator()(const bool*) const { return "boolean"; }
+  std::string operator()(const std::optional<bool>*) const { return "boolean or `null`"; }
   std::string operator()(const int64_t*) const { return field.may_be_auto ? "integer or `auto`" : "integer"; }
   std::string operator()(const double*) const { return "number"; }
   std::string operator()(const std::string*) const { return field.is_path ? "path" : "string"; }
@@ -55,6 +56,7 @@ struct RangeOf {
   }
   std::string operator()(const std::string*) const { return words(); }
   std::string operator()(const bool*) const { return ""; }
+  std::string operator()(const std::optional<bool>*) const { return ""; }
   std::string operator()(const std::vector<std::string>*) const { return words(); }
   std::string operator()(const ConfigList&) const { return ""; }
   [[nodiscard]] std::string words() const {

@@ -49,6 +49,8 @@ void take_model(FinetuneConfig& config, const TrainedModelConfig& from, const st
   config.model = from.model;
   config.data.tokenizer = from.tokenizer;
   config.data.tokenizer.match_special_tokens = before.data.tokenizer.match_special_tokens;
+  if (before.data.tokenizer.strip_accents == from.tokenizer.strips_accents())
+    config.data.tokenizer.strip_accents = before.data.tokenizer.strip_accents;  // the default, spelled out
   if (given.contains("/model/hidden_dropout_prob")) config.model.hidden_dropout_prob = before.model.hidden_dropout_prob;
   if (given.contains("/model/attention_probs_dropout_prob"))
     config.model.attention_probs_dropout_prob = before.model.attention_probs_dropout_prob;

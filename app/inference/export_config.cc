@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -30,6 +31,9 @@ void visit_model(Config& model, const Visit& visit) {
 
 void read_member(const nlohmann::json& object, const char* key, const std::string& file, bool& value) {
   value = boolean_member(object, key, file);
+}
+void read_member(const nlohmann::json& object, const char* key, const std::string& file, std::optional<bool>& value) {
+  value = object.at(key).is_null() ? std::nullopt : std::optional<bool>(boolean_member(object, key, file));
 }
 void read_member(const nlohmann::json& object, const char* key, const std::string& file, int64_t& value) {
   value = integer_member(object, key, file);
@@ -110,7 +114,13 @@ std::string write_export_config(const ExportConfig& config) {
     object["id2label"][std::to_string(i)] = config.labels[i];
     object["label2id"][config.labels[i]] = i;
   }
-  visit_exported(config.tokenizer, write);
+  visit_exported(config.tokenizer, [&](const char* name, const auto& value) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::optional<bool>>) {
+      object[name] = value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+    } else {
+      write(name, value);
+    }
+  });
   return object.dump(2) + "\n";
 }
 

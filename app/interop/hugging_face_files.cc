@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
@@ -61,10 +62,16 @@ Json special_tokens_map() {
   return map;
 }
 
+/// A setting as transformers writes it: null is its default.
+Json nullable(const std::optional<bool>& setting) { return setting ? Json(*setting) : Json(); }
+
 std::string tokenizer_config_file(const ModelDescription& model) {
-  Json config = {{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", model.tokenizer.do_lower_case},
-                 {"do_basic_tokenize", true},          {"strip_accents", nullptr},
-                 {"tokenize_chinese_chars", true},     {"model_max_length", model.config.max_position_embeddings}};
+  Json config = {{"tokenizer_class", "BertTokenizer"},
+                 {"do_lower_case", model.tokenizer.do_lower_case},
+                 {"do_basic_tokenize", true},
+                 {"strip_accents", nullable(model.tokenizer.strip_accents)},
+                 {"tokenize_chinese_chars", model.tokenizer.tokenize_chinese_chars},
+                 {"model_max_length", model.config.max_position_embeddings}};
   config.update(special_tokens_map());
   return as_file(config);
 }
@@ -102,8 +109,8 @@ std::string tokenizer_file(const ModelDescription& model, const Vocabulary& voca
                      {"normalizer",
                       {{"type", "BertNormalizer"},
                        {"clean_text", true},
-                       {"handle_chinese_chars", true},
-                       {"strip_accents", nullptr},
+                       {"handle_chinese_chars", model.tokenizer.tokenize_chinese_chars},
+                       {"strip_accents", nullable(model.tokenizer.strip_accents)},
                        {"lowercase", model.tokenizer.do_lower_case}}},
                      {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
                      {"post_processor",

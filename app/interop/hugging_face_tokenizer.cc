@@ -215,15 +215,8 @@ void merge_settings(const std::string& directory, const Settings& tokenizer, con
   }
   result.states_case = lower_case.has_value();
   result.config.do_lower_case = lower_case.value_or(true);
-  const bool strip_accents = first(config.strip_accents, tokenizer.strip_accents).value_or(result.config.do_lower_case);
-  if (strip_accents != result.config.do_lower_case) {
-    throw DataError(fmt::format(
-        "{}: the tokenizer has do_lower_case {} and strip_accents {}; expected both or neither: this program's "
-        "tokenizer does the two together",
-        directory, result.config.do_lower_case, strip_accents));
-  }
-  if (first(config.chinese, tokenizer.chinese) == false)
-    throw DataError(directory + ": the tokenizer has tokenize_chinese_chars false; expected true");
+  result.config.strip_accents = first(config.strip_accents, tokenizer.strip_accents);
+  result.config.tokenize_chinese_chars = first(config.chinese, tokenizer.chinese).value_or(true);
   if (tokenizer.clean_text == false) throw DataError(directory + ": the tokenizer has clean_text false; expected true");
 }
 

@@ -9,9 +9,7 @@ namespace bert {
 namespace {
 
 /// The words of the basic tokenizer, joined by spaces.
-std::string basic_words(const std::string& text, bool lower) {
-  TokenizerConfig config;
-  config.do_lower_case = lower;
+std::string basic_words(const std::string& text, TokenizerConfig config) {
   config.max_input_chars_per_word = static_cast<int64_t>(text.size()) * static_cast<int64_t>(Folded::kMaxBytes) + 1;
   std::string result;
   BasicTokenizer(config).for_each_word<false>(text, [&](const Word& word) {
@@ -32,8 +30,8 @@ std::vector<size_t> characters_without_spaces(std::string_view text) {
 
 }  // namespace
 
-std::string align_answer(const std::string& tokens_text, const std::string& original, bool lower) {
-  const std::string words = basic_words(original, lower);
+std::string align_answer(const std::string& tokens_text, const std::string& original, const TokenizerConfig& config) {
+  const std::string words = basic_words(original, config);
   const size_t begin = words.find(tokens_text);
   if (begin == std::string::npos || tokens_text.empty()) return original;
   const std::vector<size_t> from = characters_without_spaces(words), to = characters_without_spaces(original);
@@ -63,7 +61,7 @@ std::string answer_text(const std::vector<std::string>& tokens, const std::strin
     }
     text += token;
   }
-  return align_answer(collapse_space(text), original, word_piece->config().do_lower_case);
+  return align_answer(collapse_space(text), original, word_piece->config());
 }
 
 }  // namespace bert

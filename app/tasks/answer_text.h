@@ -14,7 +14,7 @@ namespace bert {
 std::string answer_text(const std::vector<std::string>& tokens, const std::string& original,
                         const Tokenizer& tokenizer);
 
-/// The same for the tokens' text: words joined by spaces. `lower` is do_lower_case.
-std::string align_answer(const std::string& tokens_text, const std::string& original, bool lower);
+/// The same for the tokens' text: words joined by spaces. `config` is that of their tokenizer.
+std::string align_answer(const std::string& tokens_text, const std::string& original, const TokenizerConfig& config);
 
 }  // namespace bert

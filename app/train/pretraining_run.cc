@@ -76,6 +76,18 @@ StateDict without_sentence_pairs(const StateDict& tensors, std::vector<std::stri
   return kept;
 }
 
+/// Throws ConfigError if the tokenizer of initial_checkpoint, which is `there`, makes other words of a text.
+void check_same_words(const TokenizerConfig& here, const TokenizerConfig& there, const std::string& directory) {
+  const auto check = [&](const char* field, bool mine, bool theirs) {
+    if (mine == theirs) return;
+    throw ConfigError(fmt::format("data.{}: is {}, and the tokenizer of initial_checkpoint {} has {}", field, mine,
+                                  directory, theirs));
+  };
+  check("do_lower_case", here.do_lower_case, there.do_lower_case);
+  check("strip_accents", here.strips_accents(), there.strips_accents());
+  check("tokenize_chinese_chars", here.tokenize_chinese_chars, there.tokenize_chinese_chars);
+}
+
 }  // namespace
 
 PretrainingRun::PretrainingRun(const PretrainConfig& config, const DistributedEnvironment& environment,
@@ -231,10 +243,7 @@ Checkpoint PretrainingRun::open_foreign(const ForeignFormat& format, std::string
                       " has no moments of an optimizer here; expected false, which starts from the weights alone");
   }
   const auto* words = dynamic_cast<const WordPieceTokenizer*>(tokenizer_.get());
-  if (source.states_case && words != nullptr && words->config().do_lower_case != source.tokenizer.do_lower_case) {
-    throw ConfigError(fmt::format("data.do_lower_case: is {}, and the tokenizer of initial_checkpoint {} has {}",
-                                  words->config().do_lower_case, directory, source.tokenizer.do_lower_case));
-  }
+  if (source.states_case && words != nullptr) check_same_words(words->config(), source.tokenizer, directory);
   if (source.vocabulary.empty()) {
     log_.say(fmt::format("initial_checkpoint: {} has no vocabulary: its rows are taken as the tokens of {}", directory,
                          config_.data.vocab_file));

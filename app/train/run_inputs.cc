@@ -10,22 +10,19 @@
 namespace bert {
 namespace {
 
-/// Compares the fields of a TokenizerConfig with the settings that a shard was made with. Shards of other programs may
-/// lack the settings.
-struct SettingsCheck {
-  const Shard& shard;
-
-  template <class T, class... Rest>
-  void operator()(const char* name, const T& value, Rest&&...) const {
-    const std::string configured = fmt::format("{}", value);
-    for (const auto& [parameter, made_with] : shard.manifest().parameters) {
-      if (parameter != name || made_with == configured) continue;
-      throw ConfigError(fmt::format(
-          "data.{0}: {1} was made with {0} {2}, the configuration says {3}; set data.{0}={2}, or make the shard anew",
-          name, shard.path(), made_with, configured));
-    }
-  }
-};
+/// Throws ConfigError if the shard was made with another setting of the tokenizer. Shards of other programs may lack the
+/// settings.
+void check_settings(const TokenizerConfig& tokenizer, const Shard& shard) {
+  const Parameters parameters = parameters_of(tokenizer);
+  TokenizerConfig::visit_fields(tokenizer, [&](const char* name, auto&&...) {
+    const std::string made_with = tokenizer_parameter(shard.manifest().parameters, name),
+                      configured = tokenizer_parameter(parameters, name);
+    if (made_with.empty() || made_with == configured) return;
+    throw ConfigError(fmt::format(
+        "data.{0}: {1} was made with {0} {2}, the configuration says {3}; set data.{0}={2}, or make the shard anew",
+        name, shard.path(), made_with, configured));
+  });
+}
 
 Objective made_for(const PretrainingShards& shards) { return objective_of(shards.shards().front()->manifest()); }
 
@@ -123,9 +120,7 @@ std::shared_ptr<const PretrainingShards> open_shards(const PretrainConfig& confi
   }
   // A SentencePiece model has its own settings.
   if (dynamic_cast<const SentencePieceTokenizer*>(&tokenizer) == nullptr) {
-    for (const auto& shard : shards->shards()) {
-      TokenizerConfig::visit_fields(config.data.tokenizer, SettingsCheck{*shard});
-    }
+    for (const auto& shard : shards->shards()) check_settings(config.data.tokenizer, *shard);
   }
   return shards;
 }

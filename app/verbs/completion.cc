@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -25,6 +26,7 @@ std::vector<ConfigKey> keys_of(Config config) {
     ConfigKey key{.name = field.pointer.substr(1), .words = field.allowed};
     std::replace(key.name.begin(), key.name.end(), '/', '.');
     if (std::holds_alternative<bool*>(field.value)) key.words = {"true", "false"};
+    if (std::holds_alternative<std::optional<bool>*>(field.value)) key.words = {"true", "false", "null"};
     keys.push_back(std::move(key));
   }
   return keys;

@@ -14,6 +14,7 @@
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/output_paths.h"
+#include "app/verbs/tokenizer_options.h"
 #include "app/verbs/verbs.h"
 #include "data/io/error.h"
 #include "data/tokenizer/vocabulary.h"
@@ -24,7 +25,8 @@ namespace {
 struct ConvertOptions {
   std::string from, to, input, output, vocab;
   ForeignOptions foreign = {.trust = false, .config = {}, .task_head = true};
-  bool cased = false, overwrite = false, raw_weights = false;
+  TokenizerConfig tokenizer;  // of `vocab`
+  bool overwrite = false, raw_weights = false;
 };
 
 std::vector<std::string> format_names() {
@@ -39,7 +41,9 @@ void add_vocabulary(const ConvertOptions& options, ForeignCheckpoint& source) {
   const Vocabulary given = Vocabulary::load(options.vocab);
   if (source.vocabulary.empty()) {
     source.vocabulary = given.tokens();
-    source.tokenizer.do_lower_case = !options.cased;
+    source.tokenizer.do_lower_case = options.tokenizer.do_lower_case;
+    source.tokenizer.strip_accents = options.tokenizer.strip_accents;
+    source.tokenizer.tokenize_chinese_chars = options.tokenizer.tokenize_chinese_chars;
     resize_vocabulary(source, source.config.vocab_size);  // throws if there are more tokens than rows
   } else if (const std::string other = vocabulary_difference(source.vocabulary, given.tokens()); !other.empty()) {
     throw DataError(fmt::format("{}: its vocabulary is not that of --vocab {}: {}", source.path, options.vocab, other));
@@ -62,7 +66,7 @@ ForeignCheckpoint open_source(const ConvertOptions& options, Percentage& percent
                              [&](double share) { percentage.update("verifying", share); });
 }
 
-void check(const ConvertOptions& options) {
+void check(const CLI::App& app, const ConvertOptions& options) {
   if (options.from.empty() && options.to.empty()) {
     throw UsageError(
         "neither --from nor --to: --from huggingface, google or nvidia reads checkpoints of others, --to huggingface "
@@ -72,7 +76,10 @@ void check(const ConvertOptions& options) {
     throw UsageError("--raw-weights: a model directory has one kind of weights; leave it out");
   if (!options.foreign.config.empty() && options.from != "google" && options.from != "nvidia")
     throw UsageError("--config: belongs to --from google and --from nvidia; other models have a configuration inside");
-  if (options.cased && options.vocab.empty()) throw UsageError("--cased: belongs to --vocab, which is not given");
+  for (const char* option : {"--cased", "--strip-accents", "--tokenize-chinese-chars"}) {
+    if (app.count(option) > 0 && options.vocab.empty())
+      throw UsageError(std::string(option) + ": belongs to --vocab, which is not given");
+  }
   check_output_directory({"--output", options.output}, {"--input", options.input}, options.overwrite);
 }
 
@@ -112,12 +119,12 @@ int convert_command(int argc, char** argv) {
   app.add_flag("--trust", options.foreign.trust,
                "also read pickles, files of torch.save(), which can hold code; none is executed");
   app.add_option("--vocab", options.vocab, "vocab.txt of a model directory without a tokenizer");
-  app.add_flag("--cased", options.cased, "the tokens of --vocab keep upper case and accents");
+  add_tokenizer_options(app, options.tokenizer, "the tokens of --vocab keep upper case and accents");
   app.add_flag("--overwrite", options.overwrite, "replace the model that --output holds");
   app.add_flag("--raw-weights", options.raw_weights,
                "of a run with optimizer.ema_decay: the weights themselves, not their moving averages");
   if (!parse_command_line(app, argc, argv)) return kOk;
-  check(options);
+  check(app, options);
   const auto start = std::chrono::steady_clock::now();
   Percentage percentage;
   ForeignCheckpoint source = open_source(options, percentage);

@@ -13,6 +13,7 @@
 
 #include "app/cli/command_line.h"
 #include "app/system/exit_codes.h"
+#include "app/verbs/tokenizer_options.h"
 #include "app/verbs/verbs.h"
 #include "data/io/error.h"
 #include "data/text/text_input.h"
@@ -137,11 +138,11 @@ class LineTokenizer {
 
 int tokenize_command(int argc, char** argv) {
   std::string vocab, format = "ids";
-  bool cased = false, special_tokens = false;
+  bool special_tokens = false;
   TokenizerConfig config;
   CLI::App app{"Tokenizes each line of standard input to a line of standard output.", "bert tokenize"};
   app.add_option("--vocab", vocab, "vocab.txt (WordPiece), or a SentencePiece *.model or *.spm")->required();
-  app.add_flag("--cased", cased, "keep case and accents; for a cased vocabulary");
+  add_tokenizer_options(app, config, "keep case and accents; for a cased vocabulary");
   app.add_option("--format", format,
                  "ids: numbers separated by spaces; tokens: text separated by spaces;\n"
                  "offsets: a JSON array of [token, begin, end] per line, in characters (code points) of the line, end "
@@ -156,11 +157,11 @@ int tokenize_command(int argc, char** argv) {
       ->check(number_in<int64_t>(1, 10000))
       ->capture_default_str();
   app.footer(
-      "Invalid UTF-8 is dropped; standard error has its count. --cased, --match-special-tokens and "
-      "--max-input-chars-per-word do not apply to a SentencePiece model, which has its own rules inside.\n\n"
+      "Invalid UTF-8 is dropped; standard error has its count. --cased, --strip-accents, --tokenize-chinese-chars, "
+      "--match-special-tokens and --max-input-chars-per-word do not apply to a SentencePiece model, which has its own "
+      "rules inside.\n\n"
       "Example: echo 'Hello, world!' | bert tokenize --vocab vocab.txt --format tokens");
   if (!parse_command_line(app, argc, argv)) return kOk;
-  config.do_lower_case = !cased;
 
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(vocab, config);
   for (const std::string& warning : vocabulary_warnings(*tokenizer, vocab))

@@ -9,6 +9,7 @@
 #include "app/system/exit_codes.h"
 #include "app/verbs/output_paths.h"
 #include "app/verbs/text_options.h"
+#include "app/verbs/tokenizer_options.h"
 #include "app/verbs/verbs.h"
 #include "data/corpus/document_reader.h"
 #include "data/io/error.h"
@@ -47,7 +48,6 @@ void add_texts(DocumentReader& reader, WordPieceTrainer& trainer) {
 int vocab_command(int argc, char** argv) {
   std::vector<std::string> inputs;
   std::string output;
-  bool cased = false;
   WordPieceTrainerConfig config;
   ReaderOptions read{.layout = Layout::kLines};
   CLI::App app{"Learns a WordPiece vocabulary from text.", "bert vocab"};
@@ -61,14 +61,13 @@ int vocab_command(int argc, char** argv) {
   app.add_flag("--allow-fewer", config.allow_fewer, "accept fewer tokens if the text does not yield --size");
   app.add_flag("--allow-fewer-characters", config.allow_fewer_characters,
                "leave out the rarest characters, below --character-coverage, if --size has no room for all");
-  app.add_flag("--cased", cased, "keep case and accents");
+  add_tokenizer_options(app, config.tokenizer, "keep case and accents");
   app.add_option("--character-coverage", config.character_coverage,
                  "share of the text whose characters get tokens; rarer characters become [UNK]")
       ->check(number_in(kLeastCharacterCoverage, 1.0))
       ->capture_default_str();
   app.footer("Example: bert vocab --input book.txt --size 8000 --output vocab.txt");
   if (!parse_command_line(app, argc, argv)) return kOk;
-  config.tokenizer.do_lower_case = !cased;
 
   const auto start = std::chrono::steady_clock::now();
   DocumentReader reader(inputs, read);

@@ -7,7 +7,7 @@
 namespace bert {
 
 void for_each_word(std::string_view text, const std::function<void(std::string_view)>& take) {
-  const FoldTable& fold = FoldTable::shared(true);
+  const FoldTable& fold = FoldTable::shared({.lower_case = true, .strip_accents = true});
   std::string word;
   const auto end_word = [&] {
     if (!word.empty()) take(word);

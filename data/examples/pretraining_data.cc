@@ -2,9 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <type_traits>
+
 #include "data/io/error.h"
 
 namespace bert {
+namespace {
+
+// Names of fields of TokenizerConfig.
+constexpr std::string_view kStripAccents = "strip_accents", kIdeographs = "tokenize_chinese_chars";
+
+}  // namespace
 
 void validate(const PretrainingExample& example, int64_t vocab_size, int64_t max_seq_length) {
   const int64_t length = static_cast<int64_t>(example.input_ids.size());
@@ -43,6 +52,27 @@ std::string parameter(const Parameters& parameters, std::string_view name) {
     if (key == name) return value;
   }
   return {};
+}
+
+Parameters parameters_of(const TokenizerConfig& tokenizer) {
+  Parameters result;
+  TokenizerConfig::visit_fields(tokenizer, [&](const char* name, const auto& value, auto&&...) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::optional<bool>>) {
+      if (tokenizer.strips_accents() != tokenizer.do_lower_case)
+        result.emplace_back(name, parameter_text(tokenizer.strips_accents()));
+    } else if (name != kIdeographs || !tokenizer.tokenize_chinese_chars) {
+      result.emplace_back(name, parameter_text(value));
+    }
+  });
+  return result;
+}
+
+std::string tokenizer_parameter(const Parameters& parameters, std::string_view name) {
+  std::string value = parameter(parameters, name);
+  const std::string lower_case = parameter(parameters, "do_lower_case");
+  if (!value.empty() || lower_case.empty()) return value;
+  if (name == kStripAccents) return lower_case;
+  return name == kIdeographs ? parameter_text(true) : "";
 }
 
 Objective objective_of(const Parameters& parameters) {

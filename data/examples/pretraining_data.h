@@ -47,8 +47,15 @@ Parameters parameters_of(const Config& config) {
   return result;
 }
 
+/// The same for a tokenizer. strip_accents and tokenize_chinese_chars, which older files do not have, are there only
+/// where they differ from what older versions did: accents go with lower case, and ideographs are words.
+Parameters parameters_of(const TokenizerConfig& tokenizer);
+
 /// The value of a parameter; empty if it is not there.
 std::string parameter(const Parameters& parameters, std::string_view name);
+
+/// The value of a field of TokenizerConfig, also one that parameters_of() leaves out; empty if it is not known.
+std::string tokenizer_parameter(const Parameters& parameters, std::string_view name);
 
 /// The objective that examples with these parameters were made for; without the parameter it is kNsp. Throws DataError
 /// for an unknown word.

@@ -77,7 +77,8 @@ struct NamedInfo {
 /// Throws DataError if two files differ in a setting. A file without the setting has the value `without`, or if that is
 /// empty, any value.
 void check_alike(const char* name, const std::string& without, const NamedInfo& a, const NamedInfo& b) {
-  const std::string said_a = parameter(a.info.parameters, name), said_b = parameter(b.info.parameters, name);
+  const std::string said_a = tokenizer_parameter(a.info.parameters, name),
+                    said_b = tokenizer_parameter(b.info.parameters, name);
   const std::string &value_a = said_a.empty() ? without : said_a, &value_b = said_b.empty() ? without : said_b;
   if (value_a == value_b || value_a.empty() || value_b.empty()) return;
   const auto of = [&](const std::string& said, const std::string& value) {
@@ -110,7 +111,7 @@ ExampleFileInfo joint_info(const std::vector<std::string>& files, const Vocabula
   const auto alike = [&](const char* name, const std::string& without) {
     size_t first = 0;  // file with a value
     for (size_t i = 1; i < files.size(); ++i) {
-      if (without.empty() && parameter(infos[first].parameters, name).empty()) first = i;
+      if (without.empty() && tokenizer_parameter(infos[first].parameters, name).empty()) first = i;
       check_alike(name, without, {files[first], infos[first]}, {files[i], infos[i]});
     }
   };

@@ -113,6 +113,20 @@ void decompose(char32_t value, Append&& append) {
   for (utf8proc_ssize_t i = 0; i < count; ++i) append(static_cast<char32_t>(parts[static_cast<size_t>(i)]));
 }
 
+/// Puts every run of combining marks into canonical order, then drops Mn. `characters` are decomposed.
+void strip_accents(std::vector<SourceCharacter>& characters) {
+  const auto starter = [](const SourceCharacter& c) { return combining_class(c.value) == 0; };
+  for (auto run = characters.begin(); run != characters.end();) {
+    run = std::find_if_not(run, characters.end(), starter);
+    const auto end = std::find_if(run, characters.end(), starter);
+    std::stable_sort(run, end, [](const SourceCharacter& a, const SourceCharacter& b) {
+      return combining_class(a.value) < combining_class(b.value);
+    });
+    run = end;
+  }
+  std::erase_if(characters, [](const SourceCharacter& c) { return is_mark(c.value); });
+}
+
 }  // namespace
 
 DecodedUtf8 decode_utf8(std::string_view text) {
@@ -234,15 +248,18 @@ bool is_bert_punctuation(char32_t value) {
          c <= UTF8PROC_CATEGORY_PO;  // PC PD PS PE PI PF PO are adjacent in the enumeration
 }
 
-FoldTable::FoldTable(bool lower) : lower_(lower) {}
+FoldTable::FoldTable(const Folding& folding) : folding_(folding) {}
 
 FoldTable::~FoldTable() {
   for (auto& block : blocks_) delete block.load();
 }
 
-const FoldTable& FoldTable::shared(bool lower) {
-  static const FoldTable uncased(true), cased(false);
-  return lower ? uncased : cased;
+const FoldTable& FoldTable::shared(const Folding& folding) {
+  static const FoldTable both({.lower_case = true, .strip_accents = true}),
+      lower({.lower_case = true, .strip_accents = false}), strip({.lower_case = false, .strip_accents = true}),
+      neither({.lower_case = false, .strip_accents = false});
+  if (folding.lower_case) return folding.strip_accents ? both : lower;
+  return folding.strip_accents ? strip : neither;
 }
 
 const FoldTable::Block& FoldTable::make_block(char32_t index) const {
@@ -260,16 +277,17 @@ Folded FoldTable::fold(char32_t value) const {
     return {.kind = CharacterKind::kDropped};
   }
   if (is_python_space(value)) return {.kind = CharacterKind::kSpace};
-  if (lower_ && value == kCapitalSigma) return {.kind = CharacterKind::kContext};
+  if (folding_.lower_case && value == kCapitalSigma) return {.kind = CharacterKind::kContext};
 
   std::vector<SourceCharacter> parts{{value, 0, 0}};
-  if (lower_) {
+  if (folding_.strip_accents) {
     bool reorders = false;  // true if a character that is kept can be moved by canonical ordering
-    decompose(simple_lower(value), [&](char32_t part) { reorders |= combining_class(part) != 0 && !is_mark(part); });
+    decompose(folding_.lower_case ? simple_lower(value) : value,
+              [&](char32_t part) { reorders |= combining_class(part) != 0 && !is_mark(part); });
     // A mark of class 0 stops the ordering of its neighbours, so a run with such a character is folded in context.
     if (reorders) return {.kind = CharacterKind::kContext};
-    fold_in_context(parts);
   }
+  fold_in_context(parts, folding_);
   if (parts.empty()) return {.kind = CharacterKind::kDropped};
 
   std::string utf8;
@@ -290,25 +308,17 @@ Folded FoldTable::fold(char32_t value) const {
   return folded;
 }
 
-void fold_in_context(std::vector<SourceCharacter>& characters) {
-  std::vector<SourceCharacter> decomposed;
-  decomposed.reserve(characters.size());
+void fold_in_context(std::vector<SourceCharacter>& characters, const Folding& folding) {
+  std::vector<SourceCharacter> folded;
+  folded.reserve(characters.size());
   for (size_t i = 0; i < characters.size(); ++i) {
     const SourceCharacter& from = characters[i];
-    const auto append = [&](char32_t value) { decomposed.push_back({value, from.begin, from.end}); };
-    lower_in_context(characters, i, [&](char32_t lower) { decompose(lower, append); });
+    const auto append = [&](char32_t value) { folded.push_back({value, from.begin, from.end}); };
+    const auto append_parts = [&](char32_t value) { folding.strip_accents ? decompose(value, append) : append(value); };
+    folding.lower_case ? lower_in_context(characters, i, append_parts) : append_parts(from.value);
   }
-  const auto starter = [](const SourceCharacter& c) { return combining_class(c.value) == 0; };
-  for (auto run = decomposed.begin(); run != decomposed.end();) {
-    run = std::find_if_not(run, decomposed.end(), starter);
-    const auto end = std::find_if(run, decomposed.end(), starter);
-    std::stable_sort(run, end, [](const SourceCharacter& a, const SourceCharacter& b) {
-      return combining_class(a.value) < combining_class(b.value);
-    });
-    run = end;
-  }
-  std::erase_if(decomposed, [](const SourceCharacter& c) { return is_mark(c.value); });
-  characters = std::move(decomposed);
+  if (folding.strip_accents) strip_accents(folded);
+  characters = std::move(folded);
 }
 
 }  // namespace bert

@@ -75,17 +75,22 @@ struct Folded {
   std::array<char, kMaxBytes> utf8{};
 };
 
+/// The changes that are made to every code point that is kept.
+struct Folding {
+  bool lower_case = true;
+  bool strip_accents = true;  // NFD, then without Mn
+};
+
 /// Kind and folded form of every code point. Blocks of 256 are made on first use. Safe for any number of threads.
 class FoldTable {
  public:
-  /// With `lower`: lower case, then NFD, then without Mn. Otherwise code points stay unchanged.
-  explicit FoldTable(bool lower);
+  explicit FoldTable(const Folding& folding);
   ~FoldTable();
   FoldTable(const FoldTable&) = delete;
   FoldTable& operator=(const FoldTable&) = delete;
 
   /// The table that all tokenizers of the process share.
-  static const FoldTable& shared(bool lower);
+  static const FoldTable& shared(const Folding& folding);
 
   /// `value` < 0x110000.
   const Folded& operator[](char32_t value) const {
@@ -98,7 +103,7 @@ class FoldTable {
   const Block& make_block(char32_t index) const;
   [[nodiscard]] Folded fold(char32_t value) const;
 
-  const bool lower_;
+  const Folding folding_;
   mutable std::array<std::atomic<const Block*>, 0x1100> blocks_{};
 };
 
@@ -108,11 +113,11 @@ struct SourceCharacter {
   int64_t begin, end;
 };
 
-/// Applies str.lower() with the rule for the final sigma, then NFD with canonical ordering, then drops Mn. `characters`
-/// is a run without white space and without dropped characters. Each result keeps the byte range of the character that
-/// it comes from. Time is linear, but n log n in runs of combining marks. Source: Google's tokenization.py; CPython's
-/// unicodeobject.c for the final sigma; The Unicode Standard, section 3.11.
-void fold_in_context(std::vector<SourceCharacter>& characters);
+/// Applies str.lower() with the rule for the final sigma, then NFD with canonical ordering, then drops Mn, as far as
+/// `folding` asks for. `characters` is a run without white space and without dropped characters. Each result keeps the
+/// byte range of the character that it comes from. Time is linear, but n log n in runs of combining marks. Source:
+/// Google's tokenization.py; CPython's unicodeobject.c for the final sigma; The Unicode Standard, section 3.11.
+void fold_in_context(std::vector<SourceCharacter>& characters, const Folding& folding);
 
 /// Punctuation as BERT defines it: category P, and every printable ASCII character that is no letter, digit or space.
 bool is_bert_punctuation(char32_t value);

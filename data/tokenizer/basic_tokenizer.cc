@@ -3,7 +3,9 @@
 namespace bert {
 
 BasicTokenizer::BasicTokenizer(const TokenizerConfig& config)
-    : fold_(FoldTable::shared(config.do_lower_case)),
+    : folding_{.lower_case = config.do_lower_case, .strip_accents = config.strips_accents()},
+      fold_(FoldTable::shared(folding_)),
+      splits_ideographs_(config.tokenize_chinese_chars),
       max_characters_(static_cast<size_t>(config.max_input_chars_per_word)) {
   for (unsigned char byte = 0; byte < 0x80; ++byte) {
     const Folded& folded = fold_[byte];
@@ -24,8 +26,8 @@ BasicTokenizer::BasicTokenizer(const TokenizerConfig& config)
 }
 
 std::vector<SourceCharacter> BasicTokenizer::read_run(std::string_view text, size_t& at, int64_t& invalid) const {
-  const FoldTable& kinds =
-      FoldTable::shared(false);  // keeps combining marks, because they take part in canonical ordering
+  // Combining marks stay, because they take part in canonical ordering.
+  const FoldTable& kinds = FoldTable::shared({.lower_case = false, .strip_accents = false});
   std::vector<SourceCharacter> run;
   while (at < text.size()) {
     const DecodedUtf8 decoded = decode_utf8(text.substr(at));
@@ -34,7 +36,7 @@ std::vector<SourceCharacter> BasicTokenizer::read_run(std::string_view text, siz
       ++invalid;
     } else {
       const CharacterKind kind = kinds[decoded.value].kind;
-      if (kind == CharacterKind::kSpace || kind == CharacterKind::kCjk) break;
+      if (kind == CharacterKind::kSpace || (kind == CharacterKind::kCjk && splits_ideographs_)) break;
       if (kind != CharacterKind::kDropped) run.push_back({decoded.value, begin, end});
     }
     at = static_cast<size_t>(end);

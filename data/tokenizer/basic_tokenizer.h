@@ -48,7 +48,9 @@ class BasicTokenizer {
   // The action for a byte. Values from 33 are the folded form of an ASCII letter.
   enum Action : unsigned char { kDecode, kSpace, kDrop, kSplit, kFirstLetter = 33 };
   std::array<unsigned char, 256> action_{};
+  const Folding folding_;
   const FoldTable& fold_;
+  const bool splits_ideographs_;
   size_t max_characters_;
 };
 
@@ -142,7 +144,7 @@ int64_t BasicTokenizer::for_each_word(std::string_view text, Sink&& sink) const 
       at = run_begin;
       invalid = invalid_before_run;
       std::vector<SourceCharacter> run = read_run(text, at, invalid);
-      fold_in_context(run);
+      fold_in_context(run, folding_);
       std::string utf8;
       for (const SourceCharacter& character : run) {
         if (character.begin < resume) continue;
@@ -159,7 +161,8 @@ int64_t BasicTokenizer::for_each_word(std::string_view text, Sink&& sink) const 
     }
     at += static_cast<size_t>(decoded.bytes);
     if (folded.kind == CharacterKind::kDropped) continue;
-    const bool alone = folded.kind != CharacterKind::kLetter;
+    const bool alone =
+        folded.kind != CharacterKind::kLetter && (folded.kind != CharacterKind::kCjk || splits_ideographs_);
     if (alone) word.flush(sink);
     if (folded.kind != CharacterKind::kSpace) {
       word.append(folded.utf8.data(), folded.bytes, folded.characters, {from, static_cast<int64_t>(at)});

@@ -8,7 +8,7 @@
 //    same.
 // 2. [MASK] and the other special tokens in the text are tokens there, text here. match_special_tokens = true gives the
 //    same.
-// 3. A capital sigma at the end of a word becomes U+03C3 there, the final sigma U+03C2 here (uncased).
+// 3. A capital sigma at the end of a word becomes U+03C3 there, the final sigma U+03C2 here (with do_lower_case).
 // 4. Private-use characters are dropped there, letters here.
 // 5. The ideographs U+2B820..U+2B91F are letters there, words here.
 // 6. The Unicode data there is older, except for lower case: about 380 newer combining marks stay, 13 newer format

@@ -50,9 +50,11 @@ int64_t characters_of(std::string_view word) {
 /// The room that a word takes of `most_words`.
 int64_t room_of(std::string_view word) { return 1 + static_cast<int64_t>(word.size()) / kCountedBytes; }
 
-/// True if a character can stand inside of a word. Punctuation and ideographs are words by themselves.
-bool can_continue(std::string_view character) {
-  return FoldTable::shared(false)[decode_utf8(character).value].kind == CharacterKind::kLetter;
+/// True if a character can stand inside of a word. Punctuation is a word by itself, and so may be an ideograph.
+bool can_continue(std::string_view character, const TokenizerConfig& tokenizer) {
+  const FoldTable& kinds = FoldTable::shared({.lower_case = false, .strip_accents = false});
+  const CharacterKind kind = kinds[decode_utf8(character).value].kind;
+  return kind == CharacterKind::kLetter || (kind == CharacterKind::kCjk && !tokenizer.tokenize_chinese_chars);
 }
 
 // Note [Characters of sentencepiece]
@@ -159,7 +161,7 @@ WordPieceTrainer::ChosenCharacters WordPieceTrainer::choose_characters(const Wor
   int64_t covered = 0, tokens = std::size(kSpecialTokens);
   for (const auto& [character, count] : sorted) {
     if (static_cast<double>(covered) >= config.character_coverage * static_cast<double>(total)) break;
-    tokens += can_continue(character) ? 2 : 1;
+    tokens += can_continue(character, config.tokenizer) ? 2 : 1;
     if (config.allow_fewer_characters && tokens > config.vocab_size) break;
     chosen.characters.push_back(character);
     covered += count;
@@ -245,7 +247,7 @@ std::vector<std::string> WordPieceTrainer::train() {
   characters_ = statistics;
   for (const std::string& character : characters) append(character);
   for (const std::string& character : characters) {
-    if (can_continue(character)) append("##" + character);
+    if (can_continue(character, config_.tokenizer)) append("##" + character);
   }
   if (tokens.size() > size) {
     WordPieceTrainerConfig fitting = config_;

@@ -172,6 +172,30 @@ TEST_CASE("auto stands for a number that is found later", "[unit][config]") {
   CHECK(schema["default"] == 8);
 }
 
+TEST_CASE("null stands for a setting that follows another", "[unit][config]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("c.json");
+  const auto load = [&](const std::string& value) {
+    std::ofstream(path) << R"({"run_directory": "r", "data": {"train": "t", "vocab_file": "v", "strip_accents": )"
+                        << value << "}}";
+    return load_pretrain_config(path).data.tokenizer;
+  };
+  CHECK(load("false").strip_accents == false);
+  CHECK(load("true").strip_accents == true);
+  CHECK_FALSE(load("null").strip_accents.has_value());
+  CHECK(load("null").strips_accents());
+  CHECK_THROWS_WITH(load("\"no\""), testing::Contains("/data/strip_accents: want true, false or null, got \"no\""));
+  load("false");
+  PretrainConfig config = load_pretrain_config(path);
+  CHECK(parse_pretrain_config(to_json(config), "again").data.tokenizer.strip_accents == false);
+  config = load_pretrain_config(path, {"data.strip_accents=null", "data.do_lower_case=false"});
+  CHECK_FALSE(config.data.tokenizer.strips_accents());
+  CHECK(nlohmann::json::parse(to_json(config))["data"]["strip_accents"].is_null());
+  const auto schema = nlohmann::json::parse(pretrain_config_schema())["properties"]["data"]["properties"];
+  CHECK(schema["strip_accents"]["type"] == nlohmann::json::parse(R"(["boolean", "null"])"));
+  CHECK(schema["strip_accents"]["default"].is_null());
+}
+
 TEST_CASE("The formats of a run's reports are a list of known words with jsonl", "[unit][config]") {
   const TemporaryDirectory directory;
   const std::string path = directory.path("a.json");

@@ -140,6 +140,21 @@ TEST_CASE("Rare characters stay out at a lower coverage; case stays when asked f
   CHECK(has(cased, "Abab"));
 }
 
+TEST_CASE("Accents stay in lower case, and ideographs are learnt as letters, where the tokenizer has it so", "[unit]") {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "\u00C4b\u00E4b \u65E5\u672C\u3054 ";
+  const auto usual = train({.vocab_size = 40, .allow_fewer = true}, text);
+  CHECK(has(usual, "abab"));
+  CHECK_FALSE(has(usual, "##\u672C"));
+  const auto other = train(
+      {.vocab_size = 40, .tokenizer = {.strip_accents = false, .tokenize_chinese_chars = false}, .allow_fewer = true},
+      text);
+  CHECK(has(other, "\u00E4b\u00E4b"));
+  CHECK(has(other, "##\u672C"));
+  CHECK(has(other, "\u65E5\u672C\u3054"));
+  CHECK_FALSE(has(other, "abab"));
+}
+
 /// A text of 60 words in frequent use, each 40 times, among `rare` words that come once each.
 std::string text_with_rare_words(int rare) {
   constexpr int kRounds = 40;

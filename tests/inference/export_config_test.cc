@@ -12,7 +12,11 @@ using testing::Contains;
 TEST_CASE("An export's config.json has the model's sizes and the tokenizer's settings, and gives them back", "[unit]") {
   const ExportConfig written = {
       .model = {.vocab_size = 10, .hidden_act = "gelu", .hidden_dropout_prob = 0.25, .layer_norm_eps = 1e-6},
-      .tokenizer = {.do_lower_case = false, .max_input_chars_per_word = 100, .match_special_tokens = true},
+      .tokenizer = {.do_lower_case = false,
+                    .strip_accents = true,
+                    .tokenize_chinese_chars = false,
+                    .max_input_chars_per_word = 100,
+                    .match_special_tokens = true},
       .objective = Objective::kMlm};
   const std::string text = write_export_config(written);
   CHECK_THAT(text, Contains("{\n  \"vocab_size\": 10,\n  \"hidden_size\": 768,\n"));
@@ -20,11 +24,14 @@ TEST_CASE("An export's config.json has the model's sizes and the tokenizer's set
   CHECK_THAT(text, Contains("\"model_type\": \"bert\""));
   CHECK_THAT(text,
              Contains("\"architectures\": [\n    \"BertForMaskedLM\"\n  ]") && Contains("\"objective\": \"mlm\""));
-  CHECK_THAT(text, Contains("  \"do_lower_case\": false,\n  \"max_input_chars_per_word\": 100\n}\n"));
+  CHECK_THAT(text, Contains("  \"do_lower_case\": false,\n  \"strip_accents\": true,\n  "
+                            "\"tokenize_chinese_chars\": false,\n  \"max_input_chars_per_word\": 100\n}\n"));
   const ExportConfig read = read_export_config(text, "config.json");
   CHECK(write_export_config(read) == text);
   CHECK(read.model.layer_norm_eps == 1e-6);
   CHECK_FALSE(read.tokenizer.do_lower_case);
+  CHECK(read.tokenizer.strip_accents == true);
+  CHECK_FALSE(read.tokenizer.tokenize_chinese_chars);
   CHECK(read.objective == Objective::kMlm);
   CHECK_THAT(write_export_config({.model = {}, .tokenizer = {}, .objective = Objective::kSop}),
              Contains("\"BertForPreTraining\""));
@@ -59,6 +66,7 @@ TEST_CASE("An export of a classifier has its labels, the longest input and the v
 
 TEST_CASE("A key that an export lacks keeps its default, and a value of another type is refused", "[unit]") {
   CHECK(write_export_config(read_export_config("{}", "config.json")) == write_export_config({}));
+  CHECK_FALSE(read_export_config(R"({"strip_accents": null})", "config.json").tokenizer.strip_accents.has_value());
   CHECK_THROWS_WITH(read_export_config(R"({"do_lower_case": 1})", "config.json"),
                     Contains("config.json: \"do_lower_case\": want boolean, got number"));
   CHECK_THROWS_WITH(read_export_config(R"({"layer_norm_eps": "1"})", "config.json"),

@@ -7,6 +7,7 @@
 #include "app/interop/conversion.h"
 #include "app/interop/formats.h"
 #include "app/interop/hugging_face_files.h"
+#include "app/interop/hugging_face_tokenizer.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/tokenizer/tokenizer.h"
@@ -265,18 +266,24 @@ TEST_CASE("Settings of a tokenizer are read, or refused with their file", "[unit
   CHECK(with(cased, none).report.notes.size() == 1);  // the two files differ
   CHECK(with(none, {{"strip_accents", true}, {"unk_token", {{"content", "[UNK]"}}}}).tokenizer.do_lower_case);
   CHECK(with({{"model", {{"max_input_chars_per_word", 200}}}}, none).tokenizer.max_input_chars_per_word == 200);
+  CHECK_FALSE(with(none, none).tokenizer.strip_accents.has_value());
+  CHECK(with(none, {{"strip_accents", true}}).tokenizer.strip_accents == true);
+  CHECK(with(none, {{"strip_accents", false}}).tokenizer.strip_accents == false);
+  CHECK(with({{"normalizer", {{"strip_accents", false}}}}, none).tokenizer.strip_accents == false);
+  CHECK(with(cased, {{"do_lower_case", false}, {"strip_accents", true}}).tokenizer.strip_accents == true);
+  CHECK(with(none, none).tokenizer.tokenize_chinese_chars);
+  CHECK_FALSE(with(none, {{"tokenize_chinese_chars", false}}).tokenizer.tokenize_chinese_chars);
   const auto refused = [&](const json& tokenizer_patch, const json& config_patch, const std::string& message) {
     INFO(tokenizer_patch << config_patch);
     CHECK_THROWS_WITH(with(tokenizer_patch, config_patch), Contains(message));
     CHECK_THROWS_AS(with(tokenizer_patch, config_patch), DataError);
   };
-  refused(none, {{"strip_accents", false}}, "do_lower_case true and strip_accents false");
-  refused(none, {{"tokenize_chinese_chars", false}}, "tokenize_chinese_chars false; expected true");
   refused(none, {{"do_basic_tokenize", false}}, "\"do_basic_tokenize\" is false");
   refused(none, {{"tokenizer_class", "BertJapaneseTokenizer"}}, "\"BertJapaneseTokenizer\"; expected BertTokenizer");
   refused(none, {{"mask_token", "<mask>"}}, config + ": \"mask_token\" is \"<mask>\"; expected [MASK]");
   refused(none, {{"mask_token", {{"content", "<mask>"}}}}, "\"content\" is \"<mask>\"");
   refused(none, {{"do_lower_case", "yes"}}, "\"do_lower_case\": want boolean");
+  refused(none, {{"strip_accents", 1}}, "\"strip_accents\": want boolean");
   refused({{"normalizer", {{"clean_text", false}}}}, none, "clean_text false");
   refused({{"normalizer", {{"type", "Lowercase"}}}}, none, "\"Lowercase\"; expected BertNormalizer");
   refused({{"normalizer", nullptr}}, none, file + ": \"normalizer\" is missing");
@@ -299,6 +306,39 @@ TEST_CASE("Settings of a tokenizer are read, or refused with their file", "[unit
           path +
               "/vocab.txt: is not the vocabulary of tokenizer.json beside it: token 9 is \"cat\" there "
               "and \"dog\" here");
+}
+
+TEST_CASE("Accents apart from case, and ideographs as letters, are read and written as transformers does",
+          "[golden][interop]") {
+  const json golden = json::parse(read_file(testing::golden("bert_normalizer.json")));
+  for (const json& saved : golden.at("saved")) {
+    INFO(saved["name"]);
+    const TemporaryDirectory directory;
+    for (const auto& [name, text] : saved.at("files").items())
+      std::ofstream(directory.path(name)) << text.get<std::string>();
+    const HuggingFaceTokenizer read = read_hugging_face_tokenizer(directory.path());
+    const WordPieceTokenizer tokenizer(Vocabulary(read.vocabulary), read.config);
+    TokenizerConfig twin = read.config;
+    twin.strip_accents = !twin.strips_accents();
+    const WordPieceTokenizer other(Vocabulary(read.vocabulary), twin);
+    json ids = json::array(), other_ids = json::array();
+    for (const std::string text : golden.at("saved_texts")) {
+      ids.push_back(tokenizer.encode(text));
+      other_ids.push_back(other.encode(text));
+    }
+    CHECK(ids == saved.at("ids"));
+    CHECK(other_ids != saved.at("ids"));  // the negative twin
+    ModelDescription model;
+    model.vocabulary = read.vocabulary;
+    model.tokenizer = read.config;
+    const std::map<std::string, std::string> written = hugging_face_files(model);
+    const json settings = json::parse(written.at("tokenizer_config.json")),
+               theirs = json::parse(saved["files"]["tokenizer_config.json"].get<std::string>());
+    for (const char* key : {"do_lower_case", "strip_accents", "tokenize_chinese_chars"})
+      CHECK(settings.at(key) == theirs.at(key));
+    CHECK(json::parse(written.at("tokenizer.json"))["normalizer"] ==
+          json::parse(saved["files"]["tokenizer.json"].get<std::string>())["normalizer"]);
+  }
 }
 
 TEST_CASE("An added token gets its id, and a note that texts do not match it", "[unit][interop]") {

@@ -208,8 +208,8 @@ TEST_CASE("The text of an answer is cut from the context as in get_final_text", 
   for (const json& row : golden_data()["final_texts"]) {
     const std::string text = row[0], original = row[1];
     INFO(text << " in " << original);
-    CHECK(align_answer(text, original, true) == row[2]);
-    CHECK(align_answer(text, original, false) == row[3]);
+    CHECK(align_answer(text, original, {.do_lower_case = true}) == row[2]);
+    CHECK(align_answer(text, original, {.do_lower_case = false}) == row[3]);
   }
 }
 

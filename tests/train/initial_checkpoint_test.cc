@@ -185,6 +185,9 @@ TEST_CASE("A model that does not go with the run is refused by the field that di
   run = earlier.next("run");
   run.data.tokenizer.do_lower_case = false;
   refused(run, "data.do_lower_case: is false, and the tokenizer of initial_checkpoint " + earlier.path + " has true");
+  run = earlier.next("run");
+  run.data.tokenizer.strip_accents = false;
+  refused(run, "data.strip_accents: is false, and the tokenizer of initial_checkpoint " + earlier.path + " has true");
   std::filesystem::remove(earlier.path + "/tokenizer.json");
   std::string lines = read_file(earlier.path + "/vocab.txt");
   std::ofstream(earlier.path + "/vocab.txt") << lines.replace(lines.find("\n17\n"), 4, "\ncat\n");

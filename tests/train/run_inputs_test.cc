@@ -38,6 +38,35 @@ TEST_CASE("A shard made with other tokenizer settings is refused with both value
   CHECK(open_shards(config, "validation", *load_tokenizer(config))->size() == 10);
 }
 
+TEST_CASE("A shard without a word on accents and ideographs has the usual ones", "[unit][run_inputs]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  const auto refusal = [&] {
+    try {
+      open_shards(config, "train", *load_tokenizer(config));
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string older = directory.path("older.shard"), german = directory.path("german.shard");
+  write_counting_shard(older, 10, 3, {{"do_lower_case", "true"}});
+  write_counting_shard(german, 10, 3, parameters_of(TokenizerConfig{.strip_accents = false}));
+  config.data.train = {older};
+  CHECK(refusal().empty());
+  config.data.tokenizer.strip_accents = true;  // the default, spelled out
+  CHECK(refusal().empty());
+  config.data.tokenizer.strip_accents = false;
+  CHECK_THAT(refusal(), Contains("data.strip_accents: " + older +
+                                 " was made with strip_accents true, the configuration says false"));
+  config.data.train = {german};
+  CHECK(refusal().empty());
+  config.data.tokenizer.tokenize_chinese_chars = false;
+  CHECK_THAT(refusal(), Contains("was made with tokenize_chinese_chars true, the configuration says false"));
+  config.data.tokenizer = {};
+  CHECK_THAT(refusal(), Contains("set data.strip_accents=false"));
+}
+
 TEST_CASE("A shard of unknown vocabulary is taken with a warning, if the run's vocabulary has its ids",
           "[unit][run_inputs]") {
   const TemporaryDirectory directory;

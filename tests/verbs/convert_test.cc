@@ -163,8 +163,14 @@ TEST_CASE("A model without a tokenizer takes the vocabulary of --vocab", "[unit]
     more.insert(more.begin(), {"--from", "huggingface", "--input", input, "--output", output, "--vocab", vocab});
     return convert(more);
   };
+  const auto settings = [&] { return nlohmann::json::parse(read_file(output + "/tokenizer_config.json")); };
   REQUIRE(with_vocab({"--cased"}).code == kOk);
-  CHECK(nlohmann::json::parse(read_file(output + "/tokenizer_config.json"))["do_lower_case"] == false);
+  CHECK(settings()["do_lower_case"] == false);
+  CHECK(settings()["strip_accents"].is_null());
+  REQUIRE(with_vocab({"--strip-accents=false", "--tokenize-chinese-chars=false", "--overwrite"}).code == kOk);
+  CHECK(settings()["do_lower_case"] == true);
+  CHECK(settings()["strip_accents"] == false);
+  CHECK(settings()["tokenize_chinese_chars"] == false);
   std::ofstream(vocab) << lines << "more\n";
   CHECK_THAT(with_vocab({"--overwrite"}).err, Contains("has 25 tokens; expected at most vocab_size 24"));
   fs::rename(directory.path("tokenizer.json"), input + "/tokenizer.json");

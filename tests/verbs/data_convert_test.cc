@@ -163,6 +163,8 @@ TEST_CASE("Inputs that training does not take alike do not become one file", "[u
                     sop = write_shard(directory.path("sop.shard"), {{"objective", "sop"}, {"do_lower_case", "true"}}),
                     none = write_shard(directory.path("none.shard"), {{"masking", "none"}}),
                     cased = write_shard(directory.path("cased.shard"), {{"do_lower_case", "false"}}),
+                    german = write_shard(directory.path("german.shard"),
+                                         {{"do_lower_case", "true"}, {"strip_accents", "false"}}),
                     out = directory.path("out");
   const auto refused = [&](const std::string& a, const std::string& b, const std::string& message) {
     for (const std::string format : {"shard", "tfrecord", "hdf5"}) {
@@ -177,6 +179,7 @@ TEST_CASE("Inputs that training does not take alike do not become one file", "[u
           cased + " does not say its masking, which means masking static, " + none + " was made with masking none");
   refused(sop, cased, cased + " does not say its objective, which means objective nsp");
   refused(nsp, cased, nsp + " was made with do_lower_case true, " + cased + " was made with do_lower_case false");
+  refused(nsp, german, nsp + " was made with strip_accents true, " + german + " was made with strip_accents false");
   // The first file need not be the one that says it.
   const std::string silent = write_shard(directory.path("silent.shard"), {});
   CHECK(data({"convert", silent, nsp, cased, "--output", out, "--format", "shard"}).code == kBadData);

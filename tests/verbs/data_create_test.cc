@@ -77,6 +77,14 @@ TEST_CASE("bert data create takes flags that are switched off as absl does", "[u
   CHECK(read_file(off) == read_file(cased));
   REQUIRE(files.make(off, {}).code == kOk);
   CHECK(read_file(off) != read_file(cased));
+  const std::string usual = read_file(off);
+  REQUIRE(files.make(off, {"--strip-accents", "--tokenize-chinese-chars"}).code == kOk);
+  CHECK(read_file(off) == usual);  // the defaults, spelled out, as older versions wrote them
+  const auto parameters = [&] { return Shard(off).manifest().parameters; };
+  CHECK(parameter(parameters(), "strip_accents").empty());
+  REQUIRE(files.make(off, {"--strip-accents=false", "--tokenize-chinese-chars=false"}).code == kOk);
+  CHECK(parameter(parameters(), "strip_accents") == "false");
+  CHECK(parameter(parameters(), "tokenize_chinese_chars") == "false");
   CHECK(files.make(off, {"--nodo_lower_case=True"}).code == kUsage);
   CHECK(files.make(off, {"--nodo_such_thing"}).code == kUsage);
 }

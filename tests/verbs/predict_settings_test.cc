@@ -51,6 +51,31 @@ TEST_CASE("bert predict cuts texts at the max_seq_length of the run", "[unit][pr
   }
 }
 
+TEST_CASE("Accents that are kept in lower case go from a model to its run and its export",
+          "[unit][predict][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = bert::testing::tiny_task_of("text-classification", directory);
+  PretrainConfig german = bert::testing::tiny(directory, "unused");
+  german.data.tokenizer.strip_accents = false;
+  std::vector<std::string> vocabulary = bert::testing::tokens();
+  vocabulary[20] = "\u00E4";
+  vocabulary[21] = "a";
+  config.initial_checkpoint = directory.path("german");
+  bert::testing::write_tiny_model(config.initial_checkpoint, german, 5, vocabulary);
+  for (const std::string& path : run_and_export(directory, config)) {
+    CAPTURE(path);
+    CHECK(load_pretrained(path).tokenizer->tokens("\u00C4 a") == std::vector<std::string>{"\u00E4", "a"});
+  }
+  config.run_directory = directory.path("other");
+  config.data.tokenizer.strip_accents = true;
+  CHECK_THROWS_WITH(finetune(config, false),
+                    bert::testing::Contains("/data/strip_accents: is true") && bert::testing::Contains("has false"));
+  german.data.tokenizer = {};
+  bert::testing::write_tiny_model(directory.path("usual"), german, 5, vocabulary);
+  config.initial_checkpoint = directory.path("usual");
+  CHECK(finetune(config, false) == kOk);  // the default, spelled out
+}
+
 TEST_CASE("bert predict answers with the windows and the null threshold of the run", "[unit][predict][finetune]") {
   const TemporaryDirectory directory;
   FinetuneConfig config = bert::testing::tiny_task_of("squad-v2", directory);

@@ -70,6 +70,11 @@ TEST_CASE("bert tokenize writes one line per line in every format", "[unit]") {
   const std::string cased = tokenize({"--vocab", path, "--cased"}, "Hello hello\n");
   CHECK(cased.starts_with("1 5\nbert tokenize: warning: "));
   CHECK_THAT(cased, Contains("no token has a capital letter"));
+  CHECK(tokenize({"--vocab", path, "--strip-accents=false"}, "H\u00E9llos Hellos\n") == "1 5 6\n");
+  const std::string stripped = tokenize({"--vocab", path, "--cased", "--strip-accents"}, "h\u00E9llos h\u00E9llo\n");
+  CHECK(stripped.starts_with("5 6 5\n"));
+  CHECK(tokenize({"--vocab", path}, "hello\u4E2D\n") == "5 1\n");
+  CHECK(tokenize({"--vocab", path, "--tokenize-chinese-chars=false"}, "hello\u4E2D\n") == "1\n");
   CHECK(tokenize({"--vocab", path}, "hel\xFFlos\n\xC0\xAF") ==
         "5 6\n\nbert tokenize: dropped 3 invalid UTF-8 sequences\n");
   CHECK(tokenize({"--vocab", path}, "").empty());

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -36,6 +37,10 @@ class OptionAdder {
 
   void operator()(const char* name, bool& value, const char* help) {
     app_.add_flag(flag(name), value, help)->capture_default_str();
+  }
+  void operator()(const char* name, std::optional<bool>& value, const char* help) {
+    app_.add_flag_function(
+        flag(name), [&value](int64_t count) { value = count > 0; }, help);
   }
   template <class Enum>
   requires std::is_enum_v<Enum>

@@ -306,7 +306,7 @@ void add_options(CLI::App& app, CreateOptions& options) {
       ->check(CLI::IsMember(std::vector<std::string>(formats.begin(), formats.end())))
       ->capture_default_str();
   app.add_option("--num-shards", options.num_shards,
-                 "number of files in the directory --output; default: as many as keep the text of each at 64 MB")
+                 "files in the directory --output; default: as many as keep the text of each at 64 MB")
       ->check(number_in<int64_t>(1, 99'999));
   app.add_flag("--overwrite", options.overwrite, "make the directory again, whatever it was made of");
   add_text_options(app, options.reader);
@@ -328,7 +328,7 @@ void add_options(CLI::App& app, CreateOptions& options) {
       ->capture_default_str();
   app.add_option("--memory", options.memory,
                  "megabytes that all processes on this machine may take together; default: 2000 for a directory, all "
-                 "that is available for a file. More memory lets more processors make files")
+                 "that is available for a file. More lets more processors make files")
       ->check(number_in<int64_t>(1, 1'000'000'000));
   PretrainingDataConfig::visit_fields(options.examples, OptionAdder(app));
   TokenizerConfig::visit_fields(options.tokenizer, OptionAdder(app));
@@ -417,8 +417,8 @@ int data_create(int argc, char** argv) {
       "create_pretraining_data.py makes of its documents. A killed run continues where it was. Several processes may "
       "work on one directory; bertrun starts them. A single file is made in memory. With --masking none the text is "
       "used once unless --dupe-factor says otherwise. --short-seq-prob does not apply to --objective mlm; "
-      "--do-lower-case, --match-special-tokens and --max-input-chars-per-word not to a SentencePiece model. Google's "
-      "spellings, as --nodo_lower_case, work too.");
+      "--do-lower-case and the options below it not to a SentencePiece model. --strip-accents=false switches a flag "
+      "off. Google's spellings, as --nodo_lower_case, work too.");
   const DistributedEnvironment ranks = distributed_environment();
   CreateOptions options;
   options.num_threads = std::max<int64_t>(1, usable_processors() / ranks.local_size);

@@ -10,7 +10,7 @@
 namespace bert::testing {
 namespace {
 
-constexpr size_t kSettings = 8;
+constexpr size_t kSettings = 32;
 
 /// Tokenizers with every combination of the settings that change what is done with a character.
 const WordPieceTokenizer& tokenizer(size_t settings) {
@@ -21,6 +21,8 @@ const WordPieceTokenizer& tokenizer(size_t settings) {
       config.do_lower_case = (i & 1) != 0;
       config.match_special_tokens = (i & 2) != 0;
       config.max_input_chars_per_word = (i & 4) != 0 ? 10 : 200;
+      config.strip_accents = config.do_lower_case != ((i & 8) != 0);
+      config.tokenize_chinese_chars = (i & 16) == 0;
       made.push_back(std::make_unique<WordPieceTokenizer>(small_vocabulary(), config));
     }
     return made;
