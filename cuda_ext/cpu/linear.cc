@@ -48,7 +48,8 @@ bool one_dnn_has_bf16() {
 // T rows, the gradients of weights: the part of the rest comes first, because bf16 rounds each part, and the rest is
 // the small one. A model of 4 layers of 256 that trained in bf16 on real text had 0.8 GB from step 200 to step 350 and
 // made 242 sequences/s; one product for each T had 2.7 GB at step 300, 3.6 GB at step 1,500, and made 210 (two Zen 5
-// threads, 32 sequences of up to 128 tokens).
+// threads, 32 sequences of up to 128 tokens). BERT-base with micro-batches of 2 and an evaluation every 100 steps had
+// 2,276 MB at step 300 and 2,304 MB at step 700 in fp32, and 2,502 MB at both in bf16.
 constexpr int64_t kBlock = 64, kRest = 16;
 
 /// True if products of these dtypes and sizes go to mkldnn_matmul, which refuses fp32 too where there is no fast bf16.
