@@ -172,6 +172,11 @@ class MarkupScanner {
     out_ += value;
   }
 
+  /// Where a template or a file has left nothing at the begin of a line, the text behind it does not begin the line.
+  void separate_from_line_start() {
+    if (frames_.empty() && (out_.empty() || out_.back() == '\n')) out_ += kSeparator;
+  }
+
   // ---- braces ----
 
   void open_braces() {
@@ -213,21 +218,15 @@ class MarkupScanner {
     const std::string value = aside        ? std::string()
                               : count == 2 ? expand_template(parts_, title())
                                            : std::string(parts_.size() > 1 ? parts_[1] : std::string_view());
-    replace(frame.content - count, value);
+    const bool after_number = frame.content > count && is_ascii_digit(out_[frame.content - count - 1]) &&
+                              !value.empty() && is_fraction(ascii_lower(trim(parts_[0])));
+    replace(frame.content - count, after_number ? " " + value : value);
     frame.braces -= count;
     frame.content -= count;
     if (frame.braces < 2) frames_.pop_back();
+    separate_from_line_start();
     at_ += count;
     return count;
-  }
-
-  /// True if a parenthesis is open at the end of `text`, in its last line and not far away.
-  static bool is_in_parentheses(std::string_view text) {
-    constexpr size_t kFar = 300;  // bytes
-    text.remove_prefix(text.size() - std::min(text.size(), kFar));
-    text.remove_prefix(text.rfind('\n') + 1);  // npos + 1 is 0
-    const size_t open = text.rfind('('), closed = text.rfind(')');
-    return open != std::string_view::npos && (closed == std::string_view::npos || closed < open);
   }
 
   /// The value of {{PAGENAME}}. It ends being the title where a hostile page repeats a long title to any size.
@@ -284,6 +283,7 @@ class MarkupScanner {
     const std::string value(internal_link_text(content.substr(0, target_bytes), label, namespaces_));
     replace(frame.begin, value);
     frames_.pop_back();
+    separate_from_line_start();
     at_ += 2;
   }
 
@@ -354,6 +354,16 @@ class MarkupScanner {
 
   // ---- tags ----
 
+  /// True if the <sup> that ends at at_ has a number, and stands behind a digit: 10<sup>7</sup> is not 107.
+  [[nodiscard]] bool is_exponent() const {
+    if (out_.empty() || !is_ascii_digit(out_.back())) return false;
+    std::string_view rest = in_.substr(at_);
+    for (const std::string_view minus : {"-", "−", "&minus;"})
+      if (rest.starts_with(minus)) rest.remove_prefix(minus.size());
+    const size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+    return digits > 0 && rest.substr(digits).starts_with("</");
+  }
+
   void open_tag() {
     if (in_.substr(at_, 4) == "<!--") return skip_comment();
     const bool closing = peek(1) == '/';
@@ -372,7 +382,9 @@ class MarkupScanner {
     const bool has_content = !trim(attributes).ends_with('/');
     switch (kind) {
       case TagKind::kUnknown:
+        return;
       case TagKind::kInline:
+        if (name == "sup" && is_exponent()) out_ += '^';
         return;
       case TagKind::kBlock:
         out_ += "\n\n";

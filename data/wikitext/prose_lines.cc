@@ -106,11 +106,19 @@ QuoteRun* apostrophe_run(std::string_view line, std::vector<QuoteRun>& runs) {
   return after_letter != nullptr ? after_letter : after_word != nullptr ? after_word : after_space;
 }
 
+/// True if the first character behind blanks is one of a word.
+bool begins_with_word(std::string_view line) {
+  const size_t first = line.find_first_not_of(" \t");
+  return first != kNone &&
+         (is_ascii_letter(line[first]) || is_ascii_digit(line[first]) || static_cast<uint8_t>(line[first]) >= 0x80);
+}
+
 /// Makes paragraphs of lines.
 class LineReader {
  public:
   void add(std::string_view line) {
     while (!line.empty() && is_nothing(line.back())) line.remove_suffix(1);
+    const bool begins_line = line.empty() || line.front() != kSeparator;
     while (!line.empty() && (line.front() == kSeparator || line.front() == kCitation)) line.remove_prefix(1);
     if (std::all_of(line.begin(), line.end(), is_nothing)) return end_paragraph();
     switch (line.front()) {
@@ -125,11 +133,15 @@ class LineReader {
       case '*':
       case '#':
       case ':':
-      case ';':
       case '!':
+        return entry(line);
       case ' ':
       case '\t':
-        return entry(line);
+        if (begins_line || !begins_with_word(line)) return entry(line);
+        end_paragraph();  // as behind a picture
+        return prose(line);
+      case ';':
+        return begins_line ? entry(line) : prose(line);
       case '-':
         return line.starts_with("----") ? rule(line) : prose(line);
       default:

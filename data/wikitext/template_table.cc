@@ -17,35 +17,54 @@ struct Row {
 constexpr Row kRows[] = {
     // Layout around words.
     {"nowrap;nobr;nobreak;j;small;smaller;big;bigger;large;larger;em;strong;bold;nobold;noitalic;normal;italic;b;i;"
-     "strikethrough;underline;overline;smallcaps;sc;sc1;sc2;allcaps;mono;code;kbd;keypress;key press;key;tt;samp;var;"
-     "center;centre;left;right;float left;block indent;noindent;midsize;mvar;math;bigmath;xt;!xt;mxt;tq;ins;highlight;"
-     "unichar;charname;vanchor;visible anchor;anchored;not a typo;proper name;as written;sic "
+     "strikethrough;underline;overline;smallcaps;sc;sc1;sc2;allcaps;mono;code;kbd;keypress;tt;samp;var;"
+     "center;centre;left;right;float left;block indent;noindent;midsize;mvar;math;bigmath;xt;!xt;mxt;tq;highlight;"
+     "charname;vanchor;visible anchor;anchored;not a typo;proper name;as written;sic "
      "inline;abbr;abbrv;abbrlink;"
-     "tooltip;hover title;popup;citation needed span;clarify span;disputed span;text;plain text;font;resize "
+     "tooltip;hover title;popup;citation needed span;clarify span;disputed "
+     "span;abbreviation;abréviation;abr;abréviation discrète;no wrap;awrap;small caps;not italic;petites "
+     "capitales;petit;exposant;ind;indice;corr;kapitälchen;polytonisch;tastatur;taste;hochgestellt;tiefgestellt;text;"
+     "plain text;font;resize "
      "text;rtl;ltr;"
      "bdi;dropcap;dropinitial;no selflink;noredirect;plainlink;sup;super;superscript;sub;subscript;su;nowrapped;nowiki",
      "{1}"},
     {"color;font color;fontcolor;colour;audio;audio-nohelp;pronunciation;deutschland-lang;bg", "{2}"},
     {"resize;font size;fontsize;size;style;span;fs", "{2,1}"},
     {"sic", "{1}[ {2}]"},
+    {"key press;key", "{*+}"},
+    {"unichar", "U+{1}[ {2}]"},
     {"linktext;link text", "{* }"},
     {"hlist;flatlist;flat list;comma separated list;cslist;enum;enumeration;liste horizontale", "{*, }"},
     {"ubl;unbulleted list;plainlist;plain list;vunblist;ordered list;bulleted list;blist", "{*; }"},
     // Signs.
     {"';`;apostrophe;apos", "'"},
     {"'s", "'s"},
+    {"(", "("},
+    {")", ")"},
+    {"...;ellipsis", "…"},
+    {"minus", "−"},
+    {"times", "×"},
+    {"hyphen;nbhyph", "-"},
+    {"·;•;bull;middot;dot", " · "},
+    {"prime", "{1}′"},
     {"' \"", "' \""},
     {"\" '", "\" '"},
-    {"ndash;en dash", "–"},
-    {"mdash;em dash", "—"},
-    {"spaced ndash;snd;snds;spnd;spndash;dash;spaced en dash;sndash", " – "},
+    {"ndash;en dash;endash", "–"},
+    {"mdash;em dash;emdash;--", "—"},
+    {"spaced ndash;snd;snds;spnd;spndash;dash;spaced en dash;sndash;sdash", " – "},
+    {"incise", " – {1} – "},
     {"spaced mdash;mdashb;spmd;spmdash", " — "},
     {"nbsp;spaces;thinsp;thin space;hair space;hairsp;zwsp;pad;space;en space;em space;figure space;nnbsp", " "},
     {"okina;hamza;ayin", "ʻ"},
     {"pound;gbp;pound sterling;£", "£{1}"},
     {"us$;usd;us dollar", "US${1}"},
-    {"a$;aud", "A${1}"},
-    {"c$;cad;can$", "C${1}"},
+    {"hk$", "HK${1}"},
+    {"nt$", "NT${1}"},
+    {"s$", "S${1}"},
+    {"php;₱", "₱{1}"},
+    {"krw;₩", "₩{1}"},
+    {"a$;au$;aud", "A${1}"},
+    {"c$;ca$;cad;can$", "C${1}"},
     {"nz$;nzd", "NZ${1}"},
     {"euro;eur;€", "€{1}"},
     {"¥;yen;jpy;cny;rmb", "¥{1}"},
@@ -59,13 +78,17 @@ constexpr Row kRows[] = {
     // Words of other languages.
     {"lang;langx;langue;lingua;idioma;lang2;sprache;język", "{texte,text,2}"},
     {"transl;transliteration;translit;xlit;tlit;xlt", "{-1}"},
-    {"unicode;polytonic;hebrew;arabic;rtl-lang;ar;nastaliq;nq;he-nikud;script;sanskrit;iast;iast1;tamil;devanagari;"
+    {"rtl-lang;script", "{2,1}"},
+    {"zh", "{c,t,s,1}[, {p}]"},
+    {"korean", "{hangul,1}"},
+    {"wikt-lang;m", "{2}"},
+    {"unicode;polytonic;hebrew;arabic;ar;nastaliq;nq;he-nikud;sanskrit;iast;iast1;tamil;devanagari;"
      "coptic;"
      "pie;proto;cuneiform;grec;grec "
-     "ancien;grc;latin;ens;des;frs;las;els;rus;ess;its;jas;nls;pls;trs;ars;hes;css;hus;pts;"
+     "ancien;grc;latin;ens;des;frs;las;els;grcs;rus;uks;ess;its;jas;kos;fas;das;nls;pls;trs;ars;hes;css;hus;pts;"
      "svs;zhs",
      "{1}"},
-    {"nihongo;nihongo2;日本語", "{1}[ ({2}[, {3}])]"},
+    {"nihongo;nihongo2;日本語;japonais", "{1}[ ({2}[, {3}])]"},
     {"nihongo3", "{1}[ ({2})]"},
     {"nihongo krt;nihongo foot;nihongo core", "{1}"},
     {"ruby;ruby-ja;ふりがな;ルビ", "{1}[ ({2})]"},
@@ -95,28 +118,53 @@ constexpr Row kRows[] = {
     {"وإو;وصلة إنترويكي;و.إ", "{تر,1}"},
     {"flag;flagcountry;flagu;flaglink;flagcountry2;flagathlete;pays;bandeira;bandera2;flaga;vlag;flagge", "{name,1}"},
     // Dates and numbers.
+    {"née;nee", "née {1}"},
+    {"mya;ma", "{1} million years ago"},
+    {"section link;slink", "{1} § {2}"},
+    {"stn;rws;station", "{1} station"},
+    {"bibleref;bibleref2;bibleverse", "{1} {2}"},
+    {"us patent", "U.S. Patent {1}"},
+    {"oldstyledate", "{1} [O.S. {3}] {2}"},
     {"circa;c.;ca;approx", "c. {1}[–{2}]"},
     {"floruit;fl.", "fl. {1}"},
     {"reign;r.;reigned", "r. {1}[–{2}]"},
     {"born in;b.;born", "b. {1}"},
     {"died in;d.", "d. {1}"},
-    {"formatnum;nts;ntsh;number;num;nombre;numero;comma;digits;gaps;zahl;عدد", "{1}"},
-    {"frac;fraction;frac2", "{1}[/{2}[/{3}]]"},
-    {"sfrac", "{1}[/{2}]"},
-    {"val;unité;unit;units;einheit;unita;unidade;unidad;nb", "{1}[×10{e}][ {u,ul,2}]"},
-    {"e;esp", "×10{1}"},
-    {"pow;exp", "{1}{2}"},
+    {"formatnum;nts;ntsh;number;num;numero;comma;digits;zahl;عدد", "{1}"},
+    {"nombre", "{1}[ {2}]"},
+    {"gaps", "{*}"},
+    {"currency", "{1}[ {2}]"},
+    {"val;unité;unit;units;einheit;unita;unidade;unidad;nb", "{1}[×10^{e}][ {u,ul,2}]"},
+    {"pow", "{1}[^{2}]"},
+    {"exp", "{1}{2}"},
     {"ordinal;ord", "{1}{2}"},
     {"percent;pct;pourcentage", "{1}%"},
-    {"siècle;s;s-;s2;sp;sp-", "{1}{2} siècle"},
-    {"er;1er", "1er"},
+    {"siècle;s2", "{1}{2} siècle"},
+    {"sp;sp-", "{1}{2}[ {3}][ {4}{5}] siècle"},
+    {"av jc", "av. J.-C."},
+    {"ap jc", "apr. J.-C."},
+    {"1er", "1er"},
+    {"er", "er"},
+    {"ier", "Ier"},
+    {"ire", "Ire"},
+    {"re", "re"},
+    {"ère", "ère"},
+    {"nd", "nd"},
+    {"mme", "Mme[ {1}]"},
+    {"mlle", "Mlle[ {1}]"},
+    {"m.", "M.[ {1}]"},
+    {"mgr", "Mgr[ {1}]"},
+    {"n°;numéro", "n°[ {1}]"},
+    {"heure", "{1} h[ {2}]"},
+    {"höhe", "{1} m"},
+    {"§", "§ {1}"},
     {"date;date-;date de naissance;date de décès;naissance;décès", "{1}[ {2}[ {3}]]"},
     {"chem;chem2;formule chimique;fchim;chemical formula;chimie", "{*}"},
     {"simplenuclide;simplenuclide2;nuclide;nuclide2;isotope", "{1}[-{2}]"},
     {"co2", "CO2"},
     {"h2o", "H2O"},
-    {"railgauge;track gauge;rail gauge;music", "{1}"},
-    {"height", "{m}[ m]"},
+    {"railgauge;track gauge;rail gauge", "{1}"},
+    {"height", "[{m} m][{ft} ft[ {in} in]]"},
     {"marriage;married", "{1}[ ({2}[–{3}])]"},
     // Ships. {0} is the name of the template.
     {"uss;hms;hmas;hmcs;hmnzs;ss;rms;mv;ms;usns;uscgc;sms;hmt;rfa;ins;jds;gts;hnlms;hdms;hswms;mt;tss", "{0} {1}"},
@@ -149,6 +197,12 @@ const Patterns& patterns() {
 const std::string_view* template_pattern(std::string_view name) {
   const auto found = patterns().find(name);
   return found == patterns().end() ? nullptr : &found->second;
+}
+
+bool is_fraction(std::string_view name) {
+  for (const std::string_view one : {"frac", "fraction", "frac2", "sfrac", "bruch"})
+    if (name == one) return true;
+  return false;
 }
 
 bool is_pronunciation(std::string_view name) { return name == "IPA" || name == "ipa"; }

@@ -124,6 +124,32 @@ std::string fill(std::string_view pattern, std::string_view name, const Paramete
   return !complete && only_signs ? std::string() : out;
 }
 
+/// {{frac|3}}: "1/3"; {{frac|2|3}}: "2/3"; {{frac|1|2|3}}: "1 2/3". Source: Template:Fraction.
+std::string fraction(const Parameters& parameters) {
+  const auto& items = parameters.unnamed();
+  if (items.empty() || items.size() > 3) return {};
+  const std::string below(items.back());
+  if (items.size() == 1) return "1/" + below;
+  const std::string last = std::string(items[items.size() - 2]) + "/" + below;
+  return items.size() == 2 ? last : std::string(items[0]) + " " + last;
+}
+
+/// {{s-|XIX|e}}: "XIXe siècle"; "e" is usual. French. Source: Modèle:S.
+std::string century(const Parameters& parameters, std::string_view era) {
+  const std::string_view number = parameters.get("1"), ending = parameters.get("2");
+  if (number.empty()) return {};
+  return std::string(number) + std::string(ending.empty() ? "e" : ending) + " siècle" + std::string(era);
+}
+
+/// {{music|flat}}: "♭". Another word stays.
+std::string music(std::string_view sign) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kSigns = {
+      {{"flat", "♭"}, {"b", "♭"}, {"sharp", "♯"}, {"#", "♯"}, {"natural", "♮"}, {"n", "♮"}}};
+  for (const auto& [word, written] : kSigns)
+    if (word == sign) return std::string(written);
+  return std::string(sign);
+}
+
 using Spelling = std::pair<std::string_view, std::string_view>;
 
 /// The spelling of a unit of {{convert}}: "km2", "million barrels per day". Source: Template:Convert/list_of_units.
@@ -271,6 +297,15 @@ std::string expand_template(std::span<const std::string_view> parts, std::string
   const auto parameters = [&] { return Parameters(parts.subspan(1)); };
   if (name == "convert" || name == "cvt") return converted(parameters());
   if (name == "as of" || name == "asof") return as_of(parameters());
+  if (is_fraction(name)) return fraction(parameters());
+  if (name == "s" || name == "s-") return century(parameters(), "");
+  if (name == "-s" || name == "-s-") return century(parameters(), " av. J.-C.");
+  if (name == "e" || name == "esp") {
+    // English: a power of ten. French: the end of an ordinal. {{ESP}} is a flag.
+    const std::string exponent(parameters().get("1"));
+    return written == "ESP" ? std::string() : exponent.empty() ? std::string("e") : "×10^" + exponent;
+  }
+  if (name == "music") return music(parameters().get("1"));
   if (name.starts_with("harv")) {
     if (std::string text = harvard_citation(name, parameters()); !text.empty()) return text;
   }

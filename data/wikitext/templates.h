@@ -20,6 +20,9 @@ std::string expand_template(std::span<const std::string_view> parts, std::string
 /// empty; {* } all unnamed ones with the text after the star between; [..] goes if a parameter in it is empty.
 const std::string_view* template_pattern(std::string_view name);
 
+/// True if the template `name`, in lower case, writes a fraction, which stands apart from a whole number before it.
+bool is_fraction(std::string_view name);
+
 /// True if the template `name` writes sounds. In parentheses these are the pronunciation of a word, which is left out;
 /// in a sentence about a language they are words of the sentence.
 bool is_pronunciation(std::string_view name);

@@ -34,6 +34,15 @@ inline bool starts_with_any_case(std::string_view text, std::string_view lower) 
                                                    [](char want, char got) { return want == ascii_lower(got); });
 }
 
+/// True if a parenthesis is open at the end of `text`, in its last line and not far away.
+inline bool is_in_parentheses(std::string_view text) {
+  constexpr size_t kFar = 300;  // bytes
+  text.remove_prefix(text.size() - std::min(text.size(), kFar));
+  text.remove_prefix(text.rfind('\n') + 1);  // npos + 1 is 0
+  const size_t open = text.rfind('('), closed = text.rfind(')');
+  return open != std::string_view::npos && (closed == std::string_view::npos || closed < open);
+}
+
 /// A set of bytes.
 using ByteSet = std::array<bool, 256>;
 

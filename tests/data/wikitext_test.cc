@@ -171,6 +171,40 @@ TEST_CASE("tags and elements of extensions", "[unit][wikitext]") {
   });
 }
 
+TEST_CASE("exponents and fractions keep their values", "[unit][wikitext]") {
+  check({
+      {"About 10<sup>7</sup>, 10<sup>−3</sup>, the 4<sup>th</sup>, x<sup>2</sup> of it.",
+       "About 10^7, 10^−3, the 4th, x2 of it."},
+      {"A charge of {{val|6.241|e=18|u=C}} or {{e|24}} of it.", "A charge of 6.241×10^18 C or ×10^24 of it."},
+      {"It is {{frac|1|2}}, {{frac|3}}, 3{{frac|1|2}}, {{frac|3|1|2}} or 1{{sfrac|1|4}} of it.",
+       "It is 1/2, 1/3, 3 1/2, 3 1/2 or 1 1/4 of it."},
+  });
+}
+
+TEST_CASE("text behind a template or a file that leaves nothing is no list", "[unit][wikitext]") {
+  check({
+      {"[[File:a.jpg|thumb|cap]] The city of Foo, also known as Bar, with [[x]]\nand more of it.",
+       "The city of Foo, also known as Bar, with x and more of it."},
+      {"{{flagicon|US}} Smith, a driver from Foo\nand more of it.", "Smith, a driver from Foo and more of it."},
+      {"<math>\\frac{a}{b}</math>; however, it is assumed that\nthis holds.",
+       "however, it is assumed that this holds."},
+      {"{{Infobox|a=b}}\n* An item\n\nThe sentence after it.", "The sentence after it."},
+      {"{{Anchor|x}}== H ==\nThe sentence after it.", "The sentence after it."},
+  });
+}
+
+TEST_CASE("templates of ordinals, centuries, names and signs", "[unit][wikitext]") {
+  check({
+      {"Le 1{{er}} mai du XX{{e}} siècle, au {{s-|XIX}} et au {{s-|XVIII|e}} ou au {{-s|II}} ici.",
+       "Le 1er mai du XXe siècle, au XIXe siècle et au XVIIIe siècle ou au IIe siècle av. J.-C. ici."},
+      {"{{Mme|Curie}} et {{n°|5}} à {{heure|18|30}} et {{nombre|5|kg}}.", "Mme Curie et n° 5 à 18 h 30 et 5 kg."},
+      {"The {{script|Copt|Ⲁ}}, {{INS|Vikrant}}, {{height|ft=6|in=2}}, {{gaps|5|000}} of it.",
+       "The Ⲁ, INS Vikrant, 6 ft 2 in, 5000 of it."},
+      {"Press {{key press|Ctrl|C}} in B{{music|flat}} {{née|Smith}}, {{mya|65}}.",
+       "Press Ctrl+C in B♭ née Smith, 65 million years ago."},
+  });
+}
+
 TEST_CASE("quotes of bold and italic text, with apostrophes beside them", "[unit][wikitext]") {
   check({
       {"'''Bold''' and ''italic'' and '''''both''''' aren't.", "Bold and italic and both aren't."},
