@@ -1,4 +1,4 @@
-// Where the time of training steps goes: LibTorch's profiler around some steps, and a summary of what it recorded.
+// The time of training steps by phase and operator: LibTorch's profiler around some steps, and a summary of its records.
 //
 // Note [Attribution of time]
 // The profiler records a range for every phase (PhaseRange) and for every call of an operator, with the shapes of its

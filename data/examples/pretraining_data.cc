@@ -68,8 +68,7 @@ Parameters parameters_of(const TokenizerConfig& tokenizer) {
 }
 
 std::string tokenizer_parameter(const Parameters& parameters, std::string_view name) {
-  std::string value = parameter(parameters, name);
-  const std::string lower_case = parameter(parameters, "do_lower_case");
+  std::string value = parameter(parameters, name), lower_case = parameter(parameters, "do_lower_case");
   if (!value.empty() || lower_case.empty()) return value;
   if (name == kStripAccents) return lower_case;
   return name == kIdeographs ? parameter_text(true) : "";
