@@ -6,7 +6,8 @@
 #   --user         without root: cmake, ninja and libraries go into the cache
 #   --jargon       also fetch the Jargon File, the quick start's text
 #   --arrow        also fetch Arrow (55 MB), for Parquet and Arrow files of examples
-#   --nvcc         also fetch nvcc (102 MB) if there is none, to check the kernels; continue if the download fails
+#   --nvcc         also fetch nvcc (102 MB) and the headers of CUDA's libraries (1 MB) if they are not there, to check the kernels and to
+#                  build a CUDA device of host memory; continue if the download fails
 #   --build DIR    build in DIR instead of in build/
 #   --prefix DIR   then install into DIR, with LibTorch, for every user of the machine: DIR/bin/bert, DIR/lib/libbert.so
 #   --package [DIR|FILE]  then make an archive that runs on machines without a compiler: FILE.tar.gz, FILE.tar.zst or FILE.deb, by default
@@ -155,7 +156,7 @@ wheels_are_there() {  # wheels_are_there DIRECTORY GROUP...: works without Pytho
   shift
   while read -r group file _; do
     [[ " $* " != *" $group "* ]] || [ -e "$directory/installed/$file" ] || return 1
-  done < <(sed -n '/^WHEELS/,/^"""/p' "$root/app/setup/wheels.py" | grep '\.whl ')
+  done < <(sed -n '/^WHEELS/,/^"""/p' "$root/app/setup/wheels.py" | grep -E '\.(whl|headers) ')
 }
 
 torch_version() {  # torch_version DIRECTORY: version of the LibTorch in DIRECTORY, read as app/setup/libtorch.cmake does
@@ -231,8 +232,15 @@ survey() {  # sets lacking (missing packages of the machine) and to_get (missing
   fi
   lacks_jargon=
   if [ -n "$jargon" ] && [ ! -e /$jargon_file ] && [ ! -e "$cache/jargon/$jargon_file" ]; then lacks_jargon=1; fi
+  wanted_nvcc=()  # groups of wheels
+  [ -z "$want_nvcc" ] || [ -n "$toolkit" ] || wanted_nvcc=(nvcc cudart)
+  if [ -n "$want_nvcc" ] && [ -z "$given_torch" ]; then
+    for header in cublas_v2 cusparse cusolverDn cudnn nccl; do
+      [ -n "$toolkit" ] && [ -e "$toolkit/include/$header.h" ] || [ -e "/usr/include/$header.h" ] || { wanted_nvcc+=(headers); break; }
+    done
+  fi
   lacks_nvcc=
-  if [ -n "$want_nvcc" ] && [ -z "$toolkit" ] && ! wheels_are_there "$libtorch" nvcc cudart; then lacks_nvcc=1; fi
+  if [ ${#wanted_nvcc[@]} -gt 0 ] && ! wheels_are_there "$libtorch" "${wanted_nvcc[@]}"; then lacks_nvcc=1; fi
 }
 
 # ---- packages ----
@@ -352,7 +360,8 @@ if [ -n "${to_get[*]}$needs_python$lacks_jargon$lacks_nvcc" ]; then
     if ! command -v python3 >/dev/null; then
       say "there is neither nvcc nor a python3 to fetch it with: the kernels will not be compiled for the device"
     else
-      fetch try "$libtorch" "nvcc, to check the kernels with" nvcc cudart || say "without nvcc the kernels will not be compiled for the device"
+      fetch try "$libtorch" "nvcc and headers, to check the kernels with" "${wanted_nvcc[@]}" ||
+        say "without them the kernels will not be compiled for the device, or not run on a device of host memory"
     fi
   fi
   if [ -n "$lacks_jargon" ]; then
@@ -374,7 +383,7 @@ settings+=("-DBERT_CUDA=$cuda")
 [ -z "$toolkit" ] || settings+=("-DBERT_NVCC=$toolkit/bin/nvcc")
 if [ $cuda = ON ]; then settings+=("-DCMAKE_CUDA_COMPILER=$toolkit/bin/nvcc" "-DCUDAToolkit_ROOT=$toolkit"); fi
 
-wanted=$(printf '%s\n' "${settings[@]}" "LibTorch=${given_torch:-$libtorch}" "CMAKE_PREFIX_PATH=${CMAKE_PREFIX_PATH:-}" "cmake=$(command -v cmake)" "arrow=$(ls "$arrow/installed" 2>/dev/null || true)")
+wanted=$(printf '%s\n' "${settings[@]}" "LibTorch=${given_torch:-$libtorch}" "CMAKE_PREFIX_PATH=${CMAKE_PREFIX_PATH:-}" "cmake=$(command -v cmake)" "arrow=$(ls "$arrow/installed" 2>/dev/null || true)" "headers=$(ls "$libtorch/installed" 2>/dev/null | grep headers || true)")
 if [ ! -e "$build/build.ninja" ] || [ "$(cat "$build/setup-settings" 2>/dev/null)" != "$wanted" ]; then
   rm -f "$build/setup-settings"
   say "configuring $build"

@@ -5,15 +5,17 @@
     wheels.py install DIRECTORY GROUP...   download (an interrupted download is continued), check, unpack
     wheels.py try     DIRECTORY GROUP...   the same, but give up soon: for optional wheels
     wheels.py texts   DIRECTORY GROUP...   fetch the licences of wheels that were unpacked without them: for app/setup.sh --package
+    wheels.py headers DIRECTORY            the same as install DIRECTORY headers
 
+Of the wheels of the group headers only the C headers are downloaded, and no libraries. The index must answer requests for parts of a file.
 The libraries inside are plain C++ and do not depend on the Python that runs this script, so torch is always the file for CPython 3.11.
 The script uses the same index, extra indexes, find-links, certificate and proxies as pip.
 """
 
-import base64, configparser, hashlib, html, http.client, os, re, ssl, subprocess, sys, time
-import urllib.error, urllib.parse, urllib.request, zipfile
+import base64, configparser, hashlib, html, http.client, io, os, re, ssl, subprocess, sys, time
+import urllib.error, urllib.parse, urllib.request, zipfile, zlib
 
-# group, file, bytes, sha256
+# group, file, bytes, sha256. NAME-VERSION.headers: the headers in that wheel, the bytes to download for them, and digest_of() them
 WHEELS = """
 torch torch-2.11.0-cp311-cp311-manylinux_2_28_x86_64.whl 530604548 7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a
 cudart nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 2243632 7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548
@@ -35,16 +37,23 @@ nvcc nvidia_cuda_crt-13.0.88-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64
 nvcc nvidia_nvvm-13.0.88-py3-none-manylinux2010_x86_64.manylinux_2_12_x86_64.whl 61601415 c5f41ffeb6466944a026dfa5317d7d85355c119bbec279205d22f1869d1054e0
 nvcc nvidia_cuda_cccl-13.0.85-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 3120526 e0da7ad981f3a8aff08241b5bfc1af868742a63e2762f53a5171c492ef242649
 arrow pyarrow-26.0.1-cp311-cp311-manylinux_2_28_x86_64.whl 55016622 39cb0f2418282c24bea6ceda77b03e5a8f0a5766b63a8bf194d4e2a2c423548c
+headers nvidia_cublas-13.1.0.3.headers 132293 e0ad60d7bf58d770c5e5d1b8a42f8fd84b2c34514de62ce4b23526a8282f15a6
+headers nvidia_cusparse-12.6.3.3.headers 131849 ea66344955353b36e7206851a8ad5d0145c0f49ceba382b4e91cb9e86daf065a
+headers nvidia_cusolver-12.0.4.66.headers 132270 edb858fa89ff541a37058072b48bd5a6896f62e1f9bd91167a2ee2a61327e2f3
+headers nvidia_cudnn_cu13-9.19.0.56.headers 133436 c63f95b013a152ee9cdfb66d7cf5aa774679c7e986aeb935a5ead3f256286acf
+headers nvidia_nccl_cu13-2.28.9.headers 136196 71b787060190629e1710a3b864af90f548c224bd8fe6d3295bcb2a4bd5b38dd5
 tools cmake-3.31.6-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl 27800904 1c8b05df0602365da91ee6a3336fe57525b137706c4ab5675498f662ae1dbcec
 tools ninja-1.11.1.4-py3-none-manylinux_2_12_x86_64.manylinux2010_x86_64.whl 422814 096487995473320de7f65d622c3f1d16c3ad174797602218ca8c967f51ec38a0
 """
 # Files that a build or a run opens. The rest of the torch wheel is Python.
 WANTED = re.compile(r"(torch/(include|lib|share)|nvidia|cmake/data/(bin|share)|pyarrow/include)/|pyarrow/lib(arrow|parquet)\.so|ninja-[^/]*\.data/scripts/ninja$")
+HEADER = re.compile(r"nvidia/[^/]+/include/.+\.h$")
 LICENCE = re.compile(r"\.dist-info/(licenses/.*|[^/]*(LICEN[CS]E|NOTICE)[^/]*)$", re.IGNORECASE)
 RECORDED = re.compile(r"[^/]*\.dist-info/(METADATA|RECORD)$")
 TRIES = 5
 PATIENCE = 15  # seconds without an answer until "try" gives up
 CHUNK = 1 << 20
+READ_AHEAD = 1 << 17  # of a file of which parts are downloaded
 EXIT_DATA, EXIT_MISSING, EXIT_NETWORK, EXIT_IO, EXIT_CONFIGURATION = 65, 66, 69, 74, 78
 
 
@@ -135,11 +144,12 @@ class Index:
             self.proxies = {"http": proxy, "https": proxy}
         self.pages = {}
 
-    def open(self, url, start=0):
+    def open(self, url, start=0, last=None):
+        """Opens the file at `url`, or its bytes from `start` on, up to and with `last`."""
         parts = urllib.parse.urlsplit(url)
         headers = {"User-Agent": "bert-setup", "Accept": "text/html, */*;q=0.1"}
-        if start:
-            headers["Range"] = "bytes=%d-" % start
+        if start or last is not None:
+            headers["Range"] = "bytes=%d-%s" % (start, "" if last is None else last)
         if parts.username:
             pair = urllib.parse.unquote(parts.username) + ":" + urllib.parse.unquote(parts.password or "")
             headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
@@ -277,6 +287,83 @@ def fetch(index, directory, file, size, digest):
     return path
 
 
+class Remote(io.RawIOBase):
+    """A file of `size` bytes at `url`. Only what is read of it is downloaded."""
+
+    def __init__(self, index, url, file, size):
+        self.index, self.url, self.file, self.size, self.place = index, url, file, size, 0
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return True
+
+    def tell(self):
+        return self.place
+
+    def seek(self, offset, whence=os.SEEK_SET):
+        self.place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self.place, os.SEEK_END: self.size}[whence]
+        return self.place
+
+    def readinto(self, buffer):
+        count = max(0, min(len(buffer), self.size - self.place))
+        if count:
+            buffer[:count] = self.part(self.place, count)
+            self.place += count
+        return count
+
+    def part(self, start, count):
+        for attempt in range(self.index.tries):
+            try:
+                with self.index.open(self.url, start, start + count - 1) as answer:
+                    if answer.status != 206:
+                        raise Failure(EXIT_NETWORK, "cannot download parts of %s: the server knows whole files only" % self.file)
+                    data = answer.read(count)
+                if len(data) == count:
+                    return data
+                reason = "the connection ended early"
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                reason = str(getattr(error, "reason", error))
+            if attempt + 1 < self.index.tries:
+                say("%s: %s; trying again" % (self.file, reason))
+                time.sleep(2 ** attempt)
+        raise Failure(EXIT_NETWORK, "cannot download parts of %s: %s; run this again" % (self.file, reason))
+
+
+def digest_of(headers):
+    digest = hashlib.sha256()
+    for name in sorted(headers):
+        digest.update(name.encode() + b"\0" + headers[name])
+    return digest.hexdigest()
+
+
+def read_headers(index, file, size):
+    """The headers in the wheel, by name."""
+    url, why = index.find(file)
+    if not url:
+        raise Failure(EXIT_NETWORK, "cannot find %s: %s; check the network, or the index in PIP_INDEX_URL" % (file, why))
+    try:
+        with open(url, "rb") if os.path.isfile(url) else io.BufferedReader(Remote(index, url, file, size), READ_AHEAD) as stream:
+            with zipfile.ZipFile(stream) as archive:
+                return {name: archive.read(name) for name in archive.namelist() if HEADER.match(name)}
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise Failure(EXIT_DATA, "%s: %s" % (file, error))
+
+
+def install_headers(index, directory, file, size, digest):
+    headers = read_headers(index, file, size)
+    got = digest_of(headers)
+    if got != digest:
+        raise Failure(EXIT_DATA, "%s: sha256 of the headers is %s, not %s" % (file, got, digest))
+    for name, text in headers.items():
+        target = os.path.join(directory, name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target + ".new", "wb") as stream:
+            stream.write(text)
+        os.replace(target + ".new", target)
+
+
 def is_text(name):
     return LICENCE.search(name) or RECORDED.match(name)
 
@@ -309,20 +396,27 @@ def link_cuda(directory):
 
 
 def main(action, directory, groups):
-    rows = [row.split() for row in WHEELS.split("\n") if row]
+    table = [row.split() for row in WHEELS.split("\n") if row]
     stamps = os.path.join(directory, "installed")
     texts_only = action == "texts"
 
+    def is_installed(file):
+        return os.path.exists(os.path.join(stamps, file))
+
     def is_there(file):
         record = os.path.join(directory, "-".join(file.split("-")[:2]) + ".dist-info", "RECORD")
-        return os.path.exists(record if texts_only else os.path.join(stamps, file))
+        return os.path.exists(record) if texts_only else is_installed(file)
 
-    rows = [(file, int(size), digest) for group, file, size, digest in rows if group in groups and not is_there(file)]
+    def wheel_of(headers):
+        """File and size of the wheel that holds the headers."""
+        return next((file, int(size)) for _, file, size, _ in table if file.startswith(headers[: -len(".headers")] + "-"))
+
+    rows = [(file, int(size), digest) for group, file, size, digest in table if group in groups and not is_there(file)]
     downloads = os.path.join(os.path.dirname(os.path.abspath(directory)), "wheels")
 
     def missing(file, size):
         path = os.path.join(downloads, file)
-        if os.path.exists(path):
+        if os.path.exists(path) or file.endswith(".headers") and is_installed(wheel_of(file)[0]):
             return 0
         return size - (os.path.getsize(path + ".part") if os.path.exists(path + ".part") else 0)
 
@@ -333,6 +427,13 @@ def main(action, directory, groups):
     os.makedirs(stamps, exist_ok=True)
     index = Index(patient=action != "try")
     for file, size, digest in rows:
+        if file.endswith(".headers"):
+            wheel, wheel_size = wheel_of(file)
+            if not is_installed(wheel):  # the headers are a part of it
+                say("fetching the headers of " + file[: -len(".headers")])
+                install_headers(index, directory, wheel, wheel_size, digest)
+            open(os.path.join(stamps, file), "w").close()
+            continue
         path = fetch(index, downloads, file, size, digest)
         say("unpacking " + "-".join(file.split("-")[:2]))
         unpack(path, directory, texts_only)
@@ -344,6 +445,8 @@ def main(action, directory, groups):
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["headers"] and len(sys.argv) == 3:
+        sys.argv[1:] = ["install", sys.argv[2], "headers"]
     if len(sys.argv) < 4 or sys.argv[1] not in ("size", "install", "try", "texts"):
         sys.exit(__doc__)
     try:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests app/setup/wheels.py: it finds and opens files according to pip's configuration, and explains errors in it. Servers are on loopback."""
 
-import hashlib, http.server, os, shutil, sys, tempfile, threading, unittest, zipfile
+import contextlib, hashlib, http.server, io, os, re, shutil, sys, tempfile, threading, unittest, zipfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "app", "setup"))
 sys.dont_write_bytecode = True
@@ -11,26 +11,32 @@ FILE = "some_thing-1.0-py3-none-any.whl"
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves `pages` by path or, as a proxy, by URL. Records the requests and their logins."""
+    """Serves `pages` by path or, as a proxy, by URL, and parts of them if it knows `ranges`. Records the requests, their logins and ranges."""
 
-    def __init__(self, pages):
-        self.pages, self.asked, self.logins = pages, [], []
+    def __init__(self, pages, ranges=False):
+        self.pages, self.asked, self.logins, self.ranges = pages, [], [], []
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(handler):
                 self.asked.append(handler.path)
                 self.logins.append(handler.headers.get("Authorization"))
                 body = self.pages.get(handler.path)
-                handler.send_response(404 if body is None else 200)
+                part = re.fullmatch(r"bytes=(\d+)-(\d+)", handler.headers.get("Range", ""))
+                if body and part and ranges:
+                    start, last = map(int, part.groups())
+                    self.ranges.append((start, last))
+                    body = body[start : last + 1]
+                handler.send_response(404 if body is None else 206 if part and ranges else 200)
                 handler.end_headers()
-                handler.wfile.write(body or b"")
+                with contextlib.suppress(ConnectionError):  # a client need not read the rest
+                    handler.wfile.write(body or b"")
 
             def log_message(handler, *_):
                 pass
 
         super().__init__(("127.0.0.1", 0), Handler)
         self.address = "127.0.0.1:%d" % self.server_address[1]
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
 
 class WheelsTest(unittest.TestCase):
@@ -59,11 +65,21 @@ class WheelsTest(unittest.TestCase):
         with open(self.path(name), "wb") as stream:
             stream.write(text)
 
-    def serve(self, pages):
-        server = Server(pages)
+    def files_in(self, place):
+        return sorted(os.path.relpath(os.path.join(top, name), place) for top, _, names in os.walk(place) for name in names)
+
+    def serve(self, pages, ranges=False):
+        server = Server(pages, ranges)
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
         return server
+
+    def set_table(self, table):
+        """Gives wheels.py another table of wheels, and silences it."""
+        self.addCleanup(setattr, wheels, "WHEELS", wheels.WHEELS)
+        wheels.WHEELS = table
+        self.addCleanup(setattr, wheels, "say", wheels.say)
+        wheels.say = lambda message: None
 
     def failure(self, **settings):
         os.environ.update(settings)
@@ -119,16 +135,12 @@ class WheelsTest(unittest.TestCase):
                 archive.writestr(name, name)
         with open(self.path(FILE), "rb") as stream:
             wheel = stream.read()
-        self.addCleanup(setattr, wheels, "WHEELS", wheels.WHEELS)
-        wheels.WHEELS = "\ngroup %s %d %s\n" % (FILE, len(wheel), hashlib.sha256(wheel).hexdigest())
-        self.addCleanup(setattr, wheels, "say", wheels.say)
-        wheels.say = lambda message: None
+        self.set_table("\ngroup %s %d %s\n" % (FILE, len(wheel), hashlib.sha256(wheel).hexdigest()))
         os.environ.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=self.directory)
         place = self.path("cache/libraries")
 
         def there():
-            found = [os.path.relpath(os.path.join(top, name), place) for top, _, names in os.walk(place) for name in names]
-            return sorted(name for name in found if not name.startswith("installed/"))
+            return [name for name in self.files_in(place) if not name.startswith("installed/")]
 
         wheels.main("install", place, ["group"])
         self.assertEqual(there(), sorted([*texts, "torch/lib/libx.so"]))
@@ -138,6 +150,90 @@ class WheelsTest(unittest.TestCase):
         self.assertEqual(there(), [])
         wheels.main("texts", place, ["group"])
         self.assertEqual(there(), sorted(texts))
+
+    def prepare_headers(self):
+        """A wheel of 8 MB, its headers, and a table that names both. Returns the wheel and the headers."""
+        headers = {"nvidia/x/include/a.h": b"a" * 3000, "nvidia/x/include/deeper/b.h": b"b"}
+        with zipfile.ZipFile(self.path("wheel"), "w") as archive:
+            for name, text in {**headers, "nvidia/x/lib/libx.so": b"x" * (8 << 20), "x/include/c.h": b"c", "nvidia/x/a.h": b"d"}.items():
+                archive.writestr(name, text)
+        with open(self.path("wheel"), "rb") as stream:
+            wheel = stream.read()
+        row = "%s %s %d %s\n"
+        self.set_table(
+            row % ("cuda", FILE, len(wheel), hashlib.sha256(wheel).hexdigest())
+            + row % ("headers", "some_thing-1.0.headers", 2000, wheels.digest_of(headers))
+        )
+        return wheel, headers
+
+    def serve_wheel(self, wheel, ranges):
+        server = self.serve({"/simple/some-thing/": b'<a href="/%s">' % FILE.encode(), "/" + FILE: wheel}, ranges)
+        os.environ["PIP_INDEX_URL"] = "http://" + server.address + "/simple"
+        return server
+
+    def size(self, place, *groups):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            wheels.main("size", place, groups)
+        return int(printed.getvalue())
+
+    def test_headers_are_downloaded_without_their_wheel(self):
+        wheel, headers = self.prepare_headers()
+        server = self.serve_wheel(wheel, ranges=True)
+        place = self.path("cache/libraries")
+        self.assertEqual(self.size(place, "headers"), 2000)
+        wheels.main("install", place, ["headers"])
+        self.assertEqual(self.files_in(place), ["installed/some_thing-1.0.headers", *sorted(headers)])
+        for name, text in headers.items():
+            with open(os.path.join(place, name), "rb") as stream:
+                self.assertEqual(stream.read(), text)
+        self.assertLess(sum(last + 1 - start for start, last in server.ranges), 2 * wheels.READ_AHEAD)
+        self.assertLess(len(server.ranges), 6)
+        asked = len(server.asked)
+        self.assertEqual(self.size(place, "headers"), 0)
+        wheels.main("install", place, ["headers"])
+        self.assertEqual(len(server.asked), asked)
+        self.assertEqual(self.size(place, "cuda"), len(wheel))  # the libraries are still missing
+
+    def test_headers_of_a_wheel_that_is_there(self):
+        wheel, headers = self.prepare_headers()
+        self.write(FILE, wheel)
+        os.environ.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=self.directory)
+        wheels.main("install", self.path("from links/libraries"), ["headers"])
+        self.assertEqual(self.files_in(self.path("from links/libraries")), ["installed/some_thing-1.0.headers", *sorted(headers)])
+        os.remove(self.path(FILE))
+        place = self.path("cache/libraries")
+        os.makedirs(os.path.join(place, "installed"))
+        self.write("cache/libraries/installed/" + FILE, b"")
+        self.assertEqual(self.size(place, "headers"), 0)
+        wheels.main("install", place, ["headers"])
+        self.assertEqual(self.files_in(place), ["installed/" + FILE, "installed/some_thing-1.0.headers"])
+
+    def test_headers_that_cannot_be_had(self):
+        wheel, headers = self.prepare_headers()
+        place = self.path("cache/libraries")
+
+        def failure():
+            with self.assertRaises(wheels.Failure) as caught:
+                wheels.main("try", place, ["headers"])
+            self.assertEqual(self.files_in(place), [])
+            return caught.exception.code, str(caught.exception)
+
+        self.serve_wheel(wheel, ranges=False)
+        self.assertEqual(failure(), (69, "cannot download parts of %s: the server knows whole files only" % FILE))
+        self.serve_wheel(wheel, ranges=True)
+        good = wheels.digest_of(headers)
+        wheels.WHEELS = wheels.WHEELS.replace(good, "0" * 64)
+        self.assertEqual(failure(), (65, "%s: sha256 of the headers is %s, not %s" % (FILE, good, "0" * 64)))
+        self.serve_wheel(wheel.replace(b"aaaa", b"aaab"), ranges=True)
+        self.assertEqual(failure(), (65, FILE + ": Bad CRC-32 for file 'nvidia/x/include/a.h'"))
+        self.serve_wheel(b"0" * len(wheel), ranges=True)
+        self.assertEqual(failure(), (65, FILE + ": File is not a zip file"))
+        self.serve_wheel(wheel[: len(wheel) // 2], ranges=True)
+        self.assertEqual(failure(), (69, "cannot download parts of %s: the connection ended early; run this again" % FILE))
+        os.environ["PIP_NO_INDEX"] = "1"
+        code, message = failure()
+        self.assertEqual(code, 69)
+        self.assertIn("cannot find " + FILE, message)
 
     def test_what_is_wrong_is_named(self):
         code, message = self.failure(PIP_CERT=self.path("none.pem"))
