@@ -30,10 +30,17 @@ using composite::OptionalTensor;
 // variable-length attention (torch.nn.attention.varlen) never chooses them, and they need cuDNN 9.24 for sequences of
 // up to 128 tokens.
 // Otherwise flash attention runs fp16 and bf16 with head sizes up to 192; above, its backward exists on data-centre
-// chips only. The memory-efficient kernels run fp32 (each product as three TF32 products) and larger heads. Both take
-// cu_seqlens. All three read the parts of qkv in place. Head sizes must be whole 16-byte vectors; others (TinyBERT's
-// 26) are padded with zeros, at the cost of a copy. ATen operators compose the rest (double, more sequences than a grid
-// has rows).
+// chips only. The memory-efficient kernels run fp32 (each product as three TF32 products) and larger heads, without
+// dropout. Both take cu_seqlens. All three read the parts of qkv in place. Head sizes must be whole 16-byte vectors;
+// others (TinyBERT's 26) are padded with zeros, at the cost of a copy. ATen operators compose the rest (fp32 and larger
+// heads with dropout, double, more sequences than a grid has rows).
+//
+// Note [No dropout in memory-efficient attention]
+// With cu_seqlens, LibTorch 2.11 gives the forward kernel 0 as the longest number of keys (attention.cu: "max_seqlen_k =
+// 0; // TODO", pytorch/pytorch#115590), and the backward kernel the real one. Both compute from that number which of the
+// generator's numbers belong to a head. So all heads of all sequences drop the same places in forward, and backward drops
+// others. The gradients are wrong, and no argument mends them.
+//
 // The gradients of flash and cuDNN are three tensors that LibTorch allocates; one copy joins them. The memory-efficient
 // backward writes to one tensor.
 // Note [Deterministic attention]
@@ -44,7 +51,7 @@ using composite::OptionalTensor;
 // if there are few sequences.
 //
 // Note [Random numbers of attention dropout on CUDA]
-// These kernels drop by LibTorch's generator of the device, not by keys. Before every forward its state is set from the
+// The kernels of flash and cuDNN drop by LibTorch's generator of the device, not by keys. Before every forward its state is set from the
 // number of the micro-batch's first sequence (app/train/step/training_step.cc), so a resumed run drops the same elements.
 // Masks depend on the backend. The host sets the state, so a CUDA graph of a step would replay the masks of one
 // micro-batch unless the seed is set again before each replay.
@@ -168,20 +175,20 @@ Tensor flash_backward(const Packed& a, const Tensor& grad, const Tensor& out, co
   return a.joined(at::stack({dquery, dkey, dvalue}, 1));
 }
 
-std::tuple<Tensor, Tensor, Tensor> efficient(const Packed& a, const Tensor& cu_seqlens, double p) {
+std::tuple<Tensor, Tensor, Tensor> efficient(const Packed& a, const Tensor& cu_seqlens) {
   auto [out, logsumexp, seed, offset, max_q, max_k] = at::_efficient_attention_forward(
       a.query.unsqueeze(0), a.key.unsqueeze(0), a.value.unsqueeze(0), /*bias=*/std::nullopt, cu_seqlens, cu_seqlens,
-      a.max_seqlen, a.max_seqlen, p, kNoMask, /*compute_log_sumexp=*/true, a.scale);
-  const Tensor rng_state = p > 0.0 ? at::stack({seed, offset}) : at::zeros({2}, at::kLong);
-  return {a.joined(out.squeeze(0)), logsumexp, rng_state};
+      a.max_seqlen, a.max_seqlen, /*dropout_p=*/0.0, kNoMask, /*compute_log_sumexp=*/true, a.scale);
+  return {a.joined(out.squeeze(0)), logsumexp, at::empty({0}, at::kLong)};
 }
 
 Tensor efficient_backward(const Packed& a, const Tensor& grad, const Tensor& out, const Tensor& logsumexp,
-                          const Tensor& rng_state, const Tensor& cu_seqlens, double p) {
+                          const Tensor& cu_seqlens) {
+  const Tensor unused = at::zeros({2}, at::kLong);  // seed and offset
   const auto [dquery, dkey, dvalue, dbias] = at::_efficient_attention_backward(
       a.by_head(grad).unsqueeze(0), a.query.unsqueeze(0), a.key.unsqueeze(0), a.value.unsqueeze(0),
       /*bias=*/std::nullopt, a.by_head(out).unsqueeze(0), cu_seqlens, cu_seqlens, a.max_seqlen, a.max_seqlen, logsumexp,
-      p, rng_state.select(0, 0), rng_state.select(0, 1), kNoMask, /*bias_requires_grad=*/false, a.scale,
+      /*dropout_p=*/0.0, unused.select(0, 0), unused.select(0, 1), kNoMask, /*bias_requires_grad=*/false, a.scale,
       /*num_splits_key=*/std::nullopt, /*window_size=*/std::nullopt, /*shared_storage_dqdkdv=*/true);
   // The three are views of one [1, T, 3, A, D].
   const int64_t row = a.heads * a.choice.head_size;
@@ -225,7 +232,9 @@ AttentionChoice choose_attention(const AttentionProblem& problem, const Attentio
                               problem.max_seqlen % kCudnnLengthStep == 0 &&
                               problem.tokens == problem.sequences * problem.max_seqlen && cudnn_drops(problem.p);
   if (cudnn_is_preferred && cudnn_takes_it) return {AttentionBackend::kCudnn, padded};
-  return {low && padded <= kFlashMaxHeadSize ? AttentionBackend::kFlash : AttentionBackend::kEfficient, padded};
+  if (low && padded <= kFlashMaxHeadSize) return {AttentionBackend::kFlash, padded};
+  if (problem.p > 0.0) return {AttentionBackend::kComposite, problem.head_size};
+  return {AttentionBackend::kEfficient, padded};
 }
 
 std::tuple<Tensor, Tensor, Tensor> attention(const AttentionPlatform& platform, const Tensor& qkv,
@@ -238,7 +247,7 @@ std::tuple<Tensor, Tensor, Tensor> attention(const AttentionPlatform& platform, 
     case AttentionBackend::kFlash:
       return flash(a, cu_seqlens, p);
     case AttentionBackend::kEfficient:
-      return efficient(a, cu_seqlens, p);
+      return efficient(a, cu_seqlens);
     case AttentionBackend::kComposite:
       break;
   }
@@ -267,7 +276,7 @@ Tensor attention_backward(const AttentionPlatform& platform, const Tensor& grad,
     case AttentionBackend::kFlash:
       return flash_backward(a, grad, out, logsumexp, rng_state, cu_seqlens, p);
     case AttentionBackend::kEfficient:
-      return efficient_backward(a, grad, out, logsumexp, rng_state, cu_seqlens, p);
+      return efficient_backward(a, grad, out, logsumexp, cu_seqlens);
     case AttentionBackend::kComposite:
       break;
   }
