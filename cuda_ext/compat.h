@@ -6,12 +6,6 @@
 #include <cstdint>
 #include <string>
 
-#ifdef USE_CUDA
-#include <ATen/cuda/CUDAContextLight.h>
-#include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAFunctions.h>
-#endif
-
 // LibTorch 2.8 lacks the operator and the query of cuDNN's version. Its cuDNN is 9.10, which would not be chosen in any
 // case.
 #if __has_include(<ATen/ops/_cudnn_attention_backward.h>)
@@ -23,42 +17,31 @@ namespace bert::compat {
 /// While an object lives, LibTorch throws at each place that makes the host wait for a CUDA device.
 class ForbidSynchronization {
  public:
-#ifdef USE_CUDA
-  ForbidSynchronization() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR); }
-  ~ForbidSynchronization() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED); }
-#else
-  ForbidSynchronization() {}
-  ~ForbidSynchronization() {}
-#endif
+  ForbidSynchronization();
+  ~ForbidSynchronization();
   ForbidSynchronization(const ForbidSynchronization&) = delete;
   ForbidSynchronization& operator=(const ForbidSynchronization&) = delete;
 };
 
 /// Number of times that LibTorch's allocator asked the driver for memory of this device; 0 for the CPU.
-inline int64_t device_allocations([[maybe_unused]] c10::Device device) {
-#ifdef USE_CUDA
-  if (device.is_cuda()) return c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).num_device_alloc;
-#endif
-  return 0;
-}
+int64_t device_allocations(c10::Device device);
+
+/// Bytes of a CUDA device's memory: those that nobody uses, and all of them.
+int64_t free_memory(c10::Device device);
+int64_t total_memory(c10::Device device);
 
 /// A CUDA device's compute capability, 90 for 9.0; 0 for the CPU.
-inline int compute_capability([[maybe_unused]] c10::Device device) {
-#ifdef USE_CUDA
-  if (device.is_cuda()) {
-    const cudaDeviceProp* const properties = at::cuda::getDeviceProperties(device.index());
-    return 10 * properties->major + properties->minor;
-  }
-#endif
-  return 0;
-}
+int compute_capability(c10::Device device);
 
 /// A CUDA device's name, "NVIDIA H200"; "" for the CPU.
-inline std::string device_name([[maybe_unused]] c10::Device device) {
-#ifdef USE_CUDA
-  if (device.is_cuda()) return at::cuda::getDeviceProperties(device.index())->name;
-#endif
-  return "";
-}
+std::string device_name(c10::Device device);
+
+/// Why no CUDA device can be used.
+struct NoDevice {
+  std::string reason;
+  std::string remedy;  // "": nothing is wrong, there is just none
+};
+/// To be called if torch::cuda::is_available() is false.
+NoDevice why_no_device();
 
 }  // namespace bert::compat

@@ -5,6 +5,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace bert {
@@ -20,10 +21,17 @@ int64_t free_memory(c10::Device device, int64_t local_size);
 /// Waits until the device has done all work that was issued to it.
 void synchronize(c10::Device device);
 
+/// Seconds until the device has done `work`, the shortest of four times.
+double shortest_time(c10::Device device, const std::function<void()>& work);
+
+/// Seconds of work on a GPU beside which the time of a launch, 1e-5, is small.
+constexpr double kLongWork = 1e-3;
+
 /// Measures the bytes/s of a copy in the device's memory, of both that are read and that are written.
 double measure_copy(c10::Device device);
 
-/// Measures the FLOP/s of a square matrix product in `dtype`: the reference rate of the model FLOP utilisation (MFU).
+/// Measures the FLOP/s of a square matrix product in `dtype`: the reference rate of the model FLOP utilisation (MFU). On
+/// CUDA the size grows until a product takes a millisecond, up to 8,192.
 double measure_gemm(c10::Device device, c10::ScalarType dtype);
 
 }  // namespace bert
