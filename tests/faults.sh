@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # tests/faults.sh [--only REGEX] [--jobs N]
-# Plants the faults of tests/faults/kernels and tests/faults/code, one at a time, in a copy of the tree (build-faults/tree), and runs the
-# test that must fail then. A row of these tables is
+# Plants the faults of the tables in tests/faults, one at a time, in a copy of the tree (build-faults/tree), and runs the test that must
+# fail then. A row of these tables is
 #
 #   file | sed expression | test binary | Catch2 filter | equivalent: reason
 #
-# with the last column only for a fault that changes no result. The expression must change one line. A comma in a filter needs a backslash
-# before it. A fault that does not compile is an error of the table, not a caught fault. Without a fault every filter must match a test, and
-# pass.
-#
+# with the last column only for a fault that changes no result. The binary null_device is bert_tests on the device of host memory. The
+# expression must change one line. A comma in a filter needs a backslash before it. A fault that does not compile is an error of the table,
+# not a caught fault. Without a fault every filter must match a test, and pass.
 #
 #   --only REGEX  only the rows that match; REGEX is extended
 #   --jobs N      parallel jobs of the build; default 1
@@ -27,7 +26,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-tables=("$root/tests/faults/kernels" "$root/tests/faults/code")
+tables=("$root"/tests/faults/*)
 work=$root/build-faults
 tree=$work/tree log=$work/log
 build=$tree/build # beside the sources as in every checkout, so that ccache has most objects
@@ -69,13 +68,16 @@ for row in "${rows[@]}"; do
   read_row "$row"
   binaries[$binary]=1
 done
-"$tree/app/setup.sh" --build "$build" help >"$log" 2>&1 || { tail -n 20 "$log" >&2; die "the copy cannot be configured; see $log"; }
+"$tree/app/setup.sh" --build "$build" --nvcc help >"$log" 2>&1 || { tail -n 20 "$log" >&2; die "the copy cannot be configured; see $log"; }
 compile() { nice -n 10 ninja -C "$build" -j "$jobs" "$@" >"$log" 2>&1 </dev/null; }
 compile "${!binaries[@]}" || { tail -n 20 "$log" >&2; die "the copy does not compile without a fault"; }
 
 # run BINARY FILTER: runs the tests
 run() {
-  (cd "$work" && GOMP_SPINCOUNT=1000 timeout "$longest" nice -n 10 "$(find "$build" -maxdepth 2 -type f -name "$1")" "$2" </dev/null) >"$log" 2>&1
+  local program
+  program=$(find "$build" -maxdepth 2 -type f -name "$1")
+  [ "$1" != null_device ] || program=$build/null_device/bin/bert_tests
+  (cd "$work" && GOMP_SPINCOUNT=1000 timeout "$longest" nice -n 10 "$program" "$2" </dev/null) >"$log" 2>&1
 }
 
 declare -A tried=()

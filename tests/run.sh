@@ -30,7 +30,7 @@ while [ $# -gt 0 ]; do
 done
 
 targets=(test_binaries)
-[ -n "$sanitized" ] || { targets+=(all); setup+=(--nvcc); }
+[ -n "$sanitized" ] || { targets+=(all null_device); setup+=(--nvcc); }
 "$root/app/setup.sh" "${setup[@]}" "${targets[@]}" || exit $?
 
 results=$(mktemp -d)
@@ -73,10 +73,20 @@ fi
 # for itself (app/system/machine/libbert.cc).
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
 mapfile -t binaries <"$build/test_binaries.txt"
+# The tests tagged [cuda] run on a GPU, or else on the device of host memory, with bert_tests' twin.
+device=null_device not_here=
+if [ -z "$sanitized" ] && grep -q '^build null_device/bin/bert_tests' "$build/build.ninja"; then
+  binaries=("$device" "${binaries[@]}") not_here='~[cuda]'
+elif [ -z "$sanitized${BERT_TEST_DEVICE:-}" ]; then
+  echo "SKIPPED: there is no device of host memory: it needs LibTorch 2.11 with libtorch_cuda.so, nvcc and CUDA's headers" >>"$results/skips"
+  passed=$((passed + 1))
+fi
 for binary in "${binaries[@]}"; do
   (
-    code=0
-    "$(find "$build" -maxdepth 2 -type f -name "$binary")" -w NoAssertions "~[.]$slow$filter" </dev/null >"$results/$binary" 2>&1 || code=$?
+    code=0 here=$not_here
+    program=("$(find "$build" -maxdepth 2 -type f -name "$binary")")
+    [ "$binary" != $device ] || program=("$root/tests/null_device/run" "$build/tests/bert_tests") here='[cuda]'
+    "${program[@]}" -w NoAssertions "$here~[.]$slow$filter" </dev/null >"$results/$binary" 2>&1 || code=$?
     echo $code >"$results/$binary.code"
   ) &
 done

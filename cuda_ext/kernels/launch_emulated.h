@@ -6,9 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <source_location>
+#include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -43,8 +46,21 @@ void check_access(const void* pointer, size_t bytes, size_t alignment, const std
 void check_ticket(const std::source_location& where);
 void barrier(const std::source_location& where);
 void exchange(void* value, size_t bytes, Exchange kind, int argument, uint32_t mask, const std::source_location& where);
-void run(Grid grid, unsigned block, size_t shared_bytes, kernels::Stream stream, void (*thread)(const void*),
-         const void* context);
+
+/// A launch as a device gets it: with copies of the kernel's arguments.
+struct Launch {
+  const void* kernel = nullptr;
+  const char* signature = "";  // a text that contains the types of the kernel's parameters
+  Grid grid;
+  unsigned block = 0;
+  size_t shared_bytes = 0;
+  kernels::Stream stream = nullptr;
+  std::vector<std::byte> arguments;  // one after another, each from a multiple of 8 bytes
+  std::function<void()> run;         // runs every thread of every block
+};
+
+/// Runs the kernel, of which `thread` runs one thread, or gives it to the queue of set_queue() (cuda_emulator.h).
+void submit(Launch launch, std::function<void()> thread);
 
 }  // namespace emulator
 
@@ -150,14 +166,38 @@ void store(T* pointer, const Vector<T, N>& vector, std::source_location where = 
   std::memcpy(pointer, vector.word, sizeof(vector));
 }
 
-/// Runs every thread of every block before it returns.
+namespace detail {
+
+template <class T>
+void append_bytes(std::vector<std::byte>& bytes, const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>, "a kernel gets plain data only");
+  constexpr size_t kAlignment = 8;
+  const size_t begin = bytes.size();
+  bytes.resize(begin + (sizeof(T) + kAlignment - 1) / kAlignment * kAlignment);
+  T plain = value;
+#if defined(__has_builtin) && __has_builtin(__builtin_clear_padding)
+  __builtin_clear_padding(&plain);
+#endif
+  std::memcpy(bytes.data() + begin, &plain, sizeof(T));
+}
+
+}  // namespace detail
+
+/// Runs every thread of every block before it returns, unless set_queue() (cuda_emulator.h) has named a queue.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid grid, unsigned block, size_t shared_bytes, kernels::Stream stream,
             const Arguments&... arguments) {
-  const auto thread = [&] { kernel(arguments...); };
-  emulator::run(
-      grid, block, shared_bytes, stream, [](const void* context) { (*static_cast<decltype(thread)*>(context))(); },
-      &thread);
+  const std::tuple<Parameters...> copies(arguments...);
+  emulator::Launch launch{.kernel = reinterpret_cast<const void*>(kernel),
+                          .signature = __PRETTY_FUNCTION__,
+                          .grid = grid,
+                          .block = block,
+                          .shared_bytes = shared_bytes,
+                          .stream = stream,
+                          .arguments = {},
+                          .run = {}};
+  std::apply([&](const auto&... copy) { (detail::append_bytes(launch.arguments, copy), ...); }, copies);
+  emulator::submit(std::move(launch), [kernel, copies] { std::apply(kernel, copies); });
 }
 
 }  // namespace bert

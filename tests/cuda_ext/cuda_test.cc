@@ -1,5 +1,6 @@
 // CUDA against the CPU: every operator, a training step, the optimizers, a resumed run.
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/cuda.h>
@@ -229,10 +230,32 @@ void check_cases(int64_t tokens, int64_t width, c10::Device device, const std::s
 
 TEST_CASE("Every operator on CUDA equals its CPU twin", "[cuda]") {
   BERT_DEVICE_OR_SKIP(device);
-  const std::vector<int64_t> widths =
-      device.is_cuda() ? std::vector<int64_t>{7, 70, 128, 312, 768, 1024} : std::vector<int64_t>{7, 128};
-  for (const int64_t width : widths) {
-    for (const int64_t tokens : {1, 5, 67}) check_cases(tokens, width, device);
+  for (const int64_t width : {7, 70, 128, 312, 768, 1024}) {
+    DYNAMIC_SECTION("rows of " << width) {  // tests/gpu.sh chooses one
+      for (const int64_t tokens : {1, 5, 67}) check_cases(tokens, width, device);
+    }
+  }
+}
+
+TEST_CASE("Operators on CUDA work on another device than the current one, on its current stream", "[cuda]") {
+  BERT_DEVICE_OR_SKIP(first);
+  if (torch::cuda::device_count() < 2) BERT_SKIP("there is one GPU");
+  const c10::impl::VirtualGuardImpl cuda(c10::kCUDA);
+  const c10::Device device(c10::kCUDA, 1);
+  for (const c10::Stream& stream : {cuda.getStream(device), cuda.getStreamFromGlobalPool(device)}) {
+    const c10::Stream before = cuda.exchangeStream(stream);
+    check_cases(5, 128, device);
+    check_cases(0, 128, device, "bias_gelu");
+    check_case({"attention",
+                [](const Tensors& a, const Tensors&, const Tensors& i) { return ops::attention(a[0], i[0], 3, 2, {}); },
+                {randn({5, 3 * 16}, 1)},
+                {},
+                {at::tensor({0, 2, 5}, at::kInt)},
+                4.0},  // two products, each of rounded inputs
+               "two sequences", device);
+    cuda.synchronizeStream(stream);
+    cuda.exchangeStream(before);
+    CHECK(cuda.getDevice() == first);
   }
 }
 
@@ -351,12 +374,14 @@ TEST_CASE("Dropout masks on CUDA are those of the CPU, bit for bit", "[cuda]") {
 TEST_CASE("The optimizers on CUDA take the steps that they take on the CPU", "[cuda]") {
   BERT_DEVICE_OR_SKIP(device);
   const std::vector<std::vector<int64_t>> shapes = {{70, 33}, {1}, {1000}, {257, 129}, {33}};
+  std::vector<c10::Device> devices = {c10::kCPU, device};
+  if (torch::cuda::device_count() > 1) devices.emplace_back(c10::kCUDA, 1);  // another one than the current
   for (const char* type : {"lamb", "adamw"}) {
     for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
       INFO(type << " " << dtype);
       std::vector<StateDict> states;
       std::vector<Tensors> weights;
-      for (const c10::Device where : {c10::Device(c10::kCPU), device}) {
+      for (const c10::Device where : devices) {
         std::vector<NamedParameter> parameters;
         for (size_t i = 0; i < shapes.size(); ++i) {
           parameters.push_back({"layer." + std::to_string(i) + (i % 2 == 0 ? ".weight" : ".bias"),
@@ -381,10 +406,14 @@ TEST_CASE("The optimizers on CUDA take the steps that they take on the CPU", "[c
         weights.emplace_back();
         for (const NamedParameter& parameter : parameters) weights.back().push_back(parameter.tensor.detach());
       }
-      for (size_t i = 0; i < shapes.size(); ++i) CHECK(mismatch(weights[1][i], weights[0][i], dtype, 1.0) == "");
-      for (const auto& item : states[0]) {
-        INFO(item.key());
-        CHECK(mismatch(states[1][item.key()], item.value(), item.value().scalar_type(), 4.0) == "");  // norms, products
+      for (size_t d = 1; d < devices.size(); ++d) {
+        INFO(devices[d]);
+        for (size_t i = 0; i < shapes.size(); ++i) CHECK(mismatch(weights[d][i], weights[0][i], dtype, 1.0) == "");
+        for (const auto& item : states[0]) {
+          INFO(item.key());
+          CHECK(mismatch(states[d][item.key()], item.value(), item.value().scalar_type(), 4.0) ==
+                "");  // norms, products
+        }
       }
     }
   }
@@ -392,8 +421,7 @@ TEST_CASE("The optimizers on CUDA take the steps that they take on the CPU", "[c
 
 TEST_CASE("The optimizers on CUDA give the same bits every time, for many tensors and large ones", "[cuda]") {
   BERT_DEVICE_OR_SKIP(device);
-  constexpr int64_t kTensors = 200, kSteps = 20;
-  const int64_t large = device.is_cuda() ? 8 << 20 : 80000;  // elements: 512 chunks, or 5
+  constexpr int64_t kTensors = 200, kSteps = 20, kLarge = 8 << 20;  // elements: 512 chunks
   for (const char* type : {"lamb", "adamw"}) {
     INFO(type);
     std::vector<Tensors> weights;
@@ -401,7 +429,7 @@ TEST_CASE("The optimizers on CUDA give the same bits every time, for many tensor
       std::vector<NamedParameter> parameters;
       Tensors gradients;
       for (int64_t i = 0; i < kTensors; ++i) {
-        const int64_t elements = i == 100 ? large : 1 + 37 * i;
+        const int64_t elements = i == 100 ? kLarge : 1 + 37 * i;
         const auto number = static_cast<double>(i);
         const Tensor value = at::arange(elements, at::TensorOptions(device).dtype(at::kFloat));
         parameters.push_back(
@@ -557,7 +585,7 @@ TEST_CASE("A run on CUDA that is stopped and resumed ends in the same bytes as o
     const TemporaryDirectory directory;
     PretrainConfig whole = testing::tiny(directory, "whole"), stopped = testing::tiny(directory, "stopped");
     for (PretrainConfig* config : {&whole, &stopped}) {
-      config->device = device.is_cuda() ? "cuda" : "cpu";
+      config->device = "cuda";
       config->precision = precision;
     }
     REQUIRE(pretrain(whole, false) == kOk);

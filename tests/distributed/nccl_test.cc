@@ -1,6 +1,7 @@
 // Collectives over NCCL against the same collectives over Gloo: a group on GPUs has both backends, one for GPU tensors
-// and one for CPU tensors. With BERT_TEST_DEVICE=cpu both sides use Gloo.
+// and one for CPU tensors.
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/cuda.h>
 #ifdef USE_C10D_NCCL
 #include <ATen/cuda/CUDAGraph.h>
@@ -133,7 +134,7 @@ void check_flag(const ProcessGroupPtr& group) {
 }
 
 void check_all(const ProcessGroupPtr& group, c10::Device device) {
-  REQUIRE(group->getBackendName() == (device.is_cuda() ? "nccl" : "gloo"));
+  REQUIRE(group->getBackendName() == "nccl");
   check_reductions(group, device);
   check_parameters(group, device);
   check_collectives(group, device);
@@ -153,7 +154,6 @@ TEST_CASE("One GPU is a group over NCCL, with Gloo's results", "[cuda][distribut
 #ifdef USE_C10D_NCCL
 TEST_CASE("A captured all_reduce is replayed, and nobody waits for it meanwhile", "[cuda][distributed]") {
   BERT_DEVICE_OR_SKIP(device);
-  if (!device.is_cuda()) BERT_SKIP("there is no GPU with CUDA to test on");
   const testing::TemporaryDirectory directory;
   const auto store = c10::make_intrusive<c10d::FileStore>(directory.path("store"), 1);
   const ProcessGroupPtr group = make_process_group(store, {}, {.timeout_seconds = 2, .device = device});
@@ -186,7 +186,8 @@ TEST_CASE("a rank on a GPU of its own", "[.rank]") {
   }
   BERT_DEVICE_OR_SKIP(first);
   const auto rank = static_cast<c10::DeviceIndex>(std::stoi(testing::variable("RANK")));
-  const c10::Device device = first.is_cuda() ? c10::Device(c10::kCUDA, rank) : first;
+  const c10::Device device(first.type(), rank);
+  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);  // as select_device() does
   check_all(init_process_group({.init_method = testing::variable("INIT"), .timeout_seconds = 120, .device = device}),
             device);
 }
@@ -229,7 +230,6 @@ TEST_CASE("a rank whose communicator does not work", "[.rank]") {
 
 TEST_CASE("What hangs or fails in NCCL is named, and a GPU that two ranks share is refused", "[cuda][distributed]") {
   BERT_DEVICE_OR_SKIP(device);
-  if (!device.is_cuda()) BERT_SKIP("there is no GPU with CUDA to test on");
   struct Case {
     std::string how, message;
     int ranks;
@@ -257,7 +257,6 @@ TEST_CASE("What hangs or fails in NCCL is named, and a GPU that two ranks share 
 
 TEST_CASE("The orderly end of a group over NCCL waits for its collectives", "[cuda][distributed]") {
   BERT_DEVICE_OR_SKIP(device);
-  if (!device.is_cuda()) BERT_SKIP("there is no GPU with CUDA to test on");
   const testing::TemporaryDirectory directory;
   const Tensor tensor = at::ones({1 << 24}, device);
   const ProcessGroupPtr group = make_process_group(c10::make_intrusive<c10d::FileStore>(directory.path("store"), 1), {},
@@ -272,7 +271,7 @@ TEST_CASE("The orderly end of a group over NCCL waits for its collectives", "[cu
 
 TEST_CASE("As many GPUs as there are reduce over NCCL to Gloo's results", "[cuda][distributed]") {
   BERT_DEVICE_OR_SKIP(device);
-  const int ranks = device.is_cuda() ? static_cast<int>(torch::cuda::device_count()) : 2;
+  const int ranks = static_cast<int>(torch::cuda::device_count());
   if (ranks < 2) BERT_SKIP("there is one GPU");
   const testing::TemporaryDirectory directory;
   CHECK(testing::run_ranks("a rank on a GPU of its own", ranks, {{"INIT", "file://" + directory.path("store")}}) ==

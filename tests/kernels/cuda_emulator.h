@@ -37,6 +37,10 @@ void set_order(Threads threads, Blocks blocks);
 /// ascending and forwards.
 void for_each_order(const std::function<void()>& body);
 
+/// From now on every launch goes to `queue`, which calls its run(), one launch at a time. Empty: launches run at once.
+struct Launch;  // cuda_ext/kernels/launch_emulated.h
+void set_queue(std::function<void(Launch)> queue);
+
 /// Number of context switches so far. It shows that kernels really ran as threads.
 int64_t switches();
 

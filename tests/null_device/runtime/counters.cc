@@ -1,0 +1,175 @@
+// Settings, counts, faults and the log.
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "tests/null_device/runtime/state.h"
+
+namespace null_device {
+namespace {
+
+constexpr int kShownFrames = 12;
+constexpr size_t kMostLetters = 140;  // of a name
+constexpr size_t kMostFaults = 100;   // kept by a collector
+
+std::map<std::string, int64_t>& counts() {
+  static auto* instance = new std::map<std::string, int64_t>;  // outlives the threads that still count at the end
+  return *instance;
+}
+
+struct Collected {
+  bool collecting = false;
+  std::vector<std::string> texts;
+};
+Collected& collected() {
+  static auto* instance = new Collected;
+  return *instance;
+}
+
+std::string demangled(const char* name) {
+  int status = 0;
+  char* const plain = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+  std::string text = plain != nullptr ? plain : name;
+  std::free(plain);
+  return text.size() > kMostLetters ? text.substr(0, kMostLetters) + "..." : text;
+}
+
+/// Empty for frames of the device's own libraries.
+std::string frame_in_words(void* frame) {
+  Dl_info info{};
+  if (dladdr(frame, &info) == 0 || info.dli_fname == nullptr) return "";
+  const char* const slash = std::strrchr(info.dli_fname, '/');
+  const std::string file = slash != nullptr ? slash + 1 : info.dli_fname;
+  if (file.find("libcudart") == 0 || file.find("libnull_device") == 0) return "";
+  if (info.dli_sname != nullptr) {
+    std::string name = demangled(info.dli_sname);
+    return name.find("null_device::") != std::string::npos ? "" : name;
+  }
+  char offset[32];
+  std::snprintf(offset, sizeof offset, "+0x%zx",
+                static_cast<size_t>(static_cast<char*>(frame) - static_cast<char*>(info.dli_fbase)));
+  return file + offset;
+}
+
+/// Writes the counts into the file that NULL_DEVICE_REPORT names ("%p" is the process) when the process ends.
+struct ReportAtExit {
+  ~ReportAtExit() {
+    std::string name = setting("NULL_DEVICE_REPORT", "");
+    if (name.empty()) return;
+    if (const size_t at = name.find("%p"); at != std::string::npos) name.replace(at, 2, std::to_string(getpid()));
+    std::FILE* const file = std::fopen(name.c_str(), "w");
+    if (file == nullptr) return;
+    const Lock held = lock();
+    const char* separator = "{";
+    for (const auto& [what, number] : counts()) {
+      std::fprintf(file, "%s\"%s\": %lld", separator, what.c_str(), static_cast<long long>(number));
+      separator = ", ";
+    }
+    std::fprintf(file, "%s}\n", counts().empty() ? "{" : "");
+    std::fclose(file);
+  }
+};
+const ReportAtExit report_at_exit;
+
+/// Null without NULL_DEVICE_LOG.
+std::FILE* log_file() {
+  static std::FILE* const file = [] {
+    const std::string name = setting("NULL_DEVICE_LOG", "");
+    return name.empty() ? nullptr : std::fopen(name.c_str(), "w");
+  }();
+  return file;
+}
+
+void report(const std::string& text) {
+  const Lock held = lock();
+  ++counts()["fault"];
+  log_line("FAULT " + text);
+  if (collected().collecting) {
+    if (collected().texts.size() < kMostFaults) collected().texts.push_back(text);
+    return;
+  }
+  std::fprintf(stderr, "null device: %s\n", text.c_str());
+  std::fflush(stderr);
+  std::abort();
+}
+
+}  // namespace
+
+Lock lock() {
+  static auto* mutex = new std::recursive_mutex;
+  return Lock(*mutex);
+}
+
+std::string setting(const char* name, const char* fallback) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : fallback;
+}
+int64_t number_setting(const char* name, int64_t fallback) {
+  const char* const value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? std::atoll(value) : fallback;
+}
+
+Place here() {
+  Place place;
+  place.count = backtrace(place.frames.data(), static_cast<int>(place.frames.size()));
+  return place;
+}
+
+std::string in_words(const Place& place) {
+  std::string text;
+  int shown = 0;
+  for (int i = 0; i < place.count && shown < kShownFrames; ++i) {
+    const std::string frame = frame_in_words(place.frames[static_cast<size_t>(i)]);
+    if (frame.empty()) continue;
+    text += "\n      " + frame;
+    ++shown;
+  }
+  return text.empty() ? "\n      (unknown)" : text;
+}
+
+void fault(const std::string& text) { report(text + "\n    at" + in_words(here())); }
+void fault_of_two(const std::string& text, const Place& other) {
+  report(text + "\n    at" + in_words(here()) + "\n    and the other at" + in_words(other));
+}
+
+FaultCollector::FaultCollector() {
+  const Lock held = lock();
+  collected() = {.collecting = true, .texts = {}};
+}
+FaultCollector::~FaultCollector() {
+  const Lock held = lock();
+  collected() = {};
+}
+std::vector<std::string> FaultCollector::take() {
+  const Lock held = lock();
+  return std::exchange(collected().texts, {});
+}
+
+bool is_logging() { return log_file() != nullptr; }
+void log_line(const std::string& line) {
+  if (!is_logging()) return;
+  std::fprintf(log_file(), "%s\n", line.c_str());
+  std::fflush(log_file());
+}
+
+void add_count(const std::string& name) {
+  const Lock held = lock();
+  ++counts()[name];
+}
+int64_t count(const std::string& name) {
+  const Lock held = lock();
+  const auto found = counts().find(name);
+  return found == counts().end() ? 0 : found->second;
+}
+void reset_counts() {
+  const Lock held = lock();
+  counts().clear();
+}
+
+}  // namespace null_device
