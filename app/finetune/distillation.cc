@@ -188,10 +188,8 @@ torch::Tensor Distillation::logits_loss(const PackedBatch& batch, const torch::T
       return at::mse_loss(student.to(torch::kFloat), teacher.to(torch::kFloat));
     case TaskKind::kQuestionAnswering:
       return soft_target_loss(answer_logits(student, batch), answer_logits(teacher, batch), temperature);
-    case TaskKind::kTokenClassification: {
-      const torch::Tensor rows = batch.labels.ne(kNoLabel).nonzero().squeeze(1);  // the first pieces of words
-      return soft_target_loss(student.index_select(0, rows), teacher.index_select(0, rows), temperature);
-    }
+    case TaskKind::kTokenClassification:
+      return soft_target_loss(student, teacher, temperature, batch.labels.ne(kNoLabel));  // the first pieces of words
     case TaskKind::kClassification:
     case TaskKind::kMultipleChoice:
       break;
@@ -228,20 +226,17 @@ std::vector<torch::Tensor> Distillation::losses(const PackedBatch& batch, const 
   return losses;
 }
 
-std::vector<double> Distillation::items(const PackedBatch& batch, double labels) const {
+std::vector<torch::Tensor> Distillation::items(const PackedBatch& batch, const Items& known) const {
   const bool counts_labels = kind_ == TaskKind::kTokenClassification || kind_ == TaskKind::kMultipleChoice;
-  const auto rows = counts_labels ? static_cast<double>(batch.labels.ne(kNoLabel).sum().item<int64_t>())
-                                  : static_cast<double>(batch.num_sequences());
-  const auto tokens = static_cast<double>(batch.num_tokens());
-  std::vector<double> items;
-  const auto add = [&](double weight, double count) {
+  std::vector<torch::Tensor> items;
+  const auto add = [&](double weight, const torch::Tensor& count) {
     if (weight > 0) items.push_back(count);
   };
-  add(config_.labels_weight, labels);
-  add(config_.logits_weight, rows);
-  add(config_.hidden_weight, tokens);
-  add(config_.attention_weight, tokens);
-  add(config_.value_weight, tokens);
+  add(config_.labels_weight, known.labels);
+  add(config_.logits_weight, counts_labels ? batch.labels.ne(kNoLabel).sum(torch::kDouble) : known.sequences);
+  add(config_.hidden_weight, known.tokens);
+  add(config_.attention_weight, known.tokens);
+  add(config_.value_weight, known.tokens);
   return items;
 }
 

@@ -58,8 +58,13 @@ class Distillation {
   /// gradients, under the autocast of the run.
   [[nodiscard]] std::vector<torch::Tensor> losses(const PackedBatch& batch, const TappedOutput& student,
                                                   const torch::Tensor& labels, int64_t choices);
-  /// The number of items of each loss; `labels` is that of the loss of the labels.
-  [[nodiscard]] std::vector<double> items(const PackedBatch& batch, double labels) const;
+  /// Numbers of items, scalars on the device.
+  struct Items {
+    torch::Tensor labels;  // of the loss of the labels
+    torch::Tensor sequences, tokens;
+  };
+  /// The number of items of each loss.
+  [[nodiscard]] std::vector<torch::Tensor> items(const PackedBatch& batch, const Items& known) const;
 
  private:
   [[nodiscard]] torch::Tensor logits_loss(const PackedBatch& batch, const torch::Tensor& student,

@@ -37,11 +37,14 @@ torch::Tensor answer_logits(const torch::Tensor& logits, const PackedBatch& batc
       .transpose(1, 2);
 }
 
-torch::Tensor soft_target_loss(const torch::Tensor& student, const torch::Tensor& teacher, double temperature) {
+torch::Tensor soft_target_loss(const torch::Tensor& student, const torch::Tensor& teacher, double temperature,
+                               const torch::Tensor& rows) {
   const auto log_probabilities = [&](const torch::Tensor& logits) {
     return at::log_softmax(logits.to(torch::kFloat) / temperature, -1);
   };
-  return divergence(log_probabilities(teacher), log_probabilities(student)).mean() * (temperature * temperature);
+  const torch::Tensor of_rows = divergence(log_probabilities(teacher), log_probabilities(student));
+  const torch::Tensor mean = rows.defined() ? of_rows.masked_fill(~rows, 0.0).sum() / rows.sum() : of_rows.mean();
+  return mean * (temperature * temperature);
 }
 
 TokenLosses::TokenLosses(const PackedBatch& batch)

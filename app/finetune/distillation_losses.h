@@ -41,8 +41,9 @@ PackedInput padded_places(const PackedBatch& batch);
 torch::Tensor answer_logits(const torch::Tensor& logits, const PackedBatch& batch);
 
 /// The mean over all rows of KL(softmax(teacher / t) || softmax(student / t)), times t^2. [..., C], -inf in both: no
-/// class. fp32 scalar.
-torch::Tensor soft_target_loss(const torch::Tensor& student, const torch::Tensor& teacher, double temperature);
+/// class. With `rows`, bool [...], the mean over those that are true, without a wait for the device. fp32 scalar.
+torch::Tensor soft_target_loss(const torch::Tensor& student, const torch::Tensor& teacher, double temperature,
+                               const torch::Tensor& rows = {});
 
 /// The losses of hidden states and relations in one batch. Tensors are [T, H] of any floating dtype, and H may differ
 /// between student and teacher; results are fp32 scalars.

@@ -93,17 +93,21 @@ std::vector<std::string> FinetuningStep::loss_names() const {
   return distillation_ ? distillation_->names() : std::vector<std::string>();
 }
 
-double FinetuningStep::labels_of(const PackedBatch& batch) const {
+torch::Tensor FinetuningStep::labels_of(const PackedBatch& batch) const {
   if (head_.kind == TaskKind::kRegression || head_.kind == TaskKind::kQuestionAnswering)
-    return static_cast<double>(batch.num_sequences());
-  const torch::Tensor labelled = batch.labels.masked_select(batch.labels.ne(kNoLabel));
-  if (!class_weights_.defined()) return static_cast<double>(labelled.numel());
-  return class_weights_.index_select(0, labelled).sum().item<double>();
+    return known_items(batch.num_sequences());
+  const torch::Tensor labelled = batch.labels.ne(kNoLabel);
+  if (!class_weights_.defined()) return labelled.sum(torch::kDouble);
+  const torch::Tensor classes = batch.labels.clamp_min(0);  // any class where there is no label
+  return class_weights_.index_select(0, classes).mul(labelled).sum(torch::kDouble);
 }
 
-std::vector<double> FinetuningStep::loss_items(const PackedBatch& batch) const {
-  const double labels = labels_of(batch);
-  return distillation_ ? distillation_->items(batch, labels) : std::vector<double>{labels};
+std::vector<torch::Tensor> FinetuningStep::loss_items(const PackedBatch& batch) const {
+  const torch::Tensor labels = labels_of(batch);
+  if (!distillation_) return {labels};
+  return distillation_->items(batch, {.labels = labels,
+                                      .sequences = known_items(batch.num_sequences()),
+                                      .tokens = known_items(batch.num_tokens())});
 }
 
 }  // namespace bert

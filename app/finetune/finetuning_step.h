@@ -34,15 +34,15 @@ class FinetuningStep : public OptimizerStep {
   /// The mean loss of a batch with labels, an fp32 scalar: cross entropy of classes, of choices, and of first and last
   /// tokens (the mean of both); mean squared error of values.
   [[nodiscard]] torch::Tensor loss(const torch::Tensor& logits, const PackedBatch& batch) const;
-  /// The number of items of which loss() is the mean.
-  [[nodiscard]] double labels_of(const PackedBatch& batch) const;
+  /// The number of items of which loss() is the mean, an fp64 scalar on the device.
+  [[nodiscard]] torch::Tensor labels_of(const PackedBatch& batch) const;
   [[nodiscard]] const TaskHead& head() const { return head_; }
 
   /// From now on training minimises the losses of `distillation`, which names them. Call it before the first step.
   void learn_from(std::unique_ptr<Distillation> distillation) { distillation_ = std::move(distillation); }
 
   [[nodiscard]] std::vector<std::string> loss_names() const override;
-  [[nodiscard]] std::vector<double> loss_items(const PackedBatch& batch) const override;
+  [[nodiscard]] std::vector<torch::Tensor> loss_items(const PackedBatch& batch) const override;
 
  private:
   FinetuningStep(const FinetuneConfig& config, const TaskHead& head, TaskModel model, c10::Device device,

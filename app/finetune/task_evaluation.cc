@@ -31,7 +31,7 @@ std::optional<TaskLogits> compute_task_logits(FinetuningStep& step, const TaskFe
     auto* row = table.mutable_data_ptr<double>() + i * kColumns;
     row[kDone] = 1;
     if (with_loss) {
-      row[kItems] = step.labels_of(batch);
+      row[kItems] = step.labels_of(batch).item<double>();
       // The mean over classes that all have the weight 0 is not a number.
       if (row[kItems] > 0) row[kLoss] = step.loss(logits, batch).item<double>() * row[kItems];
     }

@@ -86,37 +86,30 @@ int64_t OptimizerStep::sum_over_ranks(int64_t value) const {
   return sum_over_ranks(torch::tensor({value}, torch::kInt64)).item<int64_t>();
 }
 
-std::vector<std::vector<torch::Tensor>> OptimizerStep::loss_weights(std::span<const PackedBatch> micro_batches,
-                                                                    int64_t of_all_ranks) {
-  const auto scalar = [this](double value) {
-    return torch::full({}, value, torch::TensorOptions().dtype(torch::kFloat).device(device_));
-  };
+torch::Tensor OptimizerStep::known_items(int64_t count) const {
+  return torch::full({}, static_cast<double>(count), torch::TensorOptions().dtype(torch::kDouble).device(device_));
+}
+
+torch::Tensor OptimizerStep::loss_weights(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) const {
   // The reduction adds up over ranks. So a weight is a share of the global batch, and gradients overflow in the same
   // way on any number of ranks.
-  const size_t terms = loss_items(micro_batches.front()).size();
-  const torch::Tensor equal = scalar(1.0 / static_cast<double>(of_all_ranks));
-  std::vector<std::vector<torch::Tensor>> weights(micro_batches.size(), std::vector<torch::Tensor>(terms, equal));
-  if (!average_items_) return weights;
-  std::vector<double> sums(terms);
+  if (!average_items_) {
+    const double equal = 1.0 / static_cast<double>(of_all_ranks);
+    return torch::full({1}, equal, torch::TensorOptions().dtype(torch::kFloat).device(device_));
+  }
+  std::vector<torch::Tensor> items;
   for (const PackedBatch& batch : micro_batches) {
-    const std::vector<double> items = loss_items(batch);
-    for (size_t term = 0; term < terms; ++term) sums[term] += items[term];
+    for (torch::Tensor& of_term : loss_items(batch)) items.push_back(std::move(of_term));
   }
-  std::vector<torch::Tensor> of_rank;
-  for (const double sum : sums) of_rank.push_back(scalar(sum));  // exact in fp32 up to 2^24
-  const torch::Tensor totals = torch::stack(of_rank);
+  const torch::Tensor of_rank = torch::stack(items).view({static_cast<int64_t>(micro_batches.size()), -1});
+  const torch::Tensor totals = of_rank.sum(0).to(torch::kFloat);  // exact up to 2^24
   all_reduce(group_, totals);
-  const torch::Tensor all = totals.clamp_min(1.0);
-  for (size_t i = 0; i < micro_batches.size(); ++i) {
-    const std::vector<double> items = loss_items(micro_batches[i]);
-    for (size_t term = 0; term < terms; ++term) weights[i][term] = items[term] / all[static_cast<int64_t>(term)];
-  }
-  return weights;
+  return of_rank.to(torch::kFloat) * totals.clamp_min(1.0).reciprocal();
 }
 
 void OptimizerStep::run(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) {
   if (of_all_ranks == 0) of_all_ranks = static_cast<int64_t>(micro_batches.size()) * parallel_.world_size();
-  const std::vector<std::vector<torch::Tensor>> weights = loss_weights(micro_batches, of_all_ranks);
+  const torch::Tensor weights = loss_weights(micro_batches, of_all_ranks);
   parallel_.zero_gradients();
   std::optional<PhaseRange> phase;
   for (size_t micro = 0; micro < micro_batches.size(); ++micro) {
@@ -127,7 +120,8 @@ void OptimizerStep::run(std::span<const PackedBatch> micro_batches, int64_t of_a
                                micro_batches.size());  // the last micro-step's backward overlaps with the communication
     torch::Tensor total;
     for (size_t i = 0; i < terms.size(); ++i) {
-      terms[i] = terms[i] * weights[micro][i];
+      const bool equal = weights.dim() == 1;
+      terms[i] = terms[i] * (equal ? weights[0] : weights[static_cast<int64_t>(micro)][static_cast<int64_t>(i)]);
       total = i == 0 ? terms[i] : total + terms[i];
     }
     scaler.scale(total).backward();

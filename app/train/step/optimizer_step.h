@@ -119,8 +119,10 @@ class OptimizerStep {
   /// Forward and loss of one micro-batch: the terms of the loss, each the mean over its items (masked tokens, sequences,
   /// answers), fp32 scalars on the device. A kind of step always has as many terms, in one order.
   virtual std::vector<torch::Tensor> loss_terms(const PackedBatch& batch) = 0;
-  /// The number of items of each term.
-  [[nodiscard]] virtual std::vector<double> loss_items(const PackedBatch& batch) const = 0;
+  /// The number of items of each term, fp64 scalars on the device. Does not wait for the device.
+  [[nodiscard]] virtual std::vector<torch::Tensor> loss_items(const PackedBatch& batch) const = 0;
+  /// A number of items that the host knows.
+  [[nodiscard]] torch::Tensor known_items(int64_t count) const;
   /// Makes dropout on CUDA a function of the seed and the number of the batch's first sequence.
   void seed_dropout(const PackedBatch& batch, int64_t seed) const;
 
@@ -139,10 +141,9 @@ class OptimizerStep {
                           const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::optional<c10::ScalarType> weights);
   OptimizerStep(const RunConfig& config, c10::Device device, c10::intrusive_ptr<c10d::ProcessGroup> group, Parts parts);
 
-  /// The factors of each micro-batch's terms in the loss of the step, fp32 scalars on the device: 1 / number of
+  /// The factors of the terms in the loss of the step, fp32 [micro-batches, terms] or [1] on the device: 1 / number of
   /// micro-batches of all ranks; with optimizer.average = masked_tokens the shares of the step's items.
-  [[nodiscard]] std::vector<std::vector<torch::Tensor>> loss_weights(std::span<const PackedBatch> micro_batches,
-                                                                     int64_t of_all_ranks);
+  [[nodiscard]] torch::Tensor loss_weights(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) const;
 
   c10::Device device_;
   OptimizerConfig optimizer_config_;

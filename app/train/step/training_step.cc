@@ -51,8 +51,8 @@ std::vector<torch::Tensor> TrainingStep::loss_terms(const PackedBatch& batch) {
   return {part.mlm, part.nsp};
 }
 
-std::vector<double> TrainingStep::loss_items(const PackedBatch& batch) const {
-  return {static_cast<double>(batch.num_masked()), static_cast<double>(batch.num_sequences())};
+std::vector<torch::Tensor> TrainingStep::loss_items(const PackedBatch& batch) const {
+  return {known_items(batch.num_masked()), known_items(batch.num_sequences())};
 }
 
 std::vector<std::string> TrainingStep::loss_names() const {

@@ -47,7 +47,7 @@ class TrainingStep : public OptimizerStep {
   TrainingStep(const PretrainConfig& config, BertForPreTraining made, c10::Device device,
                c10::intrusive_ptr<c10d::ProcessGroup> group, std::optional<c10::ScalarType> weights);
   std::vector<torch::Tensor> loss_terms(const PackedBatch& batch) override;
-  [[nodiscard]] std::vector<double> loss_items(const PackedBatch& batch) const override;
+  [[nodiscard]] std::vector<torch::Tensor> loss_items(const PackedBatch& batch) const override;
 
   std::string pairs_;  // name of the objective; "" without pairs
 };
