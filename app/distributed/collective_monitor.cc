@@ -96,8 +96,9 @@ Diagnosis diagnose(int rank, const RankLine& here, const Lines& before, const Li
               "carry it; distributed.debug=true names the first collective that differs";
   } else if (verdict.empty()) {
     verdict =
-        "all ranks are in it, so the network between them does not carry it: check that they reach each other "
-        "on every port (GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME chooses the interface)";
+        "all ranks are in it, so the network between them does not carry it, or a GPU is stuck before it: check that "
+        "they "
+        "reach each other on every port (GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME chooses the interface)";
   } else {
     verdict += places_of(missing) +
                "\nCheck those ranks' logs and machines; distributed.timeout_seconds is how long the others wait";

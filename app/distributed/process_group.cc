@@ -25,6 +25,7 @@
 #include "app/distributed/answer_within.h"
 #include "app/distributed/collective_monitor.h"
 #include "app/distributed/environment.h"
+#include "app/distributed/gloo_backend.h"
 #include "app/distributed/monitored_backend.h"
 #include "app/distributed/nccl_backend.h"
 #include "app/distributed/rounds.h"
@@ -239,16 +240,16 @@ GlooOptions gloo_options(const Member& member, milliseconds timeout, bool on_dem
 
 /// Connects every rank with every other, unless the devices of `options` connect on demand.
 c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Member& member,
-                                            const GlooOptions& options) {
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store), member.rank,
-                                                     member.size, options);
+                                            const GlooOptions& options, c10::Device device) {
+  return make_gloo_backend(c10::make_intrusive<c10d::PrefixStore>("gloo", store), member.rank, member.size, options,
+                           device);
 }
 
 /// Connects every rank with every other over Gloo and returns when all ranks have their connections: a rank that ended
 /// the group earlier would cut connections that another rank is still making. Throws PeerError after the timeout with
 /// the ranks that lack connections.
 c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Member& member,
-                                               milliseconds timeout) {
+                                               milliseconds timeout, c10::Device device) {
   const int rank = member.rank, size = member.size;
   const std::string here = describe_ranks({rank});
   make_room(rank, size, "its connections with each of " + std::to_string(size - 1) + " other ranks (Gloo)");
@@ -258,7 +259,7 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
   try {
     // The attempts of Gloo may add up to several timeouts, so the thread is abandoned after one.
     backend = wait_for<c10::intrusive_ptr<c10d::Backend>>(
-        [store, member, options] { return make_gloo(store, member, options); }, timeout);
+        [store, member, options, device] { return make_gloo(store, member, options, device); }, timeout);
   } catch (const Preempted&) {
     throw;
   } catch (const std::exception& error) {
@@ -327,9 +328,10 @@ ProcessGroupPtr make_process_group(const c10::intrusive_ptr<c10d::Store>& store,
                                                           c10::weak_intrusive_ptr<c10d::Store>(store)});
   const auto monitor = std::make_shared<CollectiveMonitor>(store, rank, size, timeout);
   const bool on_demand = nccl || options.connect_on_demand;
+  const c10::Device gloo_device = nccl ? c10::Device(c10::kCPU) : options.device;
   const auto gloo =
-      make_monitored_backend(on_demand ? make_gloo(store, member, gloo_options(member, timeout, on_demand))
-                                       : connect_gloo(store, member, timeout),
+      make_monitored_backend(on_demand ? make_gloo(store, member, gloo_options(member, timeout, on_demand), gloo_device)
+                                       : connect_gloo(store, member, timeout, gloo_device),
                              monitor, {.debug = options.debug, .works_block = true});
   group->setDefaultBackend(nccl ? Type::NCCL : Type::GLOO);
   group->setBackend(at::kCPU, Type::GLOO, gloo);

@@ -169,6 +169,7 @@ void Batcher::compute(Batch batch) {
       fail(failed, {422, bad.what()});
     } catch (const std::exception& error) {
       const std::lock_guard lock(mutex_);
+      if (dynamic_cast<const ModelLost*>(&error) != nullptr) model_lost_ = error.what();
       for (const Place& place : batch) fail(place.request, {0, error.what()});
       return;
     }
@@ -205,6 +206,11 @@ void Batcher::end() {
   arrived_.notify_all();
   for (std::thread& worker : workers_) worker.join();
   workers_.clear();
+}
+
+std::string Batcher::model_lost() const {
+  const std::lock_guard lock(mutex_);
+  return model_lost_;
 }
 
 int64_t Batcher::queued_texts() const {

@@ -67,6 +67,9 @@ class Batcher {
   /// Refuses the requests that wait, and waits for the batches that are being computed.
   void end();
 
+  /// The message of the model's ModelLost; "" as long as there was none.
+  [[nodiscard]] std::string model_lost() const;
+
   /// Texts and tokens that wait.
   [[nodiscard]] int64_t queued_texts() const;
   [[nodiscard]] int64_t queued_tokens() const;
@@ -99,6 +102,7 @@ class Batcher {
   size_t answered_requests_ = 0;    // by the last batch
   Clock::time_point return_until_;  // time until which its clients are waited for
   bool ended_ = false;
+  std::string model_lost_;
   std::vector<std::thread> workers_;
 };
 

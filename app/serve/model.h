@@ -29,6 +29,11 @@ struct BadText : std::runtime_error {
   size_t index;
 };
 
+/// The device of the model has failed, and the model can answer nothing any more.
+struct ModelLost : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 /// The answer for one text.
 class Answer {
  public:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/inference/answer_json.h"
+#include "app/system/torch_errors.h"
 #include "data/io/error.h"
 
 namespace bert {
@@ -16,13 +17,16 @@ namespace {
 
 constexpr std::string_view kMask = "[MASK]";
 
-/// Turns the predictor's TextError into BadText.
+/// Turns the predictor's TextError into BadText, and LibTorch's errors into ModelLost or std::runtime_error.
 template <class Work>
-auto with_bad_texts(const Work& work) {
+auto with_errors_of_models(const Work& work) {
   try {
     return work();
   } catch (const TextError& error) {
     throw BadText(error.index, error.what());
+  } catch (const c10::Error& error) {
+    if (is_device_failure(error)) throw ModelLost(plain_message(error));
+    throw std::runtime_error(plain_message(error));
   }
 }
 
@@ -138,7 +142,7 @@ class MaskModel final : public PredictorModel {
                                                                   int64_t top_k) const override {
     const std::vector<std::string> texts = texts_of(inputs);
     std::vector<std::shared_ptr<const Answer>> answers;
-    for (MaskFilling& filling : with_bad_texts([&] { return predictor_.fill_mask(texts, top_k); }))
+    for (MaskFilling& filling : with_errors_of_models([&] { return predictor_.fill_mask(texts, top_k); }))
       answers.push_back(std::make_shared<MaskAnswer>(std::move(filling)));
     return answers;
   }
@@ -158,7 +162,7 @@ class FeaturesModel final : public PredictorModel {
   [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const std::vector<ModelInput>& inputs,
                                                                   int64_t /*top_k*/) const override {
     const std::vector<std::string> texts = texts_of(inputs);
-    std::vector<Features> features = with_bad_texts([&] { return predictor_.features(texts); });
+    std::vector<Features> features = with_errors_of_models([&] { return predictor_.features(texts); });
     std::vector<std::shared_ptr<const Answer>> answers;
     for (size_t i = 0; i < texts.size(); ++i)
       answers.push_back(std::make_shared<FeaturesAnswer>(texts[i], std::move(features[i])));
@@ -243,8 +247,10 @@ class FinetunedModel final : public TokenizingModel {
     std::vector<TaskInput> asked;
     for (const ModelInput& input : inputs) asked.push_back({.text = input.text, .second = input.second});
     std::vector<std::shared_ptr<const Answer>> answers;
-    predictor_.visit_answers(asked, top_k, [&](size_t i, const auto& found) {
-      answers.push_back(std::make_shared<TaskAnswer>(to_json(asked[i], found, top_k), pipeline_json(found)));
+    with_errors_of_models([&] {
+      predictor_.visit_answers(asked, top_k, [&](size_t i, const auto& found) {
+        answers.push_back(std::make_shared<TaskAnswer>(to_json(asked[i], found, top_k), pipeline_json(found)));
+      });
     });
     return answers;
   }

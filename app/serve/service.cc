@@ -77,6 +77,11 @@ void Service::set_model(std::unique_ptr<Model> model) {
   changed_.notify_all();
 }
 
+std::string Service::model_lost() const {
+  const std::lock_guard lock(mutex_);
+  return batcher_ == nullptr ? "" : batcher_->model_lost();
+}
+
 void Service::end() {
   const std::lock_guard lock(mutex_);
   ended_ = true;

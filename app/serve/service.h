@@ -39,6 +39,8 @@ class Service final : public HttpHandler {
 
   /// Makes the service ready. To be called once.
   void set_model(std::unique_ptr<Model> model);
+  /// The message of the model's ModelLost; "" as long as there was none.
+  [[nodiscard]] std::string model_lost() const;
   /// From now on /ready gives 503. Requests that come are still answered.
   void drain() { draining_ = true; }
   /// Refuses what waits.

@@ -468,6 +468,7 @@ Json run_precisions(const BenchmarkOptions& options) {
 Json time_communication(const BenchmarkOptions& options, ProcessGroupPtr& group) {
   PretrainConfig config = read_config(options);
   if (options.precision.empty()) config.precision = "fp32";
+  read_lengths(options, config.model.max_position_embeddings);  // throws if --length does not fit
   const DistributedEnvironment environment = distributed_environment();
   const c10::Device device = select_device(config.device, environment.local_rank);
   group = init_process_group({.backend = config.distributed.backend,

@@ -40,7 +40,7 @@ class Report {
     line("BAD", what, detail + " -> " + remedy);
     ++problems_;
   }
-  /// Counts a problem that a child process has printed.
+  /// Counts a problem that is already printed.
   void add_problem() { ++problems_; }
   [[nodiscard]] int problems() const { return problems_; }
 
@@ -115,8 +115,12 @@ void check_libtorch(Report& report) {
   std::fflush(stdout);
   char name[] = "doctor";
   char* arguments[] = {name, nullptr};
-  if (command(1, arguments) != 0)
+  const int code = command(1, arguments);
+  if (code == kInputMissing) {
+    report.add_problem();  // it has said what
+  } else if (code != kOk) {
     report.bad("LibTorch", "loads, but a small computation fails", "run app/setup.sh again");
+  }
 }
 
 /// Runs check_libtorch() in a child process: a truncated library kills the process that loads it.

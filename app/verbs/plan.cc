@@ -252,7 +252,7 @@ PretrainConfig with_micro_batch_size(PretrainConfig config, const Sequence& sequ
     const SequenceSize longest = {.tokens = sequence.longest,
                                   .masked = std::ceil(sequence.masked / sequence.tokens * sequence.longest)};
     const int64_t largest = largest_micro_batch(config, parameter_sizes(config), longest, cluster.gpus(),
-                                                kPlannedShare * cluster.gpu.memory);
+                                                plannable_bytes(config, cluster.gpu.memory, /*is_gpu=*/true));
     config.micro_batch_size = std::max<int64_t>(largest, 1);  // the memory of the plan says that 1 does not fit
   }
   if (config.micro_batch_tokens > 0) {

@@ -22,22 +22,54 @@
 namespace bert {
 namespace {
 
-/// The LibTorch part of `bert doctor`. Returns kOk if a matrix product is right on the CPU and on every CUDA device.
+/// True if a matrix product is right there.
+bool computes(torch::Device device) {
+  const torch::Tensor ones = torch::ones({64, 64}, device);
+  return torch::mm(ones, ones).eq(64).all().item<bool>();
+}
+
+void print_gpu(const char* mark, const std::string& text) { std::printf("%-5s %-12s %s\n", mark, "GPU", text.c_str()); }
+
+/// The lines of `bert doctor` about GPUs. Returns false if something is BAD.
+bool check_gpus() {
+  if (!torch::cuda::is_available()) {
+    const compat::NoDevice none = compat::why_no_device();
+    print_gpu(none.remedy.empty() ? "note" : "BAD",
+              "no CUDA device: " + none.reason + (none.remedy.empty() ? "" : " -> " + none.remedy));
+    return none.remedy.empty();
+  }
+  bool right = true;
+  for (c10::DeviceIndex i = 0; i < static_cast<c10::DeviceIndex>(torch::cuda::device_count()); ++i) {
+    const torch::Device device(torch::kCUDA, i);
+    std::string text = "CUDA device " + std::to_string(i) + ", " + compat::device_name(device);
+    try {
+      const bool device_right = computes(device);
+      constexpr double kGigabyte = 1e9;
+      char memory[64];
+      std::snprintf(memory, sizeof memory, "; %.1f GB of memory, %.1f GB free",
+                    static_cast<double>(compat::total_memory(device)) / kGigabyte,
+                    static_cast<double>(compat::free_memory(device)) / kGigabyte);
+      text += device_right ? std::string(", computes") + memory : ", computes wrongly -> do not use it";
+      print_gpu(device_right ? "ok" : "BAD", text);
+      right = right && device_right;
+    } catch (const c10::Error& error) {
+      print_gpu("BAD", text + ", does not compute: " + first_line(error.what_without_backtrace()) +
+                           " -> look at nvidia-smi and at the kernel's log (dmesg)");
+      right = false;
+    }
+  }
+  return right;
+}
+
+/// The LibTorch part of `bert doctor`. Returns kOk if a matrix product is right on the CPU and on every CUDA device,
+/// kInternal if it is not on the CPU, and kInputMissing if something else is BAD.
 int check_libtorch(int /*argc*/, char** /*argv*/) {
-  const torch::Tensor ones = torch::ones({64, 64});
-  bool right = torch::mm(ones, ones).eq(64).all().item<bool>();
+  const bool right = computes(torch::kCPU);
   std::printf("%-5s %-12s LibTorch %s computes on the CPU with %d threads\n", right ? "ok" : "BAD", "LibTorch",
               TORCH_VERSION, torch::get_num_threads());
-  for (c10::DeviceIndex i = 0;
-       torch::cuda::is_available() && i < static_cast<c10::DeviceIndex>(torch::cuda::device_count()); ++i) {
-    const torch::Device device(torch::kCUDA, i);
-    const torch::Tensor on_device = torch::ones({64, 64}, device);
-    const bool device_right = torch::mm(on_device, on_device).eq(64).all().item<bool>();
-    right = right && device_right;
-    std::printf("%-5s %-12s CUDA device %d, %s, computes\n", device_right ? "ok" : "BAD", "GPU", static_cast<int>(i),
-                compat::device_name(device).c_str());
-  }
-  return right ? kOk : kInternal;
+  const bool gpus_right = check_gpus();
+  if (!right) return kInternal;
+  return gpus_right ? kOk : kInputMissing;
 }
 
 struct TorchVerb {
@@ -59,6 +91,7 @@ extern "C" int bert_torch_command(int argc, char** argv) {
   const std::string name = argv[0];
   const bool loads_model = name == "predict" || name == "serve" || name == "evaluate";
   loads_model ? bert::map_large_blocks() : bert::keep_large_blocks();
+  bert::catch_errors_of_threads();
   const auto run = [&] {
     bert::check_fail_point();
     for (const bert::TorchVerb& verb : bert::kTorchVerbs) {

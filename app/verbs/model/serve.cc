@@ -166,14 +166,20 @@ struct EndOfService {
   ~EndOfService() { service.end(); }
 };
 
-/// Waits for a signal. Then answers what has been asked, for as long as allowed.
+/// Waits for a signal. Then answers what has been asked, for as long as allowed. If the model is lost, throws its message
+/// after the requests have been told so: whoever watches over the server starts it anew.
 int serve_until_signal(HttpServer& server, Service& service, double drain_seconds) {
+  using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kLook(20), kBeginning(100);
-  while (!StopSignals::arrived()) std::this_thread::sleep_for(kLook);
+  constexpr std::chrono::seconds kToTell(1);
+  while (!StopSignals::arrived() && service.model_lost().empty()) std::this_thread::sleep_for(kLook);
   service.drain();
   server.stop_accepting();
   std::this_thread::sleep_for(kBeginning);  // threads of the requests that had arrived begin to read them
-  using Clock = std::chrono::steady_clock;
+  if (const std::string lost = service.model_lost(); !lost.empty()) {
+    server.wait_until_answered(Clock::now() + kToTell);
+    throw std::runtime_error(lost);
+  }
   const auto until =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(drain_seconds));
   if (server.wait_until_answered(until)) return kOk;
