@@ -14,6 +14,7 @@
 #include "app/benchmark/report.h"
 #include "app/system/errors.h"
 #include "app/system/torch_errors.h"
+#include "app/train/step/device.h"
 #include "cuda_ext/ops.h"
 
 namespace bert {
@@ -50,10 +51,14 @@ class Moment {
 class Runway {
  public:
   explicit Runway(at::Device device) {
-    constexpr int64_t kBytes = 256 << 20;  // 0.1 ms and more on any GPU, and more than its cache
+    // The largest takes 0.1 ms and more on any GPU, and is more than its cache. A slow GPU does not need it.
+    constexpr int64_t kSmallest = 1 << 20, kLargest = 256 << 20;  // bytes
     if (device.is_cpu()) return;
-    from_ = at::randn({kBytes / static_cast<int64_t>(sizeof(float))}, at::device(device));
-    to_ = at::empty_like(from_);
+    for (int64_t bytes = kSmallest; bytes <= kLargest; bytes *= 4) {
+      from_ = at::randn({bytes / static_cast<int64_t>(sizeof(float))}, at::device(device));
+      to_ = at::empty_like(from_);
+      if (shortest_time(device, [&] { to_.copy_(from_); }) >= kLongWork) break;
+    }
   }
   void lay() const {
     for (int copies = 0; from_.defined() && copies < 4; ++copies) to_.copy_(from_);
@@ -102,9 +107,14 @@ class Copy {
 /// A square product by the faster backend, as the model's products are: the rate that a GEMM can reach here.
 class Product {
  public:
-  explicit Product(const KernelShape& shape)
-      : size_(shape.device.is_cpu() ? 1024 : 8192),
-        a_(at::randn({size_, size_}, at::TensorOptions().dtype(shape.dtype).device(shape.device))) {}
+  explicit Product(const KernelShape& shape) {
+    const int64_t largest = shape.device.is_cpu() ? 1024 : 8192;  // a slow GPU takes minutes for it
+    for (size_ = 1024;; size_ *= 2) {
+      a_ = at::randn({size_, size_}, at::TensorOptions().dtype(shape.dtype).device(shape.device));
+      if (size_ == largest || shortest_time(shape.device, [&] { ops::linear(a_, a_, /*bias=*/{}); }) >= kLongWork)
+        break;
+    }
+  }
   /// FLOP/s.
   double run(const Runway& runway) const {
     runway.lay();
@@ -114,7 +124,7 @@ class Product {
   }
 
  private:
-  int64_t size_;
+  int64_t size_ = 0;
   Tensor a_;
 };
 
