@@ -8,19 +8,20 @@
 # and ends within 9 minutes. If that machine's C++ runtime is older than this build's, the runtime in the tree is used. The parts that say most
 # come first, and gpu.json has every figure as soon as it is measured: a run that is cut loses nothing. pack keeps --peer, --lengths and --parts
 # in the tree, and run uses these unless it is given others. The sanitizer and the profile come last and take minutes: give them a second call.
+# From a build without CUDA, pack makes a rehearsal: a tree with a CUDA device of host memory (tests/README.md), which `run --emulate` takes.
 #
-#   --build BUILD   pack the programs in BUILD instead of building in build-gpu/ (bert bertrun bert_tests bert_tests_cuda)
+#   --build BUILD   pack the programs in BUILD instead of building in build-gpu/ (bert bertrun bert_tests; without CUDA: null_device)
 #   --text FILE     English text for the training runs; default: the pages of the source tree
 #   --output OUT    directory for gpu.json (the report) and gpu.log (the output of all parts); written even if a part fails
-#   --emulate       without a GPU: the same parts on the CPU with tiny sizes, and the kernels in the emulator
+#   --emulate       without a GPU: the same parts on the rehearsal's device, with tiny sizes
 #   --libtorch DIR  directory of the torch package or of LibTorch; default: the torch package of python3
 #   --tools DIR     directory of compute-sanitizer and ncu; default: PATH, then /usr/local/cuda/bin; without them their parts say so
 #   --peer FILE     a script that times Hugging Face's step (its flags: --size --batch --length --lengths --precision --device --steps)
 #   --lengths FILE  sequence lengths, one a line, for a step on 128 real lengths
-#   --parts A,B     only these parts of: steps twins doctor tests emulator training repeatable kernels sanitizer profile; default all
+#   --parts A,B     only these parts of: steps twins doctor tests training repeatable kernels sanitizer profile; default all
 #   --tests F       run only the tests tagged [cuda] that match F, a Catch2 filter; default all
 #   --minutes N     time limit of the whole run; default 8.7
-#   selftest        tests this script: packs BUILD, runs it in emulation, breaks it, and checks the reports of both runs
+#   selftest        tests this script: packs the rehearsal of BUILD, runs it, breaks it, and checks the reports of both runs
 #
 # Exit codes of run: 0 every part passed or could not be measured here; 1 a part failed; 2 usage; 66 something is missing. pack exits with
 # 77 if DIR holds something other than a packed tree.
@@ -36,7 +37,7 @@ die() { echo "gpu: ${*:2}" >&2; exit "$1"; }
 # ---- pack ----
 max_bytes=$((60 * 1024 * 1024))
 
-parts_in_order=(steps twins doctor tests emulator training repeatable kernels sanitizer profile)
+parts_in_order=(steps twins doctor tests training repeatable kernels sanitizer profile)
 check_parts() {
   local name
   for name in ${wanted//,/ }; do declare -F "part_$name" >/dev/null || die 2 "there is no part $name; see --help"; done
@@ -56,8 +57,10 @@ libtorch_of() {
   (cd "$(dirname "$found")/.." && pwd)
 }
 
-# Libraries of every machine with LibTorch: the C library and the libraries beside LibTorch (also CUDA's).
-everywhere='lib(c|m|dl|rt|pthread|util|resolv)\.so|ld-linux|lib(torch|c10|gomp|cud|cu(blas|fft|file|pti|rand|solver|sparse)|nv[a-zA-Z]*|nccl|shm|caffe2|mkl|omp)[^/]*$'
+# Libraries of every machine with LibTorch: the C library and the libraries beside LibTorch, with NVIDIA's. A rehearsal has its own of NVIDIA's.
+beside_torch='lib(c|m|dl|rt|pthread|util|resolv)\.so|ld-linux|lib(torch|c10|gomp|shm|caffe2|mkl|omp)[^/]*$'
+everywhere="$beside_torch|"'lib(cud|cu(blas|fft|file|pti|rand|solver|sparse)|nv[a-zA-Z]*|nccl)[^/]*$'
+is_rehearsal() { grep -qa libnull_device_operators.so "$1/bin/libbert.so"; }  # is_rehearsal TREE
 # The C++ runtime. The other machine's may be older than the one of this build.
 runtime='lib(stdc\+\+|gcc_s)\.so'
 
@@ -67,37 +70,44 @@ runtime_of() { ldd "$@" | awk '$2 == "=>" {print $3}' | sort -u | grep -E "/$run
 
 # Names of libraries that files of the tree DIR need and that are neither in DIR nor on every machine.
 missing_from() {
-  local name
-  readelf -d "$1"/bin/* "$1"/lib/* | sed -nE 's/.*\(NEEDED\).*\[(.*)\]$/\1/p' | sort -u | grep -Ev "^($everywhere|$runtime)" |
+  local name elsewhere=$everywhere
+  ! is_rehearsal "$1" || elsewhere=$beside_torch
+  readelf -d "$1"/bin/* "$1"/lib/* | sed -nE 's/.*\(NEEDED\).*\[(.*)\]$/\1/p' | sort -u | grep -Ev "^($elsewhere|$runtime)" |
     while read -r name; do [ -e "$1/lib/$name" ] || [ -e "$1/bin/$name" ] || echo "$name"; done
 }
 
 pack() {
-  local into=$1 build=$2 text=("$3") program library missing
+  local into=$1 build=$2 text=("$3") program library missing rehearsal=""
   check_parts
   [ -n "$3" ] || text=("$root"/*.md "$root"/*/README.md)
-  local programs=(bert bertrun libbert.so libbert_sentencepiece.so tests/bert_tests tests/bert_tests_cuda)
+  local programs=(bert bertrun libbert.so libbert_sentencepiece.so tests/bert_tests) how=--cuda what="bert bertrun bert_tests"
   # Only an empty directory or an earlier tree is replaced.
   [ -z "$(ls -A "$into" 2>/dev/null)" ] || { [ -e "$into/commit" ] && { [ -e "$into/programs.tar.gz" ] || [ -d "$into/bin" ]; }; } ||
     die 77 "$into holds other things than a packed tree; name a new directory"
   if [ -z "$build" ]; then
     build=$root/build-gpu
-    "$root/app/setup.sh" --cuda --build "$build" -DCMAKE_CUDA_ARCHITECTURES=90-real bert bertrun bert_tests bert_tests_cuda
+    "$root/app/setup.sh" --cuda --build "$build" -DCMAKE_CUDA_ARCHITECTURES=90-real $what
+  elif [ -e "$build/libbert.so" ] && [[ $(readelf -d "$build/libbert.so") != *libtorch_cuda* ]]; then
+    rehearsal=1 how=--nvcc what=null_device
+    programs=(null_device/bin/{bert,bertrun,libbert.so,libbert_sentencepiece.so,bert_tests})
   fi
   for program in "${programs[@]}"; do
-    [ -e "$build/$program" ] || die 66 "$build has no $program; build it with app/setup.sh --cuda --build $build $(basename "$program")"
+    [ -e "$build/$program" ] || die 66 "$build has no $program; build it with app/setup.sh $how --build $build $what"
   done
   rm -rf "$into"
   mkdir -p "$into/bin" "$into/lib" "$into/fallback" "$into/configs" "$into/data"
   version_of "$(libtorch_of "$build/libbert.so")" >"$into/libtorch"
   git -C "$root" describe --always --dirty >"$into/commit" 2>/dev/null || echo unknown >"$into/commit"
   for program in "${programs[@]}"; do cp "$build/$program" "$into/bin/"; done
-  strip --strip-unneeded "$into"/bin/*
-  for library in $(libraries_of "$into"/bin/*); do cp -L "$library" "$into/lib/"; done
+  [ -z "$rehearsal" ] || cp "$build"/null_device/lib/* "$into/lib/"
+  strip --strip-unneeded "$into"/bin/* ${rehearsal:+"$into"/lib/*}
+  for library in $(libraries_of "$into"/bin/*); do
+    [ -e "$into/lib/$(basename "$library")" ] || cp -L "$library" "$into/lib/"
+  done
   for library in $(runtime_of "$into"/bin/*); do cp -L "$library" "$into/fallback/"; done
   missing=$(missing_from "$into")
   [ -z "$missing" ] || die 1 "$into lacks libraries that its programs need: $missing"
-  "$root/tests/scripts/runpath.sh" "$into"/bin/* || die 1 "build $build again"
+  "$root/tests/scripts/runpath.sh" "$into"/bin/* "$into"/lib/* || die 1 "build $build again"
   [ -z "$peer" ] || cp "$peer" "$into/peer.py"
   [ -z "$lengths" ] || cp "$lengths" "$into/lengths.txt"
   [ -z "$wanted" ] || echo "$wanted" >"$into/parts"
@@ -121,7 +131,7 @@ pack() {
 	  "optimizer": {"type": "lamb", "lr": 4e-3}, "schedule": {"type": "linear", "warmup_proportion": 0.1}
 	}
 	JSON
-  [[ $(readelf -d "$into/bin/libbert.so") == *libtorch_cuda* ]] || echo "gpu: $build is without CUDA: the tree runs with --emulate only"
+  [ -z "$rehearsal" ] || echo "gpu: $build is without CUDA: the tree is a rehearsal, for --emulate only"
   local bytes files
   files=$(find "$into/bin" "$into/lib" -type f | wc -l)
   tar -C "$into" --remove-files -czf "$into/programs.tar.gz" bin lib fallback  # a third of the size; `run` unpacks it
@@ -201,21 +211,22 @@ number_of() { grep -oE "\"$2\": ?-?[0-9.eE+-]+" <<<"$1" | head -n 1 | sed 's/.*:
 part_doctor() {
   limited 60 "$tree/bin/bert" doctor >"$work/doctor.log" 2>&1 || { cat "$work/doctor.log"; note="bert doctor found a problem"; return 1; }
   cat "$work/doctor.log"
-  [ -n "$emulate" ] || grep -q 'ok .*CUDA device 0' "$work/doctor.log" || { note="bert doctor sees no CUDA device"; return 1; }
+  grep -q 'ok .*CUDA device 0' "$work/doctor.log" || { note="bert doctor sees no CUDA device"; return 1; }
   local name
-  name=$(sed -nE 's/.*CUDA device 0, (.*), computes$/\1/p' "$work/doctor.log")
+  name=$(sed -nE 's/.*CUDA device 0, (.*), computes.*/\1/p' "$work/doctor.log")
   [ -z "$name" ] || device_name=$name  # works without nvidia-smi too
 }
 
 declare -A done_tests=()  # what became of each test that has run
 # run_test NAME: runs it in its own process, because a CUDA error breaks the rest of its process
 run_test() {
-  local name=$1 escaped code=0 log="$work/test.log" status=passed
+  local name=$1 escaped code=0 log="$work/test.log" status=passed flags=()
   [ -z "${done_tests[$name]:-}" ] || return 0
   escaped=$(sed 's/[][\\,"]/\\&/g' <<<"$name")
   : >"$log"
+  [ "$name" != "$twin_test" ] || flags=("${twin_flags[@]}")
   [ $SECONDS -lt $tests_until ] || code=124
-  [ $code -ne 0 ] || limited "$test_limit" "$tree/bin/bert_tests" "$escaped" >"$log" 2>&1 || code=$?
+  [ $code -ne 0 ] || limited "$test_limit" "$tree/bin/bert_tests" "$escaped" "${flags[@]}" >"$log" 2>&1 || code=$?
   cat "$log"
   if [ $code -eq 124 ]; then
     status="timed out"
@@ -257,13 +268,6 @@ part_tests() {
   [ $failed -eq 0 ] && [ $passed -gt 0 ]  # tests may skip: some need two GPUs
 }
 
-part_emulator() {
-  [ -n "$emulate" ] || { note="only with --emulate"; return 3; }
-  limited 120 "$tree/bin/bert_tests_cuda" '*GELU*' >"$work/emulator.log" 2>&1 || { cat "$work/emulator.log"; return 1; }
-  cat "$work/emulator.log"
-  grep -qa '^All tests passed' "$work/emulator.log" || { note="no test of the emulator ran"; return 1; }
-}
-
 part_kernels() {
   local log="$work/kernels.log" code=0 object line lines=""
   : >"$log"
@@ -275,7 +279,7 @@ part_kernels() {
     fields=""
     field lines "[$lines]"
     progress
-  done < <(limited $kernel_limit "$tree/bin/bert" benchmark kernels --device $device "${kernel_flags[@]}" --seconds $kernel_seconds --json \
+  done < <(limited $kernel_limit "$tree/bin/bert" benchmark kernels --device cuda "${kernel_flags[@]}" --seconds $kernel_seconds --json \
     2>"$work/kernels.err" || echo $? >"$work/kernels.code")
   [ ! -e "$work/kernels.code" ] || code=$(cat "$work/kernels.code")
   cat "$work/kernels.err"
@@ -291,7 +295,7 @@ part_kernels() {
 
 # pretrain NAME PRECISION [OVERRIDE...]
 pretrain() {
-  limited 70 "$tree/bin/bert" pretrain "$tree/data/train.json" device=$device precision="$2" run_directory="$work/$1" \
+  limited 70 "$tree/bin/bert" pretrain "$tree/data/train.json" device=cuda precision="$2" run_directory="$work/$1" \
     "${training_flags[@]}" "${@:3}" 2>&1 | tr '\r' '\n' | tail -n 5
 }
 # Mean masked-token loss over the last third of a run's log lines, because single batches are noisy.
@@ -337,12 +341,12 @@ step_pair() {
   local size=$1 batch=$2 precision=$3 log="$work/step.log" ours theirs="null" code=0 ratio=null object
   shift 3
   limited 60 "$tree/bin/bert" benchmark step --config "${step_config:-$tree/configs/bert-$size.json}" --batch "$batch" --precision "$precision" \
-    --device $device "${step_flags[@]}" "$@" --json >"$log" 2>&1 || code=$?
+    --device cuda "${step_flags[@]}" "$@" --json >"$log" 2>&1 || code=$?
   cat "$log"
   ours=$(last_object "$log")
   [ $code -eq 0 ] && [ -n "$ours" ] || { note="our step failed: $(tail -n 1 "$log")"; return $((code > 0 ? code : 1)); }
   if [ -n "$peer" ]; then
-    limited 80 python3 "$peer" --size "$size" --batch "$batch" --precision "$precision" --device $device "${step_flags[@]}" "$@" >"$log" 2>&1 || true
+    limited 80 python3 "$peer" --size "$size" --batch "$batch" --precision "$precision" --device cuda "${step_flags[@]}" "$@" >"$log" 2>&1 || true
     cat "$log"
     object=$(last_object "$log")
     if [ -n "$object" ]; then
@@ -402,7 +406,7 @@ part_profile() {
   find_tool ncu || return $?
   limited $profile_limit "$tool" --section SpeedOfLight --csv --kernel-name-base demangled --kernel-name regex:bert:: \
     --filter-mode per-launch-config --launch-count 1 \
-    "$tree/bin/bert" benchmark kernels --device $device "${kernel_flags[@]}" --seconds 0.001 >"$log" 2>&1 || code=$?
+    "$tree/bin/bert" benchmark kernels --device cuda "${kernel_flags[@]}" --seconds 0.001 >"$log" 2>&1 || code=$?
   cat "$log"
   list=$(grep -a '^"' "$log" | json_lines)
   field lines "$list"
@@ -417,6 +421,11 @@ run() {
   SECONDS=0
   [ -e "$tree/bin" ] || [ ! -e "$tree/programs.tar.gz" ] || tar -C "$tree" -xzf "$tree/programs.tar.gz"
   [ -x "$tree/bin/bert" ] || die 66 "$tree is no packed tree; make one with tests/gpu.sh pack DIR"
+  if is_rehearsal "$tree"; then
+    [ -n "$emulate" ] || die 66 "$tree has a device of host memory in place of CUDA's libraries; it runs with --emulate only"
+  else
+    [ -z "$emulate" ] || die 66 "$tree is for a GPU; --emulate runs a tree that was packed from a build without CUDA"
+  fi
   mkdir -p "$out"
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
@@ -452,21 +461,21 @@ run() {
     driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 || true)
   fi
   # Tolerance of the parity. On the CPU, a two-layer model's bf16 loss was within 3e-4 of fp32's over 300 steps, fp16's within 2e-5.
-  device=cuda step_config="" test_limit=90 kernel_limit=150 kernel_seconds=0.5 sanitizer_limit=120 profile_limit=120 loss_tolerance=0.01
+  step_config="" test_limit=90 kernel_limit=150 kernel_seconds=0.5 sanitizer_limit=120 profile_limit=120 loss_tolerance=0.01
   # If steps or tests hang, the other parts still get their time.
   steps_until=$((deadline * 45 / 100)) tests_until=$((deadline * 7 / 10))
-  kernel_flags=() training_flags=() repeat_flags=(max_steps=40 checkpoint_every=40) step_flags=(--steps 20 --warmup 5)
+  kernel_flags=() twin_flags=() training_flags=() repeat_flags=(max_steps=40 checkpoint_every=40) step_flags=(--steps 20 --warmup 5)
   # Up to 32,768 tokens, as a GPU of 80 GB has in phase 1 (256 x 128) and in phase 2 (64 x 512); --lengths gives 128 sequences.
   shapes=("large 256 bf16 --length 128" "base 64 bf16 --length 128" "large 32 bf16 --length 128" "large 16 bf16 --length 512"
     "large 64 bf16 --length 512") lengths_shape="large 128 bf16"
   if [ -n "$emulate" ]; then
-    device=cpu step_config=$tree/data/train.json test_limit=240
+    step_config=$tree/data/train.json test_limit=240
     local tiny=(micro_batch_size=4 global_batch_size=4 model.hidden_size=32 model.num_hidden_layers=1 model.intermediate_size=64)
-    kernel_flags=(--tokens 512 --hidden 64) kernel_seconds=0.02 training_flags=("${tiny[@]}" max_steps=6 log_every=1)
+    kernel_flags=(--tokens 128 --hidden 64) kernel_seconds=0.001 twin_flags=(-c "rows of 128") training_flags=("${tiny[@]}" max_steps=6 log_every=1)
     repeat_flags=(max_steps=4 checkpoint_every=4) step_flags=(--steps 1 --warmup 0) shapes=("base 1 fp32 --length 8") lengths_shape="base 2 fp32"
   fi
 
-  export BERT_TEST_DEVICE=$device  # tests fail if the device is missing
+  export BERT_TEST_DEVICE=cuda  # tests fail if the device is missing
 
   exec 3>&1 >"$out/gpu.log" 2>&1
   say "gpu: $(cat "$tree/commit") on ${device_name:-none}, driver ${driver:-none}, LibTorch $torch_version, $cxx C++ runtime, $machine"
@@ -483,6 +492,10 @@ selftest() {
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   [ -e "$build/libbert.so" ] || die 66 "$build has no libbert.so; name a build directory"
+  if ! grep -qs '^build null_device/bin/bert_tests' "$build/build.ninja"; then
+    echo "SKIPPED: there is no device of host memory: it needs LibTorch 2.11 with libtorch_cuda.so, nvcc and CUDA's headers"
+    return 0
+  fi
   torch=$(libtorch_of "$build/libbert.so")
   echo 'import json; print(json.dumps({"tokens_per_second": 1.0}))' >"$work/peer.py"
   # Foreign files are not replaced, and a tree is not replaced if the build does not exist.
@@ -498,6 +511,8 @@ selftest() {
   printf '5\n8\n' >"$work/lengths"
   "$script" pack "$work/tree" --build "$build" --peer "$work/peer.py" --lengths "$work/lengths"
   mv "$work/tree" "$work/moved"  # the tree must be relocatable
+  tar -C "$work/moved" -xzf "$work/moved/programs.tar.gz"
+  if ldd "$work"/moved/bin/* | grep -F " $build/"; then die 1 "the programs of the tree load libraries of the build"; fi
   lane() {  # lane NAME FLAG...
     env -u LD_LIBRARY_PATH ${older:+"LD_LIBRARY_PATH=$older"} "$work/moved/gpu.sh" run "$work/moved" --output "$work/$1" --emulate --libtorch "$torch" "${@:2}"
   }
@@ -513,10 +528,17 @@ selftest() {
   says whole '"twins": {"status": "passed"'
   rm "$work/moved/peer.py" "$work/moved/lengths.txt"
   # The parts that pack was given are run's, unless it is given others; unknown ones are refused by both.
-  echo emulator >"$work/moved/parts"
+  echo doctor >"$work/moved/parts"
   lane chosen || die 1 "the lane failed with packed parts"
   [ "$(grep -c '"status"' "$work/chosen/gpu.json")" -eq 1 ] || die 1 "the packed parts were not the ones that ran"
   rm "$work/moved/parts"
+  # A rehearsal is not taken for a GPU's tree, nor a GPU's tree for a rehearsal.
+  if "$work/moved/gpu.sh" run "$work/moved" --output "$work/other" --libtorch "$torch"; then die 1 "a rehearsal ran without --emulate"; fi
+  mv "$work/moved/bin/libbert.so" "$work/aside"
+  touch "$work/moved/bin/libbert.so"
+  if lane other 2>"$work/refusal"; then die 1 "a tree without the device of host memory ran with --emulate"; fi
+  grep -q 'is for a GPU' "$work/refusal" || die 1 "a tree for a GPU was not refused as such"
+  mv "$work/aside" "$work/moved/bin/libbert.so"
   if "$script" pack "$work/none" --build "$build" --parts nothing; then die 1 "pack took a part that does not exist"; fi
   # Another LibTorch is refused.
   mkdir -p "$work/torch/lib" "$work/torch/include/torch/headeronly"
@@ -571,10 +593,10 @@ selftest() {
   older=""
   # With a broken test program the other parts still run, and the report names the failure.
   printf '#!/bin/sh\nexit 139\n' >"$work/moved/bin/bert_tests"
-  if lane broken --parts tests,emulator; then die 1 "the lane passed without its tests"; fi
+  if lane broken --parts tests,doctor; then die 1 "the lane passed without its tests"; fi
   says broken '"result": "failed"'
   says broken '"tests": {"status": "failed"'
-  says broken '"emulator": {"status": "passed"'
+  says broken '"doctor": {"status": "passed"'
   # Tests that cannot run, such as tests for two GPUs on a machine with one, are no failure. If no test can run, that is a failure.
   skipping() {  # skipping NAMES: a test program whose test "two" is skipped
     printf '#!/bin/sh\ncase $* in --help) ;; *list-tests*) printf "%%s\\n" %s ;; *) [ "$1" = one ] || echo "SKIPPED: one GPU"; echo All tests passed ;; esac\n' \
@@ -631,7 +653,7 @@ case $verb in
   pack) pack "$(readlink -m "$tree")" "$build" "$text" ;;
   run)
     [ -n "$out" ] || die 2 "run wants --output OUT"
-    [ -n "$emulate" ] || [ -e /dev/nvidiactl ] || [ -e /proc/driver/nvidia/version ] || die 66 "there is no NVIDIA driver; --emulate runs the lane on the CPU"
+    [ -n "$emulate" ] || [ -e /dev/nvidiactl ] || [ -e /proc/driver/nvidia/version ] || die 66 "there is no NVIDIA driver; --emulate rehearses the lane without one"
     tree=$(readlink -f "$tree") out=$(readlink -m "$out")
     run ;;
   selftest) selftest "$(readlink -f "$tree")" ;;

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,11 @@ inline int wait_for(pid_t pid) {
   int status = 0;
   waitpid(pid, &status, 0);
   std::ifstream report(report_of(pid));
-  if (WIFEXITED(status) && WEXITSTATUS(status) != 0) std::cout << report.rdbuf();
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {
+    std::ostringstream text;  // std::cout would fail from now on if the report is empty
+    text << report.rdbuf();
+    std::cout << text.str();
+  }
   std::filesystem::remove(report_of(pid));
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
