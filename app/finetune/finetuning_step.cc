@@ -105,9 +105,9 @@ torch::Tensor FinetuningStep::labels_of(const PackedBatch& batch) const {
 std::vector<torch::Tensor> FinetuningStep::loss_items(const PackedBatch& batch) const {
   const torch::Tensor labels = labels_of(batch);
   if (!distillation_) return {labels};
-  return distillation_->items(batch, {.labels = labels,
-                                      .sequences = known_items(batch.num_sequences()),
-                                      .tokens = known_items(batch.num_tokens())});
+  return distillation_->items(
+      batch,
+      {.labels = labels, .sequences = known_items(batch.num_sequences()), .tokens = known_items(batch.num_tokens())});
 }
 
 }  // namespace bert
