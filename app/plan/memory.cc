@@ -1,5 +1,6 @@
 #include "app/plan/memory.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <iterator>
 #include <numeric>
@@ -14,6 +15,50 @@ bool low_precision(const std::string& precision) { return precision != "fp32" &&
 
 bool low_precision_weights(const std::string& precision) {
   return precision == "bf16-weights" || precision == "fp16-weights";
+}
+
+double compute_bytes(const RunConfig& config) { return low_precision(config.precision) ? 2 : 4; }
+
+double decoder_weights(const BertConfig& c) { return static_cast<double>(c.vocab_size * c.hidden_size); }
+
+double layer_weights(const BertConfig& c) {
+  return static_cast<double>(4 * c.hidden_size * c.hidden_size + 2 * c.hidden_size * c.intermediate_size);
+}
+
+/// The bytes of the copies of the weights that autocast makes, and backward reads: of all weights, or with gradient
+/// checkpointing of the decoder's and one layer's.
+double kept_casts(const RunConfig& config, double parameters) {
+  if (!low_precision(config.precision) || low_precision_weights(config.precision)) return 0;
+  if (!config.gradient_checkpointing) return 2 * parameters;
+  return 2 * std::min(parameters, decoder_weights(config.model) + layer_weights(config.model));
+}
+
+/// Note [Peaks of a step]
+double activations(const RunConfig& config, double parameters, const SequenceSize& sequence) {
+  const BertConfig& model = config.model;
+  const double bytes = compute_bytes(config);
+  const auto layers = static_cast<double>(model.num_hidden_layers),
+             heads = static_cast<double>(model.num_attention_heads);
+  const auto batch = static_cast<double>(config.micro_batch_size);
+  const double hidden = static_cast<double>(model.hidden_size) * bytes,
+               intermediate = static_cast<double>(model.intermediate_size) * bytes;
+  const double kept = layer_bytes_per_token(model, bytes);
+  const bool again = config.gradient_checkpointing;
+  const double encoder = layers * (again ? hidden : kept);  // of a token
+
+  const bool composed = bytes == 4 && model.attention_probs_dropout_prob > 0;
+  const double scores = 2 * 4 * heads * sequence.tokens;
+  const double layer = std::max(2 * hidden + intermediate, composed ? 9 * hidden + scores : 0);
+  const double in_last_layer = batch * sequence.tokens * (encoder + layer + (again ? kept + hidden : 0));
+
+  const double of_token = static_cast<double>(model.vocab_size) * bytes + 5 * hidden;
+  const double decoder =
+      sequence.masked > 0 ? decoder_weights(model) * (low_precision_weights(config.precision) ? 2 : 4) : 0;
+  const double at_loss = batch * (sequence.tokens * (encoder + hidden) + sequence.masked * of_token) + decoder;
+
+  const double casts = kept_casts(config, parameters), other_casts = casts > 0 ? 2 * parameters - casts : 0;
+  const double in_forward = batch * sequence.tokens * (encoder + hidden + 2 * intermediate) + other_casts;
+  return std::max({in_last_layer, at_loss, again ? in_forward : 0});
 }
 
 }  // namespace
@@ -66,23 +111,21 @@ double layer_bytes_per_token(const BertConfig& c, double compute_bytes) {
 MemoryPlan plan_memory(const RunConfig& config, const std::vector<int64_t>& sizes, const SequenceSize& sequence,
                        int64_t ranks) {
   const auto parameters = static_cast<double>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
-  const auto h = static_cast<double>(config.model.hidden_size);
-  const auto layers = static_cast<double>(config.model.num_hidden_layers),
-             vocabulary = static_cast<double>(config.model.vocab_size);
-  const auto batch = static_cast<double>(config.micro_batch_size);
-  const double compute_bytes = low_precision(config.precision) ? 2 : 4;
   const bool masters = low_precision_weights(config.precision);
   MemoryPlan plan;
-  // Autocast keeps a low-precision copy of the weights during a forward.
-  plan.weights = parameters * (masters ? 2 : compute_bytes == 2 ? 4 + 2 : 4);
+  plan.weights = parameters * (masters ? 2 : 4) + kept_casts(config, parameters);
   plan.gradients = parameters * 4;
   plan.optimizer = owned_share(config, sizes, ranks) * parameters *
                    (8 + (masters ? 4 : 0) + (config.optimizer.ema_decay > 0 ? 4 : 0));
-  const double kept = layer_bytes_per_token(config.model, compute_bytes), hidden = h * compute_bytes;
-  const double encoder = config.gradient_checkpointing ? layers * hidden + kept : layers * kept;
-  plan.activations = batch * (sequence.tokens * (encoder + 2 * hidden) +
-                              sequence.masked * (vocabulary * (4 + compute_bytes) + 3 * hidden));
+  plan.activations = activations(config, parameters, sequence);
   return plan;
+}
+
+double plannable_bytes(const RunConfig& config, double free, bool is_gpu) {
+  constexpr double kShareOfCpu = 0.8;
+  if (!is_gpu) return kShareOfCpu * free;
+  const double bytes = config.gradient_checkpointing ? 0.935 * free - 0.2e9 : 0.955 * free - 0.35e9;
+  return std::max(bytes, 0.0);
 }
 
 int64_t largest_micro_batch(RunConfig config, const std::vector<int64_t>& parameters, const SequenceSize& sequence,

@@ -41,8 +41,9 @@ int64_t choose_micro_batch(const RunConfig& config, const std::vector<int64_t>& 
   if (config.micro_batch_size != RunConfig::kFromMemory) return config.micro_batch_size;
   const int64_t ranks = get_world_size(place.group);
   const auto free = static_cast<double>(free_memory(place.device, place.local_size));
+  const double plannable = plannable_bytes(config, free, place.device.is_cuda());
   const int64_t largest =
-      smallest_over_ranks(place.group, largest_micro_batch(config, parameters, longest, ranks, kPlannedShare * free));
+      smallest_over_ranks(place.group, largest_micro_batch(config, parameters, longest, ranks, plannable));
   const auto plan_of = [&](int64_t size) {
     RunConfig sized = config;
     sized.micro_batch_size = size;
@@ -51,9 +52,9 @@ int64_t choose_micro_batch(const RunConfig& config, const std::vector<int64_t>& 
   if (largest == 0) {
     throw ConfigError(
         fmt::format("micro_batch_size auto: the plan of one sequence is {:.1f} GB, and {:.1f} GB are free on {}; "
-                    "expected a plan of at most {:.0f} % of it: set gradient_checkpointing=true, or train a smaller "
+                    "expected a plan of at most {:.1f} GB: set gradient_checkpointing=true, or train a smaller "
                     "model; a number in place of auto is not checked",
-                    plan_of(1), free / 1e9, place.device.str(), 100 * kPlannedShare));
+                    plan_of(1), free / 1e9, place.device.str(), plannable / 1e9));
   }
   const int64_t before =
       std::stoll(on_rank_zero(place.group, "read the earlier micro_batch_size", config.distributed.timeout_seconds,

@@ -29,7 +29,7 @@ using RunNote = std::function<void(const std::string& sentence)>;
 using MicroBatchOf = std::function<int64_t(const std::string& json, const std::string& name)>;
 
 /// The micro_batch_size of a run: that of `config`, unless it is "auto". Then the largest_micro_batch() whose plan fills
-/// at most kPlannedShare of the free memory, the smallest over all ranks; a run that goes on keeps the size of its
+/// at most plannable_bytes() of the free memory, the smallest over all ranks; a run that goes on keeps the size of its
 /// config.json, which `earlier` reads, if that fits too, so that resumption stays exact. `parameters` are the sizes of
 /// the model's, `longest` is the largest sequence. Every rank must call it and gets the same size. `note` gets the size
 /// with its reason, and a warning if the size changes the result by more than rounding. Throws ConfigError if not even
