@@ -30,6 +30,8 @@ struct Work {
 
 /// True if the pointer lies in the memory of a device.
 bool is_device(const void* pointer);
+/// True if it lies in a block that is in use, or at its end.
+bool is_allocated(const void* pointer);
 
 /// The address at which the host reads and writes the memory behind a device pointer; other pointers as they are. Host
 /// code that uses a device pointer itself gets SIGSEGV, and the process ends with a sentence.
@@ -51,6 +53,9 @@ void abort_lane(const void* lane);
 
 bool is_capturing(CUstream_st* stream);
 
+/// "stream 3 of device 0", as faults and the log name it.
+std::string in_words(CUstream_st* stream);
+
 /// Reports a broken rule. It prints the text and the place of the caller, and ends the process with SIGABRT, unless a
 /// FaultCollector lives.
 void fault(const std::string& text);
@@ -66,6 +71,17 @@ class FaultCollector {
   std::vector<std::string> take();
 };
 
+/// While one lives, work is queued and checked, and not run: memory keeps its content, and what a program allocates takes
+/// no room on the host. So a test sees the memory of models that this machine could not compute.
+class DryRun {
+ public:
+  DryRun();
+  ~DryRun();
+  DryRun(const DryRun&) = delete;
+  DryRun& operator=(const DryRun&) = delete;
+};
+bool is_dry();
+
 /// Counts `name` once more, and the number of counts so far. The names: a function of CUDA; "launch" (a kernel, or an
 /// operator of LibTorch), "product", "wait" (the host waits for the device), "allocation" (cudaMalloc), "host
 /// allocation"; copies: "pageable to device", "pinned to device", "device to pageable", "device to pinned", "device to
@@ -75,8 +91,9 @@ int64_t count(const std::string& name);
 void reset_counts();
 
 /// The caching allocator hands out or takes back a block of device memory. A new block holds NaN; work on bytes that lie
-/// in no block of a known segment is a fault.
-void block_allocated(const void* begin, size_t bytes);
+/// in no block of a known segment is a fault. `for_graphs`: the allocator keeps the memory for replays of graphs, which
+/// may use blocks that were freed.
+void block_allocated(const void* begin, size_t bytes, bool for_graphs = false);
 void block_freed(const void* begin);
 
 /// Runs kernels of LibTorch that are known by name: returns their work, which has no run function if the kernel is not

@@ -14,9 +14,15 @@ namespace {
 
 using c10::CachingDeviceAllocator::TraceEntry;
 
+std::vector<std::function<void()>>& starts() {
+  static auto* const instance = new std::vector<std::function<void()>>;
+  return *instance;
+}
+
 void track(const TraceEntry& entry) {
   const void* const block = reinterpret_cast<const void*>(entry.addr_);
-  if (entry.action_ == TraceEntry::ALLOC) block_allocated(block, entry.size_);
+  const bool for_graphs = entry.mempool_ != c10::MempoolId_t{0, 0};
+  if (entry.action_ == TraceEntry::ALLOC) block_allocated(block, entry.size_, for_graphs);
   if (entry.action_ == TraceEntry::FREE_COMPLETED) block_freed(block);
 }
 
@@ -35,9 +41,12 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
 
 }  // namespace
 
+void at_start(std::function<void()> start) { starts().push_back(std::move(start)); }
+
 void follow_allocator() {
   static std::once_flag once;
   std::call_once(once, [] {
+    for (const std::function<void()>& start : starts()) start();
     at::globalContext().lazyInitDevice(at::kCUDA);
     c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker(track);
   });

@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/native/Resize.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
@@ -187,7 +188,7 @@ Call::Shapes Call::shapes_by_trial() const {
 std::optional<Call::Shapes> Call::shapes() const {
   if (is_in_place()) return Shapes{arguments_, arguments_};
   if (auto shapes = shapes_by_meta()) return shapes;
-  if (capturing_) return shapes_by_trial();
+  if (capturing_ || is_dry()) return shapes_by_trial();
   return std::nullopt;
 }
 
@@ -271,6 +272,11 @@ std::vector<at::Tensor> new_tensors(const c10::FunctionSchema& schema, const Sta
 
 }  // namespace
 
+void count_launch() {
+  add_count("launch");
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
 void Call::run_with_shapes() {
   auto error = std::make_shared<std::exception_ptr>();
   const auto run = [op = op_, arguments = host_arguments(), drawn = drawn_, results = results_] {
@@ -288,7 +294,7 @@ void Call::run_with_shapes() {
       *error = std::current_exception();
     }
   };
-  if (!accesses_.empty()) add_count("launch");
+  if (!accesses_.empty()) count_launch();
   enqueue(stream_, {.name = name_, .accesses = accesses_, .run = guarded});
   if (*error) std::rethrow_exception(*error);
 }
@@ -306,7 +312,7 @@ Stack Call::run_at_once() {
       error = std::current_exception();
     }
   };
-  if (!accesses_.empty()) add_count("launch");
+  if (!accesses_.empty()) count_launch();
   enqueue(stream_, {.name = name_, .accesses = std::exchange(accesses_, {}), .run = run});
   if (error) std::rethrow_exception(error);
   if (waits(name_, arguments_)) c10::cuda::getCurrentCUDAStream(device_.index()).synchronize();

@@ -30,7 +30,7 @@ void copy_by_kernel(const at::Tensor& to, const at::Tensor& from) {
     const at::AutoDispatchBelowADInplaceOrView below;
     at::native::copy_(target, source, /*non_blocking=*/false);
   };
-  add_count("launch");
+  count_launch();
   enqueue(current_stream(to.device()), std::move(work));
 }
 

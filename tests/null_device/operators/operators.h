@@ -21,6 +21,9 @@ namespace null_device {
 
 using torch::jit::Stack;
 
+/// Counts the launch of a kernel. Throws as LibTorch does after each launch if the device has failed.
+void count_launch();
+
 /// CPU tensors over the memory of CUDA tensors, with their sizes, strides and offsets. Tensors that share memory share
 /// it here, so that LibTorch finds overlaps. They do not keep the memory alive. CPU tensors come back as they are.
 class HostViews {
@@ -67,13 +70,15 @@ void replace_copy(torch::Library& aten);
 void replace_cudnn_attention(torch::Library& aten);
 void replace_allocation(torch::Library& aten);
 
-/// Notes what the operators of a namespace, or these operators, read and write on CUDA. They keep their kernels. Called
-/// again, it takes what was registered since. What is registered on top later is not seen.
+/// Notes what the operators of a namespace, or these operators, read and write on CUDA, as far as they are registered.
+/// They keep their kernels. What is registered on top later is not seen.
 void watch_operators(const std::string& name_space);
 void watch_operators(const std::string& name_space, const std::set<std::string>& names);
 
-/// Tells the runtime of the blocks of LibTorch's allocator. It starts CUDA.
+/// Tells the runtime of the blocks of LibTorch's allocator, and calls what at_start() got. It starts CUDA.
 void follow_allocator();
+/// Calls `start` before the first tensor on CUDA, when all operators are registered.
+void at_start(std::function<void()> start);
 
 /// The work of LibTorch's attention kernels, without run function for other names.
 Work flash_attention_kernel(const std::string& mangled_name, void** arguments);

@@ -3,6 +3,7 @@
 #include "tests/null_device/operators/project.h"
 
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
@@ -55,7 +56,8 @@ class NotedStep : public OptimizerStep::Backend {
     for (const at::Tensor* tensor : {&scalars.step, &scalars.grad_norm, &scalars.skipped}) {
       add_accesses(work.accesses, *tensor, /*write=*/true);
     }
-    enqueue(current_stream(groups.front().params.front().device()), std::move(work));
+    const c10::cuda::CUDAGuard guard(groups.front().params.front().device());
+    enqueue(c10::cuda::getCurrentCUDAStream().stream(), std::move(work));
   }
 
   std::unique_ptr<OptimizerStep::Backend> backend_;
@@ -63,7 +65,7 @@ class NotedStep : public OptimizerStep::Backend {
 
 [[maybe_unused]] const bool kAttached = [] {
   queue_launches();
-  watch_project();
+  at_start([] { watch_operators("bert"); });
   bert::ops::step_decorator() = [](bert::UpdateRule, std::unique_ptr<OptimizerStep::Backend> chosen) {
     return std::unique_ptr<OptimizerStep::Backend>(std::make_unique<NotedStep>(std::move(chosen)));
   };
@@ -85,14 +87,15 @@ std::string objection_to(uintptr_t word) {
   if (attributes.type == cudaMemoryTypeDevice && attributes.device != current) {
     return "memory of device " + std::to_string(attributes.device) + " on device " + std::to_string(current);
   }
+  if (attributes.type == cudaMemoryTypeDevice && !is_allocated(pointer)) return "memory of a block that was freed";
   return "";  // pinned memory is as good as a device's
 }
 
 std::string objection_to_stream(CUstream_st* stream) {
-  if (stream == c10::cuda::getCurrentCUDAStream().stream()) return "";
-  return " is launched on another stream than LibTorch's current one, in whose order its tensors are";
+  CUstream_st* const current = c10::cuda::getCurrentCUDAStream().stream();
+  if (stream == current) return "";
+  return " is launched on " + in_words(stream) + ", and LibTorch's current one, in whose order its tensors are, is " +
+         in_words(current);
 }
-
-void watch_project() { watch_operators("bert"); }
 
 }  // namespace null_device

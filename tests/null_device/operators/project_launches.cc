@@ -34,9 +34,9 @@ std::string find_name(const Launch& launch) {
                                                       std::free);
     return status == 0 ? name.get() : found.dli_sname;
   }
-  const std::string signature = launch.signature;
-  const size_t types = signature.find("[with ");
-  return types == std::string::npos ? signature : signature.substr(types);
+  const std::string signature = launch.signature;  // "... [with Parameters = {A, B}; Arguments = ..."
+  const size_t begin = signature.find('{'), end = signature.find("};");
+  return end == std::string::npos ? signature : "of (" + signature.substr(begin + 1, end - begin - 1) + ")";
 }
 
 /// find_name(), which searches all symbols of the program, once for each kernel.
@@ -54,14 +54,12 @@ void check_arguments(const Launch& launch, const std::string& name) {
     uintptr_t word = 0;
     std::memcpy(&word, launch.arguments.data() + i, sizeof(word));
     const std::string objection = objection_to(word);
-    if (!objection.empty()) fault("kernel " + name + " got " + objection);
+    if (!objection.empty()) fault("kernel " + name + " on " + in_words(launch.stream) + " got " + objection);
   }
 }
 
 void enqueue_launch(Launch launch) {
-  static std::once_flag once;
-  std::call_once(once, watch_project);
-  add_count("launch");
+  count_launch();
   Work work;
   work.name = name_of(launch);
   work.opens_memory = true;

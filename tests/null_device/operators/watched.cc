@@ -1,4 +1,5 @@
 #include <c10/core/DispatchKeySet.h>
+#include <c10/cuda/CUDAGuard.h>
 
 #include <mutex>
 
@@ -22,13 +23,14 @@ const c10::SafeKernelFunction& original_of(const std::string& name) {
   return originals().kernels.at(name);  // it stays where it is
 }
 
-void note(CUstream_st* stream, std::string what, std::vector<Access> accesses) {
+void note(c10::Device device, std::string what, std::vector<Access> accesses) {
   if (accesses.empty()) return;
+  const c10::cuda::CUDAGuard guard(device);  // the operator's kernel may have to set the device itself
   Work work;
   work.name = std::move(what);
   work.accesses = std::move(accesses);
   work.run = [] {};
-  enqueue(stream, std::move(work));
+  enqueue(current_stream(device), std::move(work));
 }
 
 /// The kernel's own work follows what it reads and writes, and new results follow that.
@@ -48,7 +50,7 @@ void run_watched(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
       add_accesses(accesses, tensor, written);
     });
   }
-  note(current_stream(device), name + " (arguments)", std::move(accesses));
+  note(device, name + " (arguments)", std::move(accesses));
   original_of(name).callBoxed(op, keys, stack);
   std::vector<Access> written;
   const c10::ArrayRef<c10::IValue> results = torch::jit::last(*stack, schema.returns().size());
@@ -56,7 +58,7 @@ void run_watched(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
     if (schema.returns()[i].alias_info() != nullptr) continue;
     for_each_tensor(results[i], [&](const at::Tensor& tensor) { add_accesses(written, tensor, /*write=*/true); });
   }
-  note(current_stream(device), name + " (results)", std::move(written));
+  note(device, name + " (results)", std::move(written));
 }
 
 }  // namespace

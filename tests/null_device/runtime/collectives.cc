@@ -1,7 +1,9 @@
 // Work in which other processes take part: each lane is a thread that runs its works one after another. What comes
 // after such a work waits for it, and hangs if it hangs.
+#include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <thread>
 
 #include "tests/null_device/runtime/state.h"
 
@@ -10,6 +12,7 @@ namespace {
 
 struct Running {
   Position position;
+  Place place;
   std::function<void(const std::atomic<bool>&)> run;
 };
 struct Lane {
@@ -29,6 +32,13 @@ State& state() {
   return *instance;
 }
 
+/// True from the collective of this process on that NULL_DEVICE_HANG names: the device never gets through it.
+bool hangs() {
+  static const int64_t first = number_setting("NULL_DEVICE_HANG", 0);
+  static std::atomic<int64_t> number{0};
+  return first > 0 && ++number >= first;
+}
+
 bool any_running(const Covers& covers) {
   for (const std::shared_ptr<Running>& each : state().running) {
     if (covers(each->position)) return true;
@@ -45,7 +55,10 @@ void run_lane(Lane* lane) {
       next = lane->queue.front();
       lane->queue.pop_front();
     }
-    next->run(lane->aborted);
+    {
+      const RunsQueued queued(next->place);
+      next->run(lane->aborted);
+    }
     {
       const std::lock_guard held(state().mutex);
       std::erase(state().running, next);
@@ -68,9 +81,7 @@ void wait_before(const Stream& stream) {
   Covers before;
   {
     const Lock held = lock();
-    Clock after = stream.after;
-    after.join(host_knowledge());
-    before = [id = stream.id, after = std::move(after)](const Position& p) {
+    before = [id = stream.id, after = stream.after](const Position& p) {
       return p.stream == id || after.covers(p.stream, p.number);
     };
   }
@@ -80,7 +91,6 @@ void wait_before(const Stream& stream) {
 void enqueue_collective(CUstream_st* handle, const void* key, Work work,
                         std::function<void(const std::atomic<bool>& aborted)> run) {
   add_count("collective");
-  launch_towards_failure();
   Stream& stream = *stream_of(handle);
   if (stream.graph != nullptr) {
     work.run = [run] {
@@ -90,12 +100,18 @@ void enqueue_collective(CUstream_st* handle, const void* key, Work work,
     return enqueue(handle, std::move(work));
   }
   auto self = std::make_shared<Running>();
+  self->place = here();
+  const std::lock_guard turn(stream.turn);
   {
     const Lock held = lock();
     for (const Access& access : work.accesses) check_live(access, work.name);
-    self->position = advance(stream, work, here());
+    check_device(stream, work);
+    self->position = advance(stream, work, self->place);
     // It starts when the works that it comes after are done.
-    self->run = [run = std::move(run), own = self->position, after = stream.after](const std::atomic<bool>& aborted) {
+    self->run = [run = std::move(run), own = self->position, after = stream.after,
+                 hang = hangs()](const std::atomic<bool>& aborted) {
+      constexpr std::chrono::milliseconds kPause(10);
+      while (hang && !aborted) std::this_thread::sleep_for(kPause);
       wait_until_done([&](const Position& p) {
         return p.stream == own.stream ? p.number < own.number : after.covers(p.stream, p.number);
       });

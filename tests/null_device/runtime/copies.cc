@@ -16,6 +16,12 @@ cudaError_t capture_of_pageable(Stream& stream, const char* what) {
                        cudaErrorStreamCaptureUnsupported);
 }
 
+void settle(Stream* stream, const void* pinned, size_t bytes, bool write) {
+  const Lock held = lock();
+  join_legacy(*stream);
+  settle_pending(*stream, static_cast<const char*>(pinned), bytes, write);
+}
+
 cudaStream_t handle_of(Stream* stream) { return reinterpret_cast<cudaStream_t>(stream); }
 
 cudaError_t copy_to_device(void* to, const void* from, size_t bytes, Stream* stream, bool asynchronous) {
@@ -23,6 +29,7 @@ cudaError_t copy_to_device(void* to, const void* from, size_t bytes, Stream* str
   add_count(pinned ? "pinned to device" : "pageable to device");
   if (!pinned && is_logging()) log_line("copy from pageable memory" + in_words(here()));
   if (!pinned && stream->graph != nullptr) return capture_of_pageable(*stream, "a copy from");
+  if (pinned && stream->graph == nullptr) settle(stream, from, bytes, /*write=*/false);
   enqueue(handle_of(stream), {.name = pinned ? "copy from pinned memory" : "copy from pageable memory",
                               .accesses = {{to, bytes, true}},
                               .opens_memory = false,
@@ -51,6 +58,7 @@ cudaError_t copy_to_host(void* to, const void* from, size_t bytes, Stream* strea
                                 }});
     return cudaSuccess;
   }
+  if (pinned) settle(stream, to, bytes, /*write=*/true);
   std::vector<char> data(bytes);
   enqueue(handle_of(stream), {.name = name, .accesses = {{from, bytes, false}}, .opens_memory = false, .run = [&] {
                                 std::memcpy(data.data(), host_view(from), bytes);

@@ -14,7 +14,7 @@
 namespace null_device {
 namespace {
 
-constexpr int kShownFrames = 12;
+constexpr size_t kShownFrames = 12;
 constexpr size_t kMostLetters = 140;  // of a name
 constexpr size_t kMostFaults = 100;   // kept by a collector
 
@@ -32,6 +32,8 @@ Collected& collected() {
   return *instance;
 }
 
+thread_local const Place* queued_at = nullptr;  // the work that this thread runs
+
 std::string demangled(const char* name) {
   int status = 0;
   char* const plain = abi::__cxa_demangle(name, nullptr, nullptr, &status);
@@ -40,21 +42,29 @@ std::string demangled(const char* name) {
   return text.size() > kMostLetters ? text.substr(0, kMostLetters) + "..." : text;
 }
 
-/// Empty for frames of the device's own libraries.
-std::string frame_in_words(void* frame) {
+struct Frame {
+  std::string text;
+  bool of_libtorch = false;
+};
+
+/// Without text for frames of the device's own libraries.
+Frame frame_in_words(void* frame) {
   Dl_info info{};
-  if (dladdr(frame, &info) == 0 || info.dli_fname == nullptr) return "";
+  if (dladdr(frame, &info) == 0 || info.dli_fname == nullptr) return {};
   const char* const slash = std::strrchr(info.dli_fname, '/');
   const std::string file = slash != nullptr ? slash + 1 : info.dli_fname;
-  if (file.find("libcudart") == 0 || file.find("libnull_device") == 0) return "";
+  if (file.find("libcudart") == 0 || file.find("libnull_device") == 0) return {};
+  const bool of_libtorch = file.find("libtorch") == 0 || file.find("libc10") == 0;
   if (info.dli_sname != nullptr) {
     std::string name = demangled(info.dli_sname);
-    return name.find("null_device::") != std::string::npos ? "" : name;
+    if (name.find("null_device::") != std::string::npos) return {};
+    return {.text = std::move(name), .of_libtorch = of_libtorch};
   }
+  if (file.find("libnccl") == 0 || file.find("libcublas") == 0) return {};
   char offset[32];
   std::snprintf(offset, sizeof offset, "+0x%zx",
                 static_cast<size_t>(static_cast<char*>(frame) - static_cast<char*>(info.dli_fbase)));
-  return file + offset;
+  return {.text = file + offset, .of_libtorch = of_libtorch};
 }
 
 /// Writes the counts into the file that NULL_DEVICE_REPORT names ("%p" is the process) when the process ends.
@@ -77,6 +87,12 @@ struct ReportAtExit {
 };
 const ReportAtExit report_at_exit;
 
+[[noreturn]] void stop(const std::string& text) {
+  std::fprintf(stderr, "null device: %s\n", text.c_str());
+  std::fflush(stderr);
+  std::abort();
+}
+
 /// Null without NULL_DEVICE_LOG.
 std::FILE* log_file() {
   static std::FILE* const file = [] {
@@ -94,9 +110,14 @@ void report(const std::string& text) {
     if (collected().texts.size() < kMostFaults) collected().texts.push_back(text);
     return;
   }
-  std::fprintf(stderr, "null device: %s\n", text.c_str());
-  std::fflush(stderr);
-  std::abort();
+  stop(text);
+}
+
+/// Of a fault.
+std::string places() {
+  std::string text = "\n    at" + in_words(here());
+  if (queued_at != nullptr) text += "\n    and it was queued at" + in_words(*queued_at);
+  return text;
 }
 
 }  // namespace
@@ -122,21 +143,27 @@ Place here() {
 }
 
 std::string in_words(const Place& place) {
-  std::string text;
-  int shown = 0;
-  for (int i = 0; i < place.count && shown < kShownFrames; ++i) {
-    const std::string frame = frame_in_words(place.frames[static_cast<size_t>(i)]);
-    if (frame.empty()) continue;
-    text += "\n      " + frame;
-    ++shown;
+  std::vector<Frame> frames;
+  for (int i = 0; i < place.count; ++i) {
+    Frame frame = frame_in_words(place.frames[static_cast<size_t>(i)]);
+    if (frame.text.empty()) continue;
+    // Of LibTorch's frames the one that the program called says most.
+    if (!frames.empty() && frames.back().of_libtorch && frame.of_libtorch) frames.pop_back();
+    frames.push_back(std::move(frame));
   }
+  std::string text;
+  for (size_t i = 0; i < frames.size() && i < kShownFrames; ++i) text += "\n      " + frames[i].text;
   return text.empty() ? "\n      (unknown)" : text;
 }
 
-void fault(const std::string& text) { report(text + "\n    at" + in_words(here())); }
+void fault(const std::string& text) { report(text + places()); }
 void fault_of_two(const std::string& text, const Place& other) {
-  report(text + "\n    at" + in_words(here()) + "\n    and the other at" + in_words(other));
+  report(text + places() + "\n    and the other at" + in_words(other));
 }
+void last_fault(const std::string& text) { stop(text + places()); }
+
+RunsQueued::RunsQueued(const Place& place) : before_(std::exchange(queued_at, &place)) {}
+RunsQueued::~RunsQueued() { queued_at = before_; }
 
 FaultCollector::FaultCollector() {
   const Lock held = lock();
@@ -161,6 +188,7 @@ void log_line(const std::string& line) {
 void add_count(const std::string& name) {
   const Lock held = lock();
   ++counts()[name];
+  if (name == "launch" || name == "product" || name == "collective" || name == "replay") count_towards_failure();
 }
 int64_t count(const std::string& name) {
   const Lock held = lock();

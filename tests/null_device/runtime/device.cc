@@ -34,12 +34,13 @@ std::vector<Visible> visible_devices() {
   std::istringstream entries(list != nullptr ? list : "");
   for (std::string entry; std::getline(entries, entry, ',');) {
     if (entry.starts_with("MIG-") && installed > 0) return {{.number = 0, .is_slice = true}};  // one slice a process
-    Visible found{.number = -1, .is_slice = false};
+    std::vector<int> found;
     for (int i = 0; i < installed; ++i) {
-      if (entry == std::to_string(i) || (entry.starts_with("GPU-") && uuid_of(i).starts_with(entry))) found.number = i;
+      if (entry == std::to_string(i) || (entry.starts_with("GPU-") && uuid_of(i).starts_with(entry)))
+        found.push_back(i);
     }
-    if (found.number < 0) break;
-    result.push_back(found);
+    if (found.size() != 1) break;
+    result.push_back({.number = found.front(), .is_slice = false});
   }
   return result;
 }

@@ -39,8 +39,7 @@ cudaError_t begin_call(const char* function) {
   return failure().has_failed ? failed(failure().error) : cudaSuccess;
 }
 
-void launch_towards_failure() {
-  const Lock held = lock();
+void count_towards_failure() {
   if (failure().launches >= 0 && ++failure().launched >= failure().launches) failure().has_failed = true;
 }
 
@@ -50,9 +49,16 @@ using namespace null_device;
 
 extern "C" {
 
-// cudaGetLastError() clears the error of the thread, but a device that has failed fails the next call again.
-cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
-cudaError_t cudaPeekAtLastError() { return last_error; }
+// cudaGetLastError() clears the error of the thread, but not that of a device that has failed.
+cudaError_t cudaGetLastError() {
+  const Lock held = lock();
+  const cudaError_t error = std::exchange(last_error, cudaSuccess);
+  return failure().has_failed ? failure().error : error;
+}
+cudaError_t cudaPeekAtLastError() {
+  const Lock held = lock();
+  return failure().has_failed ? failure().error : last_error;
+}
 
 // The texts are those of the CUDA runtime's documentation.
 const char* cudaGetErrorString(cudaError_t error) {
@@ -91,8 +97,20 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "operation not permitted when stream is capturing";
     case cudaErrorStreamCaptureInvalidated:
       return "operation failed due to a previous error during capture";
+    case cudaErrorStreamCaptureMerge:
+      return "operation would result in a merge of separate capture sequences";
+    case cudaErrorStreamCaptureUnmatched:
+      return "capture was not ended in the same stream as it began";
     case cudaErrorStreamCaptureUnjoined:
       return "capturing stream has unjoined work";
+    case cudaErrorStreamCaptureIsolation:
+      return "dependency created on uncaptured work in another stream";
+    case cudaErrorStreamCaptureImplicit:
+      return "operation would make the legacy stream depend on a capturing blocking stream";
+    case cudaErrorCapturedEvent:
+      return "operation not permitted on an event last recorded in a capturing stream";
+    case cudaErrorStreamCaptureWrongThread:
+      return "attempt to terminate a thread-local capture sequence from another thread";
     default:
       return "unknown error";
   }

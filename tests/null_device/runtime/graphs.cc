@@ -26,6 +26,13 @@ bool is_joined(Graph& graph) {
   });
 }
 
+/// The capture with this number that goes on; null if it has ended.
+Graph* capture_with(uint64_t id) {
+  const auto& running = running_captures();
+  const auto found = std::find_if(running.begin(), running.end(), [&](const Graph* graph) { return graph->id == id; });
+  return found != running.end() ? *found : nullptr;
+}
+
 Graph* graph_of(cudaGraph_t graph) { return reinterpret_cast<Graph*>(graph); }
 Graph* graph_of(cudaGraphExec_t graph) { return reinterpret_cast<Graph*>(graph); }
 
@@ -65,34 +72,68 @@ void add_node(Stream& stream, Work work, const Place& place) {
   Graph& graph = *stream.graph;
   add_count("captured");
   const Position position{.stream = stream.id, .number = ++graph.numbers[&stream]};
-  for (const Access& access : work.accesses)
-    graph.history->note(position, graph.clocks[&stream], {}, access, work.name, place);
+  graph.history->note(position, graph.clocks[&stream], {}, work, place);
   graph.clocks[&stream].set(stream.id, position.number);
   log_line("stream " + std::to_string(stream.id) + " captures: " + work.name);
-  graph.nodes.push_back(std::move(work));
+  std::vector<uint64_t> blocks;
+  for (const Access& access : work.accesses) blocks.push_back(block_number(access.data));
+  graph.nodes.push_back({.work = std::move(work), .place = place, .blocks = std::move(blocks)});
 }
 
 void record_in_capture(Stream& stream, Event& event) {
-  event.graph = stream.graph;
+  event.graph = stream.graph->id;
   event.graph_clock = stream.graph->clocks[&stream];
 }
 
 cudaError_t wait_in_capture(Stream& stream, const Event& event) {
-  if (event.graph == nullptr)
-    return break_capture(*stream.graph, "a captured stream waits for an event that was recorded outside of the capture",
+  const std::string which = "stream " + std::to_string(stream.id);
+  if (event.graph == 0)
+    return break_capture(*stream.graph,
+                         which + ", which is captured, waits for an event that was recorded outside of the capture",
                          cudaErrorStreamCaptureIsolation);
-  const auto& running = running_captures();
-  if (std::find(running.begin(), running.end(), event.graph) == running.end()) {
-    fault("stream " + std::to_string(stream.id) + " waits for an event that was recorded in a capture which has ended");
+  Graph* const graph = capture_with(event.graph);
+  if (graph == nullptr) {
+    fault(which + " waits for an event that was recorded in a capture which has ended");
     return failed(cudaErrorCapturedEvent);
   }
-  if (stream.graph == nullptr) {
-    stream.graph = event.graph;
-    event.graph->streams.insert(&stream);
-  }
-  event.graph->clocks[&stream].join(event.graph_clock);
+  if (is_default(&stream))
+    return break_capture(*graph, "the legacy stream waits for an event that was recorded in a capture",
+                         cudaErrorStreamCaptureImplicit);
+  if (stream.graph != nullptr && stream.graph != graph)
+    return break_capture(*graph, which + " waits for an event that was recorded in another capture than its own",
+                         cudaErrorStreamCaptureMerge);
+  stream.graph = graph;
+  graph->streams.insert(&stream);
+  graph->clocks[&stream].join(event.graph_clock);
   return cudaSuccess;
 }
+
+cudaError_t refuse_captured(const Event& event, const std::string& what) {
+  const std::string text = what + " of an event that was recorded in a capture";
+  if (Graph* const graph = capture_with(event.graph)) return break_capture(*graph, text, cudaErrorCapturedEvent);
+  fault(text + ", which has ended");
+  return failed(cudaErrorCapturedEvent);
+}
+
+namespace {
+
+/// Work of a replay.
+void run_node(Stream& stream, const Graph::Node& node) {
+  const RunsQueued captured(node.place);
+  {
+    const Lock held = lock();
+    for (size_t i = 0; i < node.blocks.size(); ++i)
+      check_captured(node.work.accesses[i], node.blocks[i], node.work.name);
+    advance(stream, node.work, node.place);
+  }
+  wait_before(stream);
+  if (is_dry()) return;
+  if (!node.work.opens_memory) return node.work.run();
+  const OpenMemory open;
+  node.work.run();
+}
+
+}  // namespace
 
 }  // namespace null_device
 
@@ -132,13 +173,17 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* out) {
   Graph* const graph = stream->graph;
   *out = nullptr;
   if (graph == nullptr || graph->origin != stream) return failed(cudaErrorStreamCaptureUnmatched);
+  if (graph->mode != cudaStreamCaptureModeRelaxed && graph->thread != std::this_thread::get_id())
+    return break_capture(*graph, "a capture ends on another thread than it began on",
+                         cudaErrorStreamCaptureWrongThread);
   for (Stream* captured : graph->streams) captured->graph = nullptr;
   std::erase(running_captures(), graph);
+  std::unique_ptr<Graph> ended(graph);
   if (graph->invalid) return failed(cudaErrorStreamCaptureInvalidated);
   if (!is_joined(*graph))
     return break_capture(*graph, "the capture ends before its stream has waited for all that it forked to",
                          cudaErrorStreamCaptureUnjoined);
-  *out = reinterpret_cast<cudaGraph_t>(graph);
+  *out = reinterpret_cast<cudaGraph_t>(ended.release());
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
@@ -166,7 +211,7 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* out, cudaGraph_t grap
   return cudaSuccess;
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* number) {
-  std::vector<Work>& have = graph_of(graph)->nodes;
+  std::vector<Graph::Node>& have = graph_of(graph)->nodes;
   for (size_t i = 0; nodes != nullptr && i < std::min(*number, have.size()); ++i)
     nodes[i] = reinterpret_cast<cudaGraphNode_t>(&have[i]);
   *number = have.size();
@@ -188,21 +233,13 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t handle) {
   BERT_BEGIN_CALL();
   add_count("replay");
-  launch_towards_failure();
   Stream& stream = *stream_of(handle);
-  for (const Work& node : graph_of(graph)->nodes) {
-    wait_before(stream);
-    {
-      const Lock held = lock();
-      advance(stream, node, here());
-    }
-    if (!node.opens_memory) {
-      node.run();
-      continue;
-    }
-    const OpenMemory open;
-    node.run();
+  if (stream.graph != nullptr) {
+    const Lock held = lock();
+    return break_capture(*stream.graph, "a graph inside of a graph is not made", cudaErrorNotSupported);
   }
+  const std::lock_guard turn(stream.turn);
+  for (const Graph::Node& node : graph_of(graph)->nodes) run_node(stream, node);
   return cudaSuccess;
 }
 

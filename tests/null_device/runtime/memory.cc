@@ -18,7 +18,7 @@
 namespace null_device {
 namespace {
 
-constexpr size_t kAlignment = 512, kPage = 4096, kArenaBytes = size_t{1} << 36;
+constexpr size_t kAlignment = 512, kPage = 4096, kArenaBytes = size_t{1} << 38;
 constexpr int kPoison = 0xFF;  // NaN in every floating-point type
 
 class Arena {
@@ -67,6 +67,7 @@ class Arena {
     segments.erase(segment);
     history().forget(pointer, size);
     blocks.erase(blocks.lower_bound(pointer), blocks.lower_bound(pointer + size));
+    divided.erase(pointer), kept_by_graphs.erase(pointer);
     const size_t first_page = (at + kPage - 1) / kPage * kPage, last_page = (at + size) / kPage * kPage;
     if (last_page > first_page)
       fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first_page),
@@ -87,8 +88,11 @@ class Arena {
     if (top_ > 0 && mprotect(base_, top_, protection) != 0) stop("mprotect");
   }
 
-  std::map<const char*, size_t> segments;  // of cudaMalloc
-  std::map<const char*, size_t> blocks;    // of LibTorch's allocator, in segments
+  std::map<const char*, size_t> segments;   // of cudaMalloc
+  std::map<const char*, size_t> blocks;     // of LibTorch's allocator, in segments
+  std::map<const char*, uint64_t> numbers;  // of these blocks, and of those before them at the same place
+  std::set<const char*> divided;            // segments that have had blocks
+  std::set<const char*> kept_by_graphs;     // some of them
 
  private:
   [[noreturn]] static void stop(const char* call) {
@@ -135,6 +139,14 @@ std::map<const char*, Pinned>& pinned() {
   return *instance;
 }
 
+void check_unused(const std::string& function, const std::pair<const char* const, Pinned>& memory) {
+  const PendingCopy* const copy = pending_copy_at(memory.first, memory.second.bytes);
+  if (copy == nullptr) return;
+  fault_of_two(
+      function + " of memory that a copy on stream " + std::to_string(copy->position.stream) + " may still use",
+      copy->place);
+}
+
 int open_count = 0;
 void protect_all(int protection) {
   for (const std::atomic<Device*>& each : devices()) {
@@ -147,9 +159,8 @@ struct sigaction handler_before {};
 /// A read or write of a device pointer by the host. It ends the process, so it may use more than a handler should.
 void on_fault(int signal, siginfo_t* info, void* context) {
   if (is_device(info->si_addr)) {
-    fault("host code touches device memory: " + block_in_words(info->si_addr) + " of device " +
-          std::to_string(device_of(info->si_addr)));
-    std::abort();  // the access cannot go on, even where faults are collected
+    last_fault("host code touches device memory: " + block_in_words(info->si_addr) + " of device " +
+               std::to_string(device_of(info->si_addr)));
   }
   if ((handler_before.sa_flags & SA_SIGINFO) != 0 && handler_before.sa_sigaction != nullptr)
     return handler_before.sa_sigaction(signal, info, context);
@@ -205,8 +216,7 @@ void check_live(const Access& access, const std::string& name) {
   const Range* const segment = range_at(arena.segments, access.data);
   if (segment == nullptr || end > segment->first + segment->second)
     return fault(name + did + std::to_string(access.bytes) + " bytes outside of what cudaMalloc gave");
-  const auto first_block = arena.blocks.lower_bound(segment->first);
-  if (first_block == arena.blocks.end() || first_block->first >= segment->first + segment->second) return;
+  if (!arena.divided.contains(segment->first)) return;
   const Range* const block = range_at(arena.blocks, access.data);
   if (block == nullptr) return fault(name + did + std::to_string(access.bytes) + " bytes of a block that was freed");
   if (end > block->first + block->second)
@@ -214,13 +224,55 @@ void check_live(const Access& access, const std::string& name) {
           " bytes beyond a block of " + std::to_string(block->second) + " bytes");
 }
 
-void block_allocated(const void* begin, size_t bytes) {
+uint64_t block_number(const void* pointer) {
+  const int number = device_of(pointer);
+  if (number < 0) return 0;
+  const Arena& arena = device(number).arena;
+  const Range* const block = range_at(arena.blocks, pointer);
+  const Range* const segment = range_at(arena.segments, pointer);
+  if (block == nullptr || segment == nullptr || arena.kept_by_graphs.contains(segment->first)) return 0;
+  return arena.numbers.at(block->first);
+}
+
+void check_captured(const Access& access, uint64_t block, const std::string& name) {
+  const int number = device_of(access.data);
+  if (access.bytes == 0 || number < 0) return;
+  const Arena& arena = device(number).arena;
+  const Range* const segment = range_at(arena.segments, access.data);
+  if (segment != nullptr && arena.kept_by_graphs.contains(segment->first)) return;
+  if (block != 0 && range_at(arena.blocks, access.data) != nullptr && block_number(access.data) != block)
+    return fault(name + " of a graph" + (access.write ? " writes " : " reads ") + std::to_string(access.bytes) +
+                 " bytes of a block that was freed after the capture, and now is another block");
+  check_live(access, name + " of a graph");
+}
+
+bool is_allocated(const void* pointer) {
+  const Lock held = lock();
+  const int number = device_of(pointer);
+  if (number < 0) return false;
+  const Arena& arena = device(number).arena;
+  const auto* const byte = static_cast<const char*>(pointer);
+  for (const char* at : {byte, byte - 1}) {  // the end of a block is as good as its bytes
+    const Range* const segment = range_at(arena.segments, at);
+    if (segment == nullptr) continue;
+    if (!arena.divided.contains(segment->first) || range_at(arena.blocks, at) != nullptr) return true;
+  }
+  return false;
+}
+
+void block_allocated(const void* begin, size_t bytes, bool for_graphs) {
   const Lock held = lock();
   const int number = device_of(begin);
   if (number < 0) return;
+  static uint64_t blocks = 0;
   Arena& arena = device(number).arena;
   arena.blocks[static_cast<const char*>(begin)] = bytes;
-  std::memset(arena.view(begin), kPoison, bytes);
+  arena.numbers[static_cast<const char*>(begin)] = ++blocks;
+  if (const Range* const segment = range_at(arena.segments, begin)) {
+    arena.divided.insert(segment->first);
+    if (for_graphs) arena.kept_by_graphs.insert(segment->first);
+  }
+  if (!is_dry()) std::memset(arena.view(begin), kPoison, bytes);
 }
 void block_freed(const void* begin) {
   const Lock held = lock();
@@ -294,14 +346,11 @@ cudaError_t cudaFree(void* pointer) {
   if (pointer == nullptr) return cudaSuccess;
   if (forbidden_in_capture(__func__)) return failed(cudaErrorStreamCaptureUnsupported);
   const int number = device_of(pointer);
-  if (number >= 0) wait_until_done([&](const Position& p) { return streams()[p.stream]->device == number; });
-  const Lock held = lock();
   if (number >= 0) {
-    for (const Stream* stream : streams()) {
-      if (stream->device == number) host_learns(clock_of(*stream));
-    }
     add_count("wait");  // cudaFree waits for the device
+    wait_for_device(number);
   }
+  const Lock held = lock();
   if (number >= 0 && device(number).arena.release(static_cast<const char*>(pointer))) return cudaSuccess;
   fault("cudaFree of memory that cudaMalloc did not give");
   return failed(cudaErrorInvalidValue);
@@ -342,10 +391,7 @@ cudaError_t cudaFreeHost(void* pointer) {
   const Lock held = lock();
   const auto found = pinned().find(static_cast<const char*>(pointer));
   if (found == pinned().end()) return failed(cudaErrorInvalidValue);
-  if (const PendingCopy* const copy = pending_copy_at(found->first, found->second.bytes))
-    fault_of_two(
-        "cudaFreeHost of memory that a copy on stream " + std::to_string(copy->position.stream) + " may still use",
-        copy->place);
+  check_unused(__func__, *found);
   if (found->second.mapped) munmap(pointer, found->second.bytes);
   pinned().erase(found);
   return cudaSuccess;
@@ -359,7 +405,11 @@ cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned /*flags*/) {
 cudaError_t cudaHostUnregister(void* pointer) {
   BERT_BEGIN_CALL();
   const Lock held = lock();
-  return pinned().erase(static_cast<const char*>(pointer)) > 0 ? cudaSuccess : failed(cudaErrorInvalidValue);
+  const auto found = pinned().find(static_cast<const char*>(pointer));
+  if (found == pinned().end()) return failed(cudaErrorInvalidValue);
+  check_unused(__func__, *found);
+  pinned().erase(found);
+  return cudaSuccess;
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {

@@ -33,13 +33,26 @@ int64_t number_setting(const char* name, int64_t fallback);
 
 /// A place in the program: the innermost callers.
 struct Place {
-  std::array<void*, 24> frames{};
+  std::array<void*, 40> frames{};
   int count = 0;
 };
 Place here();
 std::string in_words(const Place& place);
 /// fault() with a second place.
 void fault_of_two(const std::string& text, const Place& other);
+/// A fault after which the process cannot go on, even where faults are collected.
+[[noreturn]] void last_fault(const std::string& text);
+/// While one lives, faults of this thread also name the place at which the work that it runs was queued or captured.
+class RunsQueued {
+ public:
+  explicit RunsQueued(const Place& place);
+  ~RunsQueued();
+  RunsQueued(const RunsQueued&) = delete;
+  RunsQueued& operator=(const RunsQueued&) = delete;
+
+ private:
+  const Place* before_;
+};
 /// A line for the file that NULL_DEVICE_LOG names. Without a file it is not worth a search for names.
 bool is_logging();
 void log_line(const std::string& line);
@@ -50,8 +63,11 @@ void log_line(const std::string& line);
 cudaError_t failed(cudaError_t error);
 /// The begin of a function of CUDA: counts the call, and returns the error of a device that has failed.
 cudaError_t begin_call(const char* function);
-/// Counts a launch towards NULL_DEVICE_FAIL ("LAUNCHES:ERROR"): from that launch on the device has failed.
-void launch_towards_failure();
+/// Counts a launch towards NULL_DEVICE_FAIL ("LAUNCHES:ERROR"): from that launch on the device has failed. Under lock().
+void count_towards_failure();
+
+struct Graph;
+struct Stream;
 
 // ---- order.cc: what happened before what ----
 
@@ -72,9 +88,9 @@ struct Position {
 /// The last accesses to every byte of device memory, of the program or of one graph.
 class AccessHistory {
  public:
-  /// Reports two accesses to the same bytes that neither `after` nor `known` orders, one of them writing.
-  void note(const Position& position, const Clock& after, const Clock& known, const Access& access,
-            const std::string& name, const Place& place);
+  /// Reports two accesses to the same bytes that neither `after` nor `known` orders, one of them writing: the first
+  /// ones of the work.
+  void note(const Position& position, const Clock& after, const Clock& known, const Work& work, const Place& place);
   void forget(const char* begin, size_t bytes);
 
  private:
@@ -89,6 +105,9 @@ class AccessHistory {
     Last writer;
     std::vector<Last> readers;
   };
+  using Compare = std::function<void(const Last& other, const char* did)>;
+  void note_read(const Access& access, const Last& self, const Compare& compare);
+  void note_write(const Access& access, const Last& self, const Compare& compare);
   void split_at(const char* place);
   std::map<const char*, Interval> intervals_;  // by begin
 };
@@ -111,8 +130,10 @@ struct PendingCopy {
 };
 uint64_t checksum_of(const char* data, size_t bytes);
 void add_pending(PendingCopy copy);
-/// The place of a pending copy that touches the range; null if there is none.
+/// A pending copy that touches the range; null if there is none.
 const PendingCopy* pending_copy_at(const char* begin, size_t bytes);
+/// A copy on the stream comes to use pinned memory: what is pending there ends now, and is reported if nothing orders it.
+void settle_pending(const Stream& stream, const char* begin, size_t bytes, bool write);
 
 // ---- memory.cc ----
 
@@ -126,6 +147,10 @@ bool is_pinned(const void* pointer);
 std::string block_in_words(const void* pointer);
 /// Reports bytes of a device that belong to no block, where blocks are known.
 void check_live(const Access& access, const std::string& name);
+/// Which of the blocks so far holds the pointer. 0: blocks are not known there, or graphs keep their memory.
+uint64_t block_number(const void* pointer);
+/// check_live() of a captured access. In the memory that graphs keep, bytes of freed blocks are as good as others.
+void check_captured(const Access& access, uint64_t block, const std::string& name);
 size_t memory_bytes(int device);
 /// Device pointers may be used while one lives.
 class OpenMemory {
@@ -143,7 +168,6 @@ bool is_touched(int device);
 
 // ---- streams.cc ----
 
-struct Graph;
 struct Stream {
   size_t id = 0;
   int device = 0;
@@ -152,6 +176,7 @@ struct Stream {
   Clock after;          // of the next work
   Graph* graph = nullptr;
   bool destroyed = false;
+  std::recursive_mutex turn;  // held while a work runs. It is taken before lock()
   [[nodiscard]] bool blocks() const { return (flags & cudaStreamNonBlocking) == 0; }
 };
 Stream* stream_of(cudaStream_t stream);
@@ -160,8 +185,14 @@ bool is_default(const Stream* stream);
 std::vector<Stream*> streams();
 /// What the host knows when it has waited for the stream.
 Clock clock_of(const Stream& stream);
+/// The legacy stream and the blocking streams of a device wait for each other, before anything is done in one of them.
+void join_legacy(Stream& stream);
+/// Reports memory of another device than the stream's.
+void check_device(const Stream& stream, const Work& work);
 /// Numbers the next work of a stream and notes what it touches.
 Position advance(Stream& stream, const Work& work, const Place& place);
+/// The host waits for all work of a device. Without lock().
+void wait_for_device(int device);
 
 struct Event {
   int device = 0;
@@ -170,15 +201,18 @@ struct Event {
   Clock clock;
   uint64_t order = 0;
   int queries = 0;
-  Graph* graph = nullptr;  // in which it was recorded
+  uint64_t graph = 0;  // in whose capture it was recorded
   Clock graph_clock;
 };
-/// Works so far of all streams, the device's time.
-uint64_t works_so_far();
 
 // ---- graphs.cc ----
 
 struct Graph {
+  struct Node {
+    Work work;
+    Place place;
+    std::vector<uint64_t> blocks;  // of the accesses
+  };
   uint64_t id = 0;
   Stream* origin = nullptr;
   std::set<Stream*> streams;
@@ -188,7 +222,7 @@ struct Graph {
   std::thread::id thread;  // that began the capture
   bool invalid = false;
   std::shared_ptr<AccessHistory> history;
-  std::vector<Work> nodes;
+  std::vector<Node> nodes;
 };
 /// Reports and invalidates if the call may not be made while a stream is captured. True then.
 bool forbidden_in_capture(const char* what);
@@ -199,6 +233,8 @@ void add_node(Stream& stream, Work work, const Place& place);
 /// A captured stream records an event, and a stream waits for one of a capture.
 void record_in_capture(Stream& stream, Event& event);
 cudaError_t wait_in_capture(Stream& stream, const Event& event);
+/// Reports a call about an event that was recorded in a capture.
+cudaError_t refuse_captured(const Event& event, const std::string& what);
 
 // ---- collectives.cc: work on other threads ----
 
@@ -206,7 +242,7 @@ using Covers = std::function<bool(const Position&)>;
 /// True if a work that `covers` names still runs. Without lock().
 bool is_running(const Covers& covers);
 void wait_until_done(const Covers& covers);
-/// Waits for the works that the next one of the stream comes after.
+/// Waits for those that the last work of the stream comes after.
 void wait_before(const Stream& stream);
 
 // ---- copies.cc ----

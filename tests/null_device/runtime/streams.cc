@@ -33,15 +33,16 @@ bool is_known(const Event& event) {
   return true;
 }
 
-Covers works_of(const Stream& stream) {
-  const Lock held = lock();
-  return [id = stream.id, after = stream.after](const Position& p) {
-    return p.stream == id || after.covers(p.stream, p.number);
-  };
+Covers works_of(Clock clock) {
+  return [clock = std::move(clock)](const Position& p) { return clock.covers(p.stream, p.number); };
 }
-Covers works_before(const Event& event) {
+
+/// What the host knows when it has waited for the stream. Without lock().
+Clock clock_for_host(Stream& stream) {
+  const std::lock_guard turn(stream.turn);
   const Lock held = lock();
-  return [clock = event.clock](const Position& p) { return clock.covers(p.stream, p.number); };
+  join_legacy(stream);
+  return clock_of(stream);
 }
 
 Event* event_of(cudaEvent_t event) { return reinterpret_cast<Event*>(event); }
@@ -65,7 +66,11 @@ std::vector<Stream*> streams() {
   const Lock held = lock();
   return all_streams();
 }
-uint64_t works_so_far() { return works(); }
+
+std::string in_words(CUstream_st* handle) {
+  const Stream* const stream = stream_of(handle);
+  return "stream " + std::to_string(stream->id) + " of device " + std::to_string(stream->device);
+}
 
 Clock clock_of(const Stream& stream) {
   Clock clock = stream.after;
@@ -73,23 +78,45 @@ Clock clock_of(const Stream& stream) {
   return clock;
 }
 
-Position advance(Stream& stream, const Work& work, const Place& place) {
-  stream.after.join(host_knowledge());
-  for (Stream* other : all_streams()) {  // the legacy stream and the blocking streams wait for each other
-    if (other == &stream || other->device != stream.device || !other->blocks() || !stream.blocks()) continue;
+void join_legacy(Stream& stream) {
+  if (!stream.blocks()) return;
+  for (const Stream* other : all_streams()) {
+    if (other == &stream || other->device != stream.device || !other->blocks()) continue;
     if (is_default(&stream) || is_default(other)) stream.after.join(clock_of(*other));
   }
-  const Position position{.stream = stream.id, .number = ++stream.number};
-  ++works();
+}
+
+void check_device(const Stream& stream, const Work& work) {
+  if (work.name == kPeerCopy) return;
   for (const Access& access : work.accesses) {
     const int device = device_of(access.data);
-    if (device >= 0 && device != stream.device && work.name != kPeerCopy)
-      fault(work.name + " on stream " + std::to_string(stream.id) + " of device " + std::to_string(stream.device) +
-            " uses memory of device " + std::to_string(device));
-    history().note(position, stream.after, host_knowledge(), access, work.name, place);
+    if (device < 0 || device == stream.device) continue;
+    return fault(work.name + " on stream " + std::to_string(stream.id) + " of device " + std::to_string(stream.device) +
+                 " uses memory of device " + std::to_string(device));
   }
+}
+
+Position advance(Stream& stream, const Work& work, const Place& place) {
+  stream.after.join(host_knowledge());
+  join_legacy(stream);
+  const Position position{.stream = stream.id, .number = ++stream.number};
+  ++works();
+  history().note(position, stream.after, host_knowledge(), work, place);
   log_line("stream " + std::to_string(stream.id) + ": " + work.name);
   return position;
+}
+
+void wait_for_device(int device) {
+  Clock clock;
+  for (Stream* stream : streams()) {
+    if (stream->device != device) continue;
+    const std::lock_guard turn(stream->turn);
+    const Lock held = lock();
+    clock.join(clock_of(*stream));
+  }
+  wait_until_done(works_of(clock));
+  const Lock held = lock();
+  host_learns(clock);
 }
 
 }  // namespace null_device
@@ -123,22 +150,26 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
       return break_capture(*stream->graph, "cudaStreamSynchronize of a stream that is captured",
                            cudaErrorStreamCaptureUnsupported);
   }
-  wait_until_done(works_of(*stream));
+  const Clock clock = clock_for_host(*stream);
+  wait_until_done(works_of(clock));
   const Lock held = lock();
   log_line("wait for stream " + std::to_string(stream->id));
-  host_learns(clock_of(*stream));
+  host_learns(clock);
   return begin_call("cudaStreamSynchronize: end");  // reports what has failed meanwhile
 }
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   BERT_BEGIN_CALL();
   Stream* const stream = stream_of(handle);
-  const bool running = is_running(works_of(*stream));
+  {
+    const Lock held = lock();
+    if (stream->graph != nullptr)
+      return break_capture(*stream->graph, "cudaStreamQuery of a stream that is captured",
+                           cudaErrorStreamCaptureUnsupported);
+  }
+  const Clock clock = clock_for_host(*stream);
+  if (is_running(works_of(clock))) return cudaErrorNotReady;
   const Lock held = lock();
-  if (stream->graph != nullptr)
-    return break_capture(*stream->graph, "cudaStreamQuery of a stream that is captured",
-                         cudaErrorStreamCaptureUnsupported);
-  if (running) return cudaErrorNotReady;
-  host_learns(clock_of(*stream));
+  host_learns(clock);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
@@ -146,13 +177,7 @@ cudaError_t cudaDeviceSynchronize() {
   touch_device(__func__);
   add_count("wait");
   if (forbidden_in_capture(__func__)) return failed(cudaErrorStreamCaptureUnsupported);
-  const int device = current_device();
-  const std::vector<Stream*> all = streams();
-  wait_until_done([&](const Position& p) { return p.stream < all.size() && all[p.stream]->device == device; });
-  const Lock held = lock();
-  for (const Stream* stream : all) {
-    if (stream->device == device) host_learns(clock_of(*stream));
-  }
+  wait_for_device(current_device());
   return cudaSuccess;
 }
 cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data, unsigned /*flags*/) {
@@ -178,9 +203,10 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream_handle, unsigned /*flags*/) {
   BERT_BEGIN_CALL();
-  const Lock held = lock();
   Event& event = *event_of(handle);
   Stream& stream = *stream_of(stream_handle);
+  const std::lock_guard turn(stream.turn);
+  const Lock held = lock();
   if (event.device != stream.device) {
     fault("an event of device " + std::to_string(event.device) + " is recorded on stream " + std::to_string(stream.id) +
           " of device " + std::to_string(stream.device));
@@ -188,10 +214,14 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream_han
   }
   event.recorded = true;
   event.queries = 0;
-  event.graph = nullptr;
+  event.graph = 0;
   event.order = works();
+  if (stream.graph != nullptr) {
+    record_in_capture(stream, event);
+    return cudaSuccess;
+  }
+  join_legacy(stream);
   event.clock = clock_of(stream);
-  if (stream.graph != nullptr) record_in_capture(stream, event);
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
@@ -203,7 +233,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, 
   const Event& event = *event_of(handle);
   Stream& stream = *stream_of(stream_handle);
   if (!event.recorded) return cudaSuccess;
-  if (event.graph != nullptr || stream.graph != nullptr) return wait_in_capture(stream, event);
+  if (event.graph != 0 || stream.graph != nullptr) return wait_in_capture(stream, event);
+  join_legacy(stream);
   stream.after.join(event.clock);
   return cudaSuccess;
 }
@@ -212,24 +243,34 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   constexpr int kPolls = 3;  // until the device is done
   if (forbidden_in_capture(__func__)) return failed(cudaErrorStreamCaptureUnsupported);
   Event& event = *event_of(handle);
-  const bool running = is_running(works_before(event));
+  Clock clock;
+  {
+    const Lock held = lock();
+    if (event.graph != 0) return refuse_captured(event, __func__);
+    clock = event.clock;
+  }
+  const bool running = is_running(works_of(clock));
   const Lock held = lock();
-  if (event.graph != nullptr)
-    return break_capture(*event.graph, "cudaEventQuery of a captured event", cudaErrorCapturedEvent);
   if (!event.recorded || is_known(event)) return cudaSuccess;
   if (running || event.queries++ < kPolls) return cudaErrorNotReady;
-  host_learns(event.clock);
+  host_learns(clock);
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   BERT_BEGIN_CALL();
   add_count("wait");
   if (forbidden_in_capture(__func__)) return failed(cudaErrorStreamCaptureUnsupported);
-  const Event& event = *event_of(handle);
-  if (!event.recorded) return cudaSuccess;
-  wait_until_done(works_before(event));
+  Clock clock;
+  {
+    const Lock held = lock();
+    const Event& event = *event_of(handle);
+    if (event.graph != 0) return refuse_captured(event, __func__);
+    if (!event.recorded) return cudaSuccess;
+    clock = event.clock;
+  }
+  wait_until_done(works_of(clock));
   const Lock held = lock();
-  host_learns(event.clock);
+  host_learns(clock);
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
@@ -237,6 +278,9 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
   constexpr float kMillisecondsPerWork = 0.1F;  // about what a small kernel takes in the emulator
   const Lock held = lock();
   const Event &first = *event_of(from), &second = *event_of(to);
+  for (const Event* event : {&first, &second}) {
+    if (event->graph != 0) return refuse_captured(*event, __func__);
+  }
   if (!first.recorded || !second.recorded || ((first.flags | second.flags) & cudaEventDisableTiming) != 0)
     return failed(cudaErrorInvalidResourceHandle);
   if (!is_known(first) || !is_known(second)) return failed(cudaErrorNotReady);

@@ -26,6 +26,11 @@ std::function<void(const MatrixProduct&)>& product_handler() {
   return *instance;
 }
 
+std::atomic<bool>& dry_runs() {
+  static std::atomic<bool> dry{false};
+  return dry;
+}
+
 struct LaunchConfiguration {
   dim3 grid, block;
   size_t shared = 0;
@@ -101,11 +106,15 @@ Access span_of(const MatrixProduct& product, const MatrixProduct::Matrix& matrix
 
 }  // namespace
 
+DryRun::DryRun() { dry_runs() = true; }
+DryRun::~DryRun() { dry_runs() = false; }
+bool is_dry() { return dry_runs(); }
+
 void enqueue(CUstream_st* handle, Work work) {
   keep_signal_handler();
   Stream& stream = *stream_of(handle);
   const Place place = here();
-  if (stream.graph == nullptr) wait_before(stream);
+  const std::lock_guard turn(stream.turn);
   {
     const Lock held = lock();
     if (stream.destroyed) fault(work.name + " on stream " + std::to_string(stream.id) + ", which is destroyed");
@@ -113,11 +122,12 @@ void enqueue(CUstream_st* handle, Work work) {
       fault(work.name + " is launched on stream " + std::to_string(stream.id) + " of device " +
             std::to_string(stream.device) + ", and the current device is " + std::to_string(current_device()));
     for (const Access& access : work.accesses) check_live(access, work.name);
+    check_device(stream, work);
     if (stream.graph != nullptr) return add_node(stream, std::move(work), place);
     if (is_default(&stream)) {  // it would wait for the blocking streams that are captured
       for (Graph* graph : captures()) {
         for (const Stream* captured : graph->streams) {
-          if (captured->blocks())
+          if (captured->blocks() && captured->device == stream.device)
             break_capture(*graph, work.name + " on the legacy stream while a blocking stream is captured",
                           cudaErrorStreamCaptureImplicit);
         }
@@ -125,7 +135,8 @@ void enqueue(CUstream_st* handle, Work work) {
     }
     advance(stream, work, place);
   }
-  if (!work.run) return;
+  wait_before(stream);
+  if (!work.run || is_dry()) return;
   if (!work.opens_memory) return work.run();
   const OpenMemory open;
   work.run();
@@ -143,7 +154,6 @@ void set_product_handler(std::function<void(const MatrixProduct&)> handler) {
 
 void run_product(CUstream_st* stream, const MatrixProduct& product) {
   add_count("product");
-  launch_towards_failure();
   if (!product_handler()) return fault(std::string(product.function) + ": no operators are loaded");
   Work work{.name = product.function, .accesses = {}, .opens_memory = false, .run = [product] {
               product_handler()(product);
@@ -203,13 +213,11 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* host) {
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t /*shared*/,
                                cudaStream_t stream) {
   BERT_BEGIN_CALL();
-  launch_towards_failure();
   return launch(kernel, grid, block, arguments, stream);
 }
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t /*shared*/,
                              cudaStream_t stream) {
   BERT_BEGIN_CALL();
-  launch_towards_failure();
   return launch(kernel, grid, block, arguments, stream);
 }
 cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared,

@@ -84,6 +84,7 @@ TEST_CASE("The loop of pre-training costs the host nothing between two stops", "
     config.precision = each.precision;
     config.data.masking = each.masking;
     config.micro_batch_tokens = each.packed;
+    config.data.max_eval_examples = 8;
     const Costs step = cost_of_step(config, [](const PretrainConfig& c) { return pretrain(c, false); });
     constexpr int64_t kTensors = 8;
     CHECK(in_words(step) == in_words({.from_pinned = kTensors * each.micro_batches}));
@@ -183,6 +184,7 @@ TEST_CASE("The loop of several ranks costs their hosts nothing between two stops
     const std::string name = "run-" + std::to_string(steps);
     PretrainConfig config = quiet(tiny(directory, name));
     config.precision = "bf16";
+    config.data.max_eval_examples = 8;
     config.stop_at_step = steps;
     config.distributed.init_method = "file://" + directory.path("store-" + name);
     const std::string file = directory.path(name + ".json"), found_costs = directory.path(name + "-costs");

@@ -1,4 +1,6 @@
 // bert pretrain on the device: the losses of the CPU whatever is trained, and runs that are killed, moved and continued.
+#include <c10/util/Logging.h>  // it defines CHECK too
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,9 +9,11 @@
 #include "app/checkpoint/files.h"
 #include "app/system/exit_codes.h"
 #include "app/train/trainer.h"
-#include "tests/null_device/tests/run_testing.h"
+#include "tests/null_device/null_device.h"
 #include "tests/support/device_under_test.h"
 #include "tests/support/tiny_pretraining.h"
+// The last include: it includes Catch2.
+#include "tests/null_device/tests/run_testing.h"
 
 using namespace bert;
 using namespace bert::testing;
@@ -33,9 +37,11 @@ PretrainConfig short_run(const TemporaryDirectory& directory, const std::string&
 std::string difference_to_cpu(PretrainConfig config, Tolerance limit) {
   const std::string name = config.run_directory;
   for (const char* device : {"cpu", "cuda"}) {
+    const int64_t launches = null_device::count("launch");
     config.device = device;
     config.run_directory = name + "-" + device;
     REQUIRE(pretrain(config, false) == kOk);
+    CHECK((null_device::count("launch") > launches) == (device == std::string("cuda")));
   }
   return difference_of_runs(name + "-cuda", name + "-cpu", limit);
 }
