@@ -36,10 +36,10 @@ using composite::OptionalTensor;
 // heads with dropout, double, more sequences than a grid has rows).
 //
 // Note [No dropout in memory-efficient attention]
-// With cu_seqlens, LibTorch 2.11 gives the forward kernel 0 as the longest number of keys (attention.cu: "max_seqlen_k =
-// 0; // TODO", pytorch/pytorch#115590), and the backward kernel the real one. Both compute from that number which of the
-// generator's numbers belong to a head. So all heads of all sequences drop the same places in forward, and backward drops
-// others. The gradients are wrong, and no argument mends them.
+// With cu_seqlens, LibTorch 2.11 gives the forward kernel 0 as the longest number of keys (attention.cu, which names
+// pytorch/pytorch#115590), and the backward kernel the real one. Both compute from that number which of the generator's
+// numbers belong to a head. So all heads of all sequences drop the same places in forward, and backward drops others. The
+// gradients are wrong, and no argument mends them.
 //
 // The gradients of flash and cuDNN are three tensors that LibTorch allocates; one copy joins them. The memory-efficient
 // backward writes to one tensor.

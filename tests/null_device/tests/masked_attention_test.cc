@@ -17,15 +17,19 @@ namespace {
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
 
-/// Chooses the kernels of scaled_dot_product_attention on CUDA while it lives.
+/// Chooses the kernels of scaled_dot_product_attention on CUDA while it lives. cuDNN's are not deterministic.
 class OnlyKernels {
  public:
-  explicit OnlyKernels(const std::string& kind) {
+  explicit OnlyKernels(const std::string& kind) : deterministic_(at::globalContext().deterministicAlgorithms()) {
+    at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
     allow(false);
     if (kind == "efficient") at::globalContext().setSDPUseMemEfficient(true);
     if (kind == "cuDNN") at::globalContext().setSDPUseCuDNN(true);
   }
-  ~OnlyKernels() { allow(true); }
+  ~OnlyKernels() {
+    allow(true);
+    at::globalContext().setDeterministicAlgorithms(deterministic_, /*warn_only=*/false);
+  }
   OnlyKernels(const OnlyKernels&) = delete;
   OnlyKernels& operator=(const OnlyKernels&) = delete;
 
@@ -37,6 +41,7 @@ class OnlyKernels {
     context.setSDPUseMath(all);
     context.setSDPUseCuDNN(all);
   }
+  bool deterministic_;  // before
 };
 
 /// The result, and the gradients of query, key and value.
