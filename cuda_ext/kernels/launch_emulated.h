@@ -59,8 +59,12 @@ struct Launch {
   std::function<void()> run;         // runs every thread of every block
 };
 
-/// Runs the kernel, of which `thread` runs one thread, or gives it to the queue of set_queue() (cuda_emulator.h).
-void submit(Launch launch, std::function<void()> thread);
+/// Runs every thread of every block; `thread` runs one.
+void run(Grid grid, unsigned block, size_t shared_bytes, kernels::Stream stream, void (*thread)(const void*),
+         const void* context);
+/// True if set_queue() (cuda_emulator.h) has named a queue, to which submit() gives a launch.
+bool has_queue();
+void submit(Launch launch);
 
 }  // namespace emulator
 
@@ -187,7 +191,14 @@ void append_bytes(std::vector<std::byte>& bytes, const T& value) {
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid grid, unsigned block, size_t shared_bytes, kernels::Stream stream,
             const Arguments&... arguments) {
+  if (!emulator::has_queue()) {
+    const auto thread = [&] { kernel(arguments...); };
+    return emulator::run(
+        grid, block, shared_bytes, stream, [](const void* context) { (*static_cast<decltype(thread)*>(context))(); },
+        &thread);
+  }
   const std::tuple<Parameters...> copies(arguments...);
+  const auto thread = [kernel, copies] { std::apply(kernel, copies); };
   emulator::Launch launch{.kernel = reinterpret_cast<const void*>(kernel),
                           .signature = __PRETTY_FUNCTION__,
                           .grid = grid,
@@ -195,9 +206,13 @@ void launch(void (*kernel)(Parameters...), Grid grid, unsigned block, size_t sha
                           .shared_bytes = shared_bytes,
                           .stream = stream,
                           .arguments = {},
-                          .run = {}};
+                          .run = [=] {
+                            emulator::run(
+                                grid, block, shared_bytes, stream,
+                                [](const void* context) { (*static_cast<decltype(thread)*>(context))(); }, &thread);
+                          }};
   std::apply([&](const auto&... copy) { (detail::append_bytes(launch.arguments, copy), ...); }, copies);
-  emulator::submit(std::move(launch), [kernel, copies] { std::apply(kernel, copies); });
+  emulator::submit(std::move(launch));
 }
 
 }  // namespace bert
