@@ -15,7 +15,9 @@
 
 #define __global__
 #define __device__
-#define __forceinline__ inline
+// Inlined by force as nvcc does it. In functions that g++ 12 leaves alone at -O1, AddressSanitizer takes variables for
+// redzones.
+#define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
 
@@ -59,12 +61,8 @@ struct Launch {
   std::function<void()> run;         // runs every thread of every block
 };
 
-/// Runs every thread of every block; `thread` runs one.
-void run(Grid grid, unsigned block, size_t shared_bytes, kernels::Stream stream, void (*thread)(const void*),
-         const void* context);
-/// True if set_queue() (cuda_emulator.h) has named a queue, to which submit() gives a launch.
-bool has_queue();
-void submit(Launch launch);
+/// Runs the kernel, of which `thread` runs one thread, or gives it to the queue of set_queue() (cuda_emulator.h).
+void submit(Launch launch, std::function<void()> thread);
 
 }  // namespace emulator
 
@@ -191,30 +189,17 @@ void append_bytes(std::vector<std::byte>& bytes, const T& value) {
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid grid, unsigned block, size_t shared_bytes, kernels::Stream stream,
             const Arguments&... arguments) {
-#ifndef __SANITIZE_ADDRESS__  // the sanitizer takes the larger frame for an overflow of a fiber's stack; no queue there
-  if (emulator::has_queue()) {
-    const std::tuple<Parameters...> copies(arguments...);
-    const auto copied = [kernel, copies] { std::apply(kernel, copies); };
-    emulator::Launch launch{.kernel = reinterpret_cast<const void*>(kernel),
-                            .signature = __PRETTY_FUNCTION__,
-                            .grid = grid,
-                            .block = block,
-                            .shared_bytes = shared_bytes,
-                            .stream = stream,
-                            .arguments = {},
-                            .run = [=] {
-                              emulator::run(
-                                  grid, block, shared_bytes, stream,
-                                  [](const void* context) { (*static_cast<decltype(copied)*>(context))(); }, &copied);
-                            }};
-    std::apply([&](const auto&... copy) { (detail::append_bytes(launch.arguments, copy), ...); }, copies);
-    return emulator::submit(std::move(launch));
-  }
-#endif
-  const auto thread = [&] { kernel(arguments...); };
-  emulator::run(
-      grid, block, shared_bytes, stream, [](const void* context) { (*static_cast<decltype(thread)*>(context))(); },
-      &thread);
+  const std::tuple<Parameters...> copies(arguments...);
+  emulator::Launch launch{.kernel = reinterpret_cast<const void*>(kernel),
+                          .signature = __PRETTY_FUNCTION__,
+                          .grid = grid,
+                          .block = block,
+                          .shared_bytes = shared_bytes,
+                          .stream = stream,
+                          .arguments = {},
+                          .run = {}};
+  std::apply([&](const auto&... copy) { (detail::append_bytes(launch.arguments, copy), ...); }, copies);
+  emulator::submit(std::move(launch), [kernel, copies] { std::apply(kernel, copies); });
 }
 
 }  // namespace bert

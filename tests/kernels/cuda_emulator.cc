@@ -493,13 +493,16 @@ void exchange(void* value, size_t bytes, Exchange kind, int argument, uint32_t m
               const std::source_location& where) {
   device().exchange(value, bytes, kind, argument, mask, where);
 }
-void run(Grid grid, unsigned block, size_t shared_bytes, kernels::Stream stream, void (*thread)(const void*),
-         const void* context) {
-  streams().insert(stream);
-  device().run(grid, block, shared_bytes, thread, context);
+void submit(Launch launch, std::function<void()> thread) {
+  launch.run = [grid = launch.grid, block = launch.block, shared_bytes = launch.shared_bytes, stream = launch.stream,
+                thread = std::move(thread)] {
+    streams().insert(stream);
+    device().run(
+        grid, block, shared_bytes, [](const void* context) { (*static_cast<const std::function<void()>*>(context))(); },
+        &thread);
+  };
+  queue() ? queue()(std::move(launch)) : launch.run();
 }
-bool has_queue() { return static_cast<bool>(queue()); }
-void submit(Launch launch) { queue()(std::move(launch)); }
 void set_queue(std::function<void(Launch)> queue_launch) { queue() = std::move(queue_launch); }
 std::set<const void*> take_streams() { return std::exchange(streams(), {}); }
 
