@@ -10,7 +10,7 @@
 namespace null_device {
 namespace {
 
-// How a type computes: fp16 and bf16 in float, integers without a sign so that an overflow wraps.
+// The arithmetic of a type: fp16 and bf16 compute in float, integers without a sign so that an overflow wraps.
 float wide(__half value) { return __half2float(value); }
 float wide(__nv_bfloat16 value) { return __bfloat162float(value); }
 template <class T>

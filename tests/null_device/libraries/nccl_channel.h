@@ -1,4 +1,4 @@
-// How the ranks of a communicator of the null device's NCCL, processes or threads of one machine, show each other data:
+// The ranks of a communicator of the null device's NCCL, processes or threads of one machine, show each other data:
 // in a file of shared memory, ${XDG_RUNTIME_DIR:-/dev/shm}/null-device-nccl-ID.
 //
 // Every rank locks the file until all ranks have come, and then the file has no name any more. Ranks that are killed

@@ -31,7 +31,7 @@ at::Tensor logsumexp_of(const Head& head) {
   return at::from_blob(head.logsumexp, {head.queries}, {head.logsumexp_stride}, at::TensorOptions().dtype(at::kFloat));
 }
 
-/// What the softmax gets.
+/// The arguments of the softmax.
 at::Tensor scores_of(const Head& head, const at::Tensor& query, const at::Tensor& key) {
   at::Tensor scores = at::mm(query, key.t()).mul_(head.scale);
   if (head.bias.data != nullptr) scores.add_(tensor_of(head.bias, head.queries, head.keys, head.type));

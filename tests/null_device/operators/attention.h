@@ -8,7 +8,7 @@
 
 namespace null_device {
 
-/// Which probabilities of a head are dropped. The number of place (query, key) is first + query * row + key. A place
+/// The probabilities of a head that are dropped. The number of place (query, key) is first + query * row + key. A place
 /// with the same number, seed and offset is always dropped or always kept.
 struct Dropout {
   double p = 0.0;       // the probability of dropping
