@@ -182,7 +182,7 @@ void run_backward(at::ScalarType type, const Backward& p) {
   });
 }
 
-/// The accesses that the kernel itself knows. Its tensors are noted by the operators (watch_operators()), which know their sizes.
+/// The accesses that the kernel itself knows. The operators (watch_operators()) note its tensors and know their sizes.
 template <class Parameters>
 std::vector<Access> accesses_of_kernel(const Parameters& p, bool with_dropout) {
   std::vector<Access> accesses;

@@ -154,7 +154,7 @@ void run_backward(const Backward& p) {
   });
 }
 
-/// The accesses that the kernel itself knows. Its tensors are noted by the operators (watch_operators()), which know their sizes.
+/// The accesses that the kernel itself knows. The operators (watch_operators()) note its tensors and know their sizes.
 std::vector<Access> accesses_of_kernel(const Forward& p, bool backward) {
   std::vector<Access> accesses;
   for (const int* lengths : {p.cumulative_q, p.cumulative_k}) {
