@@ -9,13 +9,8 @@
 //
 // ex2 and rcp do not handle subnormal numbers; erf takes one exponential and a polynomial (math.h). Instructions per
 // element in the loop (SASS by cuobjdump, sm_90, bf16 with fp32 bias): tanh forward 13.1, backward 22.3; erf forward
-// 20.0, backward 26.1. At 88 % of an H200's 4.8 TB/s its processors have time for 28 in forward and 42 in backward.
+// 20.0, backward 26.1. At 88 % of an H200's 4.8 TB/s its SMs have time for 28 in forward and 42 in backward.
 // Compiled for sm_90 and emulated; not measured on a GPU.
-//
-// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
-// figures).
-//   bias_gelu_forward_kernel 128 0.43
-//   bias_gelu_backward_kernel 128 0.43
 #include "cuda_ext/kernels/bias_gelu.h"
 #include "cuda_ext/kernels/cuda_utils.cuh"
 
@@ -26,7 +21,7 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kForwardRows = 4, kBackwardRows = 2;  // of one thread, in flight
 constexpr int64_t kMaxForwardBlocks = 32768;        // of the grid's y
-constexpr int64_t kBackwardBlocks = 792;  // in all: six on each of an H200's 132 processors, and as many partial sums
+constexpr int64_t kBackwardBlocks = 792;  // in all: six on each of an H200's 132 SMs, and as many partial sums
 
 /// Blocks of the backward grid's y: as many as the grid's x leaves, whatever the device, so that results are the same
 /// anywhere.

@@ -11,14 +11,8 @@
 // Bytes per logit of 2 bytes: forward 2 (read), backward 4 (read, write). One exponential per logit and pass takes 60 %
 // of an H200's special function units at 80 % of its bandwidth. The label is read before the row, and its logit before
 // the block adds up. Forward's loop body for 32 logits of bf16 has 209 instructions (SASS, sm_90); at 88 % of an H200's
-// 4.8 TB/s its processors have time for 14 per logit. Expected: 90 % of a copy's bandwidth in both passes. On sm_80
+// 4.8 TB/s its SMs have time for 14 per logit. Expected: 90 % of a copy's bandwidth in both passes. On sm_80
 // forward of bf16 spills 8 bytes of 48 registers. Compiled for sm_90 and emulated; not measured on a GPU.
-//
-// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
-// figures).
-//   cross_entropy_forward_kernel 256 0.62
-//   cross_entropy_mean_kernel 1024 1.00
-//   cross_entropy_backward_kernel 256 0.50
 #include <cfloat>
 #include <cmath>
 
@@ -30,7 +24,7 @@ inline namespace BERT_KERNEL_BUILD {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarpSize;
-constexpr int kForwardBlocks = 5;  // on a processor: 48 registers for a thread
+constexpr int kForwardBlocks = 5;  // on an SM: 48 registers for a thread
 constexpr int kMeanThreads = 1024, kMeanWarps = kMeanThreads / kWarpSize;
 constexpr int kUnroll = 4;  // vectors of a thread in flight
 constexpr int64_t kMaxBlocks = 1 << 30;

@@ -1,10 +1,6 @@
 // Sums over warps, blocks and partial results, in an order that never changes: deterministic without floating-point
 // atomics. Up to 32 warps of a block share the rows of sum_columns_kernel. Compiled for sm_90 and emulated; not
 // measured on a GPU.
-//
-// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
-// figures).
-//   sum_columns_kernel 1024 1.00
 #pragma once
 
 #include "cuda_ext/kernels/launch.h"

@@ -2,13 +2,8 @@
 //
 // A thread owns eight columns, which are two counters of Philox, and walks down the rows. Bytes per element with 2-byte
 // activations: 4 (read x, write y); the mask 1. Instructions per element in the loop (SASS by cuobjdump, sm_90, bf16):
-// 17.5, of which the random numbers take 11. An H200's processors have time for 25 at the bandwidth of its memory.
+// 17.5, of which the random numbers take 11. An H200's SMs have time for 25 at the bandwidth of its memory.
 // Compiled for sm_90 and emulated; not measured on a GPU.
-//
-// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
-// figures).
-//   dropout_kernel 128 1.00
-//   dropout_mask_kernel 128 1.00
 #include "cuda_ext/kernels/cuda_utils.cuh"
 #include "cuda_ext/kernels/dropout.h"
 

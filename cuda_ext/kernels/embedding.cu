@@ -20,15 +20,9 @@
 //
 // Bytes per element with 2-byte activations: forward 4 (read the word's row, write y; position and type rows come from
 // the cache), backward 8 for dz (read dy and the word's row, write 4) and 8 for the scatter (read dz twice, write the
-// rows that occur). Ids are checked when a row is read, not when they are asked for two rows ahead: a check there would
+// rows that occur). Ids are checked when a row is read, not when they are loaded two rows ahead: a check there would
 // wait for them.
 // Compiled for sm_90 and emulated; not measured on a GPU.
-//
-// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
-// figures). layer_norm.cuh states those of its kernels.
-//   embedding_keys_kernel 256 1.00
-//   embedding_chunks_kernel 128 0.50
-//   embedding_borders_kernel 128 0.56
 #include "cuda_ext/kernels/embedding.h"
 #include "cuda_ext/kernels/layer_norm.cuh"
 
@@ -44,10 +38,10 @@ template <class T, class P>
 struct EmbeddingRows {
   using Activation = T;
   using Parameter = P;
-  struct Asked {
-    int64_t word = -1, position = -1, type = -1;  // ids, unchecked
+  struct Ids {
+    int64_t word = -1, position = -1, type = -1;  // unchecked
   };
-  struct Place {
+  struct Location {
     int32_t word = -1, position = -1, type = -1;  // rows of the tables; -1: none
   };
   template <int N>
@@ -66,10 +60,10 @@ struct EmbeddingRows {
   explicit EmbeddingRows(const EmbeddingInput<T>& input, float* gradient = nullptr)
       : rows(input.rows), columns(input.columns), a(input), dropout(input.dropout), dsum(gradient) {}
 
-  __device__ __forceinline__ Asked ask(int64_t row) const {
+  __device__ __forceinline__ Ids load_ids(int64_t row) const {
     return {a.ids.word[row], a.ids.position[row], a.ids.type[row]};
   }
-  __device__ __forceinline__ Place locate(const Asked& ids) const {
+  __device__ __forceinline__ Location locate(const Ids& ids) const {
     const bool inside = ids.word >= 0 && ids.word < a.table_rows.word && ids.position >= 0 &&
                         ids.position < a.table_rows.position && ids.type >= 0 && ids.type < a.table_rows.type;
     if (!inside) return {};
@@ -77,20 +71,20 @@ struct EmbeddingRows {
   }
 
   template <int N>
-  __device__ __forceinline__ Parts<N> read(Place place, int64_t column) const {
+  __device__ __forceinline__ Parts<N> read(Location location, int64_t column) const {
     Parts<N> parts;
-    if (place.word < 0) return parts;
-    parts.word = load<N>(a.word + place.word * columns + column);
-    parts.position = load<N>(a.position + place.position * columns + column);
+    if (location.word < 0) return parts;
+    parts.word = load<N>(a.word + location.word * columns + column);
+    parts.position = load<N>(a.position + location.position * columns + column);
     return parts;
   }
 
   template <int N>
-  __device__ __forceinline__ void add_up(Place place, const Parts<N>& parts, int64_t column, uint32_t /*kept*/,
+  __device__ __forceinline__ void add_up(Location location, const Parts<N>& parts, int64_t column, uint32_t /*kept*/,
                                          float (&z)[N]) const {
     Vector<T, N> type = {};
-    if (place.word >= 0) type = load<N>(a.type + place.type * columns + column);
-    const float outside = place.word < 0 ? NAN : 0.0F;
+    if (location.word >= 0) type = load<N>(a.type + location.type * columns + column);
+    const float outside = location.word < 0 ? NAN : 0.0F;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       z[i] = parts.word[i] + parts.position[i] + type[i] + outside;
@@ -98,12 +92,12 @@ struct EmbeddingRows {
   }
 
   template <int N>
-  __device__ __forceinline__ void write(int64_t row, Place place, int64_t column, uint32_t /*kept*/, float (&dz)[N],
-                                        float (&sums)[kSums][N]) const {
+  __device__ __forceinline__ void write(int64_t row, Location location, int64_t column, uint32_t /*kept*/,
+                                        float (&dz)[N], float (&sums)[kSums][N]) const {
     store_floats(dsum + row * columns + column, dz);
 #pragma unroll
     for (int type = 0; type < kFusedTypeRows; ++type) {
-      if (place.type != type) continue;
+      if (location.type != type) continue;
 #pragma unroll
       for (int i = 0; i < N; ++i) sums[2 + type][i] += dz[i];
     }

@@ -10,7 +10,7 @@
 // Philox's keys and first rounds once. A residual that is absent is added as 0 instead of a branch. Plain layer norm
 // has kernels of its own, and so have BERT's sizes in forward. Instructions per element (SASS by cuobjdump, sm_90, bf16
 // with fp32 parameters, H = 1024): forward 30.0 (plain 10.8), backward's loop 57.9. At 85 % of an H200's 4.8 TB/s its
-// processors have time for 43 in forward, at 75 % for 82 in backward. Expected share of a copy's bandwidth: forward 91
+// SMs have time for 43 in forward, at 75 % for 82 in backward. Expected share of a copy's bandwidth: forward 91
 // %, plain 92 %, backward 85 %. Compiled for sm_90 and emulated; not measured on a GPU.
 #include "cuda_ext/kernels/layer_norm.cuh"
 #include "cuda_ext/kernels/layer_norm.h"
@@ -24,8 +24,8 @@ template <class T, class P, bool kPlain = false>
 struct ResidualRows {
   using Activation = T;
   using Parameter = P;
-  using Asked = int64_t;  // nothing: the row's number
-  struct Place {
+  using Ids = int64_t;  // nothing is loaded: the row's number
+  struct Location {
     int64_t start = 0;  // of the row
   };
   template <int N>
@@ -52,19 +52,19 @@ struct ResidualRows {
         dx(gradient),
         dresidual(residual_gradient) {}
 
-  __device__ __forceinline__ Asked ask(int64_t row) const { return row; }
-  __device__ __forceinline__ Place locate(Asked row) const { return {row * columns}; }
+  __device__ __forceinline__ Ids load_ids(int64_t row) const { return row; }
+  __device__ __forceinline__ Location locate(Ids row) const { return {row * columns}; }
 
   template <int N>
-  __device__ __forceinline__ Parts<N> read(Place place, int64_t column) const {
+  __device__ __forceinline__ Parts<N> read(Location location, int64_t column) const {
     Parts<N> parts;
-    parts.x = load<N>(x + place.start + column);
-    if (!kPlain && residual != nullptr) parts.residual = load<N>(residual + place.start + column);
+    parts.x = load<N>(x + location.start + column);
+    if (!kPlain && residual != nullptr) parts.residual = load<N>(residual + location.start + column);
     return parts;
   }
 
   template <int N>
-  __device__ __forceinline__ void add_up(Place /*place*/, const Parts<N>& parts, int64_t column, uint32_t kept,
+  __device__ __forceinline__ void add_up(Location /*location*/, const Parts<N>& parts, int64_t column, uint32_t kept,
                                          float (&z)[N]) const {
 #pragma unroll
     for (int i = 0; i < N; ++i) z[i] = parts.x[i];
@@ -79,17 +79,17 @@ struct ResidualRows {
   }
 
   template <int N>
-  __device__ __forceinline__ void write(int64_t /*row*/, Place place, int64_t column, uint32_t kept, float (&dz)[N],
-                                        float (&sums)[kSums][N]) const {
+  __device__ __forceinline__ void write(int64_t /*row*/, Location location, int64_t column, uint32_t kept,
+                                        float (&dz)[N], float (&sums)[kSums][N]) const {
     if constexpr (!kPlain) {
-      if (dresidual != nullptr) store_floats(dresidual + place.start + column, dz);
+      if (dresidual != nullptr) store_floats(dresidual + location.start + column, dz);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         dz[i] *= mask_factor(dropout, kept, i);
         sums[2][i] += dz[i];
       }
     }
-    store_floats(dx + place.start + column, dz);
+    store_floats(dx + location.start + column, dz);
   }
 };
 

@@ -1,8 +1,8 @@
 // Shared by the kernels that normalise rows: y = (z - mean) rstd gamma + beta and its backward,
 //   xhat = (z - mean) rstd, g = dy gamma, dz = rstd (g - mean(g) - xhat mean(g xhat));
 //   dgamma = sum dy xhat, dbeta = sum dy.
-// The type Rows defines the parts of a row z and the destination of its gradient. layer_norm.cu and embedding.cu have
-// one each.
+// A RowSource has the parts of a row z and the destination of its gradient. layer_norm.cu and embedding.cu have one
+// each. An SM is a streaming multiprocessor.
 //
 // Forward, columns a multiple of 8 up to 1024: one warp per row. A lane holds its columns in registers, 8 at a time,
 // and the row is read once. There is no barrier, and all loads of a row are in flight together: in SASS (cuobjdump,
@@ -10,24 +10,14 @@
 // whole row is drawn behind the loads, in one go.
 // Backward, columns a multiple of 8 up to 2048: one block per row, one thread per 8 columns. The thread keeps its sums
 // over rows in registers while the block walks down its rows. The next row, its mean, rstd and key are loaded before
-// the current row is computed, and the next row's place one row earlier still; SASS first uses them behind the barrier.
-// Behind the last row the last row is read again, from the cache. One barrier per row. Each block writes its sums to
-// the workspace, and sum_columns adds these up. One wave of blocks.
+// the current row is computed, and the next row's location one row earlier still; SASS first uses them behind the
+// barrier. Behind the last row the last row is read again, from the cache. One barrier per row. Each block writes its
+// sums to the workspace, and sum_columns adds these up. One wave of blocks.
 // Other sizes: one block per row, which is read again for every statistic; backward keeps its sums in the workspace.
 // Neither z nor the mask is kept between forward and backward: both are computed again.
-//
-// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
-// figures). A [part] of a symbol names some of a kernel's instances; Lb1E is plain layer norm.
-//   layer_norm_warp_forward_kernel 128 0.25
-//   layer_norm_warp_forward_kernel[RowsIN3c10] 128 0.31
-//   layer_norm_row_backward_kernel 256 0.25
-//   layer_norm_row_backward_kernel[ResidualRowsIN3c104Half] 128 0.31
-//   layer_norm_row_backward_kernel[ResidualRowsIN3c108BFloat16] 128 0.31
-//   layer_norm_row_backward_kernel[Lb1E] 128 0.37
-//   layer_norm_block_forward_kernel 256 0.62
-//   layer_norm_block_backward_kernel 256 0.50
 #pragma once
 
+#include <concepts>
 #include <type_traits>
 
 #include "cuda_ext/kernels/cuda_utils.cuh"
@@ -38,16 +28,16 @@ inline namespace BERT_KERNEL_BUILD {
 namespace {
 
 constexpr int kWarpThreads = 128, kRowsPerBlock = kWarpThreads / kWarpSize;  // one warp per row
-/// Number of these blocks on a processor, for fp32 and for other types. 0: as ptxas chooses, 72 registers for BERT's
+/// Number of these blocks on an SM, for fp32 and for other types. 0: as ptxas chooses, 72 registers for BERT's
 /// sizes (for others it spills).
 template <class T, bool kWhole>
 constexpr int kWarpBlocks = sizeof(T) == 4 ? 4 : (kWhole ? 0 : 5);
 constexpr int kColumnsPerPass = kWarpSize * kVectorWidth, kMaxPasses = 4;
 constexpr int kBlockThreads = 256, kMaxWarps = kBlockThreads / kWarpSize;  // one block per row
-constexpr int64_t kProcessors = 132;                                       // of an H200
+constexpr int64_t kSms = 132;                                              // of an H200
 constexpr int64_t kMaxRowBlocks = 1 << 30;
 
-/// Registers of a thread if a processor of sm_90 holds `warps` warps.
+/// Registers of a thread if an SM of sm_90 holds `warps` warps.
 constexpr int registers_for(int warps) { return 65536 / (kWarpSize * warps) / 8 * 8; }
 
 /// Threads of a backward block: enough for 8 columns each, up to kBlockThreads.
@@ -55,27 +45,34 @@ inline unsigned backward_threads(int64_t columns) {
   return static_cast<unsigned>(at_most(kWarpSize * ceil_divide(columns, kColumnsPerPass), kBlockThreads));
 }
 
-/// One wave of blocks if a processor holds `warps` warps. It is the same on every device, so that results are the same.
+/// One wave of blocks if an SM holds `warps` warps. It is the same on every device, so that results are the same.
 inline unsigned backward_blocks(int64_t rows, int64_t columns, int warps) {
   const int warps_per_block = static_cast<int>(backward_threads(columns)) / kWarpSize;
-  return static_cast<unsigned>(at_most(rows, kProcessors * (warps / warps_per_block)));
+  return static_cast<unsigned>(at_most(rows, kSms * (warps / warps_per_block)));
 }
 
-// A type Rows has
-//   Activation, Parameter      element types of y and dy, and of gamma and beta
-//   Asked                      the loaded data that locate a row
-//   Place                      the location of a row; Place() is none
-//   Parts<N>                   the loaded data of N columns; Parts<N>() if there is nothing to read
-//   kDropsOutput               true: the dropout is that of y; false: it is applied on the way to z
-//   kSums                      sums over rows in backward: dgamma, dbeta, and those that write() adds to
-//   kBackwardWarps             warps of layer_norm_row_backward_kernel on a processor, by its registers on sm_90
-//   int64_t rows, columns; DropoutMask dropout;
-//   Asked ask(int64_t row); Place locate(Asked);
-//   Parts<N> read<N>(Place, int64_t column);
-//   void add_up<N>(Place, Parts<N>, int64_t column, uint32_t kept, float (&z)[N]);
-//   void write<N>(int64_t row, Place, int64_t column, uint32_t kept, float (&dz)[N], float (&sums)[kSums][N]);
+/// The source of the rows z and the destination of their gradient. A row is found in two moves, so that backward can
+/// load what locates a row before it needs the row.
+template <class R>
+concept RowSource = requires(const R rows, int64_t row, typename R::Ids ids, typename R::Location location,
+                             typename R::template Parts<1> parts, int64_t column, uint32_t kept, float (&z)[1],
+                             float (&sums)[R::kSums][1]) {
+  typename R::Activation;  // of y and dy
+  typename R::Parameter;   // of gamma and beta
+  { rows.rows } -> std::convertible_to<int64_t>;
+  { rows.columns } -> std::convertible_to<int64_t>;
+  { rows.dropout } -> std::convertible_to<DropoutMask>;
+  { R::kDropsOutput } -> std::convertible_to<bool>;   // true: the dropout is that of y; false: it is applied to z
+  { R::kSums } -> std::convertible_to<int>;           // sums over rows: dgamma, dbeta, and those that write() adds to
+  { R::kBackwardWarps } -> std::convertible_to<int>;  // of layer_norm_row_backward_kernel on an SM, by its registers
+  { rows.load_ids(row) } -> std::same_as<typename R::Ids>;
+  { rows.locate(ids) } -> std::same_as<typename R::Location>;  // Location() is none
+  { rows.template read<1>(location, column) } -> std::same_as<typename R::template Parts<1>>;
+  { rows.add_up(location, parts, column, kept, z) } -> std::same_as<void>;     // z of the parts
+  { rows.write(row, location, column, kept, z, sums) } -> std::same_as<void>;  // of dz
+};
 
-template <class Rows>
+template <RowSource Rows>
 struct Normalise {
   Rows rows;
   const typename Rows::Parameter *gamma, *beta;  // [columns]
@@ -85,7 +82,7 @@ struct Normalise {
   float inverse_columns = 0.0F;  // 1 / columns, by the launcher, because division on the device is a subroutine
 };
 
-template <class Rows>
+template <RowSource Rows>
 struct NormaliseBackward {
   Rows rows;
   const typename Rows::Activation* dy;    // [rows, columns]
@@ -95,15 +92,15 @@ struct NormaliseBackward {
 };
 
 /// z of N columns of a row.
-template <int N, class Rows>
-__device__ __forceinline__ void read_z(const Rows& rows, typename Rows::Place place, uint64_t key, int64_t column,
+template <int N, RowSource Rows>
+__device__ __forceinline__ void read_z(const Rows& rows, typename Rows::Location location, uint64_t key, int64_t column,
                                        float (&z)[N]) {
   const uint32_t kept = Rows::kDropsOutput ? ~0U : kept_columns<N>(rows.dropout, key, column);
-  rows.add_up(place, rows.template read<N>(place, column), column, kept, z);
+  rows.add_up(location, rows.template read<N>(location, column), column, kept, z);
 }
 
 /// y of N columns, of which centred is z - mean.
-template <class Rows, int N>
+template <RowSource Rows, int N>
 __device__ __forceinline__ void write_y(const Normalise<Rows>& a, int64_t row, int64_t column, uint32_t kept,
                                         const float (&centred)[N], float rstd) {
   using P = typename Rows::Parameter;
@@ -118,7 +115,7 @@ __device__ __forceinline__ void write_y(const Normalise<Rows>& a, int64_t row, i
 }
 
 /// kWhole: every pass covers existing columns only, so that only loads and stores are conditional.
-template <class Rows, int kPasses, bool kWhole>
+template <RowSource Rows, int kPasses, bool kWhole>
 __global__ void __launch_bounds__(kWarpThreads, kWarpBlocks<typename Rows::Activation, kWhole>)
     layer_norm_warp_forward_kernel(Normalise<Rows> a) {
   constexpr int N = kVectorWidth;
@@ -127,13 +124,13 @@ __global__ void __launch_bounds__(kWarpThreads, kWarpBlocks<typename Rows::Activ
   const bool here = row < a.rows.rows;  // false in the last block's idle warps
   const int64_t columns = kWhole ? kPasses * kColumnsPerPass : a.rows.columns;
   const auto inside = [&](int pass) { return kWhole || start + pass * kColumnsPerPass < columns; };
-  typename Rows::Place place = {};
+  typename Rows::Location location = {};
   uint64_t key = 0;
-  if (here) place = a.rows.locate(a.rows.ask(row)), key = row_key(a.rows.dropout, row);
+  if (here) location = a.rows.locate(a.rows.load_ids(row)), key = row_key(a.rows.dropout, row);
   typename Rows::template Parts<N> parts[kPasses] = {};
 #pragma unroll
   for (int pass = 0; pass < kPasses; ++pass) {  // (a load without a condition sinks behind the mask)
-    if (here && inside(pass)) parts[pass] = a.rows.template read<N>(place, start + pass * kColumnsPerPass);
+    if (here && inside(pass)) parts[pass] = a.rows.template read<N>(location, start + pass * kColumnsPerPass);
   }
   // The mask of the row in one go, while the row is loaded: the passes share Philox's keys and first rounds.
   uint32_t kept[kPasses];
@@ -149,7 +146,7 @@ __global__ void __launch_bounds__(kWarpThreads, kWarpBlocks<typename Rows::Activ
 #pragma unroll
   for (int pass = 0; pass < kPasses; ++pass) {
     if (!inside(pass)) continue;
-    a.rows.add_up(place, parts[pass], start + pass * kColumnsPerPass, kept[pass], z[pass]);
+    a.rows.add_up(location, parts[pass], start + pass * kColumnsPerPass, kept[pass], z[pass]);
 #pragma unroll
     for (int i = 0; i < N; ++i) sum += z[pass][i];
   }
@@ -172,30 +169,30 @@ __global__ void __launch_bounds__(kWarpThreads, kWarpBlocks<typename Rows::Activ
   if (lane_of_thread() == 0 && here) a.mean[row] = mean, a.rstd[row] = rstd;
 }
 
-template <class Rows, int N>
+template <RowSource Rows, int N>
 __global__ void __launch_bounds__(kBlockThreads) layer_norm_block_forward_kernel(Normalise<Rows> a) {
   BERT_SHARED(float, scratch, 2 * kMaxWarps);
   const int64_t columns = a.rows.columns, start = static_cast<int64_t>(threadIdx.x) * N;
   for (int64_t row = blockIdx.x; row < a.rows.rows; row += gridDim.x) {
-    const typename Rows::Place place = a.rows.locate(a.rows.ask(row));
+    const typename Rows::Location location = a.rows.locate(a.rows.load_ids(row));
     const uint64_t key = row_key(a.rows.dropout, row);
     float z[N], sum[1] = {}, squares[1] = {};
     for (int64_t column = start; column < columns; column += blockDim.x * N) {
-      read_z(a.rows, place, key, column, z);
+      read_z(a.rows, location, key, column, z);
 #pragma unroll
       for (int i = 0; i < N; ++i) sum[0] += z[i];
     }
     block_sum<kMaxWarps>(sum, scratch);
     const float mean = sum[0] * a.inverse_columns;
     for (int64_t column = start; column < columns; column += blockDim.x * N) {
-      read_z(a.rows, place, key, column, z);
+      read_z(a.rows, location, key, column, z);
 #pragma unroll
       for (int i = 0; i < N; ++i) squares[0] += (z[i] - mean) * (z[i] - mean);
     }
     block_sum<kMaxWarps>(squares, scratch + kMaxWarps);
     const float rstd = reciprocal_sqrt(squares[0] * a.inverse_columns + a.eps);
     for (int64_t column = start; column < columns; column += blockDim.x * N) {
-      read_z(a.rows, place, key, column, z);
+      read_z(a.rows, location, key, column, z);
 #pragma unroll
       for (int i = 0; i < N; ++i) z[i] -= mean;
       write_y(a, row, column, Rows::kDropsOutput ? kept_columns<N>(a.rows.dropout, key, column) : ~0U, z, rstd);
@@ -205,7 +202,7 @@ __global__ void __launch_bounds__(kBlockThreads) layer_norm_block_forward_kernel
 }
 
 /// dy of N columns in fp32, that of the y before its dropout.
-template <class Rows, int N>
+template <RowSource Rows, int N>
 __device__ __forceinline__ void unmask(const Rows& rows, const Vector<typename Rows::Activation, N>& vector,
                                        uint32_t kept, float (&dy)[N]) {
 #pragma unroll
@@ -222,22 +219,22 @@ struct RowNumbers {
   uint64_t key;
 };
 
-template <class Rows>
-__device__ __forceinline__ RowNumbers ask_numbers(const NormaliseBackward<Rows>& a, int64_t row) {
+template <RowSource Rows>
+__device__ __forceinline__ RowNumbers load_numbers(const NormaliseBackward<Rows>& a, int64_t row) {
   RowNumbers numbers = {};
   if (lane_of_thread() < 2) numbers.statistic = (lane_of_thread() == 0 ? a.mean : a.rstd)[row];
   if (lane_of_thread() == 0) numbers.key = row_key(a.rows.dropout, row);
   return numbers;
 }
 
-template <class Rows>
+template <RowSource Rows>
 __global__ void __maxnreg__(registers_for(Rows::kBackwardWarps))
     layer_norm_row_backward_kernel(NormaliseBackward<Rows> a) {
   constexpr int N = kVectorWidth, kSums = Rows::kSums;
   using T = typename Rows::Activation;
   using P = typename Rows::Parameter;
-  using Asked = typename Rows::Asked;
-  using Place = typename Rows::Place;
+  using Ids = typename Rows::Ids;
+  using Location = typename Rows::Location;
   using Parts = typename Rows::template Parts<N>;
   BERT_SHARED(float, scratch, 2 * 2 * kMaxWarps);
   const int64_t columns = a.rows.columns, last = a.rows.rows - 1;
@@ -251,23 +248,23 @@ __global__ void __maxnreg__(registers_for(Rows::kBackwardWarps))
   float sums[kSums][N] = {};
   int turn = 0;
   const int warps = static_cast<int>(blockDim.x) / kWarpSize;
-  // Three rows are in flight: the values of this row and of the next one, and the place of the one after it.
-  Place place = a.rows.locate(a.rows.ask(blockIdx.x));
-  Asked asked = a.rows.ask(row_after(blockIdx.x));
-  Parts next = a.rows.template read<N>(place, column);
+  // Three rows are in flight: the values of this row and of the next one, and the location of the one after it.
+  Location location = a.rows.locate(a.rows.load_ids(blockIdx.x));
+  Ids ids = a.rows.load_ids(row_after(blockIdx.x));
+  Parts next = a.rows.template read<N>(location, column);
   Vector<T, N> next_dy = load<N>(a.dy + blockIdx.x * columns + column);
-  RowNumbers next_numbers = ask_numbers(a, blockIdx.x);
+  RowNumbers next_numbers = load_numbers(a, blockIdx.x);
   for (int64_t row = blockIdx.x; row < a.rows.rows; row += gridDim.x, turn ^= 1) {
     const Parts parts = next;
     const Vector<T, N> dy_vector = next_dy;
-    const Place here = place;
+    const Location here = location;
     const RowNumbers numbers = next_numbers;
     const int64_t next_row = row_after(row);
-    place = a.rows.locate(asked);
-    next = a.rows.template read<N>(place, column);
+    location = a.rows.locate(ids);
+    next = a.rows.template read<N>(location, column);
     next_dy = load<N>(a.dy + next_row * columns + column);
-    next_numbers = ask_numbers(a, next_row);
-    asked = a.rows.ask(row_after(next_row));
+    next_numbers = load_numbers(a, next_row);
+    ids = a.rows.load_ids(row_after(next_row));
     const float mean = shuffle(numbers.statistic, 0), rstd = shuffle(numbers.statistic, 1);
     const uint64_t key = shuffle(numbers.key, 0);
     float xhat[N] = {}, dy[N], means[2] = {};
@@ -304,7 +301,7 @@ __global__ void __maxnreg__(registers_for(Rows::kBackwardWarps))
   }
 }
 
-template <class Rows, int N>
+template <RowSource Rows, int N>
 __global__ void __launch_bounds__(kBlockThreads) layer_norm_block_backward_kernel(NormaliseBackward<Rows> a) {
   constexpr int kSums = Rows::kSums;
   using T = typename Rows::Activation;
@@ -319,12 +316,12 @@ __global__ void __launch_bounds__(kBlockThreads) layer_norm_block_backward_kerne
   for (int64_t row = blockIdx.x; row < a.rows.rows; row += gridDim.x, turn ^= 1) {
     const float mean = a.mean[row], rstd = a.rstd[row];
     const bool first = row == blockIdx.x;
-    const typename Rows::Place place = a.rows.locate(a.rows.ask(row));
+    const typename Rows::Location location = a.rows.locate(a.rows.load_ids(row));
     const uint64_t key = row_key(a.rows.dropout, row);
     float xhat[N], dy[N], means[2] = {};
     const auto read = [&](int64_t column) {
       const uint32_t kept = kept_columns<N>(a.rows.dropout, key, column);
-      a.rows.add_up(place, a.rows.template read<N>(place, column), column, kept, xhat);
+      a.rows.add_up(location, a.rows.template read<N>(location, column), column, kept, xhat);
       const Vector<T, N> vector = load<N>(a.dy + row * columns + column);
       unmask(a.rows, vector, kept, dy);
 #pragma unroll
@@ -352,7 +349,7 @@ __global__ void __launch_bounds__(kBlockThreads) layer_norm_block_backward_kerne
         sums[0][i] = dy[i] * xhat[i];
         sums[1][i] = dy[i];
       }
-      a.rows.write(row, place, column, kept, dz, sums);
+      a.rows.write(row, location, column, kept, dz, sums);
 #pragma unroll
       for (int s = 0; s < kSums; ++s) {
 #pragma unroll
@@ -387,7 +384,7 @@ bool with_passes(bool aligned, int64_t columns, const Run& run) {
 }
 
 /// aligned: all data of the rows may be read in vectors.
-template <class Rows>
+template <RowSource Rows>
 void normalise(Normalise<Rows> a, bool aligned, Stream stream) {
   const int64_t rows = a.rows.rows, columns = a.rows.columns;
   if (rows == 0 || columns == 0) return;
@@ -408,7 +405,7 @@ void normalise(Normalise<Rows> a, bool aligned, Stream stream) {
 }
 
 /// Leaves the blocks' sums in the workspace; returns the number of blocks.
-template <class Rows>
+template <RowSource Rows>
 unsigned normalise_backward(const NormaliseBackward<Rows>& a, bool aligned, Stream stream) {
   const int64_t rows = a.rows.rows, columns = a.rows.columns;
   const Grid grid{.x = backward_blocks(rows, columns, Rows::kBackwardWarps)};

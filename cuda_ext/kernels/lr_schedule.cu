@@ -1,10 +1,6 @@
 // The learning rate of a step on the device, from the optimizer's step counter. The host neither waits for the counter
 // nor copies a rate, so a graph can capture the step. One thread; 12 bytes. Compiled for sm_90 and emulated; not
 // measured on a GPU.
-//
-// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
-// figures).
-//   learning_rate_kernel 32 0.50
 #include "cuda_ext/kernels/launch.h"
 #include "cuda_ext/kernels/multi_tensor_launchers.h"
 

@@ -3,11 +3,6 @@
 // per tensor and one for all, so that no second launch adds them up.
 //
 // Bytes per fp32 element: norm 4, unscaling 8. Compiled for sm_90 and emulated; not measured on a GPU.
-//
-// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
-// figures).
-//   norm_kernel 256 0.62
-//   unscale_kernel 256 1.00
 #include "cuda_ext/kernels/multi_tensor.cuh"
 
 namespace bert::kernels {

@@ -15,19 +15,13 @@
 //
 // Each kernel goes through the chunks against the direction of the kernel before, so that it begins with data that is
 // still in the cache. Compiled for sm_90 and emulated; not measured on a GPU.
-//
-// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
-// figures).
-//   lamb_moments_kernel 256 0.50
-//   lamb_apply_kernel 256 0.62
-//   adamw_kernel 256 0.50
 #include "cuda_ext/kernels/multi_tensor.cuh"
 
 namespace bert::kernels {
 inline namespace BERT_KERNEL_BUILD {
 namespace {
 
-constexpr int kBlocks = 4;       // on a processor: 64 registers for a thread, and 64 KB of loads in flight
+constexpr int kBlocks = 4;       // on an SM: 64 registers for a thread, and 64 KB of loads in flight
 constexpr int kApplyBlocks = 5;  // the 40 registers of 6 make lamb_apply_kernel spill
 
 __device__ __forceinline__ double value_of(const ScalarInput& scalar, double otherwise) {

@@ -12,13 +12,6 @@
 // With dropout the random numbers cost about 11 instructions per score, of some 50. In SASS (cuobjdump, sm_90)
 // forward's rows of four vectors have all four loads before the first use; ptxas moves backward's later loads to their
 // use. Compiled for sm_90 and emulated; not measured on a GPU.
-//
-// Occupancy on sm_90: threads of a block, least share of the processor's 64 warps (a test compares it with nvcc's
-// figures).
-//   masked_softmax_group_forward_kernel 128 0.25
-//   masked_softmax_group_backward_kernel 128 0.18
-//   masked_softmax_row_forward_kernel 128 1.00
-//   masked_softmax_row_backward_kernel 128 0.75
 #include <cfloat>
 #include <cmath>
 #include <type_traits>
