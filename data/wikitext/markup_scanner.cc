@@ -1,7 +1,6 @@
 #include "data/wikitext/markup_scanner.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "data/wikitext/links.h"
+#include "data/wikitext/open_markup.h"
 #include "data/wikitext/tags.h"
 #include "data/wikitext/templates.h"
 #include "data/wikitext/text_pieces.h"
@@ -16,8 +16,6 @@
 namespace bert {
 namespace {
 
-/// Things that may be open at once; MediaWiki's own limits are 40 levels of templates and 100 of the parser.
-constexpr size_t kMaxDepth = 64;
 constexpr size_t kLongestAttributes = 4096;  // bytes of a tag; more is a tag that was not closed
 constexpr size_t kNone = std::string_view::npos;
 
@@ -43,23 +41,12 @@ class NextPlace {
   bool searched_ = false;
 };
 
-enum class Kind : uint8_t { kBraces, kLink, kExternal, kTable, kHtmlTable, kVariant };
-
-/// Something open. Its text lies in the output from `begin` on, with the opening characters, until its end is found.
-struct Frame {
-  Kind kind;
-  size_t begin = 0, content = 0;  // in the output: of the opening characters, and after them
-  size_t pipes = 0;               // number of pipes that lie before
-  size_t braces = 0;              // of kBraces, still open
-  size_t end = 0;                 // of a caption: the place in the text of its end, if it is known
-};
-
-class MarkupScanner {
+class MarkupScanner : OpenMarkup {
  public:
   MarkupScanner(std::string_view text, std::string_view title, const WikiNamespaces& namespaces)
-      : in_(text),
+      : OpenMarkup(namespaces),
+        in_(text),
         title_(title),
-        namespaces_(namespaces),
         next_heading_([text](size_t from) { return text.find("\n==", from); }),
         next_comment_end_([text](size_t from) { return text.find("-->", from); }),
         next_tag_end_([text](size_t from) { return text.find('>', from); }),
@@ -71,7 +58,7 @@ class MarkupScanner {
       at_ = copy_until(kSpecial, in_, at_, out_);
       if (at_ < in_.size()) special(in_[at_]);
     }
-    abandon_all();
+    abandon_to(0);
     return std::move(out_);
   }
 
@@ -104,77 +91,10 @@ class MarkupScanner {
     at_ += bytes;
   }
 
-  /// True if the output's line has only white space and marks of lists. Looks back a bounded number of bytes.
-  [[nodiscard]] bool at_line_start(std::string_view allowed) const {
-    constexpr size_t kMostMarks = 64;
-    const size_t least = out_.size() - std::min(out_.size(), kMostMarks);
-    for (size_t i = out_.size(); i > least; --i) {
-      if (out_[i - 1] == '\n') return true;
-      if (allowed.find(out_[i - 1]) == kNone) return false;
-    }
-    return least == 0;
-  }
-
-  // ---- the stack ----
-
-  /// Opens a frame whose opening characters are the next `bytes`.
+  /// Opens what the next `bytes` open.
   void push(Kind kind, size_t bytes) {
-    if (frames_.size() < kMaxDepth) {
-      const size_t begin = out_.size();
-      frames_.push_back(
-          {.kind = kind, .begin = begin, .content = begin + bytes, .pipes = pipes_.size(), .braces = bytes});
-    }
+    open(kind, bytes);
     copy(bytes);
-  }
-
-  /// The innermost frame of `kind` that has only frames of `between` inside; kMaxDepth if there is none.
-  [[nodiscard]] size_t innermost(Kind kind, std::initializer_list<Kind> between) const {
-    for (size_t i = frames_.size(); i-- > 0;) {
-      if (frames_[i].kind == kind) return i;
-      if (std::find(between.begin(), between.end(), frames_[i].kind) == between.end()) break;
-    }
-    return kMaxDepth;
-  }
-
-  /// Gives up the innermost frame. Its text stays; its pipes may be those of the frame around it.
-  void abandon() {
-    const Frame frame = frames_.back();
-    frames_.pop_back();
-    if (frame.kind == Kind::kBraces) {
-      // The rest of an unclosed template follows as text: its lines begin with '|'. The line of its name goes.
-      const size_t end = std::min(out_.find('\n', frame.begin), out_.size());
-      erase(frame.begin, end);
-    } else if (frame.kind == Kind::kLink) {
-      const size_t pipe = frame.pipes < pipes_.size() ? pipes_[frame.pipes] : out_.size();
-      if (is_file_link(std::string_view(out_).substr(frame.content, pipe - frame.content), namespaces_)) {
-        erase(frame.begin, out_.size());
-      } else {
-        erase(frame.begin, pipe < out_.size() ? pipe + 1 : frame.content);
-      }
-    }
-  }
-
-  /// Erases a part of the output that only the innermost frame had, with its pipes.
-  void erase(size_t begin, size_t end) {
-    out_.erase(begin, end - begin);
-    while (!pipes_.empty() && pipes_.back() >= begin) pipes_.pop_back();
-  }
-
-  void abandon_to(size_t depth) {
-    while (frames_.size() > depth) abandon();
-  }
-  void abandon_all() { abandon_to(0); }
-
-  /// Replaces the text of the innermost frame from `begin` on by `value`.
-  void replace(size_t begin, std::string_view value) {
-    pipes_.resize(frames_.back().pipes);
-    out_.resize(begin);
-    out_ += value;
-  }
-
-  /// Where a template or a file has left nothing at the begin of a line, the text behind it does not begin the line.
-  void separate_from_line_start() {
-    if (frames_.empty() && (out_.empty() || out_.back() == '\n')) out_ += kSeparator;
   }
 
   // ---- braces ----
@@ -191,11 +111,11 @@ class MarkupScanner {
   void close_braces() {
     size_t braces = run_length(in_, '}', at_);
     while (braces >= 2) {
-      const size_t index =
+      const auto index =
           innermost(Kind::kBraces, {Kind::kLink, Kind::kExternal, Kind::kVariant, Kind::kTable, Kind::kHtmlTable});
-      if (index == kMaxDepth) break;
+      if (!index) break;
       // Frames inside are unclosed. All but links leave their text to the template.
-      while (frames_.size() > index + 1) frames_.pop_back();
+      frames_.resize(*index + 1);
       braces -= close_template(std::min<size_t>({braces, frames_.back().braces, 3}));
     }
     if (braces > 0 && peek(braces) == '-' && close_variant(braces)) return;
@@ -243,12 +163,9 @@ class MarkupScanner {
 
   /// Closes -{...}- at `braces` braces and a hyphen. False if none is open.
   bool close_variant(size_t braces) {
-    const size_t index = innermost(Kind::kVariant, {Kind::kLink, Kind::kExternal});
-    if (index == kMaxDepth) return false;
-    while (frames_.size() > index + 1) frames_.pop_back();
-    const std::string value(variant_text(std::string_view(out_).substr(frames_.back().content)));
-    replace(frames_.back().begin, value);
-    frames_.pop_back();
+    const auto index = innermost(Kind::kVariant, {Kind::kLink, Kind::kExternal});
+    if (!index) return false;
+    close(*index, std::string(variant_text(std::string_view(out_).substr(frames_[*index].content))));
     at_ += braces + 1;
     return true;
   }
@@ -269,8 +186,7 @@ class MarkupScanner {
     if (!frames_.empty() && frames_.back().kind == Kind::kExternal) {
       const std::string_view content = std::string_view(out_).substr(frames_.back().content);
       const std::string value = kCitation + std::string(external_link_text(content)) + kCitation;
-      replace(frames_.back().begin, value);
-      frames_.pop_back();
+      close(frames_.size() - 1, value);
       ++at_;
       return;
     }
@@ -281,8 +197,7 @@ class MarkupScanner {
     const size_t target_bytes = has_label ? pipes_[frame.pipes] - frame.content : content.size();
     const auto label = has_label ? std::optional(content.substr(target_bytes + 1)) : std::nullopt;
     const std::string value(internal_link_text(content.substr(0, target_bytes), label, namespaces_));
-    replace(frame.begin, value);
-    frames_.pop_back();
+    close(frames_.size() - 1, value);
     separate_from_line_start();
     at_ += 2;
   }
@@ -292,14 +207,12 @@ class MarkupScanner {
   void pipe() {
     // "|}" ends a table, but "|}}" may end a template whose last parameter is empty.
     if (peek(1) == '}' && at_line_start(" \t")) {
-      const size_t table =
+      const auto table =
           innermost(Kind::kTable, {Kind::kLink, Kind::kExternal, Kind::kVariant, Kind::kHtmlTable, Kind::kBraces});
-      const size_t braces = innermost(Kind::kBraces, {Kind::kLink, Kind::kExternal, Kind::kVariant});
-      const bool ends_template = peek(2) == '}' && braces != kMaxDepth;
-      if (table != kMaxDepth && !ends_template) {
-        frames_.resize(table + 1);
-        replace(frames_.back().begin, {});
-        frames_.pop_back();
+      const bool ends_template =
+          peek(2) == '}' && innermost(Kind::kBraces, {Kind::kLink, Kind::kExternal, Kind::kVariant});
+      if (table && !ends_template) {
+        close(*table, {});
         at_ += 2;
         return;
       }
@@ -346,7 +259,7 @@ class MarkupScanner {
   void end_line() {
     const std::string_view rest = in_.substr(at_ + 1, 3);
     const bool heading = rest.starts_with("==");
-    if (heading && rest != "===") abandon_all();
+    if (heading && rest != "===") abandon_to(0);
     const bool paragraph_ends = heading || rest.starts_with('\n');
     while (!frames_.empty() && ends_with_line(frames_.back(), paragraph_ends)) abandon();
     copy(1);
@@ -402,9 +315,7 @@ class MarkupScanner {
         out_ += "\n==";
         return;
       case TagKind::kTable:
-        if (has_content && frames_.size() < kMaxDepth)
-          frames_.push_back(
-              {.kind = Kind::kHtmlTable, .begin = out_.size(), .content = out_.size(), .pipes = pipes_.size()});
+        if (has_content) open(Kind::kHtmlTable, 0);
         return;
       default:
         if (has_content) element_with_raw_content(kind, name, attributes);
@@ -418,11 +329,8 @@ class MarkupScanner {
     if (kind == TagKind::kQuote) out_ += '"';
     if (kind == TagKind::kHeading) out_ += "==\n";
     if (kind != TagKind::kTable) return;
-    const size_t index = innermost(Kind::kHtmlTable, {Kind::kLink, Kind::kExternal, Kind::kVariant, Kind::kTable});
-    if (index == kMaxDepth) return;
-    frames_.resize(index + 1);
-    replace(frames_.back().begin, {});
-    frames_.pop_back();
+    const auto index = innermost(Kind::kHtmlTable, {Kind::kLink, Kind::kExternal, Kind::kVariant, Kind::kTable});
+    if (index) close(*index, {});
   }
 
   void skip_comment() {
@@ -482,11 +390,7 @@ class MarkupScanner {
   using FindClosing = std::function<size_t(size_t)>;
 
   std::string_view in_, title_;
-  const WikiNamespaces& namespaces_;
   size_t at_ = 0;  // in in_
-  std::string out_;
-  std::vector<Frame> frames_;
-  std::vector<size_t> pipes_;  // places of '|' in out_, of all frames
   std::vector<std::string_view> parts_;
   NextPlace<FindClosing> next_heading_, next_comment_end_, next_tag_end_, next_tag_begin_;
   std::map<std::string, NextPlace<FindClosing>> closing_tags_;
