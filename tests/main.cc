@@ -7,11 +7,35 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <stdexcept>
+#include <vector>
 
+#include "tests/support/test_program.h"
 #include "tests/testing.h"
 
 namespace bert::testing {
+namespace {
+
+std::map<std::string, void (*)()>& programs() {
+  static std::map<std::string, void (*)()> all;
+  return all;
+}
+
+/// Runs a program as the only test case of this process.
+int run_program(const char* name, int argc, char** argv) {
+  REGISTER_TEST_CASE(programs().at(name), name);
+  std::vector<char*> arguments(argv, argv + argc);
+  std::string filter = name;
+  arguments.insert(arguments.begin() + 1, filter.data());
+  return Catch::Session().run(static_cast<int>(arguments.size()), arguments.data());
+}
+
+}  // namespace
+
+TestProgram::TestProgram(const char* program, void (*run)()) : name(program) {
+  if (!programs().emplace(program, run).second) throw std::logic_error(std::string("two programs are ") + program);
+}
 
 void skipped(const std::string& reason) {
   std::printf("SKIPPED: %s\n", reason.c_str());
@@ -42,4 +66,7 @@ TemporaryDirectory::~TemporaryDirectory() {
 
 }  // namespace bert::testing
 
-int main(int argc, char** argv) { return Catch::Session().run(argc, argv); }
+int main(int argc, char** argv) {
+  const char* const program = std::getenv(bert::testing::TestProgram::kVariable);
+  return program != nullptr ? bert::testing::run_program(program, argc, argv) : Catch::Session().run(argc, argv);
+}

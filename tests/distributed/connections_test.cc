@@ -18,18 +18,14 @@ using namespace bert;
 using bert::testing::codes;
 using bert::testing::Contains;
 using bert::testing::group_beside;
-using bert::testing::is_rank;
 using bert::testing::numbers;
 using bert::testing::run_ranks;
 using bert::testing::TemporaryDirectory;
+using bert::testing::TestProgram;
 using bert::testing::variable;
 using Catch::Matchers::StartsWith;
 
-TEST_CASE("a rank that connects late", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
+const TestProgram kConnectsLate("a rank that connects late", [] {
   const ProcessGroupPtr job = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
   const auto store = [&](const char* group) { return c10::make_intrusive<c10d::PrefixStore>(group, store_of(job)); };
   const auto late = store("late"), never = store("never");
@@ -60,12 +56,12 @@ TEST_CASE("a rank that connects late", "[.rank]") {
     join_through_store(*group, {.name = "connected", .rank = 1, .size = 2, .timeout = std::chrono::seconds(60)});
   }
   barrier(job);
-}
+});
 
 TEST_CASE("A group is made when every rank has its connections, or names those that do not get there",
           "[distributed]") {
   const TemporaryDirectory directory;
-  CHECK(run_ranks("a rank that connects late", 2, {{"INIT", "file://" + directory.path("store")}}) == codes(2));
+  CHECK(run_ranks(kConnectsLate, 2, {{"INIT", "file://" + directory.path("store")}}) == codes(2));
 }
 
 namespace {
@@ -81,11 +77,7 @@ int64_t open_sockets() {
 
 }  // namespace
 
-TEST_CASE("a rank that counts its connections", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
+const TestProgram kCountsConnections("a rank that counts its connections", [] {
   const ProcessGroupPtr job = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
   const int size = get_world_size(job);
   int groups = 0;
@@ -110,21 +102,17 @@ TEST_CASE("a rank that counts its connections", "[.rank]") {
   CHECK(mesh >= size - 1);
   CHECK(unused <= kStores + kListening);
   CHECK(used < size - 1);
-}
+});
 
 TEST_CASE("A group that connects on demand has no mesh of connections", "[distributed]") {
-  const std::string name = "a rank that counts its connections";
   const Descriptor reserved = reserve_port("127.0.0.1");
-  CHECK(run_ranks(name, 8, {{"INIT", "tcp://127.0.0.1:" + std::to_string(port_of(reserved.get()))}}) == codes(8));
+  CHECK(run_ranks(kCountsConnections, 8, {{"INIT", "tcp://127.0.0.1:" + std::to_string(port_of(reserved.get()))}}) ==
+        codes(8));
   const TemporaryDirectory directory;
-  CHECK(run_ranks(name, 8, {{"INIT", "file://" + directory.path("store")}}) == codes(8));
+  CHECK(run_ranks(kCountsConnections, 8, {{"INIT", "file://" + directory.path("store")}}) == codes(8));
 }
 
-TEST_CASE("a rank with few descriptors", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
+const TestProgram kHasFewDescriptors("a rank with few descriptors", [] {
   const rlimit few{.rlim_cur = 64, .rlim_max = 400};
   REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
   const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -140,8 +128,8 @@ TEST_CASE("a rank with few descriptors", "[.rank]") {
                StartsWith("rank 3 may open 400 files and needs 1100 for its connections with each of 999 other ranks "
                           "(Gloo): raise the hard limit (ulimit -Hn"));
   }
-}
+});
 
 TEST_CASE("The limit on descriptors is raised or named before a mesh is built", "[distributed]") {
-  CHECK(run_ranks("a rank with few descriptors", 1, {}) == codes(1));
+  CHECK(run_ranks(kHasFewDescriptors, 1, {}) == codes(1));
 }

@@ -28,6 +28,7 @@ using bert::testing::Contains;
 using bert::testing::FakeNccl;
 using bert::testing::start_rank;
 using bert::testing::TemporaryDirectory;
+using bert::testing::TestProgram;
 using bert::testing::variable;
 using bert::testing::wait_for;
 using Catch::Matchers::StartsWith;
@@ -55,11 +56,7 @@ int run_case(const std::string& how, const ProcessGroupPtr& group) {
 
 }  // namespace
 
-TEST_CASE("a rank over a backend like NCCL", "[.rank]") {
-  if (!testing::is_rank()) {
-    SUCCEED("run by the tests below");
-    return;
-  }
+const TestProgram kOverFakeNccl("a rank over a backend like NCCL", [] {
   const std::string how = variable("HOW");
   const Member member{.rank = std::stoi(variable("RANK")), .size = 2};
   FakeNccl fake;
@@ -77,7 +74,7 @@ TEST_CASE("a rank over a backend like NCCL", "[.rank]") {
     return with_orderly_end(
         group, [&] { return run_case(how, group); }, std::chrono::seconds(1));
   }));
-}
+});
 
 TEST_CASE("What hangs or fails in NCCL ends the rank with its cause, in the error file too", "[distributed]") {
   struct Case {
@@ -103,7 +100,7 @@ TEST_CASE("What hangs or fails in NCCL ends the rank with its cause, in the erro
     const std::string error = directory.path(each.how + ".json");
     std::vector<pid_t> pids;
     for (const int rank : {0, 1}) {
-      pids.push_back(start_rank("a rank over a backend like NCCL", rank, 2,
+      pids.push_back(start_rank(kOverFakeNccl, rank, 2,
                                 {{"HOW", each.how},
                                  {"STORE", directory.path(each.how)},
                                  {"TORCHELASTIC_ERROR_FILE", rank == 0 ? error : error + "-1"}}));

@@ -179,25 +179,17 @@ TEST_CASE("A captured all_reduce is replayed, and nobody waits for it meanwhile"
 }
 #endif
 
-TEST_CASE("a rank on a GPU of its own", "[.rank]") {
-  if (!testing::is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
+const testing::TestProgram kOnOwnGpu("a rank on a GPU of its own", [] {
   BERT_DEVICE_OR_SKIP(first);
   const auto rank = static_cast<c10::DeviceIndex>(std::stoi(testing::variable("RANK")));
   const c10::Device device(first.type(), rank);
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);  // as select_device() does
   check_all(init_process_group({.init_method = testing::variable("INIT"), .timeout_seconds = 120, .device = device}),
             device);
-}
+});
 
 #ifdef USE_C10D_NCCL
-TEST_CASE("a rank whose communicator does not work", "[.rank]") {
-  if (!testing::is_rank()) {
-    SUCCEED("run by the tests below");
-    return;
-  }
+const testing::TestProgram kWithBadCommunicator("a rank whose communicator does not work", [] {
   const std::string how = testing::variable("HOW");
   const int rank = std::stoi(testing::variable("RANK"));
   const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(how == "killed" ? rank : 0));
@@ -226,7 +218,7 @@ TEST_CASE("a rank whose communicator does not work", "[.rank]") {
       return 0;
     });
   }));
-}
+});
 
 TEST_CASE("What hangs or fails in NCCL is named, and a GPU that two ranks share is refused", "[cuda][distributed]") {
   BERT_DEVICE_OR_SKIP(device);
@@ -247,7 +239,7 @@ TEST_CASE("What hangs or fails in NCCL is named, and a GPU that two ranks share 
     const testing::TemporaryDirectory directory;
     const std::string error = directory.path("error");
     CHECK(testing::run_ranks(
-              "a rank whose communicator does not work", each.ranks,
+              kWithBadCommunicator, each.ranks,
               {{"HOW", each.how}, {"STORE", directory.path("store")}, {"TORCHELASTIC_ERROR_FILE", error}}) ==
           each.codes);
     const auto file = nlohmann::json::parse(read_file(error));
@@ -274,7 +266,7 @@ TEST_CASE("As many GPUs as there are reduce over NCCL to Gloo's results", "[cuda
   const int ranks = static_cast<int>(torch::cuda::device_count());
   if (ranks < 2) BERT_SKIP("there is one GPU");
   const testing::TemporaryDirectory directory;
-  CHECK(testing::run_ranks("a rank on a GPU of its own", ranks, {{"INIT", "file://" + directory.path("store")}}) ==
+  CHECK(testing::run_ranks(kOnOwnGpu, ranks, {{"INIT", "file://" + directory.path("store")}}) ==
         std::vector<int>(static_cast<size_t>(ranks), 0));
 }
 

@@ -34,11 +34,11 @@ using bert::testing::broadcast;
 using bert::testing::codes;
 using bert::testing::Contains;
 using bert::testing::Environment;
-using bert::testing::is_rank;
 using bert::testing::numbers;
 using bert::testing::run_ranks;
 using bert::testing::start_rank;
 using bert::testing::TemporaryDirectory;
+using bert::testing::TestProgram;
 using bert::testing::variable;
 using bert::testing::wait_for;
 using Catch::Matchers::StartsWith;
@@ -49,11 +49,7 @@ bool has_ipv6() { return static_cast<bool>(try_listen_on({"::1", 0})); }
 
 }  // namespace
 
-TEST_CASE("a rank that does every collective", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
+const TestProgram kDoesEveryCollective("a rank that does every collective", [] {
   const ProcessGroupPtr group =
       init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60, .debug = true});
   const int rank = get_rank(group);
@@ -79,27 +75,22 @@ TEST_CASE("a rank that does every collective", "[.rank]") {
   if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(2200));
   wait_for_rank(group, 2, "nap", 1);
   barrier(group);
-}
+});
 
 TEST_CASE("Collectives over three processes, wherever they meet", "[distributed]") {
   const TemporaryDirectory directory;
-  const std::string name = "a rank that does every collective";
-  CHECK(run_ranks(name, 3, {{"INIT", "file://" + directory.path("store")}}) == codes(3));
+  CHECK(run_ranks(kDoesEveryCollective, 3, {{"INIT", "file://" + directory.path("store")}}) == codes(3));
   const std::string port = std::to_string(20000 + getpid() % 10000);
-  CHECK(run_ranks(name, 3, {{"INIT", "env://"}, {"MASTER_PORT", port}}) == codes(3));
-  CHECK(run_ranks(name, 3, {{"INIT", "tcp://127.0.0.1:" + port + "?world_size=3"}}) == codes(3));
-  if (has_ipv6()) CHECK(run_ranks(name, 3, {{"INIT", "tcp://[::1]:" + port}}) == codes(3));
+  CHECK(run_ranks(kDoesEveryCollective, 3, {{"INIT", "env://"}, {"MASTER_PORT", port}}) == codes(3));
+  CHECK(run_ranks(kDoesEveryCollective, 3, {{"INIT", "tcp://127.0.0.1:" + port + "?world_size=3"}}) == codes(3));
+  if (has_ipv6()) CHECK(run_ranks(kDoesEveryCollective, 3, {{"INIT", "tcp://[::1]:" + port}}) == codes(3));
   // A launcher with a store serves it at MASTER_ADDR and MASTER_PORT, not at the address of tcp://.
   const Environment under_launcher = {
       {"INIT", "tcp://127.0.0.1:" + port}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"MASTER_PORT", "1"}};
-  CHECK(run_ranks(name, 3, under_launcher) == codes(3));
+  CHECK(run_ranks(kDoesEveryCollective, 3, under_launcher) == codes(3));
 }
 
-TEST_CASE("a rank that keeps what it is told", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
+const TestProgram kKeepsItsErrors("a rank that keeps what it is told", [] {
   const std::string out = variable("OUT") + variable("RANK");
   REQUIRE(std::freopen(out.c_str(), "w", stderr) != nullptr);
   const ProcessGroupPtr group = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
@@ -112,7 +103,7 @@ TEST_CASE("a rank that keeps what it is told", "[.rank]") {
     std::ofstream(variable("OUT") + "-stranger") << (connection_error(stranger.get()) == 0 ? "connected" : "refused");
   }
   barrier(group);
-}
+});
 
 TEST_CASE("Rank 0's store listens on the address that is named, and where nobody authenticates it, rank 0 says so",
           "[distributed]") {
@@ -126,7 +117,7 @@ TEST_CASE("Rank 0's store listens on the address that is named, and where nobody
     const std::string out = directory.path(std::to_string(runs++) + "-");
     Environment environment{{"OUT", out}, {"MASTER_PORT", port}};
     for (const auto& [name, value] : more) environment[name] = value;
-    CHECK(run_ranks("a rank that keeps what it is told", 2, environment) == codes(2));
+    CHECK(run_ranks(kKeepsItsErrors, 2, environment) == codes(2));
     return Told{read_file(out + "0"), read_file(out + "1"), read_file(out + "-stranger")};
   };
   const std::string warning = "bert: warning: the store of the ranks at ";
@@ -260,18 +251,14 @@ TEST_CASE("A rank that does not come is named", "[distributed]") {
   }
 }
 
-TEST_CASE("a rank that is alone at the meeting", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
+const TestProgram kAloneAtMeeting("a rank that is alone at the meeting", [] {
   const StopSignals signals;
   const int code = guarded("rank", [] {
     init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
     return 0;
   });
   _exit(code);
-}
+});
 
 TEST_CASE("A signal while ranks are missing ends the wait with 75", "[distributed]") {
   const TemporaryDirectory directory;
@@ -281,7 +268,7 @@ TEST_CASE("A signal while ranks are missing ends the wait with 75", "[distribute
     const auto came = [&] {
       return std::filesystem::exists(store) && read_file(store).find("rounds/1/came") != std::string::npos;
     };
-    const pid_t pid = start_rank("a rank that is alone at the meeting", 0, 2, {{"INIT", "file://" + store}});
+    const pid_t pid = start_rank(kAloneAtMeeting, 0, 2, {{"INIT", "file://" + store}});
     for (int i = 0; i < 500 && !came(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     const auto start = std::chrono::steady_clock::now();
     kill(pid, number);
@@ -290,11 +277,7 @@ TEST_CASE("A signal while ranks are missing ends the wait with 75", "[distribute
   }
 }
 
-TEST_CASE("a rank that waits for rank 1", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
+const TestProgram kWaitsForRank1("a rank that waits for rank 1", [] {
   const ProcessGroupPtr group = init_process_group(
       {.init_method = variable("INIT"), .timeout_seconds = 2, .debug = variable("HOW").starts_with("debug")});
   const int rank = get_rank(group);
@@ -306,7 +289,6 @@ TEST_CASE("a rank that waits for rank 1", "[.rank]") {
   if (rank == 1 && how == "busy") {
     set_phase(Phase::kCheckpoint);
     std::this_thread::sleep_for(std::chrono::seconds(6));
-    SUCCEED();
     return;
   }
   at::Tensor tensor = at::ones({rank == 1 && how == "debug" ? 5 : 4});
@@ -328,8 +310,7 @@ TEST_CASE("a rank that waits for rank 1", "[.rank]") {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::ofstream(variable("OUT") + "-" + std::to_string(rank))
       << nlohmann::json({{"code", code}, {"message", message}, {"seconds", seconds}});
-  SUCCEED();
-}
+});
 
 TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
   const TemporaryDirectory directory;
@@ -378,7 +359,7 @@ TEST_CASE("A collective that fails says for whom it waited", "[distributed]") {
     std::vector<pid_t> pids;
     for (int rank = 0; rank < expected.size; ++rank) {
       pids.push_back(start_rank(
-          "a rank that waits for rank 1", rank, expected.size,
+          kWaitsForRank1, rank, expected.size,
           {{"INIT", expected.how == "debug holder" ? "tcp://127.0.0.1:" + std::to_string(port_of(reserved.get()))
                                                    : "file://" + out + ".store"},
            {"OUT", out},

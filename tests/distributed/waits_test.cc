@@ -19,18 +19,14 @@ using namespace bert;
 using bert::testing::broadcast;
 using bert::testing::Contains;
 using bert::testing::group_beside;
-using bert::testing::is_rank;
 using bert::testing::numbers;
 using bert::testing::start_rank;
 using bert::testing::TemporaryDirectory;
+using bert::testing::TestProgram;
 using bert::testing::variable;
 using bert::testing::wait_for;
 
-TEST_CASE("a rank that waits in vain", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
+const TestProgram kWaitsInVain("a rank that waits in vain", [] {
   const ProcessGroupPtr job = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
   const int rank = get_rank(job);
   const bool missing = rank == 1 || rank == 3;
@@ -78,8 +74,7 @@ TEST_CASE("a rank that waits in vain", "[.rank]") {
     messages["wait_for_rank"] = error.what();
   }
   std::ofstream(variable("OUT") + std::to_string(rank)) << messages;
-  SUCCEED();
-}
+});
 
 TEST_CASE("Every wait ends at its timeout with the ranks that are missing and what to check", "[distributed]") {
   const TemporaryDirectory directory;
@@ -87,7 +82,7 @@ TEST_CASE("Every wait ends at its timeout with the ranks that are missing and wh
   std::vector<pid_t> pids;
   for (int rank = 0; rank < 4; ++rank) {
     pids.push_back(
-        start_rank("a rank that waits in vain", rank, 4,
+        start_rank(kWaitsInVain, rank, 4,
                    {{"INIT", "tcp://127.0.0.1:" + std::to_string(port_of(reserved.get()))},
                     {"OUT", directory.path("messages-")},
                     {"TORCH_FR_BUFFER_SIZE", "0"}}));  // LibTorch's flight recorder is not safe for several threads

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "app/net/socket.h"
+#include "tests/support/test_program.h"
 // The last include: it includes Catch2.
 #include "tests/support/launcher_testing.h"
 
@@ -25,21 +26,6 @@ std::string variable(const char* name) {
   return value;
 }
 
-/// Starts bertrun with ranks that run the next test case.
-pid_t start(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), "bertrun");
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-  arguments.insert(arguments.end(), {"--log-dir", "/dev/null", "--", self, "[store_rank]"});
-  const pid_t pid = fork();
-  if (pid != 0) return pid;
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
-  execv(BERTRUN_EXECUTABLE, argv.data());
-  _exit(127);
-}
-
 int result_of(pid_t pid) {
   int status = 0;
   waitpid(pid, &status, 0);
@@ -48,12 +34,7 @@ int result_of(pid_t pid) {
 
 }  // namespace
 
-// Hidden: only bertrun runs it.
-TEST_CASE("one rank at bertrun's store", "[.store_rank]") {
-  if (std::getenv("TORCHELASTIC_USE_AGENT_STORE") == nullptr) {
-    SUCCEED("not under bertrun");
-    return;
-  }
+const TestProgram kAtStore("one rank at bertrun's store", [] {
   REQUIRE(variable("TORCHELASTIC_USE_AGENT_STORE") == "True");
   const int rank = std::stoi(variable("RANK")), size = std::stoi(variable("WORLD_SIZE"));
   c10d::TCPStoreOptions options;
@@ -71,14 +52,10 @@ TEST_CASE("one rank at bertrun's store", "[.store_rank]") {
   store.add("ready", 1);
   if (store.add("ready", 0) == size) store.set("all", std::vector<uint8_t>{1});
   CHECK(store.get("all").size() == 1);  // no rank leaves before all have arrived
-}
+});
 
-// Hidden: only bertrun runs it. Rank 1 stores without end; rank 0 must not lose its key.
-TEST_CASE("a greedy rank and a modest one", "[.greedy_rank]") {
-  if (std::getenv("TORCHELASTIC_USE_AGENT_STORE") == nullptr) {
-    SUCCEED("not under bertrun");
-    return;
-  }
+// Rank 1 stores without end; rank 0 must not lose its key.
+const TestProgram kGreedyAndModest("a greedy rank and a modest one", [] {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(std::stoi(variable("MASTER_PORT")));
   options.timeout = std::chrono::seconds(60);
@@ -106,13 +83,33 @@ TEST_CASE("a greedy rank and a modest one", "[.greedy_rank]") {
   }
   CHECK(stored >= 60);
   CHECK(stored < 70);
+});
+
+namespace {
+
+/// Starts bertrun with ranks that run kAtStore.
+pid_t start(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "bertrun");
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  arguments.insert(arguments.end(), {"--log-dir", "/dev/null", "--", self});
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
+  setenv(TestProgram::kVariable, kAtStore.name, 1);
+  execv(BERTRUN_EXECUTABLE, argv.data());
+  _exit(127);
 }
+
+}  // namespace
 
 TEST_CASE("a rank that fills the store is named, and the others keep theirs", "[distributed]") {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   Launcher launcher(
-      {"--standalone", "--nproc-per-node", "2", "--log-dir", "/dev/null", "--", self, "[greedy_rank]"}, [] {},
-      BERTRUN_EXECUTABLE);
+      {"--standalone", "--nproc-per-node", "2", "--log-dir", "/dev/null", "--", self},
+      [] { setenv(TestProgram::kVariable, kGreedyAndModest.name, 1); }, BERTRUN_EXECUTABLE);
   CHECK(launcher.wait() == 0);
   CHECK_THAT(launcher.err(), Contains("the store closes a connection of rank 1, pid "));
   CHECK_THAT(launcher.err(), Contains("the limit is 64.1 MiB"));

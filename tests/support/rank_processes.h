@@ -1,5 +1,4 @@
-// Ranks as processes: a hidden test case of this binary runs once for each rank, with the environment that a launcher
-// sets.
+// Ranks as processes: a TestProgram runs once for each rank, with the environment that a launcher sets.
 #pragma once
 
 #include <sys/wait.h>
@@ -14,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/test_program.h"
+
 namespace bert::testing {
 
 using Environment = std::map<std::string, std::string>;
@@ -22,8 +23,8 @@ inline std::string report_of(pid_t pid) {
   return (std::filesystem::temp_directory_path() / ("bert-test-rank-" + std::to_string(pid))).string();
 }
 
-/// Starts the hidden test case `name` as rank `rank` of `size`, with MASTER_ADDR 127.0.0.1 and the variables in `more`.
-inline pid_t start_rank(const std::string& name, int rank, int size, const Environment& more) {
+/// Starts the program as rank `rank` of `size`, with MASTER_ADDR 127.0.0.1 and the variables in `more`.
+inline pid_t start_rank(const TestProgram& program, int rank, int size, const Environment& more) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
   setenv("RANK", std::to_string(rank).c_str(), 1);
@@ -31,9 +32,9 @@ inline pid_t start_rank(const std::string& name, int rank, int size, const Envir
   setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   setenv("OMP_NUM_THREADS", "1", 1);
-  setenv("BERT_TEST_RANK", "1", 1);
+  setenv(TestProgram::kVariable, program.name, 1);
   for (const auto& [variable, value] : more) setenv(variable.c_str(), value.c_str(), 1);
-  execl("/proc/self/exe", "ranks", name.c_str(), "--out", report_of(getpid()).c_str(), nullptr);
+  execl("/proc/self/exe", "rank", "--out", report_of(getpid()).c_str(), nullptr);
   _exit(127);
 }
 
@@ -52,17 +53,13 @@ inline int wait_for(pid_t pid) {
 }
 
 /// Runs all ranks. Returns their exit codes.
-inline std::vector<int> run_ranks(const std::string& name, int size, const Environment& more) {
+inline std::vector<int> run_ranks(const TestProgram& program, int size, const Environment& more) {
   std::vector<pid_t> pids;
-  for (int rank = 0; rank < size; ++rank) pids.push_back(start_rank(name, rank, size, more));
+  for (int rank = 0; rank < size; ++rank) pids.push_back(start_rank(program, rank, size, more));
   std::vector<int> codes;
   for (const pid_t pid : pids) codes.push_back(wait_for(pid));
   return codes;
 }
-
-/// True if run_ranks has started this process. A hidden test case must check this, because Catch2 2 also runs hidden
-/// tests when a filter only excludes.
-inline bool is_rank() { return std::getenv("BERT_TEST_RANK") != nullptr; }
 
 /// The processes of that name whose parent is `parent`: the ranks of a bertrun.
 inline std::vector<pid_t> children_named(const std::string& name, pid_t parent) {

@@ -26,6 +26,7 @@ using namespace bert;
 using bert::testing::Contains;
 using bert::testing::start_rank;
 using bert::testing::TemporaryDirectory;
+using bert::testing::TestProgram;
 using bert::testing::variable;
 using bert::testing::wait_for;
 
@@ -42,6 +43,12 @@ void gut(const std::string& path) {
   fs::resize_file(path, whole.size());
 }
 
+const TestProgram kInOwnDirectory("a rank in a directory of its own", [] {
+  const std::string text = read_file(variable("CONFIG"));
+  fs::current_path(variable("HERE"));
+  std::_Exit(guarded("rank", [&] { return pretrain(parse_pretrain_config(text, "config"), false); }));
+});
+
 /// Runs two ranks, each in a directory of its own, in which it finds the relative paths of the configuration. Returns
 /// their exit codes.
 std::vector<int> pretrain_in(const std::vector<std::string>& directories, const PretrainConfig& config) {
@@ -51,7 +58,7 @@ std::vector<int> pretrain_in(const std::vector<std::string>& directories, const 
   std::vector<pid_t> pids;
   for (int rank = 0; rank < 2; ++rank) {
     const std::string& directory = directories[static_cast<size_t>(rank)];
-    pids.push_back(start_rank("a rank in a directory of its own", rank, 2,
+    pids.push_back(start_rank(kInOwnDirectory, rank, 2,
                               {{"CONFIG", file},
                                {"HERE", directory},
                                {"MASTER_PORT", std::to_string(port_of(reserved.get()))},
@@ -80,21 +87,7 @@ const std::vector<int> kBothEnd = {kOk, kOk};
 
 }  // namespace
 
-TEST_CASE("a rank in a directory of its own", "[.rank]") {
-  if (!testing::is_rank()) {
-    SUCCEED("run by the tests below");
-    return;
-  }
-  const std::string text = read_file(variable("CONFIG"));
-  fs::current_path(variable("HERE"));
-  std::_Exit(guarded("rank", [&] { return pretrain(parse_pretrain_config(text, "config"), false); }));
-}
-
-TEST_CASE("a rank that saves twice", "[.rank]") {
-  if (!testing::is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
+const TestProgram kSavesTwice("a rank that saves twice", [] {
   const PretrainConfig config = parse_pretrain_config(read_file(variable("CONFIG")), "config");
   const DistributedEnvironment environment = distributed_environment();
   ProcessGroupPtr group;
@@ -108,7 +101,7 @@ TEST_CASE("a rank that saves twice", "[.rank]") {
       run.loader().next();
     } while (!run.loader().between_steps());
   }
-}
+});
 
 TEST_CASE("Every rank waits for each checkpoint of a step, also for the second", "[distributed]") {
   const TemporaryDirectory directory;
@@ -118,7 +111,7 @@ TEST_CASE("Every rank waits for each checkpoint of a step, also for the second",
   const std::string file = directory.path("config.json");
   std::ofstream(file) << to_json(config);
   const Descriptor reserved = reserve_port("127.0.0.1");
-  CHECK(testing::run_ranks("a rank that saves twice", 2,
+  CHECK(testing::run_ranks(kSavesTwice, 2,
                            {{"CONFIG", file}, {"MASTER_PORT", std::to_string(port_of(reserved.get()))}}) == kBothEnd);
 }
 

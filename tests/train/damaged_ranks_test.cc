@@ -26,6 +26,7 @@ using namespace bert;
 using bert::testing::Contains;
 using bert::testing::start_rank;
 using bert::testing::TemporaryDirectory;
+using bert::testing::TestProgram;
 using bert::testing::variable;
 using bert::testing::wait_for;
 
@@ -35,6 +36,12 @@ namespace fs = std::filesystem;
 
 constexpr int kRanks = 2;
 const std::vector<int> kBothEnd = {kOk, kOk}, kBothRefuse = {kBadData, kBadData};
+
+const TestProgram kWithOwnData("a rank with its own data", [] {
+  const std::string text = read_file(variable("CONFIG"));
+  fs::current_path(variable("HERE"));
+  std::_Exit(guarded("rank", [&] { return pretrain(parse_pretrain_config(text, "config"), false); }));
+});
 
 /// Two ranks with copies of the data in directories of their own, and one run directory.
 class Job {
@@ -68,7 +75,7 @@ class Job {
     std::vector<pid_t> pids;
     for (int rank = 0; rank < kRanks; ++rank) {
       fs::remove(here(rank) + "/error");
-      pids.push_back(start_rank("a rank with its own data", rank, kRanks,
+      pids.push_back(start_rank(kWithOwnData, rank, kRanks,
                                 {{"CONFIG", file},
                                  {"HERE", here(rank)},
                                  {"MASTER_PORT", std::to_string(port_of(reserved.get()))},
@@ -107,16 +114,6 @@ class Job {
 };
 
 }  // namespace
-
-TEST_CASE("a rank with its own data", "[.rank]") {
-  if (!testing::is_rank()) {
-    SUCCEED("run by the tests below");
-    return;
-  }
-  const std::string text = read_file(variable("CONFIG"));
-  fs::current_path(variable("HERE"));
-  std::_Exit(guarded("rank", [&] { return pretrain(parse_pretrain_config(text, "config"), false); }));
-}
 
 TEST_CASE("A damaged row of one rank ends all ranks with 65 and a checkpoint of the steps before it",
           "[distributed][trainer]") {

@@ -44,11 +44,7 @@ struct Run {
 
 }  // namespace
 
-TEST_CASE("a rank that compares its data", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the tests below");
-    return;
-  }
+const TestProgram kComparesData("a rank that compares its data", [] {
   constexpr int64_t kTimeout = 2;  // seconds
   // Ranks may take longer to join on a busy machine.
   const ProcessGroupPtr group = init_process_group({.init_method = variable("INIT"), .timeout_seconds = 60});
@@ -72,7 +68,7 @@ TEST_CASE("a rank that compares its data", "[.rank]") {
   } else {
     CHECK_THROWS_WITH(compare(), Contains(expected));
   }
-}
+});
 
 TEST_CASE("Ranks that are stopped before the comparison are named by all others", "[distributed]") {
   const TemporaryDirectory directory;
@@ -93,7 +89,7 @@ TEST_CASE("Ranks that are stopped before the comparison are named by all others"
     for (int rank = 0; rank < kRanks; ++rank) {
       const bool stops = each.stopped.find(std::to_string(rank)) != std::string::npos;
       (stops ? stopped : others)
-          .push_back(start_rank("a rank that compares its data", rank, kRanks,
+          .push_back(start_rank(kComparesData, rank, kRanks,
                                 {{"INIT", each.init}, {"STOPPED", each.stopped}, {"EXPECTED", each.expected}}));
     }
     for (const pid_t pid : others) CHECK(wait_for(pid) == 0);
@@ -108,7 +104,7 @@ TEST_CASE("A rank that lives may take longer to open its data than the timeout",
   const TemporaryDirectory directory;
   for (const char* slow : {"0", "1"}) {
     CAPTURE(slow);
-    CHECK(run_ranks("a rank that compares its data", 3, {{"INIT", "file://" + directory.path(slow)}, {"SLOW", slow}}) ==
+    CHECK(run_ranks(kComparesData, 3, {{"INIT", "file://" + directory.path(slow)}, {"SLOW", slow}}) ==
           std::vector<int>(3, 0));
   }
 }
@@ -122,7 +118,7 @@ TEST_CASE("A wait for another rank ends by a signal, and some time also where th
     CAPTURE(signalled);
     std::vector<pid_t> pids;
     for (int rank = 0; rank < 2; ++rank) {
-      pids.push_back(start_rank("a rank that compares its data", rank, 2,
+      pids.push_back(start_rank(kComparesData, rank, 2,
                                 {{"INIT", "file://" + directory.path("store" + signalled)},
                                  {"SIGNALLED", signalled},
                                  {"HANGS", "1"},

@@ -20,9 +20,9 @@
 #include "tests/testing.h"
 
 using namespace bert;
-using bert::testing::is_rank;
 using bert::testing::run_ranks;
 using bert::testing::TemporaryDirectory;
+using bert::testing::TestProgram;
 using bert::testing::tiny;
 using bert::testing::variable;
 
@@ -119,6 +119,21 @@ double distance(const StateDict& a, const StateDict& b) {
   return worst;
 }
 
+const TestProgram kTrains("a rank of rank_equality_test", [] {
+  const Case c = Case::parse(variable("CASE"));
+  const std::string out = variable("OUT");
+  const ProcessGroupPtr group = init_process_group({.init_method = "file://" + out + ".store", .timeout_seconds = 60});
+  const Result result = train(config_of(c, variable("TRAIN")), c, group);
+  REQUIRE(result.losses.size() == 20);
+  if (get_rank(group) == 0) {
+    save_safetensors(out + ".safetensors", result.weights);
+    AtomicFile report(out + ".json");
+    report.write(nlohmann::json({{"applied", result.applied}, {"losses", result.losses}}).dump());
+    report.commit();
+  }
+  barrier(group);
+});
+
 /// Checks that weights and losses are within `tolerance` of those of one process, and that weights differ by at least
 /// `least`.
 void expect_equal(const Case& c, const std::vector<int>& rank_counts, double tolerance, double least = 0) {
@@ -130,8 +145,8 @@ void expect_equal(const Case& c, const std::vector<int>& rank_counts, double tol
   for (const int ranks : rank_counts) {
     CAPTURE(c.text(), ranks);
     const std::string out = directory.path("ranks-" + std::to_string(ranks));
-    const auto codes = run_ranks("a rank of rank_equality_test", ranks,
-                                 {{"CASE", c.text()}, {"TRAIN", config.data.train.front()}, {"OUT", out}});
+    const auto codes =
+        run_ranks(kTrains, ranks, {{"CASE", c.text()}, {"TRAIN", config.data.train.front()}, {"OUT", out}});
     REQUIRE(codes == std::vector<int>(static_cast<size_t>(ranks), 0));
     const double worst = distance(one.weights, read_safetensors(out + ".safetensors"));
     CHECK(worst <= tolerance);
@@ -147,25 +162,6 @@ void expect_equal(const Case& c, const std::vector<int>& rank_counts, double tol
 }
 
 }  // namespace
-
-TEST_CASE("a rank of rank_equality_test", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
-  const Case c = Case::parse(variable("CASE"));
-  const std::string out = variable("OUT");
-  const ProcessGroupPtr group = init_process_group({.init_method = "file://" + out + ".store", .timeout_seconds = 60});
-  const Result result = train(config_of(c, variable("TRAIN")), c, group);
-  REQUIRE(result.losses.size() == 20);
-  if (get_rank(group) == 0) {
-    save_safetensors(out + ".safetensors", result.weights);
-    AtomicFile report(out + ".json");
-    report.write(nlohmann::json({{"applied", result.applied}, {"losses", result.losses}}).dump());
-    report.commit();
-  }
-  barrier(group);
-}
 
 TEST_CASE("2, 3 and 4 ranks train as one does, to 1e-6 in double with dropout and accumulation",
           "[distributed][trainer]") {

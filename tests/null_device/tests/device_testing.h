@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "tests/null_device/null_device.h"
+#include "tests/support/test_program.h"
 #include "tests/testing.h"
 
 namespace bert::testing {
@@ -114,38 +115,24 @@ inline Ended run_in_fork(const std::function<void()>& body) {
   return wait_for_child(child, errors);
 }
 
-/// Runs a hidden test case of this binary in a process of its own, with these variables. What fails in it is printed
-/// here.
-inline Ended run_in_process(const std::string& test, const std::map<std::string, std::string>& variables) {
+/// Runs the program with these variables. What fails in it is printed here.
+inline Ended run_in_process(const TestProgram& program, const std::map<std::string, std::string>& variables) {
   const TemporaryDirectory directory;
   const std::string errors = directory.path("errors"), report = directory.path("report");
   const pid_t child = fork();
   if (child == 0) {
     if (std::freopen(errors.c_str(), "w", stderr) == nullptr) _exit(1);
-    setenv("BERT_TEST_CHILD", "1", 1);
+    setenv(TestProgram::kVariable, program.name, 1);
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
-    execl("/proc/self/exe", "child", test.c_str(), "--out", report.c_str(), nullptr);
+    execl("/proc/self/exe", "child", "--out", report.c_str(), nullptr);
     _exit(127);
   }
   Ended ended = wait_for_child(child, errors);
   if (ended.code == 0 && ended.signal == 0) return ended;
   std::ostringstream text;
   text << std::ifstream(report).rdbuf();
-  UNSCOPED_INFO(test << ": " << text.str() << ended.errors);
+  UNSCOPED_INFO(program.name << ": " << text.str() << ended.errors);
   return ended;
 }
 
-/// True in such a process. A hidden test case must check this, because Catch2 2 also runs hidden tests when a filter
-/// only excludes.
-inline bool is_child() { return std::getenv("BERT_TEST_CHILD") != nullptr; }
-
 }  // namespace bert::testing
-
-/// The begin of a hidden test case that run_in_process() runs.
-#define BERT_CHILD_ONLY()             \
-  do {                                \
-    if (!bert::testing::is_child()) { \
-      SUCCEED("run by another test"); \
-      return;                         \
-    }                                 \
-  } while (false)

@@ -129,11 +129,7 @@ const std::vector<RankCase>& rank_cases() {
   return cases;
 }
 
-TEST_CASE("a rank whose steps are counted", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
+const TestProgram kCountsSteps("a rank whose steps are counted", [] {
   const auto rank = std::stoll(variable("RANK"));
   const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(rank));
   const c10::cuda::CUDAGuard on(device);
@@ -154,27 +150,22 @@ TEST_CASE("a rank whose steps are counted", "[.rank]") {
     step.check_parameters();
   }
   barrier(group);
-}
+});
 
 TEST_CASE("Steps of several ranks cost their hosts nothing", "[cuda]") {
   BERT_DEVICE_OR_SKIP(device);
   const TemporaryDirectory directory;
-  CHECK(run_ranks("a rank whose steps are counted", 2, {{"INIT", "file://" + directory.path("store")}}) ==
-        std::vector<int>(2, 0));
+  CHECK(run_ranks(kCountsSteps, 2, {{"INIT", "file://" + directory.path("store")}}) == std::vector<int>(2, 0));
 }
 
-TEST_CASE("a rank whose run is counted", "[.rank]") {
-  if (!is_rank()) {
-    SUCCEED("run by the test below");
-    return;
-  }
+const TestProgram kCountsRun("a rank whose run is counted", [] {
   PretrainConfig config = load_pretrain_config(variable("CONFIG"));
   REQUIRE(pretrain(config, false) == kOk);
   const Costs spent = costs();
   std::ofstream(variable("COSTS") + variable("RANK"))
       << spent.waits << " " << spent.allocations << " " << spent.pageable << " " << spent.to_host << " "
       << spent.from_pinned;
-}
+});
 
 TEST_CASE("The loop of several ranks costs their hosts nothing between two stops", "[cuda]") {
   BERT_DEVICE_OR_SKIP(device);
@@ -189,8 +180,7 @@ TEST_CASE("The loop of several ranks costs their hosts nothing between two stops
     config.distributed.init_method = "file://" + directory.path("store-" + name);
     const std::string file = directory.path(name + ".json"), found_costs = directory.path(name + "-costs");
     std::ofstream(file) << to_json(config);
-    REQUIRE(run_ranks("a rank whose run is counted", 2, {{"CONFIG", file}, {"COSTS", found_costs}}) ==
-            std::vector<int>(2, 0));
+    REQUIRE(run_ranks(kCountsRun, 2, {{"CONFIG", file}, {"COSTS", found_costs}}) == std::vector<int>(2, 0));
     std::vector<Costs>& of_ranks = of_runs.emplace_back();
     for (const char* rank : {"0", "1"}) {
       Costs& c = of_ranks.emplace_back();

@@ -16,8 +16,8 @@ using namespace testing;
 
 using Variables = std::map<std::string, std::string>;
 
-void check_process(const std::string& test, const Variables& variables) {
-  const Ended ended = run_in_process(test, variables);
+void check_process(const TestProgram& program, const Variables& variables) {
+  const Ended ended = run_in_process(program, variables);
   CHECK(ended.code == 0);
   CHECK(ended.signal == 0);
 }
@@ -40,8 +40,7 @@ std::string thrown_by(const Body& body) {
 
 }  // namespace
 
-TEST_CASE("a process that looks at the devices it sees", "[.child]") {
-  BERT_CHILD_ONLY();
+const TestProgram kSeesDevices("a process that looks at the devices it sees", [] {
   std::string seen;  // the numbers in the machine
   for (int i = 0; i < torch::cuda::device_count(); ++i) {
     const cudaDeviceProp* const properties = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(i));
@@ -55,7 +54,7 @@ TEST_CASE("a process that looks at the devices it sees", "[.child]") {
   }
   CHECK(seen == variable("SEEN"));
   CHECK(torch::cuda::is_available() == !seen.empty());
-}
+});
 
 TEST_CASE("CUDA_VISIBLE_DEVICES chooses devices by numbers, UUIDs and slices", "[cuda][null_device]") {
   const std::string uuid = "GPU-00000000-0000-0000-0000-00000000000";
@@ -69,14 +68,12 @@ TEST_CASE("CUDA_VISIBLE_DEVICES chooses devices by numbers, UUIDs and slices", "
                                                    {"MIG-GPU-0/1/0", "0 as a slice of 1170 MB;"}};
   for (const auto& [visible, devices] : seen) {
     INFO("CUDA_VISIBLE_DEVICES=" << visible);
-    check_process("a process that looks at the devices it sees",
-                  {{"CUDA_VISIBLE_DEVICES", visible}, {"SEEN", devices}});
+    check_process(kSeesDevices, {{"CUDA_VISIBLE_DEVICES", visible}, {"SEEN", devices}});
   }
-  check_process("a process that looks at the devices it sees", {{"NULL_DEVICE_COUNT", "4"}, {"SEEN", "0;1;2;3;"}});
+  check_process(kSeesDevices, {{"NULL_DEVICE_COUNT", "4"}, {"SEEN", "0;1;2;3;"}});
 }
 
-TEST_CASE("a process without a device", "[.child]") {
-  BERT_CHILD_ONLY();
+const TestProgram kWithoutDevice("a process without a device", [] {
   CHECK_FALSE(torch::cuda::is_available());
   CHECK(torch::cuda::device_count() == 0);
   int count = -1;
@@ -85,22 +82,19 @@ TEST_CASE("a process without a device", "[.child]") {
   CHECK_THAT(error, Contains(variable("ERROR")));
   CHECK_THAT(thrown_by<c10::Error>([] { filled(1, 1.0); }), Contains(variable("LIBTORCH_ERROR")));
   CHECK(at::ones({2}).sum().item<float>() == 2.0F);
-}
+});
 
 TEST_CASE("No device, and a driver that is too old, are errors as CUDA's", "[cuda][null_device]") {
   const std::string none = "no CUDA-capable device is detected", no_gpus = "No CUDA GPUs are available";
-  check_process("a process without a device",
-                {{"NULL_DEVICE_COUNT", "0"}, {"ERROR", none}, {"LIBTORCH_ERROR", no_gpus}});
-  check_process("a process without a device",
-                {{"CUDA_VISIBLE_DEVICES", ""}, {"ERROR", none}, {"LIBTORCH_ERROR", no_gpus}});
-  check_process("a process without a device",
+  check_process(kWithoutDevice, {{"NULL_DEVICE_COUNT", "0"}, {"ERROR", none}, {"LIBTORCH_ERROR", no_gpus}});
+  check_process(kWithoutDevice, {{"CUDA_VISIBLE_DEVICES", ""}, {"ERROR", none}, {"LIBTORCH_ERROR", no_gpus}});
+  check_process(kWithoutDevice,
                 {{"NULL_DEVICE_DRIVER", "12080"},
                  {"ERROR", "CUDA driver version is insufficient for CUDA runtime version"},
                  {"LIBTORCH_ERROR", "The NVIDIA driver on your system is too old (found version 12080)"}});
 }
 
-TEST_CASE("a process on a device of another kind", "[.child]") {
-  BERT_CHILD_ONLY();
+const TestProgram kOnOtherKind("a process on a device of another kind", [] {
   const cudaDeviceProp* const properties = at::cuda::getDeviceProperties(0);
   CHECK(std::string(properties->name) == "an older device");
   CHECK(properties->major == 8);
@@ -110,16 +104,15 @@ TEST_CASE("a process on a device of another kind", "[.child]") {
   CHECK(cudaMemGetInfo(&free, &total) == cudaSuccess);
   CHECK(total == size_t{256} << 20);
   CHECK(free == total);
-}
+});
 
 TEST_CASE("Name, capability and memory of the device are settings", "[cuda][null_device]") {
   check_process(
-      "a process on a device of another kind",
+      kOnOtherKind,
       {{"NULL_DEVICE_NAME", "an older device"}, {"NULL_DEVICE_CAPABILITY", "86"}, {"NULL_DEVICE_MEMORY_MB", "256"}});
 }
 
-TEST_CASE("a process that fills a device of 64 MB", "[.child]") {
-  BERT_CHILD_ONLY();
+const TestProgram kFillsDevice("a process that fills a device of 64 MB", [] {
   const auto allocate = [](int64_t megabytes) {
     return at::empty({megabytes << 20}, at::TensorOptions().dtype(at::kByte).device(kFirst));
   };
@@ -132,14 +125,13 @@ TEST_CASE("a process that fills a device of 64 MB", "[.child]") {
   kept.clear();
   kept.push_back(allocate(60));  // the allocator gives back what is free
   CHECK(on_host(kept.front().fill_(1)).sum().item<int64_t>() == int64_t{60} << 20);
-}
+});
 
 TEST_CASE("A device that is full is LibTorch's error, with what was asked and what is free", "[cuda][null_device]") {
-  check_process("a process that fills a device of 64 MB", {{"NULL_DEVICE_MEMORY_MB", "64"}});
+  check_process(kFillsDevice, {{"NULL_DEVICE_MEMORY_MB", "64"}});
 }
 
-TEST_CASE("a process whose device fails at the third launch", "[.child]") {
-  BERT_CHILD_ONLY();
+const TestProgram kFailsAtThirdLaunch("a process whose device fails at the third launch", [] {
   const Tensor x = filled(4, 1.0);  // the first
   x.add_(1.0);
   c10::cuda::getCurrentCUDAStream().synchronize();
@@ -154,26 +146,23 @@ TEST_CASE("a process whose device fails at the third launch", "[.child]") {
   CHECK(cudaGetLastError() != cudaSuccess);
   CHECK(cudaDeviceSynchronize() == static_cast<cudaError_t>(std::stoi(variable("NULL_DEVICE_FAIL").substr(2))));
   CHECK(at::ones({2}).sum().item<float>() == 2.0F);
-}
+});
 
 TEST_CASE("NULL_DEVICE_FAIL makes every later call fail", "[cuda][null_device]") {
-  check_process("a process whose device fails at the third launch",
-                {{"NULL_DEVICE_FAIL", "3:710"}, {"ERROR", "device-side assert triggered"}});
-  check_process("a process whose device fails at the third launch",
-                {{"NULL_DEVICE_FAIL", "3:719"}, {"ERROR", "unspecified launch failure"}});
+  check_process(kFailsAtThirdLaunch, {{"NULL_DEVICE_FAIL", "3:710"}, {"ERROR", "device-side assert triggered"}});
+  check_process(kFailsAtThirdLaunch, {{"NULL_DEVICE_FAIL", "3:719"}, {"ERROR", "unspecified launch failure"}});
 }
 
-TEST_CASE("a process with a race", "[.child]") {
-  BERT_CHILD_ONLY();
+const TestProgram kRaces("a process with a race", [] {
   const Tensor x = filled(4, 1.0);
   const c10::cuda::CUDAStreamGuard on(c10::cuda::getStreamFromPool());
   std::signal(SIGABRT, SIG_DFL);
   x.add_(1.0);
-}
+});
 
 TEST_CASE("A broken rule ends the process with SIGABRT and a sentence, and stands in the log", "[cuda][null_device]") {
   const TemporaryDirectory directory;
-  const Ended ended = run_in_process("a process with a race", {{"NULL_DEVICE_LOG", directory.path("log")}});
+  const Ended ended = run_in_process(kRaces, {{"NULL_DEVICE_LOG", directory.path("log")}});
   CHECK(ended.signal == SIGABRT);
   CHECK_THAT(ended.errors, Contains("null device: race: aten::add_.Tensor on stream ") && Contains("    at\n") &&
                                Contains("    and the other at\n"));
@@ -183,14 +172,11 @@ TEST_CASE("A broken rule ends the process with SIGABRT and a sentence, and stand
                             Contains("FAULT race: aten::add_.Tensor"));
 }
 
-TEST_CASE("a process that counts", "[.child]") {
-  BERT_CHILD_ONLY();
-  CHECK(on_host(filled(4, 1.0)).sum().item<float>() == 4.0F);
-}
+const TestProgram kCounts("a process that counts", [] { CHECK(on_host(filled(4, 1.0)).sum().item<float>() == 4.0F); });
 
 TEST_CASE("NULL_DEVICE_REPORT names a file for the counts", "[cuda][null_device]") {
   const TemporaryDirectory directory;
-  check_process("a process that counts", {{"NULL_DEVICE_REPORT", directory.path("counts-%p.json")}});
+  check_process(kCounts, {{"NULL_DEVICE_REPORT", directory.path("counts-%p.json")}});
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
     ++files;
@@ -204,8 +190,7 @@ TEST_CASE("NULL_DEVICE_REPORT names a file for the counts", "[cuda][null_device]
   CHECK(files == 1);
 }
 
-TEST_CASE("a rank on a device", "[.child]") {
-  BERT_CHILD_ONLY();
+const TestProgram kRankOnDevice("a rank on a device", [] {
   const bool right = variable("LOCAL_RANK") == variable("USED");
   const auto device = static_cast<c10::DeviceIndex>(std::stoi(variable("USED")));
   const auto faults = faults_of([&] {
@@ -215,13 +200,13 @@ TEST_CASE("a rank on a device", "[.child]") {
   if (right) return check_no_fault(faults);
   check_fault(faults, {"uses device " + variable("USED") + ", and LOCAL_RANK " + variable("LOCAL_RANK") +
                        " has device " + variable("LOCAL_RANK")});
-}
+});
 
 TEST_CASE("A rank that starts on the device of another rank is found", "[cuda][null_device]") {
   for (const std::string rank : {"0", "1"}) {
     for (const std::string used : {"0", "1"}) {
       INFO("rank " << rank << " on device " << used);
-      check_process("a rank on a device", {{"LOCAL_RANK", rank}, {"USED", used}});
+      check_process(kRankOnDevice, {{"LOCAL_RANK", rank}, {"USED", used}});
     }
   }
 }
