@@ -115,16 +115,18 @@ std::vector<Case> cases(int64_t tokens, int64_t width) {
                       {randn({tokens, width}, 1), randn({tokens, width}, 3)},
                       {randn({width}, 2), randn({width}, 4), randn({width}, 5)},
                       {keys},
-                      4.0});  // 1 / std amplifies rounding
-    result.push_back({"embedding_layer_norm_dropout" + suffix,
-                      [=](const Tensors& a, const Tensors& q, const Tensors& i) {
-                        return ops::embedding_layer_norm_dropout(i[1], i[2], i[3], {a[0], a[1], a[2]}, q[0], q[1], kEps,
-                                                                 drop(p, i[0]));
-                      },
-                      {randn({11, width}, 4), randn({9, width}, 5), randn({2, width}, 6)},
-                      {randn({width}, 7), randn({width}, 8)},
-                      {keys, integers(11, tokens, 1), integers(9, tokens, 2), integers(2, tokens, 3)},
-                      8.0});  // 1 / std, and sums over equal ids
+                      4.0});              // 1 / std amplifies rounding
+    for (const int64_t types : {2, 5}) {  // the fused kernel has the gradients of two
+      result.push_back({"embedding_layer_norm_dropout of " + std::to_string(types) + " types" + suffix,
+                        [=](const Tensors& a, const Tensors& q, const Tensors& i) {
+                          return ops::embedding_layer_norm_dropout(i[1], i[2], i[3], {a[0], a[1], a[2]}, q[0], q[1],
+                                                                   kEps, drop(p, i[0]));
+                        },
+                        {randn({11, width}, 4), randn({9, width}, 5), randn({types, width}, 6)},
+                        {randn({width}, 7), randn({width}, 8)},
+                        {keys, integers(11, tokens, 1), integers(9, tokens, 2), integers(types, tokens, 3)},
+                        8.0});  // 1 / std, and sums over equal ids
+    }
     // Two sequences, the second half as long: its rest is padding.
     const int64_t second = (tokens + 1) / 2, heads = 1 + width % 3;
     result.push_back({"masked_softmax_dropout" + suffix,
@@ -199,12 +201,12 @@ Result evaluate(const Case& test, at::ScalarType activations, at::ScalarType par
 
 /// Output and gradients on the device against the CPU's, of activations and parameters in each dtype.
 void check_case(const Case& test, const std::string& shape, c10::Device device) {
-  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
     for (const auto parameters : {type, at::kFloat}) {
-      if (parameters != type && test.parameters.empty()) continue;
+      if (parameters != type && (test.parameters.empty() || type == at::kDouble)) continue;
       if (type == at::kFloat && parameters != type) continue;
       // Products in fp16 run on the device only: on the CPU their sums round after every block.
-      if (type == at::kHalf && test.name.find("linear") != std::string::npos) continue;
+      if ((type == at::kHalf || type == at::kDouble) && test.name.find("linear") != std::string::npos) continue;
       INFO(test.name << " " << type << " parameters " << parameters << " " << shape);
       const Result got = evaluate(test, type, parameters, device), want = evaluate(test, type, parameters, c10::kCPU);
       CHECK(mismatch(got.y, want.y, type, test.scale) == "");
@@ -304,9 +306,11 @@ struct Lengths {
 
 TEST_CASE("Attention on CUDA equals its CPU twin for every head size and length", "[cuda]") {
   BERT_DEVICE_OR_SKIP(device);
-  for (const Lengths& lengths : {Lengths({1}), Lengths({64, 128}), Lengths({3, 130, 1, 65}), Lengths({512})}) {
+  // A sequence may be empty. Equal lengths are cuDNN's, if it is there.
+  for (const Lengths& lengths : {Lengths({1}), Lengths({64, 128}), Lengths({3, 130, 1, 65}), Lengths({512}),
+                                 Lengths({5, 0, 13, 3}), Lengths({64, 64, 64})}) {
     for (const auto& [heads, head_size] :
-         std::vector<std::pair<int64_t, int64_t>>{{2, 64}, {3, 26}, {1, 8}, {1, 200}}) {
+         std::vector<std::pair<int64_t, int64_t>>{{2, 64}, {3, 26}, {1, 1}, {1, 8}, {1, 200}}) {
       for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
         INFO(type << " " << heads << " heads of " << head_size << ", " << lengths.tokens << " tokens");
         const Case test{"attention",
@@ -326,8 +330,10 @@ TEST_CASE("Attention on CUDA equals its CPU twin for every head size and length"
   }
 }
 
-TEST_CASE("Attention's backward on CUDA drops what its forward dropped", "[cuda]") {
+TEST_CASE("Attention's backward on CUDA drops what its forward dropped, whatever was switched since", "[cuda]") {
   BERT_DEVICE_OR_SKIP(device);
+  const bool deterministic_forward = GENERATE(false, true);  // deterministic attention is not cuDNN's
+  const auto set_deterministic = [](bool on) { at::globalContext().setDeterministicAlgorithms(on, false); };
   struct Batch {
     Lengths lengths;
     double p;
@@ -335,18 +341,21 @@ TEST_CASE("Attention's backward on CUDA drops what its forward dropped", "[cuda]
   // cuDNN, if it is chosen, takes equal lengths and a multiple of 1/16.
   for (const Batch& c : {Batch{Lengths({130, 1, 65, 128}), 0.3}, Batch{Lengths({64, 64, 64}), 0.25}}) {
     for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-      INFO(type << ", dropout " << c.p);
+      INFO(type << ", dropout " << c.p << (deterministic_forward ? ", deterministic in forward alone" : ""));
       constexpr int64_t kHeads = 2, kHidden = 128;
       const Tensor keys = at::arange(c.lengths.tokens, at::kLong).to(device);
       const Tensor qkv = randn({c.lengths.tokens, 3 * kHidden}, 1).to(type).to(device).requires_grad_(true);
       const auto run = [&](double p) {
         return ops::attention(qkv, c.lengths.cu_seqlens.to(device), c.lengths.longest, kHeads, drop(p, keys));
       };
+      set_deterministic(deterministic_forward);
       const Tensor out = run(c.p);
+      set_deterministic(!deterministic_forward);
       CHECK_FALSE(at::allclose(out, run(0.0)));
       // For a fixed mask the output is linear in the values: sum(grad * out) = sum(dvalue * value).
       const Tensor grad = randn({c.lengths.tokens, kHidden}, 2).to(type).to(device);
       const Tensor dqkv = torch::autograd::grad({out}, {qkv}, {grad}).front();
+      set_deterministic(false);
       const auto part = [&](const Tensor& x) { return x.detach().narrow(1, 2 * kHidden, kHidden).to(at::kDouble); };
       const double left = (grad.to(at::kDouble) * out.detach().to(at::kDouble)).sum().item<double>();
       const double right = (part(dqkv) * part(qkv)).sum().item<double>();

@@ -12,7 +12,6 @@
 #include <map>
 #include <numeric>
 #include <random>
-#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -149,12 +148,6 @@ class Device {
 
 Device& device() {
   static Device instance;
-  return instance;
-}
-
-/// The streams of take_streams().
-std::set<const void*>& streams() {
-  static std::set<const void*> instance;
   return instance;
 }
 
@@ -494,9 +487,8 @@ void exchange(void* value, size_t bytes, Exchange kind, int argument, uint32_t m
   device().exchange(value, bytes, kind, argument, mask, where);
 }
 void submit(Launch launch, std::function<void()> thread) {
-  launch.run = [grid = launch.grid, block = launch.block, shared_bytes = launch.shared_bytes, stream = launch.stream,
+  launch.run = [grid = launch.grid, block = launch.block, shared_bytes = launch.shared_bytes,
                 thread = std::move(thread)] {
-    streams().insert(stream);
     device().run(
         grid, block, shared_bytes, [](const void* context) { (*static_cast<const std::function<void()>*>(context))(); },
         &thread);
@@ -504,7 +496,6 @@ void submit(Launch launch, std::function<void()> thread) {
   queue() ? queue()(std::move(launch)) : launch.run();
 }
 void set_queue(std::function<void(Launch)> queue_launch) { queue() = std::move(queue_launch); }
-std::set<const void*> take_streams() { return std::exchange(streams(), {}); }
 
 void set_order(Threads threads, Blocks blocks) { device().set_order(threads, blocks); }
 int64_t switches() { return device().switches(); }

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <set>
 #include <stdexcept>
 #include <vector>
 
@@ -46,9 +45,6 @@ int64_t switches();
 
 /// Number of launches so far that the device would have taken.
 int64_t launches();
-
-/// The streams of the launches since the call before.
-std::set<const void*> take_streams();
 
 /// Number of accesses of 16 bytes or more so far, which only the fast kernels make. It shows that they ran.
 int64_t vectors();

@@ -1,7 +1,7 @@
-// cuda_ext/multi_tensor/cuda.cc on the CPU: its host functions with tensors of the CPU, its kernels in the emulator,
-// each compared with the implementation for the CPU.
+// cuda_ext/multi_tensor/cuda.cc on the second device, while the first is the current one: each function compared with
+// the implementation for the CPU.
 #include <ATen/ATen.h>
-#include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <ATen/cuda/CUDAGraph.h>
 
 #include <functional>
 #include <memory>
@@ -10,7 +10,7 @@
 
 #include "cuda_ext/multi_tensor/backend.h"
 #include "cuda_ext/multi_tensor/cpu.h"
-#include "tests/support/emulated_device.h"
+#include "tests/null_device/tests/device_testing.h"
 #include "tests/support/mismatch.h"
 
 namespace bert {
@@ -32,6 +32,7 @@ Tensor placed(const Tensor& values, bool shifted) {
 }
 
 struct Layout {
+  c10::Device device = kSecond;
   bool shifted = false;
   at::ScalarType copies = at::kFloat;  // kFloat: none
 };
@@ -46,7 +47,7 @@ Groups random_groups(const Layout& layout) {
     OptimizerTensors& group = groups.emplace_back();
     for (const int64_t size : sizes) {
       const auto place = [&](int64_t list, const Tensor& values) {
-        return placed(values, layout.shifted && list == number % 7);
+        return placed(values.to(layout.device), layout.shifted && list == number % 7);
       };
       group.params.push_back(place(0, at::randn({size})));
       group.grads.push_back(place(1, at::randn({size})));
@@ -73,14 +74,18 @@ Groups moved(const Groups& groups) {
   return result;
 }
 
+Tensor number(double value, at::ScalarType type, c10::Device device = kSecond) {
+  return at::scalar_tensor(value, at::TensorOptions(device).dtype(type));
+}
+
 /// The scalars of a third step.
-StepTensors scalars(const Tensor& lr, const Tensor& inv_scale, double found_inf = 0.0) {
-  return {.lr = lr,
-          .inv_scale = inv_scale,
-          .found_inf = at::full({}, found_inf, at::kFloat),
-          .step = at::full({}, 2, at::kLong),
-          .grad_norm = at::full({}, -1.0, at::kFloat),
-          .skipped = at::full({}, -1.0, at::kFloat)};
+StepTensors scalars(const Tensor& lr, const Tensor& inv_scale, double found_inf, c10::Device device) {
+  return {.lr = lr.defined() ? lr.to(device) : lr,
+          .inv_scale = inv_scale.defined() ? inv_scale.to(device) : inv_scale,
+          .found_inf = number(found_inf, at::kFloat, device),
+          .step = number(2, at::kLong, device),
+          .grad_norm = number(-1.0, at::kFloat, device),
+          .skipped = number(-1.0, at::kFloat, device)};
 }
 
 std::vector<UpdateOptions> options_of(UpdateRule rule) {
@@ -107,7 +112,7 @@ void check_same(const Groups& got, const Groups& want) {
       for (size_t i = 0; i < b.size(); ++i) {
         CAPTURE(name, g, i);
         CHECK(a[i].defined() == b[i].defined());
-        if (b[i].defined()) CHECK(mismatch(a[i], b[i]) == "");
+        if (b[i].defined()) CHECK(mismatch(on_host(a[i]), b[i]) == "");
       }
     };
     check("param", got[g].params, want[g].params);
@@ -120,9 +125,9 @@ void check_same(const Groups& got, const Groups& want) {
 }
 
 void check_same(const StepTensors& got, const StepTensors& want) {
-  CHECK(got.step.equal(want.step));
-  CHECK(got.skipped.equal(want.skipped));
-  CHECK(mismatch(got.grad_norm, want.grad_norm, {1e-5, 1e-6}) == "");
+  CHECK(on_host(got.step).equal(want.step));
+  CHECK(on_host(got.skipped).equal(want.skipped));
+  CHECK(mismatch(on_host(got.grad_norm), want.grad_norm, {1e-5, 1e-6}) == "");
 }
 
 /// A change between the steps of two implementations, which is the same for both.
@@ -133,15 +138,17 @@ void check_steps(
     UpdateRule rule, const Layout& layout, const Tensor& lr, const Tensor& inv_scale,
     const Change& change = [](auto&, auto&) {}) {
   CAPTURE(static_cast<int>(rule), layout.shifted, layout.copies, lr.defined(), inv_scale.defined());
-  const EmulatedDevice emulated;
-  Groups got = random_groups(layout), want = random_groups(layout);
+  Layout of_cpu = layout;
+  of_cpu.device = c10::kCPU;
+  Groups got = random_groups(layout), want = random_groups(of_cpu);
   std::vector<UpdateOptions> got_options = options_of(rule), want_options = options_of(rule);
   const auto on_cuda = ops::cuda_multi_tensor().step(rule, got);
   const auto on_cpu = ops::cpu::make_step(rule, want);
-  const StepTensors got_scalars = scalars(lr, inv_scale), want_scalars = scalars(lr, inv_scale);
+  const StepTensors got_scalars = scalars(lr, inv_scale, 0.0, kSecond);
+  const StepTensors want_scalars = scalars(lr, inv_scale, 0.0, c10::kCPU);
   for (int step = 0; step < 2; ++step) {
     CAPTURE(step);
-    check_launches(true, [&] { on_cuda->run(got, got_options, got_scalars); });
+    on_cuda->run(got, got_options, got_scalars);
     on_cpu->run(want, want_options, want_scalars);
     check_same(got, want);
     check_same(got_scalars, want_scalars);
@@ -150,9 +157,8 @@ void check_steps(
   }
 }
 
-Tensor number(double value, at::ScalarType type) { return at::scalar_tensor(value, type); }
-
-TEST_CASE("The host functions of CUDA's optimizers equal the CPU's", "[unit][cuda_emulator]") {
+TEST_CASE("CUDA's optimizers equal the CPU's, for groups, copies and any alignment", "[cuda][null_device]") {
+  const WaitAtEnd wait;
   for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw}) {
     for (const bool shifted : {false, true}) {
       for (const at::ScalarType copies : {at::kFloat, at::kHalf, at::kBFloat16}) {
@@ -164,8 +170,8 @@ TEST_CASE("The host functions of CUDA's optimizers equal the CPU's", "[unit][cud
   }
 }
 
-TEST_CASE("The host functions of CUDA's optimizers follow tensors that move, and options that change",
-          "[unit][cuda_emulator]") {
+TEST_CASE("CUDA's optimizers follow tensors that move, and options that change", "[cuda][null_device]") {
+  const WaitAtEnd wait;
   Groups kept;  // the earlier tensors live on, so that the new ones have other addresses
   for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw}) {
     check_steps(rule, {.copies = at::kBFloat16}, number(0.02, at::kFloat), number(0.25, at::kFloat),
@@ -178,11 +184,11 @@ TEST_CASE("The host functions of CUDA's optimizers follow tensors that move, and
   }
 }
 
-TEST_CASE("The host functions of CUDA's optimizers skip a step with found_inf", "[unit][cuda_emulator]") {
-  const EmulatedDevice emulated;
+TEST_CASE("CUDA's optimizers skip a step with found_inf", "[cuda][null_device]") {
+  const WaitAtEnd wait;
   for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw}) {
     const Groups groups = random_groups({.copies = at::kHalf}), before = random_groups({.copies = at::kHalf});
-    const StepTensors step = scalars(number(0.02, at::kFloat), number(0.25, at::kFloat), /*found_inf=*/1.0);
+    const StepTensors step = scalars(number(0.02, at::kFloat), number(0.25, at::kFloat), /*found_inf=*/1.0, kSecond);
     ops::cuda_multi_tensor().step(rule, groups)->run(groups, options_of(rule), step);
     for (size_t g = 0; g < groups.size(); ++g) {
       for (size_t i = 0; i < groups[g].params.size(); ++i) {
@@ -197,58 +203,59 @@ TEST_CASE("The host functions of CUDA's optimizers skip a step with found_inf", 
   }
 }
 
-TEST_CASE("The host functions of CUDA's lists equal the CPU's", "[unit][cuda_emulator]") {
+TEST_CASE("CUDA's lists equal the CPU's", "[cuda][null_device]") {
+  const WaitAtEnd wait;
   for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
     for (const bool shifted : {false, true}) {
       CAPTURE(type, shifted);
-      const EmulatedDevice emulated;
       at::manual_seed(6);
       std::vector<Tensor> got, want;
       for (const int64_t size : kSizes) {
         want.push_back(at::randn({size}).to(type));
-        got.push_back(placed(want.back(), shifted));
+        got.push_back(placed(want.back().to(kSecond), shifted));
       }
       const auto on_cuda = ops::cuda_multi_tensor().list(got);
       const auto on_cpu = ops::cpu::make_list(want);
-      Tensor norm, norms;
-      check_launches(true, [&] { norm = on_cuda->norm(got).clone(); });
-      check_launches(true, [&] { norms = on_cuda->norms(got).clone(); });
-      CHECK(mismatch(norm, on_cpu->norm(want), {0.0, 1e-6}) == "");
-      CHECK(mismatch(norms, on_cpu->norms(want), {0.0, 1e-6}) == "");
-      const Tensor inv_scale = number(0.3, at::kFloat), found_inf = at::zeros({}), ignored = at::zeros({});
-      check_launches(true, [&] { on_cuda->unscale_(got, inv_scale, found_inf); });
-      on_cpu->unscale_(want, inv_scale, ignored);
-      for (size_t i = 0; i < got.size(); ++i) CHECK(got[i].equal(want[i]));
+      CHECK(mismatch(on_host(on_cuda->norm(got)), on_cpu->norm(want), {0.0, 1e-6}) == "");
+      CHECK(mismatch(on_host(on_cuda->norms(got)), on_cpu->norms(want), {0.0, 1e-6}) == "");
+      const Tensor inv_scale = number(0.3, at::kFloat), found_inf = number(0, at::kFloat), ignored = at::zeros({});
+      on_cuda->unscale_(got, inv_scale, found_inf);
+      on_cpu->unscale_(want, on_host(inv_scale), ignored);
+      for (size_t i = 0; i < got.size(); ++i) CHECK(on_host(got[i]).equal(want[i]));
       CHECK(found_inf.item<float>() == 0.0F);
       std::vector<Tensor> elsewhere;  // the same list with other tensors
       for (const Tensor& tensor : got) elsewhere.push_back(tensor * 2);
       elsewhere.back()[40002] = INFINITY;
       on_cuda->unscale_(elsewhere, inv_scale, found_inf);
       CHECK(found_inf.item<float>() == 1.0F);
-      CHECK(mismatch(elsewhere.front(), want.front() * 0.6) == "");
+      CHECK(mismatch(on_host(elsewhere.front()), want.front() * 0.6) == "");
     }
   }
 }
 
-TEST_CASE("The host function of CUDA's schedule gives its rate", "[unit][cuda_emulator]") {
-  const EmulatedDevice emulated;
+TEST_CASE("CUDA's schedule gives its rate", "[cuda][null_device]") {
+  const WaitAtEnd wait;
   const LrSchedule schedule{.lr = 0.5, .warmup_proportion = 0.1, .degree = 1.0, .max_steps = 100};
-  const Tensor applied = at::full({}, 39, at::kLong), rate = at::zeros({});
-  check_launches(true, [&] { ops::cuda_multi_tensor().learning_rate(schedule, applied, rate); });
+  const Tensor applied = number(39, at::kLong), rate = number(0, at::kFloat);
+  ops::cuda_multi_tensor().learning_rate(schedule, applied, rate);
   CHECK(rate.item<float>() == Approx(0.5 * (1.0 - 0.4)));
 }
 
-TEST_CASE("A capture refuses tensors that are not those of the step before", "[unit][cuda_emulator]") {
-  const EmulatedDevice emulated;
+TEST_CASE("A capture refuses tensors that are not those of the step before", "[cuda][null_device]") {
+  const WaitAtEnd wait;
   const Groups groups = random_groups({});
   const std::vector<UpdateOptions> options = options_of(UpdateRule::kLamb);
   const auto step = ops::cuda_multi_tensor().step(UpdateRule::kLamb, groups);
-  const StepTensors step_scalars = scalars(Tensor(), Tensor());
+  const StepTensors step_scalars = scalars(Tensor(), Tensor(), 0.0, kSecond);
   step->run(groups, options, step_scalars);
-  c10::cuda::capture_status = c10::cuda::CaptureStatus::Active;
+  const Groups others = moved(groups);
+  wait_for_devices();
+  const c10::cuda::CUDAStreamGuard on(c10::cuda::getStreamFromPool(false, kSecond.index()));
+  at::cuda::CUDAGraph graph;
+  graph.capture_begin();
   CHECK_NOTHROW(step->run(groups, options, step_scalars));
-  CHECK_THROWS_WITH(step->run(moved(groups), options, step_scalars), Contains("a CUDA graph is being captured"));
-  c10::cuda::capture_status = c10::cuda::CaptureStatus::None;
+  CHECK_THROWS_WITH(step->run(others, options, step_scalars), Contains("a CUDA graph is being captured"));
+  graph.capture_end();
 }
 
 }  // namespace
