@@ -1,5 +1,4 @@
-// The GELU kernels, run by the emulator in every order of threads and blocks, against scalar twins in double and the
-// CPU's loops.
+// The GELU kernels, run by the emulator in every order of threads and blocks, against scalar twins in double.
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -77,28 +76,6 @@ void check_bias_gelu(const BiasGeluCase& c, bool tanh) {
   check_close("y", got_y.values(), y);
   check_close("dx", got_dx.values(), dx);
   check_close("dbias", got_dbias.values(), dbias);
-  for_each_cpu_twin([&](const CpuTwin& twin) {
-    const std::vector<float> cpu_bias = floats(bias_values);
-    std::vector<T> cpu_y(size), cpu_dx(size);
-    simd::BiasGelu arguments{.type = kCpuType<T>,
-                             .tanh = tanh,
-                             .stream = false,
-                             .columns = c.columns,
-                             .x = x_values.data() + c.shift,
-                             .grad = dy_values.data(),
-                             .bias = cpu_bias.data(),
-                             .out = cpu_y.data(),
-                             .dbias = nullptr};
-    twin.kernels.bias_gelu(arguments, 0, c.rows);
-    arguments.out = cpu_dx.data();
-    const std::vector<float> cpu_dbias = sums_by_pieces(c.rows, columns, [&](int64_t begin, int64_t end, float* sums) {
-      arguments.dbias = sums;
-      twin.kernels.bias_gelu_backward(arguments, begin, end);
-    });
-    check_close("y", got_y.values(), cpu_y);
-    check_close("dx", got_dx.values(), cpu_dx);
-    check_close("dbias", got_dbias.values(), cpu_dbias, largest(dbias));
-  });
 }
 
 TEMPLATE_TEST_CASE("GELU kernels equal their scalar twin", "[unit][cuda_emulator]", (std::pair<float, float>),

@@ -1,5 +1,4 @@
-// The cross entropy kernels, run by the emulator in every order of threads and blocks, against a scalar twin in double
-// and the CPU's loops.
+// The cross entropy kernels, run by the emulator in every order of threads and blocks, against a scalar twin in double.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -121,23 +120,6 @@ void check_cross_entropy(const CrossEntropyCase& c) {
       REQUIRE(to_float(got.dlogits[static_cast<size_t>(r * c.columns + i)]) == 0.0F);
     }
   }
-  for_each_cpu_twin([&](const CpuTwin& twin) {
-    std::vector<T> cpu_logits(logits.begin() + static_cast<int64_t>(c.shift), logits.end());
-    std::vector<float> logsumexp(labels.size()), losses(labels.size());
-    const simd::CrossEntropy arguments{.type = kCpuType<T>,
-                                       .stride = c.columns,
-                                       .num_classes = c.num_classes,
-                                       .logits = cpu_logits.data(),
-                                       .labels = labels.data(),
-                                       .logsumexp = logsumexp.data(),
-                                       .loss = losses.data(),
-                                       .scale = static_cast<float>(static_cast<double>(kGrad) * share)};
-    twin.kernels.cross_entropy(arguments, 0, c.rows);
-    check_close("loss", got.loss, std::vector<double>{std::accumulate(losses.begin(), losses.end(), 0.0) * share});
-    check_close("logsumexp", got.logsumexp, logsumexp);
-    twin.kernels.cross_entropy_backward(arguments, 0, c.rows);
-    check_close("dlogits", got.dlogits, cpu_logits, kGrad * share);
-  });
 }
 
 TEMPLATE_TEST_CASE("Cross entropy kernels equal their scalar twin", "[unit][cuda_emulator]", float, c10::Half,

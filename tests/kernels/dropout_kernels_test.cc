@@ -1,5 +1,4 @@
-// The dropout kernels, run by the emulator in every order of threads and blocks: masks bit-equal to the rule and to
-// those of the CPU's loops.
+// The dropout kernels, run by the emulator in every order of threads and blocks: masks bit-equal to the rule.
 #include <vector>
 
 #include "cuda_ext/kernels/dropout.h"
@@ -50,23 +49,6 @@ void check_dropout(const DropoutCase& c) {
   }
   CHECK(different == 0);
   check_close("y", y.values(), want);
-  std::vector<bool> dropped(size);
-  for (size_t i = 0; i < size; ++i) dropped[i] = !got_kept[i];
-  for_each_cpu_twin([&](const CpuTwin& twin) {
-    std::vector<T> cpu_y(size);
-    std::vector<float> scratch(static_cast<size_t>(simd::scratch_columns(c.columns)));
-    KeptBits bits(c.rows, c.columns);
-    twin.kernels.dropout({.type = kCpuType<T>,
-                          .columns = c.columns,
-                          .x = x_values.data() + c.shift,
-                          .y = cpu_y.data(),
-                          .mask = bits.mask(mask),
-                          .scratch = scratch.data(),
-                          .stream = false},
-                         0, c.rows);
-    check_close("y", y.values(), cpu_y);
-    bits.check(dropped);
-  });
 }
 
 TEMPLATE_TEST_CASE("Dropout kernels keep what the rule says", "[unit][cuda_emulator]", float, c10::Half,

@@ -1,5 +1,4 @@
-// The embedding's kernels, run by the emulator in every order of threads and blocks, against scalar twins in double and
-// the CPU's loops.
+// The embedding's kernels, run by the emulator in every order of threads and blocks, against scalar twins in double.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -164,82 +163,6 @@ struct EmbeddingRun {
   std::vector<P> dgamma, dbeta;
 };
 
-/// The gradient of a table by the CPU's loop: each row of dsum is added to the row of its id.
-template <class T>
-std::vector<T> cpu_scatter(const CpuTwin& twin, const std::vector<float>& dsum, const std::vector<int64_t>& ids,
-                           size_t table_size, int64_t columns) {
-  const auto rows = static_cast<int64_t>(table_size) / columns;
-  std::vector<int64_t> tokens(ids.size()), starts;
-  std::iota(tokens.begin(), tokens.end(), 0);
-  std::stable_sort(tokens.begin(), tokens.end(),
-                   [&](int64_t a, int64_t b) { return ids[static_cast<size_t>(a)] < ids[static_cast<size_t>(b)]; });
-  for (int64_t row = 0; row <= rows; ++row) {
-    starts.push_back(std::count_if(ids.begin(), ids.end(), [&](int64_t id) { return id < row; }));
-  }
-  std::vector<T> table(table_size);
-  std::vector<float> scratch(static_cast<size_t>(columns));
-  twin.kernels.embedding_scatter({.type = kCpuType<T>,
-                                  .columns = columns,
-                                  .first_column = 0,
-                                  .last_column = columns,
-                                  .gradient = dsum.data(),
-                                  .tokens = tokens.data(),
-                                  .starts = starts.data(),
-                                  .table = table.data(),
-                                  .scratch = scratch.data(),
-                                  .stream = false},
-                                 0, rows);
-  return table;
-}
-
-/// Checks the results of the kernels against those of the CPU's loops.
-template <class T, class P>
-void check_cpu_twin(const CpuTwin& twin, const EmbeddingRun<T, P>& r, const std::vector<bool>& dropped) {
-  const EmbeddingCase& c = r.c;
-  const std::vector<float> gamma = floats(r.gamma), beta = floats(r.beta);
-  std::vector<T> y(r.rows * r.columns);
-  std::vector<float> mean(r.rows), rstd(r.rows), dsum(r.rows * r.columns),
-      scratch(static_cast<size_t>(simd::norm_scratch(c.columns)));
-  KeptBits bits(c.rows, c.columns);
-  simd::LayerNorm arguments{};
-  arguments.input = simd::NormInput::kEmbedding;
-  arguments.type = kCpuType<T>;
-  arguments.columns = c.columns;
-  arguments.tables[0] = r.word.data() + c.shift;
-  arguments.tables[1] = r.position.data();
-  arguments.tables[2] = r.type.data();
-  arguments.ids[0] = r.word_ids.data();
-  arguments.ids[1] = r.position_ids.data();
-  arguments.ids[2] = r.type_ids.data();
-  arguments.gamma = gamma.data();
-  arguments.beta = beta.data();
-  arguments.eps = static_cast<float>(kEps);
-  arguments.mask = bits.mask(r.dropout(r.keys.data()));
-  arguments.y = y.data();
-  arguments.mean = mean.data();
-  arguments.rstd = rstd.data();
-  arguments.grad = r.dy.data();
-  arguments.dresidual = dsum.data();
-  arguments.scratch = scratch.data();
-  twin.kernels.layer_norm(arguments, 0, c.rows);
-  arguments.mask.drawn = true;
-  const std::vector<float> sums = sums_by_pieces(c.rows, 2 * r.columns, [&](int64_t begin, int64_t end, float* piece) {
-    arguments.partial = piece;
-    twin.kernels.layer_norm_backward(arguments, begin, end);
-  });
-  const auto middle = sums.begin() + c.columns;
-  check_close("y", r.y, y);
-  check_close("mean", r.mean, mean);
-  check_close("rstd", r.rstd, rstd);
-  check_close("dgamma", r.dgamma, std::vector<float>(sums.begin(), middle), kSums);
-  check_close("dbeta", r.dbeta, std::vector<float>(middle, sums.end()), kSums);
-  check_close("dword", r.dword, cpu_scatter<T>(twin, dsum, r.word_ids, r.dword.size(), c.columns), kSums);
-  check_close("dposition", r.dposition, cpu_scatter<T>(twin, dsum, r.position_ids, r.dposition.size(), c.columns),
-              kSums);
-  check_close("dtype", r.dtype, cpu_scatter<T>(twin, dsum, r.type_ids, r.dtype.size(), c.columns), kSums);
-  if (c.p > 0.0) bits.check(dropped);
-}
-
 template <class T, class P>
 void check_embedding(const EmbeddingCase& c) {
   CAPTURE(c.rows, c.columns, c.type_rows, static_cast<int>(c.words), c.p, c.shift);
@@ -294,7 +217,6 @@ void check_embedding(const EmbeddingCase& c) {
   size_t different = 0;  // from the mask of the scalar rule
   for (size_t i = 0; i < y.size(); ++i) different += (to_float(r.y[i]) == 0.0F) != dropped[i] ? 1 : 0;
   CHECK(different == 0);
-  for_each_cpu_twin([&](const CpuTwin& twin) { check_cpu_twin(twin, r, dropped); });
 }
 
 TEMPLATE_TEST_CASE("Embedding kernels equal their scalar twin", "[unit][cuda_emulator]", (std::pair<float, float>),

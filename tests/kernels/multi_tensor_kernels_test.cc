@@ -1,5 +1,4 @@
-// The multi-tensor kernels, run by the emulator in every order of threads and blocks, against scalar twins in double and
-// the CPU's loops.
+// The multi-tensor kernels, run by the emulator in every order of threads and blocks, against scalar twins in double.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -142,12 +141,6 @@ TEMPLATE_TEST_CASE("Norms of a list of tensors equal their scalar twin", "[unit]
           [&] { multi_tensor_norm(list.table(), list.workspace(), norm.data(), norms.data(), nullptr); }, norm, norms);
       CHECK(norm[0] == testing::Approx(std::sqrt(total)).epsilon(1e-6));
       for (size_t i = 0; i < sizes.size(); ++i) CHECK(norms[i] == testing::Approx(want[i]).epsilon(1e-6));
-      for_each_cpu_twin([&](const CpuTwin& twin) {
-        for (size_t i = 0; i < sizes.size(); ++i) {
-          const double squares = twin.optim.sum_of_squares(values[i].data(), kElementType<T>, count_of(values[i]));
-          CHECK(norms[i] == testing::Approx(std::sqrt(squares)).epsilon(1e-6));
-        }
-      });
     }
   }
 }
@@ -195,14 +188,6 @@ TEMPLATE_TEST_CASE("Unscaling multiplies, and finds inf and NaN", "[unit][cuda_e
           }
         }
         CHECK(tensors.intact());
-        for_each_cpu_twin([&](const CpuTwin& twin) {
-          for (size_t i = 0; i < values.size(); ++i) {
-            auto scaled = values[i];
-            const bool finite = twin.optim.scale(scaled.data(), kElementType<T>, count_of(scaled), 0.3F);
-            CHECK(finite == (bad == 0.0F || i != 10));
-            if (finite) CHECK(scaled == got[i]);
-          }
-        });
       }
     }
   }
@@ -367,55 +352,6 @@ UpdateOptions options_of(double weight_decay) {
           .ema_decay = 0.9};
 }
 
-/// Checks two steps of the kernels (from step 2 to 4) against the CPU's loops.
-template <class C>
-void check_cpu_twin(const CpuTwin& twin, const Optimizer<C>& optimizer, bool own_lr) {
-  constexpr double kInvScale = 0.25;
-  const size_t tensors = optimizer.param_values.size();
-  auto params = optimizer.param_values, exp_avg = optimizer.exp_avg_values, exp_avg_sq = optimizer.exp_avg_sq_values,
-       ema = optimizer.ema_values;
-  std::vector<std::vector<C>> copies;
-  std::vector<double> squares;
-  double total = 0.0;
-  for (const auto& grad : optimizer.grad_values) {
-    squares.push_back(twin.optim.sum_of_squares(grad.data(), ElementType::kFloat, count_of(grad)));
-    total += squares.back();
-    copies.emplace_back(grad.size());
-  }
-  for (const int64_t step : {3, 4}) {
-    for (size_t i = 0; i < tensors; ++i) {
-      const UpdateOptions& o = optimizer.options[i % optimizer.options.size()];
-      OptimScalars scalars = optim_scalars(o, own_lr ? o.lr : 0.02, kInvScale, kInvScale * std::sqrt(total), step);
-      scalars.multiplier = tensor_multiplier(o, scalars.multiplier, squares[i]);
-      const OptimChunk chunk{.param = params[i].data(),
-                             .exp_avg = exp_avg[i].data(),
-                             .exp_avg_sq = exp_avg_sq[i].data(),
-                             .ema = optimizer.averaged(i) ? ema[i].data() : nullptr,
-                             .grad = optimizer.grad_values[i].data(),
-                             .copy = kCopyType<C> == CopyType::kNone ? nullptr : copies[i].data(),
-                             .copy_type = kCopyType<C>,
-                             .n = count_of(params[i])};
-      if (optimizer.rule == UpdateRule::kAdamw) {
-        twin.optim.adamw(chunk, scalars);
-      } else {
-        const LambNorms sums = twin.optim.lamb_moments(chunk, scalars);
-        twin.optim.lamb_apply(chunk, scalars, lamb_rate(scalars.lr, o, sums.param, sums.update));
-      }
-    }
-  }
-  const auto check = [&](const char* name, const auto& got, const auto& want) {
-    for (size_t i = 0; i < tensors; ++i) {
-      CAPTURE(i);
-      check_close(name, got[i], want[i]);
-    }
-  };
-  check("param", optimizer.params.values(), params);
-  check("exp_avg", optimizer.exp_avg.values(), exp_avg);
-  check("exp_avg_sq", optimizer.exp_avg_sq.values(), exp_avg_sq);
-  check("ema", optimizer.ema.values(), ema);
-  if constexpr (kCopyType<C> != CopyType::kNone) check("copy", optimizer.copies.values(), copies);
-}
-
 template <class C>
 void check_step(UpdateRule rule, const std::vector<size_t>& sizes, const std::vector<UpdateOptions>& options,
                 bool shifted, bool own_lr = false) {
@@ -477,7 +413,6 @@ void check_step(UpdateRule rule, const std::vector<size_t>& sizes, const std::ve
       }
     }
   }
-  for_each_cpu_twin([&](const CpuTwin& twin) { check_cpu_twin(twin, optimizer, own_lr); });
 }
 
 TEMPLATE_TEST_CASE("LAMB and AdamW kernels equal their scalar twin", "[unit][cuda_emulator]", float, c10::Half,

@@ -1,5 +1,5 @@
 // The kernels of masked softmax and dropout, run by the emulator in every order of threads and blocks, against a scalar
-// twin in double and the CPU's loops.
+// twin in double.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -113,30 +113,6 @@ void check_masked_softmax(const MaskedSoftmaxCase& c) {
     CHECK(different == 0);
   };
   check_mask(got_y);
-  for_each_cpu_twin([&](const CpuTwin& twin) {
-    std::vector<T> cpu_y(size), cpu_dscores(size);
-    std::vector<float> cpu_logsumexp(rows), scratch(static_cast<size_t>(3 * simd::scratch_columns(c.columns)));
-    simd::MaskedSoftmax arguments{.type = kCpuType<T>,
-                                  .heads = c.heads,
-                                  .queries = c.queries,
-                                  .columns = c.columns,
-                                  .cu_seqlens = cu_values.data(),
-                                  .scale = input.scale,
-                                  .scores = score_values.data() + c.shift,
-                                  .grad = dy_values.data(),
-                                  .out = cpu_y.data(),
-                                  .logsumexp = cpu_logsumexp.data(),
-                                  .mask = cpu_mask(input.dropout),
-                                  .scratch = scratch.data(),
-                                  .stream = false};
-    twin.kernels.masked_softmax(arguments, 0, static_cast<int64_t>(rows));
-    arguments.out = cpu_dscores.data();
-    twin.kernels.masked_softmax_backward(arguments, 0, static_cast<int64_t>(rows));
-    check_close("y", got_y.values(), cpu_y);
-    check_close("dscores", got_dscores.values(), cpu_dscores);
-    check_close("logsumexp", got_logsumexp.values(), cpu_logsumexp);
-    check_mask(cpu_y);
-  });
 }
 
 TEMPLATE_TEST_CASE("Masked softmax kernels equal their scalar twin", "[unit][cuda_emulator]", float, c10::Half,
