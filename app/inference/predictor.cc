@@ -3,9 +3,9 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -17,59 +17,26 @@
 namespace bert {
 namespace {
 
-constexpr std::string_view kMask = "[MASK]";
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, which stands for a space in SentencePiece
 constexpr int64_t kMaskedRows = 256;  // whose logits are in memory at once: 31 MB for 30,522 tokens in fp32
-
-/// The tokens of a text, and the places of those that stand for a [MASK] of the text. A tokenizer may give the same token
-/// for other texts too, for example for a full-width [MASK].
-struct Sequence {
-  std::vector<int32_t> ids;
-  std::vector<size_t> masks;
-};
-
-/// The beginning of `text` as a JSON string, so that a message has no control characters.
-std::string shown(const std::string& text) {
-  constexpr size_t kMaxBytes = 60;
-  const bool whole = text.size() <= kMaxBytes;
-  const nlohmann::json beginning = whole ? text : text.substr(0, kMaxBytes) + "...";
-  return beginning.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::ignore);
-}
-
-/// The ids [CLS] text [SEP]. A SentencePiece model does not recognise [MASK] in a text, so the text is split there.
-Sequence encode(const Tokenizer& tokenizer, const std::string& text) {
-  const Vocabulary& vocabulary = tokenizer.vocabulary();
-  Sequence sequence{.ids = {vocabulary.cls_id()}, .masks = {}};
-  std::vector<int32_t>& ids = sequence.ids;
-  for (size_t begin = 0;;) {
-    const size_t mask = text.find(kMask, begin);
-    tokenizer.encode(std::string_view(text).substr(begin, mask - begin), ids);
-    if (mask == std::string::npos) break;
-    sequence.masks.push_back(ids.size());
-    ids.push_back(vocabulary.mask_id());
-    begin = mask + kMask.size();
-  }
-  ids.push_back(vocabulary.sep_id());
-  return sequence;
-}
 
 /// Indices of texts that are computed together.
 using Group = std::vector<size_t>;
 
-/// The sequences of a group end to end, each of segment A.
-PackedBatch packed(const std::vector<Sequence>& sequences, const Group& group, torch::Device device) {
+/// The texts of a group end to end, each of segment A.
+PackedBatch packed(std::span<const EncodedText> texts, const Group& group, torch::Device device) {
   std::vector<int64_t> ids, positions, masked;
   std::vector<int32_t> ends = {0};
   size_t longest = 0;
   for (const size_t index : group) {
-    const Sequence& sequence = sequences[index];
-    for (const size_t mask : sequence.masks) masked.push_back(static_cast<int64_t>(ids.size() + mask));
-    for (size_t i = 0; i < sequence.ids.size(); ++i) {
-      ids.push_back(sequence.ids[i]);
+    const EncodedText& text = texts[index];
+    for (const size_t mask : text.masks) masked.push_back(static_cast<int64_t>(ids.size() + mask));
+    for (size_t i = 0; i < text.ids.size(); ++i) {
+      ids.push_back(text.ids[i]);
       positions.push_back(static_cast<int64_t>(i));
     }
     ends.push_back(static_cast<int32_t>(ids.size()));
-    longest = std::max(longest, sequence.ids.size());
+    longest = std::max(longest, text.ids.size());
   }
   PackedBatch batch;
   batch.input_ids = torch::tensor(ids);
@@ -82,15 +49,15 @@ PackedBatch packed(const std::vector<Sequence>& sequences, const Group& group, t
 }
 
 /// Groups texts of like lengths, the longest first, within the limits of the options.
-std::vector<Group> groups_of(const std::vector<Sequence>& sequences, const PredictorOptions& options) {
-  Group order(sequences.size());
+std::vector<Group> groups_of(std::span<const EncodedText> texts, const PredictorOptions& options) {
+  Group order(texts.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return sequences[a].ids.size() > sequences[b].ids.size(); });
+                   [&](size_t a, size_t b) { return texts[a].ids.size() > texts[b].ids.size(); });
   std::vector<Group> groups;
   int64_t tokens = 0;
   for (const size_t index : order) {
-    const auto length = static_cast<int64_t>(sequences[index].ids.size());
+    const auto length = static_cast<int64_t>(texts[index].ids.size());
     if (groups.empty() || tokens + length > options.batch_tokens ||
         static_cast<int64_t>(groups.back().size()) == options.batch_size) {
       groups.emplace_back();
@@ -164,40 +131,32 @@ struct Predictor::Impl {
         heads(model->cls.ptr()),
         encoder(*model->bert, given.int8 ? ops::Products::kInt8 : ops::Products::kOfDtype) {}
 
-  /// Throws TextError with index 0.
-  [[nodiscard]] Sequence encode_one(const std::string& text, bool want_masks) const {
-    if (want_masks && text.find(kMask) == std::string::npos) {
-      throw TextError(0, "no [MASK] in the text: " + shown(text));
-    }
-    Sequence sequence = encode(*tokenizer, text);
-    const int64_t longest = encoder.config().max_position_embeddings;
-    if (static_cast<int64_t>(sequence.ids.size()) > longest) {
-      throw TextError(0, "text of " + std::to_string(sequence.ids.size()) + " tokens: the model takes at most " +
-                             std::to_string(longest) + "; shorten it: " + shown(text));
-    }
-    return sequence;
-  }
-
-  /// Throws TextError.
-  [[nodiscard]] std::vector<Sequence> encode_all(const std::vector<std::string>& texts, bool want_masks) const {
-    std::vector<Sequence> all;
-    for (const std::string& text : texts) {
-      try {
-        all.push_back(encode_one(text, want_masks));
-      } catch (const TextError& error) {
-        throw TextError(all.size(), error.what());
-      }
-    }
+  /// Throws TextError for the first text that `task` has no answer for.
+  [[nodiscard]] std::vector<EncodedText> encode_all(Task task, const std::vector<std::string>& texts) const {
+    std::vector<EncodedText> all;
+    for (const std::string& text : texts) all.push_back(encode(task, text, all.size()));
     return all;
   }
 
-  /// Calls answer(group, batch, output, hidden states) for each group of sequences. The hidden states of all layers are
+  [[nodiscard]] EncodedText encode(Task task, std::string text, size_t index) const {
+    if (task == Task::kFillMask && text.find(kMask) == std::string::npos)
+      throw TextError(index, "no [MASK] in the text", text);
+    EncodedText encoded = encode_text(*tokenizer, std::move(text));
+    const int64_t longest = encoder.config().max_position_embeddings;
+    if (std::ssize(encoded.ids) <= longest) return encoded;
+    throw TextError(index,
+                    "text of " + std::to_string(encoded.ids.size()) + " tokens: the model takes at most " +
+                        std::to_string(longest) + "; shorten it",
+                    encoded.text);
+  }
+
+  /// Calls answer(group, batch, output, hidden states) for each group of texts. The hidden states of all layers are
   /// computed if `all_layers` is true.
   template <class Answer>
-  void for_each_group(const std::vector<Sequence>& sequences, bool all_layers, const Answer& answer) const {
+  void for_each_group(std::span<const EncodedText> texts, bool all_layers, const Answer& answer) const {
     const torch::NoGradGuard no_grad;
-    for (const Group& group : groups_of(sequences, options)) {
-      const PackedBatch batch = packed(sequences, group, options.device);
+    for (const Group& group : groups_of(texts, options)) {
+      const PackedBatch batch = packed(texts, group, options.device);
       std::vector<torch::Tensor> hidden_states;
       const BertModelOutput output = encoder.forward(batch, all_layers ? &hidden_states : nullptr);
       answer(group, batch, output, hidden_states);
@@ -234,9 +193,9 @@ struct Predictor::Impl {
     return fillers;
   }
 
-  [[nodiscard]] std::vector<std::string> tokens_of(const Sequence& sequence) const {
+  [[nodiscard]] std::vector<std::string> tokens_of(const EncodedText& text) const {
     std::vector<std::string> tokens;
-    for (const int32_t id : sequence.ids) tokens.push_back(tokenizer->vocabulary().token(id));
+    for (const int32_t id : text.ids) tokens.push_back(tokenizer->vocabulary().token(id));
     return tokens;
   }
 };
@@ -297,34 +256,37 @@ const BertConfig& Predictor::config() const { return impl_->encoder.config(); }
 
 const Tokenizer& Predictor::tokenizer() const { return *impl_->tokenizer; }
 
-std::vector<MaskFilling> Predictor::fill_mask(const std::vector<std::string>& texts, int64_t top_k) const {
+EncodedText Predictor::encode(Task task, std::string text) const {
+  return impl_->encode(task, std::move(text), /*index=*/0);
+}
+
+std::vector<MaskFilling> Predictor::fill_mask(std::span<const EncodedText> texts, int64_t top_k) const {
   TORCH_CHECK(top_k > 0, "fill_mask: top_k must be 1 or more, got ", top_k, ".");
   if (!impl_->fills_masks) {
     throw DataError(impl_->name +
                     ": is an encoder without cls.predictions, the head that fills masks; it has features only");
   }
   std::vector<MaskFilling> fillings(texts.size());
-  impl_->for_each_group(impl_->encode_all(texts, /*want_masks=*/true), /*all_layers=*/false,
+  impl_->for_each_group(texts, /*all_layers=*/false,
                         [&](const Group& group, const PackedBatch& batch, const BertModelOutput& output, const auto&) {
                           std::vector<std::vector<Filler>> fillers =
                               impl_->fill(batch, output.last_hidden_state, top_k);
                           auto next = fillers.begin();
-                          for (const size_t index : group) fillings[index] = filling_of(texts[index], next);
+                          for (const size_t index : group) fillings[index] = filling_of(texts[index].text, next);
                         });
   return fillings;
 }
 
-std::vector<Features> Predictor::features(const std::vector<std::string>& texts) const {
+std::vector<Features> Predictor::features(std::span<const EncodedText> texts) const {
   std::vector<Features> all(texts.size());
-  const std::vector<Sequence> sequences = impl_->encode_all(texts, /*want_masks=*/false);
-  impl_->for_each_group(sequences, /*all_layers=*/false,
+  impl_->for_each_group(texts, /*all_layers=*/false,
                         [&](const Group& group, const PackedBatch&, const BertModelOutput& output, const auto&) {
                           int64_t row = 0;
                           for (size_t i = 0; i < group.size(); ++i) {
-                            const Sequence& sequence = sequences[group[i]];
-                            const auto length = static_cast<int64_t>(sequence.ids.size());
+                            const EncodedText& text = texts[group[i]];
+                            const int64_t length = std::ssize(text.ids);
                             Features& features = all[group[i]];
-                            features.tokens = impl_->tokens_of(sequence);
+                            features.tokens = impl_->tokens_of(text);
                             // Copies: a text that is kept does not keep its batch.
                             features.last_hidden_state = fp32_copy(output.last_hidden_state.narrow(0, row, length));
                             if (output.pooler_output.defined()) {
@@ -336,14 +298,13 @@ std::vector<Features> Predictor::features(const std::vector<std::string>& texts)
   return all;
 }
 
-std::vector<torch::Tensor> Predictor::embed(const std::vector<std::string>& texts,
-                                            const EmbeddingOptions& options) const {
+std::vector<torch::Tensor> Predictor::embed(std::span<const EncodedText> texts, const EmbeddingOptions& options) const {
   const std::vector<int64_t> layers = checked_layers(options, config());
   const bool pooler = options.pooling == Pooling::kPooler,
              last = layers == std::vector<int64_t>{config().num_hidden_layers};
   std::vector<torch::Tensor> all(texts.size());
   impl_->for_each_group(
-      impl_->encode_all(texts, /*want_masks=*/false), /*all_layers=*/!last,
+      texts, /*all_layers=*/!last,
       [&](const Group& group, const PackedBatch& batch, const BertModelOutput& output,
           const std::vector<torch::Tensor>& hidden_states) {
         TORCH_CHECK(!pooler || output.pooler_output.defined(),
@@ -369,28 +330,31 @@ std::vector<torch::Tensor> Predictor::embed(const std::vector<std::string>& text
   return all;
 }
 
+std::vector<std::string> Predictor::tokens(const EncodedText& text) const { return impl_->tokens_of(text); }
+
 std::vector<std::string> Predictor::tokens(const std::string& text) const {
-  return impl_->tokens_of(encode(tokenizer(), text));
+  return tokens(encode_text(tokenizer(), text));
 }
 
-std::vector<TextError> Predictor::problems(Task task, const std::vector<std::string>& texts) const {
-  std::vector<TextError> errors;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    try {
-      static_cast<void>(impl_->encode_one(texts[i], task == Task::kFillMask));
-    } catch (const TextError& error) {
-      errors.emplace_back(i, error.what());
-    }
-  }
-  return errors;
+std::vector<MaskFilling> Predictor::fill_mask(const std::vector<std::string>& texts, int64_t top_k) const {
+  return fill_mask(impl_->encode_all(Task::kFillMask, texts), top_k);
 }
 
 MaskFilling Predictor::fill_mask(const std::string& text, int64_t top_k) const {
   return std::move(fill_mask(std::vector<std::string>{text}, top_k).front());
 }
 
+std::vector<Features> Predictor::features(const std::vector<std::string>& texts) const {
+  return features(impl_->encode_all(Task::kFeatures, texts));
+}
+
 Features Predictor::features(const std::string& text) const {
   return std::move(features(std::vector<std::string>{text}).front());
+}
+
+std::vector<torch::Tensor> Predictor::embed(const std::vector<std::string>& texts,
+                                            const EmbeddingOptions& options) const {
+  return embed(impl_->encode_all(Task::kFeatures, texts), options);
 }
 
 }  // namespace bert

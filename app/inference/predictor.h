@@ -10,11 +10,12 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "app/inference/encoded_text.h"
 #include "app/inference/pretrained.h"
-#include "data/io/error.h"
 
 namespace bert {
 
@@ -60,12 +61,6 @@ struct EmbeddingOptions {
   std::vector<int64_t> layers = {-1};
 };
 
-/// A text that has no answer: it is too long, or has no [MASK]. `index` is its place among the texts of the call.
-struct TextError : DataError {
-  TextError(size_t text, const std::string& message) : DataError(message), index(text) {}
-  size_t index;
-};
-
 enum class Task { kFillMask, kFeatures };
 
 /// A model and its tokenizer. A predictor does not change after construction: any number of threads may call it at once.
@@ -104,11 +99,17 @@ class Predictor {
   [[nodiscard]] std::vector<at::Tensor> embed(const std::vector<std::string>& texts,
                                               const EmbeddingOptions& options = {}) const;
 
+  /// The text for the functions below, which then tokenize nothing. Throws TextError with index 0 for a text that `task`
+  /// has no answer for.
+  [[nodiscard]] EncodedText encode(Task task, std::string text) const;
+  [[nodiscard]] std::vector<MaskFilling> fill_mask(std::span<const EncodedText> texts, int64_t top_k = 5) const;
+  [[nodiscard]] std::vector<Features> features(std::span<const EncodedText> texts) const;
+  [[nodiscard]] std::vector<at::Tensor> embed(std::span<const EncodedText> texts,
+                                              const EmbeddingOptions& options = {}) const;
+  [[nodiscard]] std::vector<std::string> tokens(const EncodedText& text) const;
+
   /// The text's tokens, [CLS] and [SEP] included.
   [[nodiscard]] std::vector<std::string> tokens(const std::string& text) const;
-
-  /// The error of every text that `task` has no answer for, in the order of the texts. Computes nothing else.
-  [[nodiscard]] std::vector<TextError> problems(Task task, const std::vector<std::string>& texts) const;
 
   [[nodiscard]] const BertConfig& config() const;
   [[nodiscard]] const Tokenizer& tokenizer() const;

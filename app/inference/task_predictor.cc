@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <span>
 #include <sstream>
@@ -68,7 +69,57 @@ TaskDataConfig settings_of(const Pretrained& pretrained) {
   return config;
 }
 
+/// The words of a text of token classification.
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), std::istream_iterator<std::string>()};
+}
+
+TaskExamples examples_of(const TaskDefinition& task, std::span<const TaskInput> inputs) {
+  TaskExamples examples;
+  examples.task = task;
+  for (const TaskInput& input : inputs) {
+    if (task.kind == TaskKind::kTokenClassification) {
+      examples.sentences.emplace_back().words = words_of(input.text);
+    } else if (task.kind == TaskKind::kQuestionAnswering) {
+      SquadParagraph& paragraph = examples.squad.paragraphs.emplace_back();
+      paragraph.context = input.text;
+      paragraph.words = split_squad_words(input.text);
+      if (paragraph.words.empty()) throw DataError("question-answering: a context has no words");
+      SquadQuestion& question = examples.squad.questions.emplace_back();
+      question.id = std::to_string(examples.squad.questions.size());
+      question.text = input.second;
+      question.paragraph = static_cast<int32_t>(examples.squad.paragraphs.size() - 1);
+    } else {
+      TextExample& example = examples.texts.emplace_back();
+      example.text = input.text;
+      example.text_pair = input.second;
+    }
+  }
+  return examples;
+}
+
+/// The features of all inputs.
+TaskFeatures joined(const TaskDefinition& task, std::span<const EncodedInput> inputs) {
+  TaskFeatures all;
+  all.kind = task.kind;
+  all.num_outputs = task.num_outputs();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const TaskFeatures& one = inputs[i].features;
+    for (const TaskSequence& sequence : one.sequences)
+      all.sequences.emplace_back(sequence).example = static_cast<int32_t>(i);
+    all.windows.insert(all.windows.end(), one.windows.begin(), one.windows.end());
+  }
+  return all;
+}
+
 }  // namespace
+
+int64_t EncodedInput::tokens() const {
+  int64_t sum = 0;
+  for (const TaskSequence& sequence : features.sequences) sum += std::ssize(sequence.input_ids);
+  return sum;
+}
 
 std::vector<float> task_logits(const TaskInference& model, const TaskFeatures& features, int64_t choices,
                                const PredictorOptions& options) {
@@ -102,58 +153,49 @@ TaskPredictor::TaskPredictor(const Pretrained& pretrained, const PredictorOption
   task_ = definition_of(pretrained);
 }
 
-TaskExamples TaskPredictor::examples_of(const std::vector<TaskInput>& inputs) const {
-  TaskExamples examples;
-  examples.task = task_;
+EncodedInput TaskPredictor::encode(TaskInput input) const {
+  try {
+    TaskFeatures features =
+        make_features(examples_of(task_, {&input, 1}), *tokenizer_, config_, /*for_training=*/false);
+    return {.input = std::move(input), .features = std::move(features)};
+  } catch (const DataError& error) {
+    throw TextError(0, error.what());
+  }
+}
+
+std::vector<EncodedInput> TaskPredictor::encode_all(const std::vector<TaskInput>& inputs) const {
+  std::vector<EncodedInput> all;
   for (const TaskInput& input : inputs) {
-    if (task_.kind == TaskKind::kTokenClassification) {
-      TaggedSentence& sentence = examples.sentences.emplace_back();
-      std::istringstream words(input.text);
-      for (std::string word; words >> word;) sentence.words.push_back(word);
-    } else if (task_.kind == TaskKind::kQuestionAnswering) {
-      SquadParagraph& paragraph = examples.squad.paragraphs.emplace_back();
-      paragraph.context = input.text;
-      paragraph.words = split_squad_words(input.text);
-      if (paragraph.words.empty()) throw DataError("question-answering: a context has no words");
-      SquadQuestion& question = examples.squad.questions.emplace_back();
-      question.id = std::to_string(examples.squad.questions.size());
-      question.text = input.second;
-      question.paragraph = static_cast<int32_t>(examples.squad.paragraphs.size() - 1);
-    } else {
-      TextExample& example = examples.texts.emplace_back();
-      example.text = input.text;
-      example.text_pair = input.second;
-    }
-  }
-  return examples;
-}
-
-int64_t TaskPredictor::tokens_of(const TaskInput& input) const {
-  int64_t tokens = 0;
-  for (const TaskSequence& sequence : features_of(examples_of({input})).sequences)
-    tokens += std::ssize(sequence.input_ids);
-  return tokens;
-}
-
-std::vector<TextError> TaskPredictor::problems(const std::vector<TaskInput>& inputs) const {
-  std::vector<TextError> errors;
-  for (size_t i = 0; i < inputs.size(); ++i) {
     try {
-      static_cast<void>(tokens_of(inputs[i]));
-    } catch (const DataError& error) {
-      errors.emplace_back(i, error.what());
+      all.push_back(encode(input));
+    } catch (const TextError& error) {
+      throw TextError(all.size(), error.reason);
     }
   }
-  return errors;
+  return all;
 }
 
-TaskFeatures TaskPredictor::features_of(const TaskExamples& examples) const {
-  return make_features(examples, *tokenizer_, config_, /*for_training=*/false);
+std::vector<float> TaskPredictor::logits_of(const TaskFeatures& features) const {
+  return task_logits(model_, features, /*choices=*/1, options_);
 }
 
 std::vector<std::vector<LabelScore>> TaskPredictor::classify(const std::vector<TaskInput>& inputs,
                                                              int64_t top_k) const {
-  const std::vector<float> logits = task_logits(model_, features_of(examples_of(inputs)), /*choices=*/1, options_);
+  return classes_of(encode_all(inputs), top_k);
+}
+
+std::vector<std::vector<WordLabel>> TaskPredictor::tag(const std::vector<TaskInput>& inputs) const {
+  return tags_of(encode_all(inputs));
+}
+
+std::vector<std::vector<ExtractedAnswer>> TaskPredictor::answer(const std::vector<TaskInput>& inputs,
+                                                                int64_t top_k) const {
+  return answers_of(encode_all(inputs), top_k);
+}
+
+std::vector<std::vector<LabelScore>> TaskPredictor::classes_of(std::span<const EncodedInput> inputs,
+                                                               int64_t top_k) const {
+  const std::vector<float> logits = logits_of(joined(task_, inputs));
   const size_t columns = logits.size() / std::max<size_t>(1, inputs.size());
   std::vector<std::vector<LabelScore>> answers;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -172,15 +214,18 @@ std::vector<std::vector<LabelScore>> TaskPredictor::classify(const std::vector<T
   return answers;
 }
 
-std::vector<std::vector<WordLabel>> TaskPredictor::tag(const std::vector<TaskInput>& inputs) const {
-  const TaskExamples examples = examples_of(inputs);
-  const TaskFeatures features = features_of(examples);
-  const std::vector<float> logits = task_logits(model_, features, /*choices=*/1, options_);
+std::vector<std::vector<WordLabel>> TaskPredictor::tags_of(std::span<const EncodedInput> inputs) const {
+  const TaskFeatures features = joined(task_, inputs);
+  const std::vector<float> logits = logits_of(features);
   const std::vector<int64_t> offsets = features.logit_offsets();
   const size_t columns = task_.labels.size();
   std::vector<std::vector<WordLabel>> answers(inputs.size());
+  std::vector<std::vector<std::string>> words;
   std::vector<std::vector<int64_t>> begins;
-  for (size_t i = 0; i < inputs.size(); ++i) begins.push_back(begins_of(inputs[i].text, examples.sentences[i].words));
+  for (const EncodedInput& each : inputs) {
+    words.push_back(words_of(each.input.text));
+    begins.push_back(begins_of(each.input.text, words.back()));
+  }
   for (size_t i = 0; i < features.sequences.size(); ++i) {
     const TaskSequence& sequence = features.sequences[i];
     const auto example = static_cast<size_t>(sequence.example);
@@ -190,7 +235,7 @@ std::vector<std::vector<WordLabel>> TaskPredictor::tag(const std::vector<TaskInp
       const size_t first = static_cast<size_t>(offsets[i]) + token * columns;
       const std::vector<double> probabilities = softmax(std::span(logits).subspan(first, columns));
       const auto best = std::max_element(probabilities.begin(), probabilities.end());
-      const std::string& text = examples.sentences[example].words[word];
+      const std::string& text = words[example][word];
       answers[example].push_back({.word = text,
                                   .label = task_.labels.at(static_cast<size_t>(best - probabilities.begin())),
                                   .score = *best,
@@ -201,17 +246,18 @@ std::vector<std::vector<WordLabel>> TaskPredictor::tag(const std::vector<TaskInp
   return answers;
 }
 
-std::vector<std::vector<ExtractedAnswer>> TaskPredictor::answer(const std::vector<TaskInput>& inputs,
-                                                                int64_t top_k) const {
-  const TaskExamples examples = examples_of(inputs);
-  const TaskFeatures features = features_of(examples);
+std::vector<std::vector<ExtractedAnswer>> TaskPredictor::answers_of(std::span<const EncodedInput> inputs,
+                                                                    int64_t top_k) const {
+  std::vector<TaskInput> asked;
+  for (const EncodedInput& each : inputs) asked.push_back(each.input);
+  const TaskExamples examples = examples_of(task_, asked);
+  const TaskFeatures features = joined(task_, inputs);
   TaskDataConfig config = config_;
   config.n_best_size = std::max(config.n_best_size, top_k);
   std::vector<std::vector<ExtractedAnswer>> answers;
-  for (const QuestionAnswers& found : decode_answers(
-           examples, features, task_logits(model_, features, /*choices=*/1, options_), *tokenizer_, config)) {
+  for (const QuestionAnswers& found : decode_answers(examples, features, logits_of(features), *tokenizer_, config)) {
     const std::string& text = found.at_threshold(config.null_score_diff_threshold);
-    const std::string_view context = inputs[answers.size()].text;
+    const std::string_view context = asked[answers.size()].text;
     std::vector<ExtractedAnswer>& best = answers.emplace_back();
     best.push_back({.answer = text});
     for (const ScoredSpan& span : found.n_best) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,14 @@ namespace bert {
 /// A text, and the second text of a pair; for answers the context and the question about it.
 struct TaskInput {
   std::string text, second;
+};
+
+/// An input as the sequences of its tokens.
+struct EncodedInput {
+  TaskInput input;
+  TaskFeatures features;
+  /// The tokens that are computed, special ones included.
+  [[nodiscard]] int64_t tokens() const;
 };
 
 /// A class of a text. Of a model of numbers, `label` is empty and `score` is the number.
@@ -52,38 +61,42 @@ class TaskPredictor {
 
   [[nodiscard]] TaskKind kind() const { return task_.kind; }
   [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
-  /// The tokens that are computed for an input, special ones included. Throws DataError as answer() does.
-  [[nodiscard]] int64_t tokens_of(const TaskInput& input) const;
-  /// The inputs without an answer, in their order.
-  [[nodiscard]] std::vector<TextError> problems(const std::vector<TaskInput>& inputs) const;
+  /// The input for visit_answers(), which then tokenizes nothing. Throws TextError with index 0 for an input without an
+  /// answer.
+  [[nodiscard]] EncodedInput encode(TaskInput input) const;
   /// kClassification: the `top_k` best classes of each input, best first. kRegression: one number for each.
   [[nodiscard]] std::vector<std::vector<LabelScore>> classify(const std::vector<TaskInput>& inputs,
                                                               int64_t top_k = 1) const;
   /// kTokenClassification. Words without a token have no entry.
   [[nodiscard]] std::vector<std::vector<WordLabel>> tag(const std::vector<TaskInput>& inputs) const;
   /// kQuestionAnswering: the answer to each input, and after it the next best, at most `top_k` in all. The first of SQuAD 2.0
-  /// is "" as the null threshold says. Throws DataError for a context without words.
+  /// is "" as the null threshold says. Throws TextError for the first context without words, as encode() does.
   [[nodiscard]] std::vector<std::vector<ExtractedAnswer>> answer(const std::vector<TaskInput>& inputs,
                                                                  int64_t top_k = 1) const;
   /// Calls visit(i, answer) for each input, with the answer of the model's kind: a std::vector of
   /// LabelScore, WordLabel or ExtractedAnswer.
   template <class Visit>
-  void visit_answers(const std::vector<TaskInput>& inputs, int64_t top_k, const Visit& visit) const {
+  void visit_answers(std::span<const EncodedInput> inputs, int64_t top_k, const Visit& visit) const {
     const auto visit_all = [&](const auto& answers) {
       for (size_t i = 0; i < inputs.size(); ++i) visit(i, answers[i]);
     };
     if (kind() == TaskKind::kTokenClassification) {
-      visit_all(tag(inputs));
+      visit_all(tags_of(inputs));
     } else if (kind() == TaskKind::kQuestionAnswering) {
-      visit_all(answer(inputs, top_k));
+      visit_all(answers_of(inputs, top_k));
     } else {
-      visit_all(classify(inputs, top_k));
+      visit_all(classes_of(inputs, top_k));
     }
   }
 
  private:
-  [[nodiscard]] TaskExamples examples_of(const std::vector<TaskInput>& inputs) const;
-  [[nodiscard]] TaskFeatures features_of(const TaskExamples& examples) const;
+  [[nodiscard]] std::vector<EncodedInput> encode_all(const std::vector<TaskInput>& inputs) const;
+  [[nodiscard]] std::vector<float> logits_of(const TaskFeatures& features) const;
+  [[nodiscard]] std::vector<std::vector<LabelScore>> classes_of(std::span<const EncodedInput> inputs,
+                                                                int64_t top_k) const;
+  [[nodiscard]] std::vector<std::vector<WordLabel>> tags_of(std::span<const EncodedInput> inputs) const;
+  [[nodiscard]] std::vector<std::vector<ExtractedAnswer>> answers_of(std::span<const EncodedInput> inputs,
+                                                                     int64_t top_k) const;
 
   PredictorOptions options_;
   TaskDefinition task_;

@@ -13,12 +13,12 @@ namespace bert {
 
 /// The reason why a request has no answers. Each thread makes an exception of its own from it.
 struct Batcher::Failure {
-  int status = 0;  // of an HttpError; 0: the model is broken
+  bool ending = false;  // else the model is broken
   std::string reason = {};
 };
 
 struct Batcher::Request {
-  std::vector<Text> texts;
+  ModelTexts texts;
   int64_t top_k = 0;
   Clock::time_point arrived;
   size_t next = 0;  // the first text that is in no batch yet
@@ -31,9 +31,7 @@ struct Batcher::Request {
 
 namespace {
 
-constexpr int kEnding = 503;
-
-HttpError ending() { return {kEnding, "the server is ending", {{"Retry-After", "1"}}}; }
+HttpError ending() { return {503, "the server is ending", {{"Retry-After", "1"}}}; }
 
 }  // namespace
 
@@ -45,12 +43,11 @@ Batcher::Batcher(const Model& model, const BatchLimits& limits, int64_t workers,
 
 Batcher::~Batcher() { end(); }
 
-std::vector<std::shared_ptr<const Answer>> Batcher::ask(std::vector<Text> texts, int64_t top_k,
-                                                        Clock::time_point deadline) {
+std::vector<std::shared_ptr<const Answer>> Batcher::ask(ModelTexts texts, int64_t top_k, Clock::time_point deadline) {
   const auto request = std::make_shared<Request>();
   request->answers.resize(texts.size());
   int64_t tokens = 0;
-  for (const Text& text : texts) tokens += text.tokens;
+  for (const auto& text : texts) tokens += text->tokens;
   request->texts = std::move(texts);
   request->top_k = top_k;
   request->arrived = Clock::now();
@@ -73,10 +70,8 @@ std::vector<std::shared_ptr<const Answer>> Batcher::ask(std::vector<Text> texts,
     throw HttpError(503, "the server is too busy: no answer in the time for a request", {retry_after()});
   }
   if (request->failure) {
-    const Failure& failure = *request->failure;
-    if (failure.status == 0) throw std::runtime_error(failure.reason);
-    if (failure.status == kEnding) throw ending();
-    throw HttpError(failure.status, failure.reason);
+    if (request->failure->ending) throw ending();
+    throw std::runtime_error(request->failure->reason);
   }
   return std::move(request->answers);
 }
@@ -86,7 +81,7 @@ void Batcher::drop(Request& request) {
   queue_.remove_if([&](const std::shared_ptr<Request>& other) { return other.get() == &request; });
   for (; request.next < request.texts.size(); ++request.next) {
     --queued_texts_;
-    queued_tokens_ -= request.texts[request.next].tokens;
+    queued_tokens_ -= request.texts[request.next]->tokens;
   }
 }
 
@@ -134,7 +129,7 @@ Batcher::Batch Batcher::next_batch() {
     }
     const auto taken = next;
     Request& request = **taken;
-    const int64_t more = request.texts[request.next].tokens;
+    const int64_t more = request.texts[request.next]->tokens;
     if (!batch.empty() && tokens + more > limits_.max_batch_tokens) break;
     batch.push_back({*taken, request.next++});
     tokens += more;
@@ -152,32 +147,24 @@ Batcher::Batch Batcher::next_batch() {
   return batch;
 }
 
-/// Answers the texts of a batch. A text without an answer fails its request alone.
+/// Answers the texts of a batch.
 void Batcher::compute(Batch batch) {
   const auto begin = Clock::now();
   std::vector<std::shared_ptr<const Answer>> answers;
-  while (!batch.empty()) {
-    std::vector<ModelInput> inputs;
-    for (const Place& place : batch) inputs.push_back(place.request->texts[place.text].input);
-    try {
-      answers = model_.answer(inputs, batch.front().request->top_k);
-      break;
-    } catch (const BadText& bad) {
-      const std::shared_ptr<Request> failed = batch.at(bad.index).request;
-      std::erase_if(batch, [&](const Place& place) { return place.request == failed; });
-      const std::lock_guard lock(mutex_);
-      fail(failed, {422, bad.what()});
-    } catch (const std::exception& error) {
-      const std::lock_guard lock(mutex_);
-      if (dynamic_cast<const ModelLost*>(&error) != nullptr) model_lost_ = error.what();
-      for (const Place& place : batch) fail(place.request, {0, error.what()});
-      return;
-    }
+  ModelTexts texts;
+  for (const Place& place : batch) texts.push_back(place.request->texts[place.text]);
+  try {
+    answers = model_.answer(texts, batch.front().request->top_k);
+  } catch (const std::exception& error) {
+    const std::lock_guard lock(mutex_);
+    if (dynamic_cast<const ModelLost*>(&error) != nullptr) model_lost_ = error.what();
+    for (const Place& place : batch) fail(place.request, {.reason = error.what()});
+    return;
   }
   const std::chrono::duration<double> time = Clock::now() - begin;
   BatchDone figures{.texts = static_cast<int64_t>(batch.size()), .tokens = 0, .seconds = time.count()};
-  for (const Place& place : batch) figures.tokens += place.request->texts[place.text].tokens;
-  if (!batch.empty()) done_(figures);
+  for (const auto& text : texts) figures.tokens += text->tokens;
+  done_(figures);
 
   constexpr double kWeight = 0.2;  // of the newest batch
   const std::lock_guard lock(mutex_);
@@ -200,7 +187,7 @@ void Batcher::end() {
     ended_ = true;
     while (!queue_.empty()) {
       const std::shared_ptr<Request> request = queue_.front();
-      fail(request, {kEnding});
+      fail(request, {.ending = true});
     }
   }
   arrived_.notify_all();

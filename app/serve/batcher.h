@@ -45,11 +45,6 @@ struct BatchDone {
 class Batcher {
  public:
   using Clock = std::chrono::steady_clock;
-  struct Text {
-    ModelInput input;
-    int64_t tokens = 0;  // as Model::cost() has them
-  };
-
   /// `model` outlives the batcher. `done` is called after each batch, by the worker's thread.
   Batcher(
       const Model& model, const BatchLimits& limits, int64_t workers,
@@ -59,10 +54,10 @@ class Batcher {
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
-  /// Waits for the answers of `texts`, one each. Texts of requests with another `top_k` are never in their batch.
-  /// Throws HttpError: 422 for a text without an answer, 429 with Retry-After if the queue is full, 503 if `deadline`
-  /// passes or the batcher ends. Throws what the model throws.
-  std::vector<std::shared_ptr<const Answer>> ask(std::vector<Text> texts, int64_t top_k, Clock::time_point deadline);
+  /// Waits for the answers of `texts` of Model::encode(), one each. Texts of requests with another `top_k` are never in their batch.
+  /// Throws HttpError: 429 with Retry-After if the queue is full, 503 if `deadline` passes or the batcher ends. Throws
+  /// what the model throws.
+  std::vector<std::shared_ptr<const Answer>> ask(ModelTexts texts, int64_t top_k, Clock::time_point deadline);
 
   /// Refuses the requests that wait, and waits for the batches that are being computed.
   void end();

@@ -23,12 +23,6 @@ enum class InputForm {
   kQuestionAndContext,  // {"question", "context"}
 };
 
-/// A text that the model has no answer for. `index` is its place among the texts of the call.
-struct BadText : std::runtime_error {
-  BadText(size_t text, const std::string& message) : std::runtime_error(message), index(text) {}
-  size_t index;
-};
-
 /// The device of the model has failed, and the model can answer nothing any more.
 struct ModelLost : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -44,11 +38,13 @@ class Answer {
   [[nodiscard]] virtual nlohmann::ordered_json as_hugging_face() const = 0;
 };
 
-/// The work that a text makes.
-struct TextCost {
+/// An input that a model has tokenised, and the work that it makes.
+struct ModelText {
+  virtual ~ModelText() = default;
   int64_t tokens = 0;        // that are computed
   int64_t answer_bytes = 0;  // of the answer as JSON, about
 };
+using ModelTexts = std::vector<std::shared_ptr<const ModelText>>;
 
 struct TextTokens {
   std::vector<std::string> tokens;
@@ -61,10 +57,10 @@ class Model {
   virtual ~Model() = default;
   /// Called once by each thread that will call answer().
   virtual void enter_thread() const {}
-  /// Throws BadText with index 0 for an input that answer() would refuse.
-  [[nodiscard]] virtual TextCost cost(const ModelInput& input, int64_t top_k) const = 0;
-  /// An answer for each input. Throws BadText for the first without one, before it computes any.
-  [[nodiscard]] virtual std::vector<std::shared_ptr<const Answer>> answer(const std::vector<ModelInput>& inputs,
+  /// Tokenises an input. Throws TextError (app/inference/encoded_text.h) for one without an answer.
+  [[nodiscard]] virtual std::shared_ptr<const ModelText> encode(const ModelInput& input, int64_t top_k) const = 0;
+  /// An answer for each text of encode().
+  [[nodiscard]] virtual std::vector<std::shared_ptr<const Answer>> answer(const ModelTexts& texts,
                                                                           int64_t top_k) const = 0;
   /// The tokens of a text as the model sees them.
   [[nodiscard]] virtual TextTokens tokenize(const std::string& text) const = 0;

@@ -4,36 +4,38 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "app/inference/answer_json.h"
 #include "app/system/torch_errors.h"
-#include "data/io/error.h"
 
 namespace bert {
 namespace {
 
-constexpr std::string_view kMask = "[MASK]";
-
-/// Turns the predictor's TextError into BadText, and LibTorch's errors into ModelLost or std::runtime_error.
+/// Turns LibTorch's errors into ModelLost or std::runtime_error.
 template <class Work>
 auto with_errors_of_models(const Work& work) {
   try {
     return work();
-  } catch (const TextError& error) {
-    throw BadText(error.index, error.what());
   } catch (const c10::Error& error) {
     if (is_device_failure(error)) throw ModelLost(plain_message(error));
     throw std::runtime_error(plain_message(error));
   }
 }
 
-std::vector<std::string> texts_of(const std::vector<ModelInput>& inputs) {
-  std::vector<std::string> texts;
-  for (const ModelInput& input : inputs) texts.push_back(input.text);
-  return texts;
+/// An EncodedText or EncodedInput.
+template <class Encoded>
+struct TextOf final : ModelText {
+  explicit TextOf(Encoded text) : encoded(std::move(text)) {}
+  Encoded encoded;
+};
+
+template <class Encoded>
+std::vector<Encoded> encoded_of(const ModelTexts& texts) {
+  std::vector<Encoded> all;
+  for (const auto& text : texts) all.push_back(dynamic_cast<const TextOf<Encoded>&>(*text).encoded);
+  return all;
 }
 
 class MaskAnswer final : public Answer {
@@ -72,11 +74,10 @@ class TokenizingModel : public Model {
   void enter_thread() const override { at::set_num_threads(threads_); }
 
   [[nodiscard]] TextTokens tokenize(const std::string& text) const override {
-    const Vocabulary& vocabulary = tokenizer().vocabulary();
     TextTokens result;
-    for (const int32_t id : ids_of(text)) {
+    for (const int32_t id : encode_text(tokenizer(), text).ids) {
       result.ids.push_back(id);
-      result.tokens.push_back(vocabulary.token(id));
+      result.tokens.push_back(tokenizer().vocabulary().token(id));
     }
     return result;
   }
@@ -84,90 +85,49 @@ class TokenizingModel : public Model {
  protected:
   [[nodiscard]] virtual const Tokenizer& tokenizer() const = 0;
 
-  /// [CLS] text [SEP], as the predictor has it.
-  [[nodiscard]] std::vector<int32_t> ids_of(const std::string& text) const {
-    const Vocabulary& vocabulary = tokenizer().vocabulary();
-    std::vector<int32_t> ids = {vocabulary.cls_id()};
-    for (size_t begin = 0;;) {
-      const size_t mask = text.find(kMask, begin);
-      tokenizer().encode(std::string_view(text).substr(begin, mask - begin), ids);
-      if (mask == std::string::npos) break;
-      ids.push_back(vocabulary.mask_id());
-      begin = mask + kMask.size();
-    }
-    ids.push_back(vocabulary.sep_id());
-    return ids;
-  }
-
  private:
   const int threads_;
 };
 
-class PredictorModel : public TokenizingModel {
+class PredictorModel final : public TokenizingModel {
  public:
-  PredictorModel(Predictor predictor, int64_t workers) : TokenizingModel(workers), predictor_(std::move(predictor)) {}
+  PredictorModel(Predictor predictor, Task task, int64_t workers)
+      : TokenizingModel(workers), predictor_(std::move(predictor)), task_(task) {}
   [[nodiscard]] InputForm form() const override { return InputForm::kText; }
+  [[nodiscard]] int64_t default_top_k() const override { return task_ == Task::kFillMask ? 5 : 0; }
 
- protected:
+  [[nodiscard]] std::shared_ptr<const ModelText> encode(const ModelInput& input, int64_t top_k) const override {
+    constexpr int64_t kBytesOfFiller = 120;  // as JSON, without the sequence
+    constexpr int64_t kBytesOfNumber = 22;   // as JSON
+    auto text = std::make_shared<TextOf<EncodedText>>(predictor_.encode(task_, input.text));
+    text->tokens = std::ssize(text->encoded.ids);
+    text->answer_bytes = task_ == Task::kFillMask
+                             ? std::ssize(text->encoded.masks) * top_k * (std::ssize(input.text) + kBytesOfFiller)
+                             : text->tokens * predictor_.config().hidden_size * kBytesOfNumber;
+    return text;
+  }
+
+  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const ModelTexts& texts,
+                                                                  int64_t top_k) const override {
+    const std::vector<EncodedText> encoded = encoded_of<EncodedText>(texts);
+    std::vector<std::shared_ptr<const Answer>> answers;
+    with_errors_of_models([&] {
+      if (task_ == Task::kFillMask) {
+        for (MaskFilling& filling : predictor_.fill_mask(encoded, top_k))
+          answers.push_back(std::make_shared<MaskAnswer>(std::move(filling)));
+        return;
+      }
+      for (Features& features : predictor_.features(encoded))
+        answers.push_back(std::make_shared<FeaturesAnswer>(encoded[answers.size()].text, std::move(features)));
+    });
+    return answers;
+  }
+
+ private:
   [[nodiscard]] const Tokenizer& tokenizer() const override { return predictor_.tokenizer(); }
 
-  /// Throws BadText for a text that is too long.
-  [[nodiscard]] int64_t tokens_of(const std::string& text) const {
-    const auto tokens = static_cast<int64_t>(ids_of(text).size());
-    const int64_t most = predictor_.config().max_position_embeddings;
-    if (tokens <= most) return tokens;
-    throw BadText(0, "text of " + std::to_string(tokens) + " tokens: the model takes at most " + std::to_string(most) +
-                         "; shorten it");
-  }
-
   const Predictor predictor_;
-};
-
-class MaskModel final : public PredictorModel {
- public:
-  using PredictorModel::PredictorModel;
-  [[nodiscard]] int64_t default_top_k() const override { return 5; }
-
-  [[nodiscard]] TextCost cost(const ModelInput& input, int64_t top_k) const override {
-    constexpr int64_t kBytesOfFiller = 120;  // as JSON, without the sequence
-    const std::string& text = input.text;
-    int64_t masks = 0;
-    for (size_t at = text.find(kMask); at != std::string::npos; at = text.find(kMask, at + kMask.size())) ++masks;
-    if (masks == 0) throw BadText(0, "no [MASK] in the text");
-    return {.tokens = tokens_of(text),
-            .answer_bytes = masks * top_k * (static_cast<int64_t>(text.size()) + kBytesOfFiller)};
-  }
-
-  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const std::vector<ModelInput>& inputs,
-                                                                  int64_t top_k) const override {
-    const std::vector<std::string> texts = texts_of(inputs);
-    std::vector<std::shared_ptr<const Answer>> answers;
-    for (MaskFilling& filling : with_errors_of_models([&] { return predictor_.fill_mask(texts, top_k); }))
-      answers.push_back(std::make_shared<MaskAnswer>(std::move(filling)));
-    return answers;
-  }
-};
-
-class FeaturesModel final : public PredictorModel {
- public:
-  using PredictorModel::PredictorModel;
-  [[nodiscard]] int64_t default_top_k() const override { return 0; }
-
-  [[nodiscard]] TextCost cost(const ModelInput& input, int64_t /*top_k*/) const override {
-    constexpr int64_t kBytesOfNumber = 22;  // as JSON
-    const int64_t tokens = tokens_of(input.text);
-    return {.tokens = tokens, .answer_bytes = tokens * predictor_.config().hidden_size * kBytesOfNumber};
-  }
-
-  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const std::vector<ModelInput>& inputs,
-                                                                  int64_t /*top_k*/) const override {
-    const std::vector<std::string> texts = texts_of(inputs);
-    std::vector<Features> features = with_errors_of_models([&] { return predictor_.features(texts); });
-    std::vector<std::shared_ptr<const Answer>> answers;
-    for (size_t i = 0; i < texts.size(); ++i)
-      answers.push_back(std::make_shared<FeaturesAnswer>(texts[i], std::move(features[i])));
-    return answers;
-  }
+  const Task task_;
 };
 
 /// An answer in both forms.
@@ -228,28 +188,24 @@ class FinetunedModel final : public TokenizingModel {
     return predictor_.kind() == TaskKind::kTokenClassification ? InputForm::kText : InputForm::kTextOrPair;
   }
 
-  [[nodiscard]] TextCost cost(const ModelInput& input, int64_t top_k) const override {
+  [[nodiscard]] std::shared_ptr<const ModelText> encode(const ModelInput& input, int64_t top_k) const override {
     constexpr int64_t kBytesOfToken = 120;   // as JSON: a word, its label and its score
     constexpr int64_t kBytesOfAnswer = 400;  // as JSON: an answer of some 30 tokens, its score and its place
-    try {
-      const int64_t tokens = predictor_.tokens_of({.text = input.text, .second = input.second});
-      return {.tokens = tokens,
-              .answer_bytes = (predictor_.kind() == TaskKind::kQuestionAnswering ? top_k * kBytesOfAnswer
-                                                                                 : tokens * kBytesOfToken) +
-                              static_cast<int64_t>(input.text.size())};
-    } catch (const DataError& error) {
-      throw BadText(0, error.what());
-    }
+    auto text = std::make_shared<TextOf<EncodedInput>>(predictor_.encode({.text = input.text, .second = input.second}));
+    text->tokens = text->encoded.tokens();
+    text->answer_bytes =
+        (predictor_.kind() == TaskKind::kQuestionAnswering ? top_k * kBytesOfAnswer : text->tokens * kBytesOfToken) +
+        std::ssize(input.text);
+    return text;
   }
 
-  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const std::vector<ModelInput>& inputs,
+  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const ModelTexts& texts,
                                                                   int64_t top_k) const override {
-    std::vector<TaskInput> asked;
-    for (const ModelInput& input : inputs) asked.push_back({.text = input.text, .second = input.second});
+    const std::vector<EncodedInput> asked = encoded_of<EncodedInput>(texts);
     std::vector<std::shared_ptr<const Answer>> answers;
     with_errors_of_models([&] {
       predictor_.visit_answers(asked, top_k, [&](size_t i, const auto& found) {
-        answers.push_back(std::make_shared<TaskAnswer>(to_json(asked[i], found, top_k), pipeline_json(found)));
+        answers.push_back(std::make_shared<TaskAnswer>(to_json(asked[i].input, found, top_k), pipeline_json(found)));
       });
     });
     return answers;
@@ -264,9 +220,8 @@ class FinetunedModel final : public TokenizingModel {
 
 }  // namespace
 
-std::unique_ptr<Model> make_predictor_model(Predictor predictor, const std::string& task, int64_t workers) {
-  if (task == "features") return std::make_unique<FeaturesModel>(std::move(predictor), workers);
-  return std::make_unique<MaskModel>(std::move(predictor), workers);
+std::unique_ptr<Model> make_predictor_model(Predictor predictor, Task task, int64_t workers) {
+  return std::make_unique<PredictorModel>(std::move(predictor), task, workers);
 }
 
 std::unique_ptr<Model> make_task_model(TaskPredictor predictor, int64_t workers) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "app/inference/encoded_text.h"
 #include "app/serve/embedded.h"
 #include "app/system/crypto.h"
 
@@ -169,24 +170,22 @@ ServerResponse Service::tokens(const ServerRequest& request) {
 }
 
 /// The texts with their tokens. Throws HttpError if one has no answer, or if they are too many.
-std::vector<Batcher::Text> Service::priced(const PredictRequest& request) const {
-  std::vector<Batcher::Text> texts;
-  TextCost sum;
+ModelTexts Service::encoded(const PredictRequest& request) const {
+  ModelTexts texts;
+  int64_t tokens = 0, answer_bytes = 0;
+  const auto refuse = [](const std::string& what, int64_t most) {
+    throw HttpError(413, what + " more than " + std::to_string(most) + ", the most for a request; send fewer texts");
+  };
   for (size_t i = 0; i < request.inputs.size(); ++i) {
-    TextCost cost;
     try {
-      cost = model_->cost(request.inputs[i], request.top_k);
-    } catch (const BadText& bad) {
-      throw HttpError(422, (request.list ? "inputs[" + std::to_string(i) + "]: " : "inputs: ") + bad.what());
+      texts.push_back(model_->encode(request.inputs[i], request.top_k));
+    } catch (const TextError& error) {
+      throw HttpError(422, (request.list ? "inputs[" + std::to_string(i) + "]: " : "inputs: ") + error.reason);
     }
-    sum.tokens += cost.tokens;
-    sum.answer_bytes += cost.answer_bytes;
-    const auto refuse = [](const std::string& what, int64_t most) {
-      throw HttpError(413, what + " more than " + std::to_string(most) + ", the most for a request; send fewer texts");
-    };
-    if (sum.tokens > options_.max_tokens) refuse("the tokens of the texts are", options_.max_tokens);
-    if (sum.answer_bytes > options_.max_answer_bytes) refuse("the bytes of the answer are", options_.max_answer_bytes);
-    texts.push_back({request.inputs[i], cost.tokens});
+    tokens += texts.back()->tokens;
+    answer_bytes += texts.back()->answer_bytes;
+    if (tokens > options_.max_tokens) refuse("the tokens of the texts are", options_.max_tokens);
+    if (answer_bytes > options_.max_answer_bytes) refuse("the bytes of the answer are", options_.max_answer_bytes);
   }
   return texts;
 }
@@ -199,7 +198,7 @@ ServerResponse Service::predict(const ServerRequest& request, bool hugging_face)
                      .form = model_->form(),
                      .default_top_k = hugging_face ? model_->hugging_face_top_k() : model_->default_top_k(),
                      .hugging_face = hugging_face});
-  std::vector<std::shared_ptr<const Answer>> answers = batcher.ask(priced(parsed), parsed.top_k, deadline);
+  std::vector<std::shared_ptr<const Answer>> answers = batcher.ask(encoded(parsed), parsed.top_k, deadline);
   if (!parsed.list) {
     ordered_json answer = hugging_face ? answers[0]->as_hugging_face() : answers[0]->as_predict();
     return json_response(hugging_face && model_->hugging_face_lists_one() ? ordered_json::array({std::move(answer)})

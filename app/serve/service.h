@@ -56,7 +56,7 @@ class Service final : public HttpHandler {
   [[nodiscard]] ServerResponse ready() const;
   [[nodiscard]] ServerResponse metrics() const;
   Batcher& wait_for_model(Batcher::Clock::time_point deadline);
-  [[nodiscard]] std::vector<Batcher::Text> priced(const PredictRequest& request) const;
+  [[nodiscard]] ModelTexts encoded(const PredictRequest& request) const;
 
   const ServiceOptions options_;
   const ConnectionCounts& connections_;

@@ -8,8 +8,10 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "app/inference/encoded_text.h"
 #include "app/serve/model.h"
 
 namespace bert::testing {
@@ -25,20 +27,25 @@ class TextAnswer final : public Answer {
   int64_t top_k_;
 };
 
-/// A text "bad" has no answer, but cost() does not know. A text "unknown" is refused by cost(). A text "broken" breaks the
-/// model. While the gate is closed, answer() waits.
+struct FakeText final : ModelText {
+  FakeText(std::string words, int64_t tokens_of_text) : text(std::move(words)) { tokens = tokens_of_text; }
+  std::string text;
+};
+
+/// A text "unknown" is refused by encode(). A text "broken" breaks the model. While the gate is closed, answer() waits.
 class FakeModel final : public Model {
  public:
-  [[nodiscard]] TextCost cost(const ModelInput& input, int64_t top_k) const override {
+  [[nodiscard]] std::shared_ptr<const ModelText> encode(const ModelInput& input, int64_t top_k) const override {
     const std::string& text = input.text;
-    if (text == "unknown") throw BadText(0, "the text is unknown");
-    return {.tokens = 1 + std::count(text.begin(), text.end(), ' '),
-            .answer_bytes = static_cast<int64_t>(text.size()) * top_k};
+    if (text == "unknown") throw TextError(0, "the text is unknown", text);
+    auto encoded = std::make_shared<FakeText>(text, 1 + std::count(text.begin(), text.end(), ' '));
+    encoded->answer_bytes = std::ssize(text) * top_k;
+    return encoded;
   }
-  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const std::vector<ModelInput>& inputs,
+  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const ModelTexts& encoded,
                                                                   int64_t top_k) const override {
     std::vector<std::string> texts;
-    for (const ModelInput& input : inputs) texts.push_back(input.text);
+    for (const auto& text : encoded) texts.push_back(dynamic_cast<const FakeText&>(*text).text);
     {
       std::unique_lock lock(mutex_);
       ++waiting_;
@@ -47,10 +54,8 @@ class FakeModel final : public Model {
       --waiting_;
       batches_.push_back(texts);
     }
-    for (size_t i = 0; i < texts.size(); ++i) {
-      if (texts[i] == "bad") throw BadText(i, "the text is bad");
-      if (texts[i] == "broken") throw std::runtime_error("the model is broken");
-    }
+    for (const std::string& text : texts)
+      if (text == "broken") throw std::runtime_error("the model is broken");
     std::vector<std::shared_ptr<const Answer>> answers;
     for (const std::string& text : texts) answers.push_back(std::make_shared<TextAnswer>(text, top_k));
     return answers;

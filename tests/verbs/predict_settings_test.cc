@@ -47,7 +47,7 @@ TEST_CASE("bert predict cuts texts at the max_seq_length of the run", "[unit][pr
     std::getline(lines, cut);
     CHECK(json::parse(whole)["score"] == json::parse(cut)["score"]);
     const TaskPredictor predictor(load_pretrained(checkpoint), {});  // the one of bert serve
-    CHECK(predictor.tokens_of({.text = "5 6 7 8 9 10 11 12", .second = {}}) == 8);
+    CHECK(predictor.encode({.text = "5 6 7 8 9 10 11 12", .second = {}}).tokens() == 8);
   }
 }
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
 
 #include "app/cli/command_line.h"
 #include "app/inference/answer_json.h"
@@ -147,36 +149,36 @@ bool parse(int argc, char** argv, PredictOptions& options) {
   return true;
 }
 
-/// The texts that have an answer. With --skip-bad, says how many lines have none; else throws DataError for the first.
-std::vector<InputText> answerable(const PredictOptions& options, InputTexts input,
-                                  const std::vector<TextError>& errors) {
-  for (const TextError& error : errors) {
-    const InputText& text = input.texts[error.index];
-    input.bad.push_back({text.place, error.what(), text.number});
+/// The texts that have an answer, with their tokens. With --skip-bad, says how many lines have none; else throws DataError
+/// for the first.
+template <class Encode>
+auto encoded_texts(const PredictOptions& options, InputTexts input, const Encode& encode) {
+  struct {
+    std::vector<InputText> texts;
+    std::vector<std::invoke_result_t<Encode, const InputText&>> encoded;
+  } result;
+  for (InputText& text : input.texts) {
+    try {
+      result.encoded.push_back(encode(text));
+      result.texts.push_back(std::move(text));
+    } catch (const DataError& error) {
+      input.bad.push_back({text.place, error.what(), text.number});
+    }
   }
-  if (input.bad.empty()) return std::move(input.texts);
+  if (input.bad.empty()) return result;
   std::sort(input.bad.begin(), input.bad.end(), [](const BadLine& a, const BadLine& b) { return a.number < b.number; });
   const BadLine& first = input.bad.front();
   const std::string message = first.place + ": " + first.problem;
-  const size_t all = input.texts.size() + input.bad.size() - errors.size();
+  const size_t all = result.texts.size() + input.bad.size();
   const std::string count = std::to_string(input.bad.size()) + " of " + std::to_string(all);
   if (!options.skip_bad) {
     throw DataError(message + (input.bad.size() > 1 ? " (and " + count + " in all)" : "") +
                     ". Nothing was answered; --skip-bad leaves such texts out");
   }
-  if (input.bad.size() == all) throw DataError(message + ". No text is left (" + count + " have no answer)");
+  if (result.texts.empty()) throw DataError(message + ". No text is left (" + count + " have no answer)");
   std::fprintf(stderr, "bert predict: left out %s texts without an answer, the first: %s\n", count.c_str(),
                message.c_str());
-  for (auto error = errors.rbegin(); error != errors.rend(); ++error) {
-    input.texts.erase(input.texts.begin() + static_cast<std::ptrdiff_t>(error->index));
-  }
-  return std::move(input.texts);
-}
-
-std::vector<TextError> problems_of(const PredictOptions& options, const Predictor& predictor, const InputTexts& input) {
-  std::vector<std::string> texts;
-  for (const InputText& text : input.texts) texts.push_back(text.text);
-  return predictor.problems(options.task == "features" ? Task::kFeatures : Task::kFillMask, texts);
+  return result;
 }
 
 EmbeddingOptions embedding_options(const PredictOptions& options, const BertConfig& config) {
@@ -205,21 +207,21 @@ EmbeddingOptions embedding_options(const PredictOptions& options, const BertConf
 
 /// One object for each text, as the task and its options say.
 std::vector<Json> answers_of(const PredictOptions& options, const Predictor& predictor,
-                             const std::vector<std::string>& texts) {
+                             std::span<const EncodedText> texts) {
   std::vector<Json> answers;
   if (options.task == "fill-mask") {
     for (const MaskFilling& filling : predictor.fill_mask(texts, options.top_k.value_or(5)))
       answers.push_back(to_json(filling));
   } else if (options.pooling.empty() && options.layers.empty()) {
     const std::vector<Features> features = predictor.features(texts);
-    for (size_t i = 0; i < texts.size(); ++i) answers.push_back(to_json(texts[i], features[i]));
+    for (size_t i = 0; i < texts.size(); ++i) answers.push_back(to_json(texts[i].text, features[i]));
   } else {
     const EmbeddingOptions embedding = embedding_options(options, predictor.config());
     const std::vector<torch::Tensor> values = predictor.embed(texts, embedding);
     for (size_t i = 0; i < texts.size(); ++i) {
       answers.push_back(embedding.pooling == Pooling::kNone
-                            ? hidden_states_json(texts[i], predictor.tokens(texts[i]), values[i])
-                            : embedding_json(texts[i], values[i]));
+                            ? hidden_states_json(texts[i].text, predictor.tokens(texts[i]), values[i])
+                            : embedding_json(texts[i].text, values[i]));
     }
   }
   return answers;
@@ -235,33 +237,25 @@ Json with_fields(const InputText& text, Json answer) {
   return line;
 }
 
-/// Calls answer(texts) for windows of texts, within which texts of like lengths are computed together.
-void for_each_window(const std::vector<InputText>& texts, int64_t batch_size,
-                     const std::function<void(const std::vector<InputText>& window)>& answer) {
+/// Calls answer(window) for windows of texts, within which texts of like lengths are computed together.
+template <class Encoded, class Answer>
+void for_each_window(std::span<const Encoded> texts, int64_t batch_size, const Answer& answer) {
   constexpr int64_t kBatches = 8;  // of a window
   const auto size = static_cast<size_t>(kBatches * batch_size);
-  for (size_t begin = 0; begin < texts.size(); begin += size) {
-    const auto from = texts.begin() + static_cast<std::ptrdiff_t>(begin);
-    const auto to = texts.begin() + static_cast<std::ptrdiff_t>(std::min(begin + size, texts.size()));
-    answer(std::vector<InputText>(from, to));
-  }
+  for (size_t begin = 0; begin < texts.size(); begin += size)
+    answer(texts.subspan(begin, std::min(size, texts.size() - begin)));
 }
 
-std::vector<std::string> strings_of(const std::vector<InputText>& texts) {
-  std::vector<std::string> strings;
-  for (const InputText& text : texts) strings.push_back(text.text);
-  return strings;
-}
-
-/// Writes a line for each text. `answer` gives the objects of a window of texts.
-void write_json(const PredictOptions& options, const std::vector<InputText>& texts,
-                const std::function<std::vector<Json>(const std::vector<InputText>& window)>& answer) {
+/// Writes a line for each text. `answer` gives the objects of a window of encoded texts.
+template <class Encoded, class Answer>
+void write_json(const PredictOptions& options, const std::vector<InputText>& texts, std::span<const Encoded> encoded,
+                const Answer& answer) {
   std::optional<AtomicFile> file;
   if (!options.output.empty()) file.emplace(options.output);
-  for_each_window(texts, options.predictor.batch_size, [&](const std::vector<InputText>& window) {
-    std::vector<Json> answers = answer(window);
-    for (size_t i = 0; i < answers.size(); ++i) {
-      const std::string line = with_fields(window[i], std::move(answers[i])).dump() + "\n";
+  auto text = texts.begin();
+  for_each_window(encoded, options.predictor.batch_size, [&](std::span<const Encoded> window) {
+    for (Json& object : answer(window)) {
+      const std::string line = with_fields(*text++, std::move(object)).dump() + "\n";
       file ? file->write(line) : static_cast<void>(std::cout << line);
     }
   });
@@ -269,11 +263,11 @@ void write_json(const PredictOptions& options, const std::vector<InputText>& tex
 }
 
 /// Writes the features of all texts as arrays, in the order of the texts.
-void write_arrays(const PredictOptions& options, const Predictor& predictor, const std::vector<InputText>& texts) {
+void write_arrays(const PredictOptions& options, const Predictor& predictor, std::span<const EncodedText> texts) {
   const EmbeddingOptions embedding = embedding_options(options, predictor.config());
   std::vector<torch::Tensor> values;
-  for_each_window(texts, options.predictor.batch_size, [&](const std::vector<InputText>& window) {
-    for (torch::Tensor& value : predictor.embed(strings_of(window), embedding)) values.push_back(std::move(value));
+  for_each_window(texts, options.predictor.batch_size, [&](std::span<const EncodedText> window) {
+    for (torch::Tensor& value : predictor.embed(window, embedding)) values.push_back(std::move(value));
   });
   if (options.format == "npy") return save_npy(options.output, torch::stack(values));
   StateDict tensors;
@@ -306,24 +300,24 @@ int predict_command(int argc, char** argv) {
     if (options.no_answers) pretrained.task = kSquadWithNoAnswers;
     const TaskPredictor predictor(pretrained, options.predictor);
     keep_large_blocks();
-    const std::vector<TextError> errors = task_problems(predictor, input.texts, options.question, options.pair_field);
-    const std::vector<InputText> texts = answerable(options, std::move(input), errors);
-    write_json(options, texts, [&](const std::vector<InputText>& window) {
-      return task_answers(predictor, task_inputs(window, options.question, options.pair_field),
-                          options.top_k.value_or(1));
+    const auto [texts, encoded] = encoded_texts(options, std::move(input), [&](const InputText& text) {
+      return predictor.encode(task_input(text, options.question, options.pair_field));
+    });
+    write_json(options, texts, std::span(encoded), [&](std::span<const EncodedInput> window) {
+      return task_answers(predictor, window, options.top_k.value_or(1));
     });
     return kOk;
   }
   const Predictor predictor(pretrained, options.predictor);
   keep_large_blocks();
-  const std::vector<TextError> errors = problems_of(options, predictor, input);
-  const std::vector<InputText> texts = answerable(options, std::move(input), errors);
+  const Task task = options.task == "features" ? Task::kFeatures : Task::kFillMask;
+  const auto [texts, encoded] = encoded_texts(options, std::move(input),
+                                              [&](const InputText& text) { return predictor.encode(task, text.text); });
   if (options.format == "json") {
-    write_json(options, texts, [&](const std::vector<InputText>& window) {
-      return answers_of(options, predictor, strings_of(window));
-    });
+    write_json(options, texts, std::span(encoded),
+               [&](std::span<const EncodedText> window) { return answers_of(options, predictor, window); });
   } else {
-    write_arrays(options, predictor, texts);
+    write_arrays(options, predictor, encoded);
   }
   return kOk;
 }

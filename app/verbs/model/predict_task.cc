@@ -28,35 +28,14 @@ std::string task_of(TaskKind kind) {
   return "";
 }
 
-TaskInput input_of(const InputText& text, const std::string& question, const std::string& pair_field) {
+}  // namespace
+
+TaskInput task_input(const InputText& text, const std::string& question, const std::string& pair_field) {
   if (pair_field.empty()) return {.text = text.text, .second = question};
   const auto field = text.object.find(pair_field);
   if (field == text.object.end() || !field->is_string())
     throw DataError(fmt::format("no text in the field \"{}\" (--pair-field)", pair_field));
   return {.text = text.text, .second = field->get<std::string>()};
-}
-
-}  // namespace
-
-std::vector<TaskInput> task_inputs(const std::vector<InputText>& texts, const std::string& question,
-                                   const std::string& pair_field) {
-  std::vector<TaskInput> inputs;
-  for (const InputText& text : texts) inputs.push_back(input_of(text, question, pair_field));
-  return inputs;
-}
-
-std::vector<TextError> task_problems(const TaskPredictor& predictor, const std::vector<InputText>& texts,
-                                     const std::string& question, const std::string& pair_field) {
-  std::vector<TextError> errors;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    try {
-      for (const TextError& problem : predictor.problems({input_of(texts[i], question, pair_field)}))
-        errors.emplace_back(i, problem.what());
-    } catch (const DataError& error) {
-      errors.emplace_back(i, error.what());
-    }
-  }
-  return errors;
 }
 
 void check_model_of_task(const Pretrained& pretrained, const std::string& wanted) {
@@ -73,10 +52,10 @@ void check_model_of_task(const Pretrained& pretrained, const std::string& wanted
                               serves.empty() ? "for which bert predict has no task" : "expected --task " + serves));
 }
 
-std::vector<Json> task_answers(const TaskPredictor& predictor, const std::vector<TaskInput>& inputs, int64_t top_k) {
+std::vector<Json> task_answers(const TaskPredictor& predictor, std::span<const EncodedInput> inputs, int64_t top_k) {
   std::vector<Json> answers;
-  predictor.visit_answers(inputs, top_k,
-                          [&](size_t i, const auto& answer) { answers.push_back(to_json(inputs[i], answer, top_k)); });
+  predictor.visit_answers(
+      inputs, top_k, [&](size_t i, const auto& answer) { answers.push_back(to_json(inputs[i].input, answer, top_k)); });
   return answers;
 }
 

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,20 +26,15 @@ inline void add_no_answers(CLI::App& app, bool& no_answers) {
                "trained on SQuAD 2.0 and whose files do not say so");
 }
 
-/// The inputs of a task: each text with `question`, or with the field `pair_field` of its JSON line. Both may be empty.
+/// The input of a task: the text with `question`, or with the field `pair_field` of its JSON line. Both may be empty.
 /// Throws DataError for a line without that field.
-std::vector<TaskInput> task_inputs(const std::vector<InputText>& texts, const std::string& question,
-                                   const std::string& pair_field);
-
-/// The texts without an answer, in their order: their JSON lines have no `pair_field`, or the predictor has a problem.
-std::vector<TextError> task_problems(const TaskPredictor& predictor, const std::vector<InputText>& texts,
-                                     const std::string& question, const std::string& pair_field);
+TaskInput task_input(const InputText& text, const std::string& question, const std::string& pair_field);
 
 /// Throws DataError if the model of `pretrained` is not of the task `wanted`, one of kFinetunedTasks.
 void check_model_of_task(const Pretrained& pretrained, const std::string& wanted);
 
 /// One object for each input, as app/inference/answer_json.h has them.
-std::vector<nlohmann::ordered_json> task_answers(const TaskPredictor& predictor, const std::vector<TaskInput>& inputs,
+std::vector<nlohmann::ordered_json> task_answers(const TaskPredictor& predictor, std::span<const EncodedInput> inputs,
                                                  int64_t top_k);
 
 }  // namespace bert

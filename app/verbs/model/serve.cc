@@ -195,7 +195,10 @@ std::unique_ptr<Model> load_model(const ServeOptions& options) {
   if (options.no_answers && service.task != "question-answering")
     throw UsageError("--handle-impossible-answer is an option of --task question-answering");
   Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert serve"));
-  if (!finetuned) return make_predictor_model(Predictor(pretrained, options.predictor), service.task, service.workers);
+  if (!finetuned) {
+    const Task task = service.task == "features" ? Task::kFeatures : Task::kFillMask;
+    return make_predictor_model(Predictor(pretrained, options.predictor), task, service.workers);
+  }
   check_model_of_task(pretrained, service.task);
   if (options.no_answers) pretrained.task = kSquadWithNoAnswers;
   return make_task_model(TaskPredictor(pretrained, options.predictor), service.workers);

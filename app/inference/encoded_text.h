@@ -1,0 +1,40 @@
+// A text as the ids of its tokens, or the reason why it has no answer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/io/error.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace bert {
+
+/// The part of a text that stands for a word to fill in.
+inline constexpr std::string_view kMask = "[MASK]";
+
+/// The ids of [CLS] text [SEP].
+struct EncodedText {
+  std::string text;
+  std::vector<int32_t> ids;
+  /// The places in `ids` of the masks of the text. A tokenizer may give the same token for other texts too, for example
+  /// for a full-width [MASK].
+  std::vector<size_t> masks;
+};
+
+/// Encodes a text of any length. A SentencePiece model does not recognise [MASK] in a text, so the text is split there.
+EncodedText encode_text(const Tokenizer& tokenizer, std::string text);
+
+/// A text that has no answer: it is too long, or has no [MASK]. `index` is its place among the texts of the call.
+/// `reason` is the message without the beginning of the text.
+struct TextError : DataError {
+  TextError(size_t place, const std::string& why) : DataError(why), index(place), reason(why) {}
+  /// The message shows the beginning of `text` as a JSON string, which has no control characters.
+  TextError(size_t place, const std::string& why, const std::string& text);
+  size_t index;
+  std::string reason;
+};
+
+}  // namespace bert
