@@ -93,7 +93,8 @@ Checkpoint without_tensors(const std::string& directory, const Manifest& manifes
   Checkpoint checkpoint;
   const std::string state = directory + "/" + kStateFile;
   checkpoint.state = parse_checkpoint_state(read_file(state), state);
-  if (manifest.contains(kTokenizerFile)) checkpoint.tokenizer_model = read_file(directory + "/" + kTokenizerFile);
+  if (manifest.contains(kTokenizerFile))
+    checkpoint.state.model.tokenizer_model = read_file(directory + "/" + kTokenizerFile);
   return checkpoint;
 }
 
@@ -117,14 +118,15 @@ void write_checkpoint(const std::string& directory, const Checkpoint& checkpoint
   const std::vector<TensorSource> model = sources_of(checkpoint.model);
   const std::vector<TensorSource> optimizer = sources_of(checkpoint.optimizer);
   const std::string state = write_checkpoint_state(checkpoint.state);
-  int64_t text_bytes = static_cast<int64_t>(state.size() + checkpoint.tokenizer_model.size());
+  int64_t text_bytes = static_cast<int64_t>(state.size() + checkpoint.state.model.tokenizer_model.size());
   for (const auto& [name, text] : checkpoint.files) text_bytes += static_cast<int64_t>(text.size());
   CheckpointWriter writer(directory, {.bytes = safetensors_bytes(model) + safetensors_bytes(optimizer) + text_bytes,
                                       .tensors = static_cast<int64_t>(model.size() + optimizer.size())});
   writer.add_tensors(kModelFile, model);
   writer.add_tensors(kOptimizerFile, optimizer);
   writer.add_text(kStateFile, state);
-  if (!checkpoint.tokenizer_model.empty()) writer.add_text(kTokenizerFile, checkpoint.tokenizer_model);
+  if (!checkpoint.state.model.tokenizer_model.empty())
+    writer.add_text(kTokenizerFile, checkpoint.state.model.tokenizer_model);
   for (const auto& [name, text] : checkpoint.files) writer.add_text(name, text);
   writer.publish();
 }

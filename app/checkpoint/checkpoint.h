@@ -18,7 +18,6 @@ struct Checkpoint {
   StateDict model;
   StateDict optimizer;
   CheckpointState state;
-  std::string tokenizer_model;  // bytes of a SentencePiece model; "" for WordPiece: `state` has the vocabulary
   std::map<std::string, std::string> files = {};  // other files by name, which are written and never read here
   std::string directory = {};                     // load_model() only: the checkpoint that was read
   bool averaged = false;                          // load_model() only: `model` holds the moving averages

@@ -126,13 +126,13 @@ void visit_fields(Archive& archive, State& state) {
     scaler.field("growth_tracker", state.growth_tracker);
     scaler.later("consecutive_skips", state.consecutive_skips);
   });
-  archive.later("objective", state.objective);
-  archive.optional("task", state.task);
-  archive.optional("labels", state.labels);
+  archive.later("objective", state.model.objective);
+  archive.optional("task", state.model.task);
+  archive.optional("labels", state.model.labels);
   archive.nested_text("config", state.config);
   archive.optional("config_sha256", state.config_sha256);
   archive.optional("data", state.data);
-  archive.field("vocabulary", state.vocabulary);
+  archive.field("vocabulary", state.model.vocabulary);
   archive.field("metrics", state.metrics);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/config/model_description.h"
 #include "data/config.h"
 
 namespace bert {
@@ -26,17 +27,14 @@ struct CheckpointState {
   int64_t consumed_steps = 0;    // tried steps, with those that were skipped; 0 in older checkpoints
   double loss_scale = 1;         // optim/amp.h
   int64_t growth_tracker = 0;
-  int64_t consecutive_skips = 0;             // 0 in older checkpoints
-  Objective objective = Objective::kNsp;     // of the weights; older checkpoints know no other
-  std::string task = {};                     // of a fine-tuned model, by its name in `bert finetune`; "": pre-training
-  std::vector<std::string> labels = {};      // of a classifier's outputs, in their order; empty: no classes
+  int64_t consecutive_skips = 0;  // 0 in older checkpoints
+  /// Objective (older checkpoints have kNsp), task, labels and vocabulary of the weights. read_trained_model()
+  /// (app/config/finetune_config.h) adds what stands in `config`.
+  ModelDescription model = {};
   std::string config;                        // resolved configuration of the run, from to_json; "" if there is none
   std::string config_sha256;                 // SHA-256 of `config`; "" in older checkpoints
   std::map<std::string, DataIdentity> data;  // keys: train, and validation if it was open; empty in older checkpoints
-  std::vector<std::string> vocabulary;       // tokens by id: prediction needs no other file
   std::map<std::string, double> metrics;     // last figures by name; NaN: none
-
-  bool operator==(const CheckpointState&) const = default;
 };
 
 /// The objective of this name. `place` stands in messages. Throws DataError.

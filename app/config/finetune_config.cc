@@ -13,6 +13,7 @@
 #include "app/parse/json_tree.h"
 #include "app/system/crypto.h"
 #include "app/system/errors.h"
+#include "data/io/error.h"
 
 namespace bert {
 namespace {
@@ -287,15 +288,21 @@ bool names_task(const std::string& path, const std::vector<std::string>& overrid
   return report.given("/task");
 }
 
-TrainedModelConfig read_trained_model(const std::string& text, const std::string& task, const std::string& name) {
-  if (task.empty()) {
-    const PretrainConfig config = parse_pretrain_config(text, name);
-    return {.model = config.model, .tokenizer = config.data.tokenizer};
+void read_trained_model(const std::string& config, ModelDescription& model, const std::string& name) {
+  try {
+    if (model.task.empty()) {
+      const PretrainConfig run = parse_pretrain_config(config, name);
+      model.config = run.model;
+      model.tokenizer = run.data.tokenizer;
+      return;
+    }
+    const FinetuneConfig run = parse_finetune_config(config, name);
+    model.config = run.model;
+    model.tokenizer = run.data.tokenizer;
+    if (!run.run_directory.empty()) model.task_data = run.data.task;  // a converted model has none
+  } catch (const ConfigError& error) {
+    throw DataError(error.what());
   }
-  const FinetuneConfig config = parse_finetune_config(text, name);
-  TrainedModelConfig trained{.model = config.model, .tokenizer = config.data.tokenizer};
-  if (!config.run_directory.empty()) trained.task_data = config.data.task;
-  return trained;
 }
 
 }  // namespace bert

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "app/config/model_description.h"
 #include "app/config/run_config.h"
 #include "data/config.h"
 
@@ -163,15 +164,9 @@ std::vector<ConfigDifference> compare_for_resume(const FinetuneConfig& before, c
 /// cannot be read, of which the loading of a configuration says what is wrong.
 bool names_task(const std::string& path, const std::vector<std::string>& overrides);
 
-/// The parts of a run's configuration that its model needs.
-struct TrainedModelConfig {
-  BertConfig model;
-  TokenizerConfig tokenizer;
-  std::optional<TaskDataConfig> task_data = {};  // of a run of fine-tuning; a converted model has none
-};
-
-/// Reads them from the configuration in a checkpoint, which is one of fine-tuning if `task` is not empty. Throws
-/// ConfigError.
-TrainedModelConfig read_trained_model(const std::string& text, const std::string& task, const std::string& name);
+/// Adds to `model` what stands in the configuration of its run: sizes, tokenizer and, of a run of fine-tuning, the
+/// settings of its texts. `config` is the text in a checkpoint, of fine-tuning if `model` has a task. Throws DataError
+/// with `name`.
+void read_trained_model(const std::string& config, ModelDescription& model, const std::string& name);
 
 }  // namespace bert

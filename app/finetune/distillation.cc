@@ -37,16 +37,18 @@ void check_task(const Pretrained& teacher, const Student& student) {
   // The tasks of models of other programs that do not name one (app/interop/hugging_face_config.cc), and of own tables.
   constexpr std::array<const char*, 5> kGeneral = {"text-classification", "text-regression", "ner", "squad-v1", "swag"};
   const TaskDefinition& task = student.task;
-  const bool general = std::find(kGeneral.begin(), kGeneral.end(), teacher.task) != kGeneral.end();
-  if (teacher.task != task.name && !(general && task_definition(teacher.task).kind == task.kind)) {
-    throw ConfigError(fmt::format(
-        "{}{} {}, and task is {}; expected a model that was fine-tuned on {}", kField, teacher.name,
-        teacher.task.empty() ? "was not fine-tuned" : "was fine-tuned on " + teacher.task, task.name, task.name));
+  const bool general = std::find(kGeneral.begin(), kGeneral.end(), teacher.model.task) != kGeneral.end();
+  if (teacher.model.task != task.name && !(general && task_definition(teacher.model.task).kind == task.kind)) {
+    throw ConfigError(
+        fmt::format("{}{} {}, and task is {}; expected a model that was fine-tuned on {}", kField, teacher.name,
+                    teacher.model.task.empty() ? "was not fine-tuned" : "was fine-tuned on " + teacher.model.task,
+                    task.name, task.name));
   }
-  if (teacher.labels == task.labels) return;
-  if (teacher.labels.size() == task.labels.size() && are_numbered(teacher.labels)) return;
+  if (teacher.model.labels == task.labels) return;
+  if (teacher.model.labels.size() == task.labels.size() && are_numbered(teacher.model.labels)) return;
   throw ConfigError(fmt::format("{}{} has the labels {}, and the student {}; expected the same in the same order",
-                                kField, teacher.name, fmt::join(teacher.labels, ", "), fmt::join(task.labels, ", ")));
+                                kField, teacher.name, fmt::join(teacher.model.labels, ", "),
+                                fmt::join(task.labels, ", ")));
 }
 
 /// Throws ConfigError if the teacher cannot read the student's sequences.
@@ -60,20 +62,20 @@ void check_input(const Pretrained& teacher, const Student& student) {
                     "the teacher reads the student's tokens",
                     kField, teacher.name, of_teacher.size(), config.initial_checkpoint, tokens.size()));
   }
-  if (const int64_t most = teacher.config.max_position_embeddings; config.data.task.max_seq_length > most) {
+  if (const int64_t most = teacher.model.config.max_position_embeddings; config.data.task.max_seq_length > most) {
     throw ConfigError(fmt::format("{}{} has {} positions, and data.max_seq_length is {}; set it to {} or less", kField,
                                   teacher.name, most, config.data.task.max_seq_length, most));
   }
   for (const TaskSequence& sequence : student.train.sequences) {
-    if (sequence.token_type_ids.back() < teacher.config.type_vocab_size) continue;
+    if (sequence.token_type_ids.back() < teacher.model.config.type_vocab_size) continue;
     throw ConfigError(fmt::format("{}{} has type_vocab_size {}, and the task has pairs of texts, which need 2", kField,
-                                  teacher.name, teacher.config.type_vocab_size));
+                                  teacher.name, teacher.model.config.type_vocab_size));
   }
 }
 
 /// Throws ConfigError if the sizes of the two models do not fit the losses.
 void check_sizes(const Pretrained& teacher, const Student& student) {
-  const BertConfig &of_student = student.config.model, &of_teacher = teacher.config;
+  const BertConfig &of_student = student.config.model, &of_teacher = teacher.model.config;
   const DistillationConfig& distillation = student.config.distillation;
   if (distillation.hidden_weight > 0 && of_student.num_hidden_layers > of_teacher.num_hidden_layers) {
     throw ConfigError(fmt::format(

@@ -42,11 +42,11 @@ Pretrained read_start(const FinetuneConfig& config, int64_t newest, const Note& 
 
 /// Takes the fields of `from` into `config`. A field that the configuration gives, or that is not at its default, must
 /// agree, but for dropout, which fine-tuning may change.
-void take_model(FinetuneConfig& config, const TrainedModelConfig& from, const std::string& name) {
+void take_model(FinetuneConfig& config, const ModelDescription& from, const std::string& name) {
   const FinetuneConfig before = config, defaults;
   std::set<std::string> given = config.given;
   for (const ConfigDifference& d : compare(defaults, before)) given.insert(d.pointer);
-  config.model = from.model;
+  config.model = from.config;
   config.data.tokenizer = from.tokenizer;
   config.data.tokenizer.match_special_tokens = before.data.tokenizer.match_special_tokens;
   if (before.data.tokenizer.strip_accents == from.tokenizer.strips_accents())
@@ -67,11 +67,6 @@ std::shared_ptr<const Tokenizer> tokenizer_for(const FinetuneConfig& config, con
   if (dynamic_cast<const WordPieceTokenizer*>(start.tokenizer.get()) == nullptr) return start.tokenizer;
   return std::make_shared<WordPieceTokenizer>(Vocabulary(start.tokenizer->vocabulary().tokens(), start.name),
                                               config.data.tokenizer);
-}
-
-TokenizerConfig settings_of(const Tokenizer& tokenizer) {
-  const auto* words = dynamic_cast<const WordPieceTokenizer*>(&tokenizer);
-  return words == nullptr ? TokenizerConfig() : words->config();
 }
 
 /// A file of the task that is there.
@@ -216,8 +211,7 @@ FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const Proc
   inputs.task = task_definition(config.task);
   inputs.newest = find_newest(config, group, note);
   inputs.start = read_start(config, inputs.newest, note);
-  take_model(inputs.config, {.model = inputs.start.config, .tokenizer = settings_of(*inputs.start.tokenizer)},
-             inputs.start.name);
+  take_model(inputs.config, inputs.start.model, inputs.start.name);
   check_room(inputs.config, inputs.start.name);
   inputs.tokenizer = tokenizer_for(inputs.config, inputs.start);
   note(fmt::format("reading and tokenizing the files of task {}", config.task));

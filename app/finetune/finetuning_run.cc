@@ -108,8 +108,8 @@ void FinetuningRun::announce(int64_t applied) {
         inputs_.task.labels.empty() ? "" : fmt::format("; labels {}", fmt::join(inputs_.task.labels, ", "))));
     if (inputs_.teacher) {
       log_.say(fmt::format("learning from {}, of {} layers and hidden_size {}, with the losses {}",
-                           inputs_.teacher->name, inputs_.teacher->config.num_hidden_layers,
-                           inputs_.teacher->config.hidden_size, fmt::join(step_.loss_names(), ", ")));
+                           inputs_.teacher->name, inputs_.teacher->model.config.num_hidden_layers,
+                           inputs_.teacher->model.config.hidden_size, fmt::join(step_.loss_names(), ", ")));
     }
     log_.note(inputs_.config.optimizer.type + ", " + step_.parameter_report());
   }
@@ -234,9 +234,10 @@ bool FinetuningRun::ended_early() {
 
 RunState::Earlier FinetuningRun::read_earlier(const CheckpointState& state, const std::string& directory) {
   const std::string file = directory + "/state.json";
-  if (state.task != inputs_.config.task) {
+  if (state.model.task != inputs_.config.task) {
     throw ConfigError(fmt::format("task: was {} in {}, now {}; use another run_directory",
-                                  state.task.empty() ? "pre-training" : state.task, directory, inputs_.config.task));
+                                  state.model.task.empty() ? "pre-training" : state.model.task, directory,
+                                  inputs_.config.task));
   }
   const FinetuneConfig before = parse_finetune_config(state.config, file);
   if (const auto value = state.metrics.find(best_name(inputs_.task)); value != state.metrics.end()) {
@@ -275,19 +276,15 @@ void FinetuningRun::start_from_initial_checkpoint() {
 
 void FinetuningRun::describe(Checkpoint& checkpoint) {
   const FinetuneConfig& config = inputs_.config;
-  checkpoint.state.objective = has_pooler(inputs_.task.kind) ? Objective::kNsp : Objective::kMlm;
-  checkpoint.state.task = config.task;
-  checkpoint.state.labels = inputs_.task.labels;
+  ModelDescription& model = checkpoint.state.model;
+  model.config = config.model;
+  model.objective = has_pooler(inputs_.task.kind) ? Objective::kNsp : Objective::kMlm;
+  model.task = config.task;
+  model.labels = inputs_.task.labels;
+  model.tokenizer = config.data.tokenizer;
   // The figures of the log may be those of the best weights; the threshold belongs to the weights of the checkpoint.
   if (inputs_.task.no_answers && null_threshold_) checkpoint.state.metrics[kNullThresholdFigure] = *null_threshold_;
-  checkpoint.files = hugging_face_files({.config = config.model,
-                                         .objective = checkpoint.state.objective,
-                                         .dtype = dtype_name(checkpoint.model),
-                                         .vocabulary = checkpoint.state.vocabulary,
-                                         .tokenizer = config.data.tokenizer,
-                                         .sentencepiece = !checkpoint.tokenizer_model.empty(),
-                                         .task = config.task,
-                                         .labels = inputs_.task.labels});
+  checkpoint.files = hugging_face_files(model, dtype_name(checkpoint.model));
 }
 
 int finetune(const FinetuneConfig& config, bool allow_config_change) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/checkpoint/state.h"
+#include "app/interop/hugging_face_files.h"
 #include "app/parse/bounded_json.h"
 #include "data/io/error.h"
 
@@ -86,7 +87,7 @@ std::vector<std::string> labels_of(const nlohmann::json& object, const std::stri
 }
 
 /// The only value of architectures.
-std::string architecture_of(const nlohmann::json& object, const std::string& file) {
+std::string class_of(const nlohmann::json& object, const std::string& file) {
   const nlohmann::json& names = member(object, "architectures", nlohmann::json::value_t::array, file);
   if (names.size() != 1 || !names[0].is_string())
     throw DataError(file + ": \"architectures\": want one name, got " + names.dump());
@@ -95,26 +96,25 @@ std::string architecture_of(const nlohmann::json& object, const std::string& fil
 
 }  // namespace
 
-std::string write_export_config(const ExportConfig& config) {
+std::string write_export_config(const ModelDescription& model, const std::string& vocabulary_hash) {
   nlohmann::ordered_json object;
   const auto write = [&](const char* name, const auto& value) { object[name] = value; };
-  visit_model(config.model, write);
+  visit_model(model.config, write);
   object["model_type"] = "bert";
-  const char* const pretraining = has_pairs(config.objective) ? "BertForPreTraining" : "BertForMaskedLM";
-  object["architectures"] = {config.architecture.empty() ? pretraining : config.architecture};
-  if (!config.task.empty()) object["task"] = config.task;
-  object["objective"] = name_of_value(config.objective);
-  if (!config.vocabulary_hash.empty()) object["vocabulary_hash"] = config.vocabulary_hash;
-  object["model_max_length"] = config.max_length > 0 ? config.max_length : config.model.max_position_embeddings;
-  if (config.task_data) {
-    visit_task_data(*config.task_data,
+  object["architectures"] = {architecture_of(model)};
+  if (!model.task.empty()) object["task"] = model.task;
+  object["objective"] = name_of_value(model.objective);
+  if (!vocabulary_hash.empty()) object["vocabulary_hash"] = vocabulary_hash;
+  object["model_max_length"] = model.config.max_position_embeddings;
+  if (model.task_data) {
+    visit_task_data(*model.task_data,
                     [&](const char* name, const auto& value, auto...) { object["task_data"][name] = value; });
   }
-  for (size_t i = 0; i < config.labels.size(); ++i) {
-    object["id2label"][std::to_string(i)] = config.labels[i];
-    object["label2id"][config.labels[i]] = i;
+  for (size_t i = 0; i < model.labels.size(); ++i) {
+    object["id2label"][std::to_string(i)] = model.labels[i];
+    object["label2id"][model.labels[i]] = i;
   }
-  visit_exported(config.tokenizer, [&](const char* name, const auto& value) {
+  visit_exported(model.tokenizer, [&](const char* name, const auto& value) {
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::optional<bool>>) {
       object[name] = value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
     } else {
@@ -128,23 +128,23 @@ ExportConfig read_export_config(const std::string& text, const std::string& file
   const nlohmann::json object = parse_bounded_json(text, file);
   if (!object.is_object()) throw DataError(file + ": want an object, got " + object.type_name());
   ExportConfig config;
+  ModelDescription& model = config.model;
   const auto read = [&](const char* name, auto& value) {
     if (object.contains(name)) read_member(object, name, file, value);
   };
-  visit_model(config.model, read);
-  visit_exported(config.tokenizer, read);
+  visit_model(model.config, read);
+  visit_exported(model.tokenizer, read);
   if (object.contains("objective")) {
-    config.objective = parse_objective(string_member(object, "objective", file), file + ": \"objective\"");
+    model.objective = parse_objective(string_member(object, "objective", file), file + ": \"objective\"");
   }
-  if (object.contains("architectures")) config.architecture = architecture_of(object, file);
+  if (object.contains("architectures")) model.masked_token_head = class_of(object, file) != "BertModel";
   if (object.contains("vocabulary_hash")) config.vocabulary_hash = string_member(object, "vocabulary_hash", file);
-  if (object.contains("model_max_length")) config.max_length = integer_member(object, "model_max_length", file);
-  if (object.contains("task")) config.task = string_member(object, "task", file);
+  if (object.contains("task")) model.task = string_member(object, "task", file);
   if (object.contains("task_data")) {
     const nlohmann::json& data = member(object, "task_data", nlohmann::json::value_t::object, file);
-    config.task_data = task_data_of(data, file + ": \"task_data\"");
+    model.task_data = task_data_of(data, file + ": \"task_data\"");
   }
-  if (object.contains("id2label")) config.labels = labels_of(object, file);
+  if (object.contains("id2label")) model.labels = labels_of(object, file);
   return config;
 }
 

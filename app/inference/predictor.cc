@@ -81,10 +81,10 @@ void check(const Pretrained& pretrained, const PredictorOptions& options) {
 
 /// The weights of `pretrained`, with zeros for the heads of an encoder alone: no answer uses these.
 StateDict complete_weights(const Pretrained& pretrained, const BertForPreTrainingImpl& model) {
-  if (pretrained.has_masked_token_head()) return pretrained.weights;
+  if (pretrained.model.masked_token_head) return pretrained.weights;
   StateDict weights;
   for (const auto& item : pretrained.weights) {  // the head of a task stays out
-    if (pretrained.task.empty() || item.key().starts_with("bert.")) weights.insert(item.key(), item.value());
+    if (pretrained.model.task.empty() || item.key().starts_with("bert.")) weights.insert(item.key(), item.value());
   }
   for (const auto& parameter : model.named_parameters()) {
     if (parameter.key().starts_with("cls.") && !weights.contains(parameter.key()))
@@ -100,7 +100,7 @@ std::shared_ptr<BertForPreTrainingImpl> model_of(const Pretrained& pretrained, c
   const NoInitWeights no_init;
   std::shared_ptr<BertForPreTrainingImpl> model;
   with_data_errors(pretrained.name + ": the weights are not those of a BertForPreTraining of this configuration", [&] {
-    model = std::make_shared<BertForPreTrainingImpl>(pretrained.config, has_pairs(pretrained.objective));
+    model = std::make_shared<BertForPreTrainingImpl>(pretrained.model.config, has_pairs(pretrained.model.objective));
     load_state_dict(*model, complete_weights(pretrained, *model), /*strict=*/true, LoadMode::kShare);
     for (torch::Tensor& parameter : model->cls->parameters()) parameter.set_data(parameter.detach().clone());
   });
@@ -126,7 +126,7 @@ struct Predictor::Impl {
       : options(given),
         tokenizer(pretrained.tokenizer),
         sentencepiece(dynamic_cast<const SentencePieceTokenizer*>(tokenizer.get()) != nullptr),
-        fills_masks(pretrained.has_masked_token_head()),
+        fills_masks(pretrained.model.masked_token_head),
         name(pretrained.name),
         heads(model->cls.ptr()),
         encoder(*model->bert, given.int8 ? ops::Products::kInt8 : ops::Products::kOfDtype) {}

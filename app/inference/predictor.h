@@ -99,8 +99,8 @@ class Predictor {
   [[nodiscard]] std::vector<at::Tensor> embed(const std::vector<std::string>& texts,
                                               const EmbeddingOptions& options = {}) const;
 
-  /// The text for the functions below, which then tokenize nothing. Throws TextError with index 0 for a text that `task`
-  /// has no answer for.
+  /// The text for the functions below, which then tokenize nothing. Throws TextError with index 0 for a text that
+  /// `task` has no answer for.
   [[nodiscard]] EncodedText encode(Task task, std::string text) const;
   [[nodiscard]] std::vector<MaskFilling> fill_mask(std::span<const EncodedText> texts, int64_t top_k = 5) const;
   [[nodiscard]] std::vector<Features> features(std::span<const EncodedText> texts) const;

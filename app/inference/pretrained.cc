@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -12,7 +13,6 @@
 #include "app/config/finetune_config.h"
 #include "app/inference/export_config.h"
 #include "app/interop/formats.h"
-#include "app/system/errors.h"
 #include "app/tasks/task_scoring.h"
 #include "data/io/error.h"
 #include "data/tasks/task_definition.h"
@@ -20,74 +20,64 @@
 namespace bert {
 namespace {
 
-/// The tokenizer of a SentencePiece model, or of WordPiece tokens if `model` is empty.
-std::shared_ptr<const Tokenizer> tokenizer_of(std::string model, std::vector<std::string> tokens,
-                                              TokenizerConfig config, const std::string& name) {
-  if (!model.empty()) return std::make_shared<SentencePieceTokenizer>(std::move(model), name);
-  config.match_special_tokens = true;
-  return std::make_shared<WordPieceTokenizer>(Vocabulary(std::move(tokens), name), config);
-}
-
 /// The settings of the published recipes for questions, for a model that no run of this program has made.
-std::optional<TaskDataConfig> published_task_data(const std::string& task, const BertConfig& model) {
+std::optional<TaskDataConfig> published_task_data(const ModelDescription& model) {
   const std::vector<std::string>& known = task_names();
-  if (std::find(known.begin(), known.end(), task) == known.end()) return std::nullopt;
-  if (task_definition(task).kind != TaskKind::kQuestionAnswering) return std::nullopt;
+  if (std::find(known.begin(), known.end(), model.task) == known.end()) return std::nullopt;
+  if (task_definition(model.task).kind != TaskKind::kQuestionAnswering) return std::nullopt;
   constexpr int64_t kMaxSequenceLength = 384;  // of Google's and transformers' recipes for SQuAD
   TaskDataConfig data;
-  data.max_seq_length = std::min(kMaxSequenceLength, model.max_position_embeddings);
-  data.doc_stride = std::min(data.doc_stride, data.max_seq_length / 3);
-  data.max_query_length = std::min(data.max_query_length, data.max_seq_length / 3);
+  data.max_seq_length = std::min(kMaxSequenceLength, model.config.max_position_embeddings);
+  const int64_t third = std::max<int64_t>(1, data.max_seq_length / 3);
+  data.doc_stride = std::min(data.doc_stride, third);
+  data.max_query_length = std::min(data.max_query_length, third);
   return data;
+}
+
+/// Adds the tokenizer, and what the description lacks.
+Pretrained complete(Pretrained result) {
+  ModelDescription& model = result.model;
+  const std::vector<std::string> names = result.weights.keys();
+  model.masked_token_head = std::any_of(
+      names.begin(), names.end(), [](const std::string& weight) { return weight.starts_with("cls.predictions."); });
+  if (!model.task_data) model.task_data = published_task_data(model);
+  if (!model.tokenizer_model.empty()) {
+    model.tokenizer = TokenizerConfig();
+    result.tokenizer = std::make_shared<SentencePieceTokenizer>(model.tokenizer_model, result.name);
+  } else {
+    model.tokenizer.match_special_tokens = true;
+    result.tokenizer = std::make_shared<WordPieceTokenizer>(Vocabulary(model.vocabulary, result.name), model.tokenizer);
+  }
+  return result;
 }
 
 Pretrained load_checkpoint(const std::string& path, WeightsKind weights,
                            const std::function<void(const std::string& message)>& note,
                            const std::function<void(double share)>& progress) {
   Checkpoint checkpoint = load_model(path, weights, note, progress);
-  const std::string& directory = checkpoint.directory;
-  TrainedModelConfig config;
-  try {
-    config = read_trained_model(checkpoint.state.config, checkpoint.state.task, directory + "/" + kStateFile);
-  } catch (const ConfigError& error) {
-    throw DataError(error.what());
-  }
-  if (!config.task_data) config.task_data = published_task_data(checkpoint.state.task, config.model);
+  ModelDescription& model = checkpoint.state.model;
+  read_trained_model(checkpoint.state.config, model, checkpoint.directory + "/" + kStateFile);
   const std::map<std::string, double>& figures = checkpoint.state.metrics;
-  if (const auto threshold = figures.find(kNullThresholdFigure); config.task_data && threshold != figures.end()) {
-    config.task_data->null_score_diff_threshold = threshold->second;
-    config.task_data->search_null_threshold = false;
+  if (const auto threshold = figures.find(kNullThresholdFigure); model.task_data && threshold != figures.end()) {
+    model.task_data->null_score_diff_threshold = threshold->second;
+    model.task_data->search_null_threshold = false;
   }
-  return {.name = {},
-          .config = config.model,
-          .objective = checkpoint.state.objective,
-          .weights = std::move(checkpoint.model),
-          .tokenizer = tokenizer_of(std::move(checkpoint.tokenizer_model), std::move(checkpoint.state.vocabulary),
-                                    config.tokenizer, directory),
-          .averaged = checkpoint.averaged,
-          .task = std::move(checkpoint.state.task),
-          .labels = std::move(checkpoint.state.labels),
-          .task_data = std::move(config.task_data)};
+  return complete({.name = checkpoint.directory,
+                   .model = std::move(model),
+                   .weights = std::move(checkpoint.model),
+                   .averaged = checkpoint.averaged});
 }
 
 Pretrained load_foreign(const ForeignFormat& format, const ModelSource& model,
                         const std::function<void(const std::string& message)>& note) {
   ForeignCheckpoint source = format.read(model.path.string(), {.trust = model.trust, .config = {}, .task_head = true});
   if (!source.report.plain()) note(source.path + ": " + source.report.text());
-  if (source.vocabulary.empty()) {
+  if (source.model.vocabulary.empty()) {
     throw DataError(
         source.path +
         ": has no tokenizer: neither vocab.txt nor tokenizer.json; `bert convert --vocab` adds a vocabulary");
   }
-  std::optional<TaskDataConfig> task_data = published_task_data(source.task, source.config);
-  return {.name = {},
-          .config = source.config,
-          .objective = source.objective,
-          .weights = read_tensors(source.tensors),
-          .tokenizer = tokenizer_of({}, std::move(source.vocabulary), source.tokenizer, source.path),
-          .task = std::move(source.task),
-          .labels = std::move(source.labels),
-          .task_data = std::move(task_data)};
+  return complete({.name = source.path, .model = std::move(source.model), .weights = read_tensors(source.tensors)});
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -114,16 +104,12 @@ Pretrained load_export(const std::string& file) {
                     ": has no config.json and vocab.txt inside; `bert export` writes such files. Export the checkpoint "
                     "again");
   }
-  const ExportConfig config = read_export_config(inside[kExportConfigFile], file + ": " + kExportConfigFile);
-  Pretrained result{.config = config.model,
-                    .objective = config.objective,
-                    .weights = with_encoder_prefix(std::move(archive.tensors)),
-                    .tokenizer = tokenizer_of(std::move(inside[kTokenizerFile]),
-                                              lines_of(inside[kExportVocabularyFile]), config.tokenizer, file),
-                    .task = config.task,
-                    .labels = config.labels,
-                    .task_data = config.task_data};
-  if (!config.vocabulary_hash.empty() && result.tokenizer->vocabulary().hash() != config.vocabulary_hash) {
+  auto [model, hash] = read_export_config(inside[kExportConfigFile], file + ": " + kExportConfigFile);
+  model.vocabulary = lines_of(inside[kExportVocabularyFile]);
+  model.tokenizer_model = std::move(inside[kTokenizerFile]);
+  Pretrained result =
+      complete({.name = file, .model = std::move(model), .weights = with_encoder_prefix(std::move(archive.tensors))});
+  if (!hash.empty() && result.tokenizer->vocabulary().hash() != hash) {
     throw DataError(file + ": the vocabulary inside is not that of which config.json has the vocabulary_hash");
   }
   return result;
@@ -131,10 +117,13 @@ Pretrained load_export(const std::string& file) {
 
 }  // namespace
 
-bool Pretrained::has_masked_token_head() const {
-  const std::vector<std::string> names = weights.keys();
-  return std::any_of(names.begin(), names.end(),
-                     [](const std::string& weight) { return weight.starts_with("cls.predictions."); });
+TaskDataConfig text_settings(const ModelDescription& model) {
+  const int64_t positions = model.config.max_position_embeddings;
+  std::optional<TaskDataConfig> given = model.task_data ? model.task_data : published_task_data(model);
+  TaskDataConfig settings = given.value_or(TaskDataConfig());
+  if (!given) settings.max_seq_length = positions;
+  settings.max_seq_length = std::min(settings.max_seq_length, positions);
+  return settings;
 }
 
 Pretrained load_pretrained(const ModelSource& source, WeightsKind weights,
@@ -148,7 +137,7 @@ Pretrained load_pretrained(const ModelSource& source, WeightsKind weights,
                           ? load_checkpoint(name, weights, note, progress)
                           : load_export(name);
   result.name = name;
-  const int64_t tokens = result.tokenizer->vocabulary().size(), rows = result.config.vocab_size;
+  const int64_t tokens = result.tokenizer->vocabulary().size(), rows = result.model.config.vocab_size;
   if (tokens > rows) {
     throw DataError(name + ": its tokenizer has " + std::to_string(tokens) + " tokens, and its model has " +
                     std::to_string(rows) + " (vocab_size); expected at most as many");

@@ -5,16 +5,14 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "app/checkpoint/checkpoint.h"
+#include "app/config/model_description.h"
 #include "cuda_ext/state_dict.h"
 #include "data/config.h"
 #include "data/tokenizer/tokenizer.h"
-#include "model/config.h"
 
 namespace bert {
 
@@ -24,22 +22,17 @@ inline constexpr const char* kEncoderPrefix = "bert.";
 /// The parts of a trained BertForPreTraining, or of a model with the head of a task.
 struct Pretrained {
   std::string name = "weights";  // stands in messages: the path that was read
-  BertConfig config;
-  Objective objective = Objective::kNsp;  // without pairs, the model has no sentence-pair head: Note [Objectives]
+  ModelDescription model = {};
   // On the CPU, with the names of BertForPreTraining; load_state_dict() takes them. Those of load_pretrained() are mapped
   // files, which must not be written to: clone() gives a copy.
   StateDict weights = StateDict();
-  std::shared_ptr<const Tokenizer> tokenizer;  // [MASK] and its like in a text are those tokens
-  bool averaged = false;                       // `weights` are the moving averages of a run
-  std::string task = {};                       // of a fine-tuned model, which has the task's head; "": pre-training
-  std::vector<std::string> labels = {};        // of a classifier's outputs, in their order
-  // Tokenization and columns of a run of fine-tuning, with the null threshold that it has found. Other programs' models
-  // have it for questions alone: the settings of the published recipes.
-  std::optional<TaskDataConfig> task_data = {};
-
-  /// False if the checkpoint is an encoder alone: no weight belongs to cls.predictions.
-  [[nodiscard]] bool has_masked_token_head() const;
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // [MASK] and its like in a text are those tokens
+  bool averaged = false;                                 // `weights` are the moving averages of a run
 };
+
+/// The settings with which texts for a fine-tuned model are tokenized and cut: those of its run, else of the published
+/// recipes for questions, else all positions of the model. Never more tokens than the model has positions.
+TaskDataConfig text_settings(const ModelDescription& model);
 
 /// A model on the disk. A path alone is one, untrusted.
 struct ModelSource {

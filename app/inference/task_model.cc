@@ -85,13 +85,13 @@ void TaskModel::set_dropout_seed(int64_t seed) {
 
 TaskModel load_task_model(const Pretrained& pretrained, LoadMode mode) {
   const std::vector<std::string>& known = task_names();
-  if (std::find(known.begin(), known.end(), pretrained.task) == known.end())
-    throw DataError(pretrained.name + ": is of task " + pretrained.task + ", which this program does not know");
+  if (std::find(known.begin(), known.end(), pretrained.model.task) == known.end())
+    throw DataError(pretrained.name + ": is of task " + pretrained.model.task + ", which this program does not know");
   const torch::Tensor* classifier = pretrained.weights.find("classifier.weight");
   const int64_t outputs = classifier != nullptr ? classifier->size(0) : 1;
   const NoInitWeights no_init;
-  TaskModel model(pretrained.config, task_definition(pretrained.task).kind, outputs);
-  with_data_errors(pretrained.name + ": the weights are not those of a model of task " + pretrained.task,
+  TaskModel model(pretrained.model.config, task_definition(pretrained.model.task).kind, outputs);
+  with_data_errors(pretrained.name + ": the weights are not those of a model of task " + pretrained.model.task,
                    [&] { load_state_dict(*model.module(), pretrained.weights, /*strict=*/true, mode); });
   expect_whole(pretrained.weights);
   model.module()->eval();
@@ -104,7 +104,7 @@ TaskInference::TaskInference(const Pretrained& pretrained, const PredictorOption
 }
 
 TaskInference::TaskInference(const Pretrained& pretrained, TaskModel model, const PredictorOptions& options)
-    : kind_(task_definition(pretrained.task).kind),
+    : kind_(task_definition(pretrained.model.task).kind),
       encoder_(model.encoder(), options.int8 ? ops::Products::kInt8 : ops::Products::kOfDtype),
       head_weight_(model.head().weight.detach().clone()),
       head_bias_(model.head().bias.detach().clone()) {}

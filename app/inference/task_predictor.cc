@@ -49,24 +49,9 @@ std::vector<int64_t> begins_of(std::string_view text, const std::vector<std::str
 
 /// The definition of the model's task, with its labels.
 TaskDefinition definition_of(const Pretrained& pretrained) {
-  TaskDefinition task = task_definition(pretrained.task);
-  task.labels = pretrained.labels;
+  TaskDefinition task = task_definition(pretrained.model.task);
+  task.labels = pretrained.model.labels;
   return task;
-}
-
-/// The settings of the run. Without them, texts may have all positions of the model.
-TaskDataConfig settings_of(const Pretrained& pretrained) {
-  const int64_t positions = pretrained.config.max_position_embeddings;
-  if (pretrained.task_data) {
-    TaskDataConfig config = *pretrained.task_data;
-    config.max_seq_length = std::min(config.max_seq_length, positions);
-    return config;
-  }
-  TaskDataConfig config;
-  config.max_seq_length = positions;
-  config.max_query_length = std::min(config.max_query_length, std::max<int64_t>(1, positions / 3));
-  config.doc_stride = std::min(config.doc_stride, std::max<int64_t>(1, positions / 4));
-  return config;
 }
 
 /// The words of a text of token classification.
@@ -147,7 +132,7 @@ std::vector<float> task_logits(const TaskInference& model, const TaskFeatures& f
 
 TaskPredictor::TaskPredictor(const Pretrained& pretrained, const PredictorOptions& options)
     : options_(options),
-      config_(settings_of(pretrained)),
+      config_(text_settings(pretrained.model)),
       tokenizer_(pretrained.tokenizer),
       model_(pretrained, options) {
   task_ = definition_of(pretrained);

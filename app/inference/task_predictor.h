@@ -51,7 +51,7 @@ struct ExtractedAnswer {
 std::vector<float> task_logits(const TaskInference& model, const TaskFeatures& features, int64_t choices,
                                const PredictorOptions& options);
 
-/// Texts are tokenized and cut as in fine-tuning (Pretrained::task_data; without it, at the positions of the model), and
+/// Texts are tokenized and cut as in fine-tuning (text_settings()), and
 /// packed without padding; a longer context is read in windows, a longer sentence in parts. Answers are in the order of the inputs. Any number of threads may call
 /// one predictor at once.
 class TaskPredictor {

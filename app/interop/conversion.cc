@@ -14,7 +14,6 @@
 #include "app/config/pretrain_config.h"
 #include "app/interop/hugging_face_files.h"
 #include "app/system/crypto.h"
-#include "app/system/errors.h"
 #include "data/io/atomic_directory.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
@@ -63,70 +62,50 @@ ForeignCheckpoint read_own_checkpoint(const std::string& path, bool raw_weights,
   const auto [directory, manifest] = find_valid_checkpoint(path, note, progress);
   const std::string state_file = directory + "/" + kStateFile;
   CheckpointState state = parse_checkpoint_state(read_file(state_file), state_file);
-  TrainedModelConfig config;
-  try {
-    config = read_trained_model(state.config, state.task, state_file);
-  } catch (const ConfigError& error) {
-    throw DataError(error.what());
-  }
   ForeignCheckpoint source;
   source.path = directory;
-  source.config = config.model;
-  source.vocabulary = std::move(state.vocabulary);
-  source.tokenizer = config.tokenizer;
+  source.model = std::move(state.model);
   source.states_case = true;
-  if (manifest.contains(kTokenizerFile)) source.tokenizer_model = read_file(directory + "/" + kTokenizerFile);
+  read_trained_model(state.config, source.model, state_file);
+  if (manifest.contains(kTokenizerFile)) source.model.tokenizer_model = read_file(directory + "/" + kTokenizerFile);
   std::shared_ptr<const SafetensorsFile> averages;
   if (!raw_weights && manifest.contains(kOptimizerFile))
     averages = std::make_shared<const SafetensorsFile>(directory + "/" + kOptimizerFile);
   const auto tensors = own_tensors(std::make_shared<const SafetensorsFile>(directory + "/" + kModelFile), averages);
+  const Objective objective = source.model.objective;
   take_tensors(source, tensors);
-  source.objective = state.objective;
-  source.task = std::move(state.task);
-  source.labels = std::move(state.labels);
-  if (!source.task.empty()) take_head(source, tensors);
+  source.model.objective = objective;
+  if (!source.model.task.empty()) take_head(source, tensors);
   return source;
 }
 
 std::map<std::string, std::string> files_beside(const ForeignCheckpoint& source) {
-  std::map<std::string, std::string> files =
-      hugging_face_files({.config = source.config,
-                          .objective = source.objective,
-                          .masked_token_head = source.has(BertPart::kMaskedTokenHead),
-                          .dtype = source.tensors.front().dtype,
-                          .vocabulary = source.vocabulary,
-                          .tokenizer = source.tokenizer,
-                          .sentencepiece = !source.tokenizer_model.empty(),
-                          .task = source.task,
-                          .labels = source.labels});
-  if (!source.tokenizer_model.empty()) files[kTokenizerFile] = source.tokenizer_model;
+  std::map<std::string, std::string> files = hugging_face_files(source.model, source.tensors.front().dtype);
+  if (!source.model.tokenizer_model.empty()) files[kTokenizerFile] = source.model.tokenizer_model;
   return files;
 }
 
 CheckpointState state_of(const ForeignCheckpoint& source) {
   const auto filled = [&](auto config) {
-    config.model = source.config;
-    config.data.tokenizer = source.tokenizer;
+    config.model = source.model.config;
+    config.data.tokenizer = source.model.tokenizer;
     return config;
   };
   CheckpointState state;
-  state.objective = source.objective;
-  state.task = source.task;
-  state.labels = source.labels;
-  if (source.task.empty()) {
+  state.model = source.model;
+  if (source.model.task.empty()) {
     state.config = to_json(filled(PretrainConfig()));
   } else {
     FinetuneConfig config = filled(FinetuneConfig());
-    config.task = source.task;
+    config.task = source.model.task;
     state.config = to_json(config);
   }
   state.config_sha256 = sha256(state.config);
-  state.vocabulary = source.vocabulary;
   return state;
 }
 
 void write_own_checkpoint(const std::string& directory, const ForeignCheckpoint& source, const ShareDone& progress) {
-  if (source.vocabulary.empty()) {
+  if (source.model.vocabulary.empty()) {
     throw DataError(source.path +
                     ": has no tokenizer: neither vocab.txt nor tokenizer.json; a checkpoint needs its vocabulary");
   }

@@ -133,9 +133,9 @@ void fit_shape(ForeignCheckpoint& checkpoint, TensorSource& tensor, const BertPa
     throw DataError(fmt::format("{}: tensor {}: has shape {}; expected {} by the configuration", checkpoint.path,
                                 tensor.name, shape_text(before), shape_text(parameter.shape)));
   }
-  if (before.front() < static_cast<int64_t>(checkpoint.vocabulary.size())) {
+  if (before.front() < static_cast<int64_t>(checkpoint.model.vocabulary.size())) {
     throw DataError(fmt::format("{}: tensor {}: has {} rows; expected one for each of the {} tokens of the vocabulary",
-                                checkpoint.path, tensor.name, before.front(), checkpoint.vocabulary.size()));
+                                checkpoint.path, tensor.name, before.front(), checkpoint.model.vocabulary.size()));
   }
   checkpoint.report.reshaped.push_back(
       fmt::format("{}: {}, now {}", tensor.name, shape_text(before), shape_text(tensor.shape)));
@@ -193,12 +193,13 @@ void take_tensors(ForeignCheckpoint& checkpoint, std::vector<TensorSource> found
   TensorsByName tensors = by_modern_name(checkpoint.path, std::move(found));
   tie(checkpoint, tensors, kDecoderWeight, kWordEmbeddings);
   tie(checkpoint, tensors, kDecoderBias, kPredictionBias);
-  const std::vector<BertParameter> parameters = bert_parameters(checkpoint.config);
+  const std::vector<BertParameter> parameters = bert_parameters(checkpoint.model.config);
   check_parts(checkpoint.path, parameters, tensors);
   const bool masked_tokens = tensors.contains(kPredictionBias);
   const bool pairs = tensors.contains("cls.seq_relationship.weight");
   const bool pooler = tensors.contains("bert.pooler.dense.weight") && (pairs || !masked_tokens);
-  checkpoint.objective = pooler ? Objective::kNsp : Objective::kMlm;
+  checkpoint.model.objective = pooler ? Objective::kNsp : Objective::kMlm;
+  checkpoint.model.masked_token_head = masked_tokens;
   for (const BertParameter& parameter : parameters) {
     const auto tensor = tensors.find(parameter.name);
     if (tensor == tensors.end() || (parameter.part == BertPart::kPooler && !pooler)) {
@@ -216,7 +217,7 @@ void take_tensors(ForeignCheckpoint& checkpoint, std::vector<TensorSource> found
 }
 
 void take_head(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& found) {
-  const TaskKind kind = task_definition(checkpoint.task).kind;
+  const TaskKind kind = task_definition(checkpoint.model.task).kind;
   const bool answers = kind == TaskKind::kQuestionAnswering;
   const bool pooler = !answers && kind != TaskKind::kTokenClassification;
   ImportReport& report = checkpoint.report;
@@ -228,17 +229,19 @@ void take_head(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& f
   std::copy_if(report.loaded.begin(), report.loaded.end(), std::back_inserter(report.unexpected), unfit);
   std::erase_if(report.loaded, unfit);
   report.missing.clear();  // the heads of pre-training
+  checkpoint.model.masked_token_head = false;
   if (pooler && !checkpoint.has(BertPart::kPooler))
-    throw DataError(checkpoint.path + ": lacks bert.pooler, which feeds the head of task " + checkpoint.task);
+    throw DataError(checkpoint.path + ": lacks bert.pooler, which feeds the head of task " + checkpoint.model.task);
 
-  const auto labels = static_cast<int64_t>(checkpoint.labels.size());
-  const int64_t rows = answers ? 2 : labels > 0 ? labels : 1, hidden = checkpoint.config.hidden_size;
+  const auto labels = static_cast<int64_t>(checkpoint.model.labels.size());
+  const int64_t rows = answers ? 2 : labels > 0 ? labels : 1, hidden = checkpoint.model.config.hidden_size;
   const std::string head = answers ? "qa_outputs" : "classifier";
   const auto take = [&](const std::string& name, const std::vector<int64_t>& shape) {
     const auto tensor =
         std::find_if(found.begin(), found.end(), [&](const TensorSource& each) { return each.name == name; });
     if (tensor == found.end())
-      throw DataError(fmt::format("{}: lacks tensor {}, the head of task {}", checkpoint.path, name, checkpoint.task));
+      throw DataError(
+          fmt::format("{}: lacks tensor {}, the head of task {}", checkpoint.path, name, checkpoint.model.task));
     check_dtype(checkpoint.path, *tensor);
     if (tensor->shape != shape) {
       throw DataError(fmt::format("{}: tensor {}: has shape {}; expected {} by hidden_size and the labels",
@@ -253,12 +256,12 @@ void take_head(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& f
 }
 
 void resize_vocabulary(ForeignCheckpoint& checkpoint, int64_t rows) {
-  if (rows < static_cast<int64_t>(checkpoint.vocabulary.size())) {
+  if (rows < static_cast<int64_t>(checkpoint.model.vocabulary.size())) {
     throw DataError(fmt::format("{}: has {} tokens; expected at most vocab_size {}", checkpoint.path,
-                                checkpoint.vocabulary.size(), rows));
+                                checkpoint.model.vocabulary.size(), rows));
   }
-  checkpoint.config.vocab_size = rows;
-  const std::vector<BertParameter> parameters = bert_parameters(checkpoint.config);
+  checkpoint.model.config.vocab_size = rows;
+  const std::vector<BertParameter> parameters = bert_parameters(checkpoint.model.config);
   for (TensorSource& tensor : checkpoint.tensors) {
     const auto parameter = std::find_if(parameters.begin(), parameters.end(),
                                         [&](const BertParameter& each) { return each.name == tensor.name; });

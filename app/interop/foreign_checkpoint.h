@@ -1,6 +1,6 @@
 // A checkpoint of another program as the weights of a BertForPreTraining: the interface of all readers.
 //
-// A reader fills path, config, vocabulary and tokenizer, gives its tensors the names of transformers, and calls
+// A reader fills path and model, gives its tensors the names of transformers, and calls
 // take_tensors(). That function does the rest: older names, tied weights, padded vocabularies, shapes and the report.
 #pragma once
 
@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "app/checkpoint/safetensors.h"
+#include "app/config/model_description.h"
 #include "app/interop/bert_parameters.h"
-#include "data/config.h"
-#include "model/config.h"
 
 namespace bert {
 
@@ -39,25 +38,20 @@ struct ImportReport {
 };
 
 struct ForeignCheckpoint {
-  std::string path;                     // stands in messages
-  BertConfig config;                    // vocab_size is the number of rows of the weights
-  std::vector<std::string> vocabulary;  // tokens by id; empty if the checkpoint has none
-  TokenizerConfig tokenizer;
-  std::string tokenizer_model;  // bytes of a SentencePiece model, whose tokens `vocabulary` has; "" for WordPiece
-  bool states_case = false;     // do_lower_case is stated by the checkpoint, and is no default
-  Objective objective = Objective::kNsp;  // kNsp with pooler, kMlm without: Note [Objectives] in model/bert.h
-  std::vector<TensorSource> tensors;      // by name of bert_parameters(), in that order; dtype F64, F32, F16 or BF16
-  std::string task;                       // of a fine-tuned model, whose head follows in `tensors`
-  std::vector<std::string> labels;        // of its classes
+  std::string path;                   // stands in messages
+  ModelDescription model;             // objective: kNsp with pooler, kMlm without (Note [Objectives] in model/bert.h)
+  bool states_case = false;           // do_lower_case is stated by the checkpoint, and is no default
+  std::vector<TensorSource> tensors;  // by name of bert_parameters(), in that order, then the head of model.task; dtype
+                                      // F64, F32, F16 or BF16
   ImportReport report;
 
   /// True if all parameters of `part` have values. The encoder always has.
   [[nodiscard]] bool has(BertPart part) const;
 };
 
-/// Sets tensors, objective and report from `found`, tensors with the names of transformers in any order. Their `bytes`
-/// may be called several times, also by later functions; a result is valid until the next call for any tensor. Keeps
-/// entries of the report that are there already.
+/// Sets tensors, objective, masked_token_head and report from `found`, tensors with the names of transformers in any
+/// order. Their `bytes` may be called several times, also by later functions; a result is valid until the next call for
+/// any tensor. Keeps entries of the report that are there already.
 /// - "gamma" and "beta" become "weight" and "bias"; names without the prefix "bert." get it.
 /// - A decoder that repeats the word embeddings, and position ids, are ignored.
 /// - Up to 1,023 rows of padding are cut or added, so that the vocabulary has config.vocab_size rows.
@@ -66,7 +60,7 @@ struct ForeignCheckpoint {
 /// of one name; for a wrong shape or dtype; and for a decoder that does not repeat the word embeddings.
 void take_tensors(ForeignCheckpoint& checkpoint, std::vector<TensorSource> found);
 
-/// Adds the head of checkpoint.task from `found`, after take_tensors(), and moves heads of pre-training, and a pooler that
+/// Adds the head of model.task from `found`, after take_tensors(), and moves heads of pre-training, and a pooler that
 /// the task's model has not, to the unexpected ones. Throws DataError if the head is missing, or not of the labels.
 void take_head(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& found);
 

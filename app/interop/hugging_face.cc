@@ -115,27 +115,26 @@ std::string hugging_face_directory(const std::string& path) {
 
 ForeignCheckpoint read_hugging_face(const std::string& path, const ForeignOptions& options) {
   const std::string directory = hugging_face_directory(path);
-  const HuggingFaceConfig config = read_hugging_face_config(directory + "/" + kConfigFile);
-  HuggingFaceTokenizer tokenizer = read_hugging_face_tokenizer(directory);
   ForeignCheckpoint checkpoint;
   checkpoint.path = directory;
-  checkpoint.config = config.model;
-  checkpoint.vocabulary = std::move(tokenizer.vocabulary);
-  checkpoint.tokenizer = tokenizer.config;
+  ModelDescription& model = checkpoint.model;
+  model = read_hugging_face_config(directory + "/" + kConfigFile);
+  HuggingFaceTokenizer tokenizer = read_hugging_face_tokenizer(directory);
+  if (!options.task_head) model.task.clear();
+  if (model.task.empty()) model.labels.clear();
+  model.vocabulary = std::move(tokenizer.vocabulary);
+  model.tokenizer = tokenizer.config;
   checkpoint.states_case = tokenizer.states_case;
   checkpoint.report.notes = std::move(tokenizer.notes);
-  if (static_cast<int64_t>(checkpoint.vocabulary.size()) > checkpoint.config.vocab_size) {
+  if (static_cast<int64_t>(model.vocabulary.size()) > model.config.vocab_size) {
     throw DataError(fmt::format("{}: its tokenizer has {} tokens; expected at most vocab_size {} of {}", directory,
-                                checkpoint.vocabulary.size(), checkpoint.config.vocab_size, kConfigFile));
+                                model.vocabulary.size(), model.config.vocab_size, kConfigFile));
   }
+  const Objective pairs = model.objective;
   const std::vector<TensorSource> tensors = read_weights(directory, options, checkpoint.report);
   take_tensors(checkpoint, tensors);
-  if (checkpoint.has(BertPart::kSentencePairHead)) checkpoint.objective = config.pairs;
-  if (options.task_head && !config.task.empty()) {
-    checkpoint.task = config.task;
-    checkpoint.labels = config.labels;
-    take_head(checkpoint, tensors);
-  }
+  if (checkpoint.has(BertPart::kSentencePairHead)) model.objective = pairs;
+  if (!model.task.empty()) take_head(checkpoint, tensors);
   return checkpoint;
 }
 

@@ -107,7 +107,7 @@ std::vector<std::string> labels_of(const json& config, const std::string& path) 
 
 /// Sets task and labels of a fine-tuned class. The key finetuning_task, which transformers has for that, chooses between
 /// the tasks of one class.
-void read_task(const json& config, const std::string& path, HuggingFaceConfig& result) {
+void read_task(const json& config, const std::string& path, ModelDescription& result) {
   if (!config.contains("architectures") || !config["architectures"].is_array() || config["architectures"].empty())
     return;
   const json& first = config["architectures"][0];
@@ -136,22 +136,22 @@ void read_task(const json& config, const std::string& path, HuggingFaceConfig& r
 
 }  // namespace
 
-HuggingFaceConfig read_hugging_face_config(const std::string& path) {
+ModelDescription read_hugging_face_config(const std::string& path) {
   const std::string text = read_file(path, kMaxJsonBytes);
   const json config = parse_bounded_json(text, path);
   if (!config.is_object()) throw DataError(path + ": want an object {...}, got " + config.type_name());
   check_model_type(config, path);
   check_variants(config, path);
-  HuggingFaceConfig result;
-  result.model.hidden_act = "gelu";  // transformers' default; Google's files always have the key
+  ModelDescription result;
+  result.config.hidden_act = "gelu";  // transformers' default; Google's files always have the key
   try {
-    read_model_config(text, path, result.model);
+    read_model_config(text, path, result.config);
   } catch (const ConfigError& error) {
     throw DataError(error.what());
   }
   if (config.contains("objective") &&
       parse_objective(string_member(config, "objective", path), path + ": \"objective\"") == Objective::kSop)
-    result.pairs = Objective::kSop;
+    result.objective = Objective::kSop;
   read_task(config, path, result);
   return result;
 }

@@ -30,14 +30,8 @@ const char* torch_dtype(std::string_view dtype) {
   return dtype == "F64" ? "float64" : "float32";
 }
 
-const char* architecture(const ModelDescription& model) {
-  if (!model.task.empty()) return architecture_of(task_definition(model.task).kind);
-  if (!model.masked_token_head) return "BertModel";
-  return has_pairs(model.objective) ? "BertForPreTraining" : "BertForMaskedLM";
-}
-
-std::string config_file(const ModelDescription& model, int64_t pad_id) {
-  Json config = {{"architectures", Json::array({architecture(model)})}, {"model_type", "bert"}};
+std::string config_file(const ModelDescription& model, const std::string& dtype, int64_t pad_id) {
+  Json config = {{"architectures", Json::array({architecture_of(model)})}, {"model_type", "bert"}};
   BertConfig::visit_fields(model.config, [&](const char* name, const auto& value, auto&&...) { config[name] = value; });
   config["objective"] = name_of_value(model.objective);
   for (size_t i = 0; i < model.labels.size(); ++i) {
@@ -52,7 +46,7 @@ std::string config_file(const ModelDescription& model, int64_t pad_id) {
   if (!model.task.empty()) config["finetuning_task"] = model.task;
   config["pad_token_id"] = pad_id;
   config["position_embedding_type"] = "absolute";
-  config["torch_dtype"] = torch_dtype(model.dtype);
+  config["torch_dtype"] = torch_dtype(dtype);
   return as_file(config);
 }
 
@@ -153,12 +147,19 @@ const char* architecture_of(TaskKind kind) {
   return "BertForSequenceClassification";
 }
 
-std::map<std::string, std::string> hugging_face_files(const ModelDescription& model) {
-  if (model.vocabulary.empty() || model.sentencepiece) return {{"config.json", config_file(model, 0)}};
+const char* architecture_of(const ModelDescription& model) {
+  if (!model.task.empty()) return architecture_of(task_definition(model.task).kind);
+  if (!model.masked_token_head) return "BertModel";
+  return has_pairs(model.objective) ? "BertForPreTraining" : "BertForMaskedLM";
+}
+
+std::map<std::string, std::string> hugging_face_files(const ModelDescription& model, const std::string& dtype) {
+  if (model.vocabulary.empty() || !model.tokenizer_model.empty())
+    return {{"config.json", config_file(model, dtype, 0)}};
   const Vocabulary vocabulary(model.vocabulary);
   std::string lines;
   for (const std::string& token : vocabulary.tokens()) lines.append(token).append("\n");
-  std::map<std::string, std::string> files = {{"config.json", config_file(model, vocabulary.pad_id())},
+  std::map<std::string, std::string> files = {{"config.json", config_file(model, dtype, vocabulary.pad_id())},
                                               {"vocab.txt", lines},
                                               {"tokenizer_config.json", tokenizer_config_file(model)},
                                               {"special_tokens_map.json", as_file(special_tokens_map())}};

@@ -43,22 +43,22 @@ bool has_upper_case(const std::string& token) {
 void read_neighbours(ForeignCheckpoint& checkpoint, const std::string& directory, const std::string& config) {
   const std::string file = config_file(checkpoint.path, directory, config);
   HuggingFaceTokenizer tokenizer = read_hugging_face_tokenizer(directory);
-  checkpoint.config = read_hugging_face_config(file).model;
-  checkpoint.vocabulary = std::move(tokenizer.vocabulary);
-  checkpoint.tokenizer = tokenizer.config;
+  checkpoint.model.config = read_hugging_face_config(file).config;
+  checkpoint.model.vocabulary = std::move(tokenizer.vocabulary);
+  checkpoint.model.tokenizer = tokenizer.config;
   checkpoint.states_case = tokenizer.states_case;
   std::vector<std::string>& notes = checkpoint.report.notes;
   notes.insert(notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
   if (fs::path(file).filename() == kTransformersConfig) return;
-  if (checkpoint.config.hidden_act == "gelu") {
-    checkpoint.config.hidden_act = "gelu_new";
+  if (checkpoint.model.config.hidden_act == "gelu") {
+    checkpoint.model.config.hidden_act = "gelu_new";
     notes.push_back(
         fmt::format("hidden_act: gelu of {} is the tanh form here, gelu_new", fs::path(file).filename().string()));
   }
   if (checkpoint.states_case) return;
-  checkpoint.tokenizer.max_input_chars_per_word = TokenizerConfig().max_input_chars_per_word;
-  if (std::any_of(checkpoint.vocabulary.begin(), checkpoint.vocabulary.end(), has_upper_case)) {
-    checkpoint.tokenizer.do_lower_case = false;
+  checkpoint.model.tokenizer.max_input_chars_per_word = TokenizerConfig().max_input_chars_per_word;
+  if (std::any_of(checkpoint.model.vocabulary.begin(), checkpoint.model.vocabulary.end(), has_upper_case)) {
+    checkpoint.model.tokenizer.do_lower_case = false;
     notes.emplace_back("do_lower_case: false, because the vocabulary has upper case");
   }
 }

@@ -54,9 +54,9 @@ class Batcher {
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
-  /// Waits for the answers of `texts` of Model::encode(), one each. Texts of requests with another `top_k` are never in their batch.
-  /// Throws HttpError: 429 with Retry-After if the queue is full, 503 if `deadline` passes or the batcher ends. Throws
-  /// what the model throws.
+  /// Waits for the answers of `texts` of Model::encode(), one each. Texts of requests with another `top_k` are never in
+  /// their batch. Throws HttpError: 429 with Retry-After if the queue is full, 503 if `deadline` passes or the batcher
+  /// ends. Throws what the model throws.
   std::vector<std::shared_ptr<const Answer>> ask(ModelTexts texts, int64_t top_k, Clock::time_point deadline);
 
   /// Refuses the requests that wait, and waits for the batches that are being computed.

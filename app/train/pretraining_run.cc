@@ -185,11 +185,11 @@ EvaluationReport PretrainingRun::report_of(const Evaluation& e, int64_t applied)
 
 RunState::Earlier PretrainingRun::read_earlier(const CheckpointState& state, const std::string& directory) {
   PretrainConfig before = parse_pretrain_config(state.config, directory + "/state.json");
-  if (state.objective != objective_) {
+  if (state.model.objective != objective_) {
     throw ConfigError(
         fmt::format("objective: was {} in {}, now {}; not even --allow-config-change changes it: use another "
                     "run_directory, with {} as initial_checkpoint to start from these weights",
-                    name_of_value(state.objective), directory, name_of_value(objective_), config_.run_directory));
+                    name_of_value(state.model.objective), directory, name_of_value(objective_), config_.run_directory));
   }
   before.objective = config_.objective;  // two words for one objective are no difference
   return {.seed = before.seed,
@@ -200,18 +200,16 @@ RunState::Earlier PretrainingRun::read_earlier(const CheckpointState& state, con
 }
 
 void PretrainingRun::describe(Checkpoint& checkpoint) {
-  checkpoint.state.objective = objective_;
-  checkpoint.files = hugging_face_files({.config = config_.model,
-                                         .objective = objective_,
-                                         .dtype = dtype_name(checkpoint.model),
-                                         .vocabulary = checkpoint.state.vocabulary,
-                                         .tokenizer = config_.data.tokenizer,
-                                         .sentencepiece = !checkpoint.tokenizer_model.empty()});
+  ModelDescription& model = checkpoint.state.model;
+  model.config = config_.model;
+  model.objective = objective_;
+  model.tokenizer = config_.data.tokenizer;
+  checkpoint.files = hugging_face_files(model, dtype_name(checkpoint.model));
 }
 
 std::vector<ConfigDifference> PretrainingRun::differences_from(const CheckpointState& state,
                                                                const std::string& directory) const {
-  if (state.config.empty() || !state.task.empty()) return {};
+  if (state.config.empty() || !state.model.task.empty()) return {};
   return compare(parse_pretrain_config(state.config, directory + "/state.json"), config_);
 }
 
@@ -230,7 +228,7 @@ Checkpoint PretrainingRun::open_foreign(const ForeignFormat& format, std::string
   const auto read = [&] {
     ForeignCheckpoint source =
         format.read(config_.initial_checkpoint, {.trust = config_.trust_initial_checkpoint, .config = {}});
-    if (source.config.vocab_size != config_.model.vocab_size) resize_vocabulary(source, config_.model.vocab_size);
+    if (source.model.config.vocab_size != config_.model.vocab_size) resize_vocabulary(source, config_.model.vocab_size);
     return source;
   };
   // If rank 0 cannot read it, every rank ends with the message of rank 0.
@@ -243,16 +241,15 @@ Checkpoint PretrainingRun::open_foreign(const ForeignFormat& format, std::string
                       " has no moments of an optimizer here; expected false, which starts from the weights alone");
   }
   const auto* words = dynamic_cast<const WordPieceTokenizer*>(tokenizer_.get());
-  if (source.states_case && words != nullptr) check_same_words(words->config(), source.tokenizer, directory);
-  if (source.vocabulary.empty()) {
+  if (source.states_case && words != nullptr) check_same_words(words->config(), source.model.tokenizer, directory);
+  if (source.model.vocabulary.empty()) {
     log_.say(fmt::format("initial_checkpoint: {} has no vocabulary: its rows are taken as the tokens of {}", directory,
                          config_.data.vocab_file));
-    source.vocabulary = tokenizer_->vocabulary().tokens();
+    source.model.vocabulary = tokenizer_->vocabulary().tokens();
   }
   return {.model = read_tensors(source.tensors, chief() ? TensorBytes::kMapped : TensorBytes::kNone),
           .optimizer = StateDict(),
-          .state = state_of(source),
-          .tokenizer_model = {}};
+          .state = state_of(source)};
 }
 
 Checkpoint PretrainingRun::open_initial_checkpoint(std::string& directory) {
@@ -283,7 +280,7 @@ void PretrainingRun::check_same_function(const std::string& directory, const Che
 void PretrainingRun::start_from_initial_checkpoint() {
   std::string directory;
   Checkpoint checkpoint = open_initial_checkpoint(directory);
-  const std::string other = vocabulary_difference(checkpoint.state.vocabulary, tokenizer_->vocabulary().tokens());
+  const std::string other = vocabulary_difference(checkpoint.state.model.vocabulary, tokenizer_->vocabulary().tokens());
   if (!other.empty()) {
     throw ConfigError(fmt::format("initial_checkpoint: {} was trained with another vocabulary than {}: {}", directory,
                                   config_.data.vocab_file, other));
@@ -302,7 +299,7 @@ void PretrainingRun::start_from_initial_checkpoint() {
 }
 
 void PretrainingRun::fit_objective(const std::string& directory, Checkpoint& checkpoint) {
-  const Objective before = checkpoint.state.objective;
+  const Objective before = checkpoint.state.model.objective;
   if (before == objective_) return;
   const std::string names =
       fmt::format("initial_checkpoint: {} was trained with objective {}", directory, name_of_value(before));

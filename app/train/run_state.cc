@@ -108,28 +108,25 @@ void RunState::save_with(int64_t applied, const std::function<void(const Checkpo
   const PhaseRange phase(Phase::kCheckpoint);
   step().check_parameters();
   // Every rank calls state_dict(): a sharded optimizer state is gathered from all ranks.
-  Checkpoint checkpoint{.model = state_dict(step().module()),
-                        .optimizer = step().optimizer->state_dict(),
-                        .state = {},
-                        .tokenizer_model = {}};
+  Checkpoint checkpoint{.model = state_dict(step().module()), .optimizer = step().optimizer->state_dict(), .state = {}};
   if (chief()) {
     const SamplerState sampler = batches().state();
     const GradScaler& scaler = step().scaler;
-    const std::string json = config_json();
-    checkpoint.state = {.step = applied,
-                        .sampler_seed = static_cast<int64_t>(sampler.seed),
-                        .consumed_samples = sampler.consumed_sequences,
-                        .consumed_steps = sampler.consumed_steps,
-                        .loss_scale = scaler.current_scale().item<double>(),
-                        .growth_tracker = scaler.growth_tracker().item<int64_t>(),
-                        .consecutive_skips = step().consecutive_skips(),
-                        .config = json,
-                        .config_sha256 = sha256(json),
-                        .data = data(),
-                        .vocabulary = tokenizer().vocabulary().tokens(),
-                        .metrics = log().figures()};
+    CheckpointState& state = checkpoint.state;
+    state.step = applied;
+    state.sampler_seed = static_cast<int64_t>(sampler.seed);
+    state.consumed_samples = sampler.consumed_sequences;
+    state.consumed_steps = sampler.consumed_steps;
+    state.loss_scale = scaler.current_scale().item<double>();
+    state.growth_tracker = scaler.growth_tracker().item<int64_t>();
+    state.consecutive_skips = step().consecutive_skips();
+    state.config = config_json();
+    state.config_sha256 = sha256(state.config);
+    state.data = data();
+    state.metrics = log().figures();
+    state.model.vocabulary = tokenizer().vocabulary().tokens();
     if (const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(&tokenizer())) {
-      checkpoint.tokenizer_model = pieces->model();
+      state.model.tokenizer_model = pieces->model();
     }
     describe(checkpoint);
     write(checkpoint);

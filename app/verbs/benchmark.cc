@@ -189,7 +189,7 @@ BertModel model_to_time(const BenchmarkOptions& options) {
     return model;
   }
   const Pretrained pretrained = load_pretrained(options.checkpoint, WeightsKind::kAveraged, say_in("bert benchmark"));
-  BertForPreTraining whole(pretrained.config, has_pairs(pretrained.objective));
+  BertForPreTraining whole(pretrained.model.config, has_pairs(pretrained.model.objective));
   load_state_dict(*whole, pretrained.weights);
   return whole->bert;
 }

@@ -39,13 +39,13 @@ std::vector<std::string> format_names() {
 void add_vocabulary(const ConvertOptions& options, ForeignCheckpoint& source) {
   if (options.vocab.empty()) return;
   const Vocabulary given = Vocabulary::load(options.vocab);
-  if (source.vocabulary.empty()) {
-    source.vocabulary = given.tokens();
-    source.tokenizer.do_lower_case = options.tokenizer.do_lower_case;
-    source.tokenizer.strip_accents = options.tokenizer.strip_accents;
-    source.tokenizer.tokenize_chinese_chars = options.tokenizer.tokenize_chinese_chars;
-    resize_vocabulary(source, source.config.vocab_size);  // throws if there are more tokens than rows
-  } else if (const std::string other = vocabulary_difference(source.vocabulary, given.tokens()); !other.empty()) {
+  if (source.model.vocabulary.empty()) {
+    source.model.vocabulary = given.tokens();
+    source.model.tokenizer.do_lower_case = options.tokenizer.do_lower_case;
+    source.model.tokenizer.strip_accents = options.tokenizer.strip_accents;
+    source.model.tokenizer.tokenize_chinese_chars = options.tokenizer.tokenize_chinese_chars;
+    resize_vocabulary(source, source.model.config.vocab_size);  // throws if there are more tokens than rows
+  } else if (const std::string other = vocabulary_difference(source.model.vocabulary, given.tokens()); !other.empty()) {
     throw DataError(fmt::format("{}: its vocabulary is not that of --vocab {}: {}", source.path, options.vocab, other));
   }
 }
@@ -144,7 +144,7 @@ int convert_command(int argc, char** argv) {
                                        {"unexpected", source.report.unexpected},
                                        {"reshaped", source.report.reshaped},
                                        {"ignored", source.report.ignored},
-                                       {"tokens", source.vocabulary.size()},
+                                       {"tokens", source.model.vocabulary.size()},
                                        {"seconds", took.count()}};
   fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   return kOk;

@@ -29,8 +29,8 @@ Checkpoint example() {
   checkpoint.optimizer.insert("flag", at::tensor({1, 0}).to(at::kBool));
   checkpoint.optimizer.insert("none", at::empty({0, 3}));
   checkpoint.state.step = 12;
-  checkpoint.state.objective = Objective::kMlm;
-  checkpoint.state.vocabulary = {"[PAD]", "the"};
+  checkpoint.state.model.objective = Objective::kMlm;
+  checkpoint.state.model.vocabulary = {"[PAD]", "the"};
   checkpoint.state.config = "{\n  \"seed\": 1\n}\n";
   return checkpoint;
 }
@@ -54,7 +54,7 @@ TEST_CASE("A checkpoint comes back as it was, bit for bit", "[unit][checkpoint]"
   const Checkpoint loaded = load_checkpoint(directory.path("run/latest"));
   check_same(loaded.model, checkpoint.model);
   check_same(loaded.optimizer, checkpoint.optimizer);
-  CHECK(loaded.state == checkpoint.state);
+  CHECK(write_checkpoint_state(loaded.state) == write_checkpoint_state(checkpoint.state));
   CHECK(std::signbit(loaded.model["half"][1].item<float>()));
   CHECK(load_model(saved).optimizer.is_empty());
   // Saving it again gives the same bytes.
@@ -74,7 +74,7 @@ TEST_CASE("A checkpoint without an objective is of nsp, and one of an unknown ob
   CHECK_THROWS_WITH(parse_checkpoint_state(unknown, "state.json"),
                     testing::Contains("state.json: \"objective\": want nsp, mlm or sop, got rtd"));
   older.replace(text.find(objective), objective.size(), "\"of the future\": 1");
-  CHECK(parse_checkpoint_state(older, "state.json").objective == Objective::kNsp);
+  CHECK(parse_checkpoint_state(older, "state.json").model.objective == Objective::kNsp);
 }
 
 TEST_CASE("A checkpoint that was verified is opened without another look at its bytes", "[unit][checkpoint]") {
@@ -85,7 +85,7 @@ TEST_CASE("A checkpoint that was verified is opened without another look at its 
     const Checkpoint opened = open_checkpoint(saved);
     check_same(opened.model, checkpoint.model);
     check_same(opened.optimizer, checkpoint.optimizer);
-    CHECK(opened.state == checkpoint.state);
+    CHECK(write_checkpoint_state(opened.state) == write_checkpoint_state(checkpoint.state));
     std::filesystem::remove_all(saved);  // pruning may do that while a rank still reads
     check_same(opened.model, checkpoint.model);
   }

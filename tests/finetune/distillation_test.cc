@@ -251,7 +251,7 @@ TEST_CASE("A run with a teacher logs each loss, and leaves the model of a run wi
                    without = load_checkpoint(plain.run_directory + "/latest");
   CHECK(with.model.keys() == without.model.keys());
   CHECK(with.optimizer.keys() == without.optimizer.keys());
-  CHECK(load_pretrained(config.run_directory).config.hidden_size == 32);
+  CHECK(load_pretrained(config.run_directory).model.config.hidden_size == 32);
 }
 
 TEST_CASE("Layers and relations of a student with the weights of its teacher agree", "[unit][finetune]") {

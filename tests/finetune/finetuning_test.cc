@@ -54,8 +54,8 @@ TEST_CASE("A tiny model learns a tiny table, and writes metrics, predictions and
   CHECK(summary_of(config)["accuracy"].get<double>() > 0.9);
   CHECK(summary_of(config)["steps"] == 150);
   const Pretrained trained = load_pretrained(config.run_directory);
-  CHECK(trained.task == "text-classification");
-  CHECK(trained.labels == std::vector<std::string>{"large", "small"});
+  CHECK(trained.model.task == "text-classification");
+  CHECK(trained.model.labels == std::vector<std::string>{"large", "small"});
   CHECK(trained.weights["classifier.weight"].sizes() == c10::IntArrayRef({2, 32}));
   const auto model = nlohmann::json::parse(read_file(config.run_directory + "/latest/config.json"));
   CHECK(model["architectures"] == nlohmann::json({"BertForSequenceClassification"}));

@@ -47,7 +47,7 @@ TEST_CASE("The null threshold of the development set decides about the test file
   CHECK(json_of(config.run_directory + "/test_predictions.json") == json({{"a", "7 8"}, {"b", "12"}}));
   // A checkpoint keeps it, so that a data set of any kind is judged by it.
   const Pretrained trained = load_pretrained(config.run_directory);
-  REQUIRE(trained.task_data);
-  CHECK(trained.task_data->null_score_diff_threshold == highest);
-  CHECK_FALSE(trained.task_data->search_null_threshold);
+  REQUIRE(trained.model.task_data);
+  CHECK(trained.model.task_data->null_score_diff_threshold == highest);
+  CHECK_FALSE(trained.model.task_data->search_null_threshold);
 }

@@ -157,7 +157,7 @@ std::string some_state() {
   state.config = to_json(some_config());
   state.config_sha256 = config_sha256(some_config());
   state.data = {{"train", {.content_checksum = "00ff", .examples = 1000}}};
-  state.vocabulary = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "caf\xc3\xa9"};
+  state.model.vocabulary = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "caf\xc3\xa9"};
   state.metrics = {{"mlm_loss", 0.5}};
   return write_checkpoint_state(state);
 }
@@ -165,7 +165,7 @@ std::string some_state() {
 void read_state(const std::string& path) {
   const CheckpointState state = parse_checkpoint_state(read_file(path), path);
   if (!state.config.empty()) static_cast<void>(parse_pretrain_config(state.config, path));
-  static_cast<void>(Vocabulary(state.vocabulary, path));
+  static_cast<void>(Vocabulary(state.model.vocabulary, path));
 }
 
 Format checkpoints(const std::string& directory) {
@@ -212,7 +212,7 @@ Format model_directory(const std::string& directory) {
   files["model.safetensors.index.json"] = "{\"metadata\": {\"total_size\": 1234}, \"weight_map\": {" + index + "}}";
   return format_of_files("huggingface", false, directory, files, [](const std::string& place) {
     ForeignCheckpoint checkpoint = read_hugging_face(place);
-    resize_vocabulary(checkpoint, checkpoint.config.vocab_size + 2);
+    resize_vocabulary(checkpoint, checkpoint.model.config.vocab_size + 2);
     for (const TensorSource& tensor : checkpoint.tensors)
       static_cast<void>(checksum(tensor.bytes().data(), tensor.bytes().size()));
     static_cast<void>(checkpoint.report.text());

@@ -78,7 +78,7 @@ TEST_CASE("A model of transformers gives its logits here, and exported", "[golde
   const Pretrained pretrained =
       load_pretrained(path, WeightsKind::kAveraged, [&](const std::string& note) { notes += note; });
   CHECK(notes.empty());
-  BertForPreTraining model(pretrained.config);
+  BertForPreTraining model(pretrained.model.config);
   load_state_dict(*model, pretrained.weights);
   model->eval();
   const torch::NoGradGuard no_grad;
@@ -88,7 +88,7 @@ TEST_CASE("A model of transformers gives its logits here, and exported", "[golde
   CHECK(mismatch(inputs.real(output.mlm_logits), want_mlm, kFloat) == "");
   CHECK(mismatch(output.nsp_logits.flatten(), want_nsp, kFloat) == "");
   // The negative twin: the other form of GELU is another model.
-  BertConfig other = pretrained.config;
+  BertConfig other = pretrained.model.config;
   other.hidden_act = "gelu_new";
   BertForPreTraining twin(other);
   load_state_dict(*twin, pretrained.weights);
@@ -111,8 +111,8 @@ TEST_CASE("An encoder of transformers has its features, and fills no masks", "[g
   const Inputs inputs;
   const std::string path = hf_directory(directory, "encoder");
   const Pretrained pretrained = load_pretrained(path);
-  CHECK_FALSE(pretrained.has_masked_token_head());
-  BertModel model(pretrained.config);
+  CHECK_FALSE(pretrained.model.masked_token_head);
+  BertModel model(pretrained.model.config);
   StateDict encoder;
   for (const auto& item : pretrained.weights)
     encoder.insert(item.key().substr(std::string("bert.").size()), item.value());

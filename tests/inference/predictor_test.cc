@@ -266,8 +266,8 @@ TEST_CASE("Low precision changes scores by its rounding", "[unit][predict]") {
 TEST_CASE("A model of this process answers without a file", "[unit][predict]") {
   const TemporaryDirectory directory;
   Pretrained pretrained = load_pretrained(write_random_checkpoint(directory));
-  BertForPreTraining model(pretrained.config);
-  init_weights(*model, pretrained.config, 3);
+  BertForPreTraining model(pretrained.model.config);
+  init_weights(*model, pretrained.model.config, 3);
   const MaskFilling want = Predictor(pretrained).fill_mask("the [MASK]");
   pretrained.weights = state_dict(*model);
   check_same(Predictor(pretrained).fill_mask("the [MASK]"), want);  // the checkpoint has the same seed

@@ -21,7 +21,7 @@ constexpr const char* kWords = "bert.embeddings.word_embeddings.weight";
 ForeignCheckpoint empty_checkpoint() {
   ForeignCheckpoint checkpoint;
   checkpoint.path = "dir";
-  checkpoint.config = small_bert();
+  checkpoint.model.config = small_bert();
   return checkpoint;
 }
 
@@ -65,7 +65,7 @@ TEST_CASE("Tensors with old names, in any order, become those of BertForPreTrain
     CHECK(checkpoint.tensors[i].name == want[i].name);
     CHECK(values(checkpoint.tensors[i]) == values(want[i]));
   }
-  CHECK(checkpoint.objective == Objective::kNsp);
+  CHECK(checkpoint.model.objective == Objective::kNsp);
   CHECK(checkpoint.report.loaded.size() == want.size());
   CHECK(checkpoint.report.missing.empty());
   CHECK(checkpoint.report.unexpected == std::vector<std::string>{"classifier.weight"});
@@ -80,7 +80,7 @@ TEST_CASE("A bare encoder gets its prefix, and its heads are missing", "[unit][i
   std::vector<TensorSource> tensors = without("cls.");
   for (TensorSource& tensor : tensors) tensor.name.erase(0, std::string("bert.").size());
   ForeignCheckpoint checkpoint = taken(tensors);
-  CHECK(checkpoint.objective == Objective::kNsp);
+  CHECK(checkpoint.model.objective == Objective::kNsp);
   CHECK(checkpoint.has(BertPart::kPooler));
   CHECK_FALSE(checkpoint.has(BertPart::kMaskedTokenHead));
   CHECK(checkpoint.report.missing ==
@@ -90,13 +90,13 @@ TEST_CASE("A bare encoder gets its prefix, and its heads are missing", "[unit][i
                                  "cls.seq_relationship.bias"});
   std::erase_if(tensors, [](const TensorSource& tensor) { return tensor.name.starts_with("pooler."); });
   checkpoint = taken(tensors);
-  CHECK(checkpoint.objective == Objective::kMlm);
+  CHECK(checkpoint.model.objective == Objective::kMlm);
   CHECK(checkpoint.report.missing.size() == 9);
 }
 
 TEST_CASE("A masked-token model has no pooler, also if its file has one", "[unit][interop]") {
   const ForeignCheckpoint checkpoint = taken(without("cls.seq_relationship."));
-  CHECK(checkpoint.objective == Objective::kMlm);
+  CHECK(checkpoint.model.objective == Objective::kMlm);
   CHECK_FALSE(checkpoint.has(BertPart::kPooler));
   CHECK(checkpoint.report.unexpected == std::vector<std::string>{"bert.pooler.dense.bias", "bert.pooler.dense.weight"});
 }
@@ -129,7 +129,7 @@ TEST_CASE("Rows of padding are cut or added, and reported", "[unit][interop]") {
     want.insert(want.end(), {0, 0});
     CHECK(values(tensor_named(checkpoint.tensors, "cls.predictions.bias")) == want);
     CHECK(tensor_named(checkpoint.tensors, kWords).shape == std::vector<int64_t>{12, 4});
-    CHECK(checkpoint.config.vocab_size == 12);
+    CHECK(checkpoint.model.config.vocab_size == 12);
     CHECK(checkpoint.report.reshaped.size() == 4);
   }
 }
@@ -138,13 +138,13 @@ TEST_CASE("Tokens without a row, and more rows than padding, are refused", "[uni
   ForeignCheckpoint checkpoint = empty_checkpoint();
   std::vector<TensorSource> tensors = small_bert_tensors();
   tensor_named(tensors, kWords) = counting_tensor(kWords, {8, 4}, 1);
-  checkpoint.vocabulary.assign(9, "token");
+  checkpoint.model.vocabulary.assign(9, "token");
   CHECK_THROWS_WITH(take_tensors(checkpoint, tensors), Contains("has 8 rows; expected one for each of the 9 tokens"));
   tensor_named(tensors, kWords) = counting_tensor(kWords, {10 + 1024, 4}, 1);
   CHECK_THROWS_WITH(taken(tensors),
                     Contains("dir: tensor " + std::string(kWords) + ": has shape [1034, 4]; expected [10, 4]"));
   checkpoint = taken(small_bert_tensors());
-  checkpoint.vocabulary.assign(9, "token");
+  checkpoint.model.vocabulary.assign(9, "token");
   CHECK_THROWS_WITH(resize_vocabulary(checkpoint, 8), Contains("has 9 tokens; expected at most vocab_size 8"));
 }
 

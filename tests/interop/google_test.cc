@@ -41,12 +41,12 @@ TEST_CASE("Google's variables become the parameters of transformers, kernels tra
     CHECK(read.report.unexpected.empty());
     CHECK_THAT(read.report.text(),
                Contains("tensors of the training are left out: 46 adam_m, 46 adam_v, 1 global_step"));
-    CHECK(read.objective == Objective::kNsp);
-    CHECK(read.vocabulary.size() == 10);
-    CHECK(read.config.hidden_size == 4);
-    CHECK(read.config.hidden_act == "gelu_new");  // modeling.py's gelu() is the tanh form
-    CHECK(read.tokenizer.do_lower_case);
-    CHECK(read.tokenizer.max_input_chars_per_word == 200);
+    CHECK(read.model.objective == Objective::kNsp);
+    CHECK(read.model.vocabulary.size() == 10);
+    CHECK(read.model.config.hidden_size == 4);
+    CHECK(read.model.config.hidden_act == "gelu_new");  // modeling.py's gelu() is the tanh form
+    CHECK(read.model.tokenizer.do_lower_case);
+    CHECK(read.model.tokenizer.max_input_chars_per_word == 200);
   }
 }
 
@@ -54,7 +54,7 @@ TEST_CASE("A vocabulary with upper case makes a cased tokenizer", "[unit][intero
   const testing::TemporaryDirectory directory;
   write_google(directory, google_variables(), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nThe\ncat\nsat\n##s\n.\n");
   const ForeignCheckpoint read = read_google(directory.path());
-  CHECK_FALSE(read.tokenizer.do_lower_case);
+  CHECK_FALSE(read.model.tokenizer.do_lower_case);
   CHECK_THAT(read.report.text(), Contains("do_lower_case: false, because the vocabulary has upper case"));
 }
 
@@ -92,7 +92,7 @@ TEST_CASE("The real checkpoint of keras-bert has every parameter of its configur
   CHECK(read.report.loaded.size() == 46);
   CHECK(read.report.missing.empty());
   CHECK(read.report.unexpected.empty());
-  CHECK(read.config.vocab_size == 15);
+  CHECK(read.model.config.vocab_size == 15);
   const auto dense = std::find_if(read.tensors.begin(), read.tensors.end(), [](const TensorSource& tensor) {
     return tensor.name == "bert.encoder.layer.0.intermediate.dense.weight";
   });

@@ -37,19 +37,19 @@ TEST_CASE("A directory of transformers is read: sizes, tokens, every tensor", "[
   const std::string path = hf_directory(directory);
   REQUIRE(is_hugging_face(path));
   const ForeignCheckpoint checkpoint = read_hugging_face(path);
-  CHECK(checkpoint.config.vocab_size == 24);
-  CHECK(checkpoint.config.hidden_size == 8);
-  CHECK(checkpoint.config.num_hidden_layers == 1);
-  CHECK(checkpoint.config.num_attention_heads == 2);
-  CHECK(checkpoint.config.intermediate_size == 12);
-  CHECK(checkpoint.config.max_position_embeddings == 10);
-  CHECK(checkpoint.config.hidden_act == "gelu");
-  CHECK(checkpoint.objective == Objective::kNsp);
-  CHECK(checkpoint.vocabulary.size() == 24);
-  CHECK(checkpoint.vocabulary[7] == "##aff");
+  CHECK(checkpoint.model.config.vocab_size == 24);
+  CHECK(checkpoint.model.config.hidden_size == 8);
+  CHECK(checkpoint.model.config.num_hidden_layers == 1);
+  CHECK(checkpoint.model.config.num_attention_heads == 2);
+  CHECK(checkpoint.model.config.intermediate_size == 12);
+  CHECK(checkpoint.model.config.max_position_embeddings == 10);
+  CHECK(checkpoint.model.config.hidden_act == "gelu");
+  CHECK(checkpoint.model.objective == Objective::kNsp);
+  CHECK(checkpoint.model.vocabulary.size() == 24);
+  CHECK(checkpoint.model.vocabulary[7] == "##aff");
   CHECK(checkpoint.states_case);
-  CHECK(checkpoint.tokenizer.do_lower_case);
-  CHECK(checkpoint.tokenizer.max_input_chars_per_word == 100);
+  CHECK(checkpoint.model.tokenizer.do_lower_case);
+  CHECK(checkpoint.model.tokenizer.max_input_chars_per_word == 100);
   CHECK(checkpoint.report.text() == "30 tensors loaded, 0 missing, 0 unexpected, 0 reshaped, 0 ignored");
   CHECK(checkpoint.report.plain());
   const SafetensorsFile file(path + "/model.safetensors");
@@ -90,18 +90,18 @@ TEST_CASE("Other classes of BERT have an encoder, and a report of the rest", "[g
   const ForeignCheckpoint encoder = read_hugging_face(hf_directory(directory, "encoder"));
   CHECK(encoder.report.loaded.size() == 23);
   CHECK(encoder.report.missing.size() == 7);
-  CHECK(encoder.objective == Objective::kNsp);
+  CHECK(encoder.model.objective == Objective::kNsp);
   CHECK_FALSE(encoder.has(BertPart::kMaskedTokenHead));
   for (const auto& [name, bytes] : bytes_by_name(encoder)) CHECK(bytes == want.at(name));
   const ForeignCheckpoint masked = read_hugging_face(hf_directory(directory, "masked_lm"));
-  CHECK(masked.objective == Objective::kMlm);
+  CHECK(masked.model.objective == Objective::kMlm);
   CHECK(masked.report.missing == std::vector<std::string>{"bert.pooler.dense.weight", "bert.pooler.dense.bias",
                                                           "cls.seq_relationship.weight", "cls.seq_relationship.bias"});
   CHECK(masked.tensors.front().dtype == "F16");
   const ForeignCheckpoint answers = read_hugging_face(hf_directory(directory, "question_answering"));
   CHECK(answers.report.unexpected == std::vector<std::string>{"qa_outputs.bias", "qa_outputs.weight"});
   CHECK(answers.report.loaded.size() == 21);
-  CHECK(answers.objective == Objective::kMlm);
+  CHECK(answers.model.objective == Objective::kMlm);
 }
 
 TEST_CASE("The head of a fine-tuned class is read with its labels, if it is asked for", "[golden][interop]") {
@@ -109,13 +109,13 @@ TEST_CASE("The head of a fine-tuned class is read with its labels, if it is aske
   const std::string path = hf_directory(directory, "question_answering"), config = path + "/config.json";
   const ForeignOptions options = {.trust = false, .config = {}, .task_head = true};
   const ForeignCheckpoint answers = read_hugging_face(path, options);
-  CHECK(answers.task == "squad-v1");
-  CHECK(answers.labels.empty());
+  CHECK(answers.model.task == "squad-v1");
+  CHECK(answers.model.labels.empty());
   CHECK(answers.report.plain());
   CHECK(answers.tensors.size() == 23);
   CHECK(answers.tensors[21].name == "qa_outputs.weight");
   CHECK(answers.tensors[21].shape == std::vector<int64_t>{2, 8});
-  CHECK(read_hugging_face(hf_directory(directory, "masked_lm"), options).task.empty());
+  CHECK(read_hugging_face(hf_directory(directory, "masked_lm"), options).model.task.empty());
 
   const auto with = [&](const json& changes) {
     json changed = json::parse(read_file(config));
@@ -126,8 +126,8 @@ TEST_CASE("The head of a fine-tuned class is read with its labels, if it is aske
     std::ofstream(copy + "/config.json") << changed;
     return copy;
   };
-  CHECK(read_hugging_face(with({{"finetuning_task", "squad-v2"}}), options).task == "squad-v2");
-  CHECK(read_hugging_face(with({{"finetuning_task", "cola"}}), options).task == "squad-v1");  // another class
+  CHECK(read_hugging_face(with({{"finetuning_task", "squad-v2"}}), options).model.task == "squad-v2");
+  CHECK(read_hugging_face(with({{"finetuning_task", "cola"}}), options).model.task == "squad-v1");  // another class
   const json classes = {{"architectures", {"BertForSequenceClassification"}}};
   CHECK_THROWS_WITH(read_hugging_face(with(classes), options),
                     Contains("lacks bert.pooler, which feeds the head of task"));
@@ -239,13 +239,13 @@ TEST_CASE("The tokenizer is the same from tokenizer.json and from vocab.txt", "[
     write_hf_files(files, path);
     const ForeignCheckpoint checkpoint = read_hugging_face(path);
     CHECK(checkpoint.states_case == (std::string(files) == "tokenizer"));
-    const WordPieceTokenizer tokenizer(Vocabulary(checkpoint.vocabulary), checkpoint.tokenizer);
+    const WordPieceTokenizer tokenizer(Vocabulary(checkpoint.model.vocabulary), checkpoint.model.tokenizer);
     for (size_t i = 0; i < golden["texts"].size(); ++i)
       CHECK(tokenizer.encode(golden["texts"][i].get<std::string>()) ==
             golden["text_ids"][i].get<std::vector<int32_t>>());
   }
   fs::remove(path + "/vocab.txt");
-  CHECK(read_hugging_face(path).vocabulary.empty());
+  CHECK(read_hugging_face(path).model.vocabulary.empty());
 }
 
 TEST_CASE("Settings of a tokenizer are read, or refused with their file", "[unit][interop]") {
@@ -261,18 +261,18 @@ TEST_CASE("Settings of a tokenizer are read, or refused with their file", "[unit
   };
   const json none = json::object();
   const json cased = {{"normalizer", {{"lowercase", false}}}};
-  CHECK_FALSE(with(cased, {{"do_lower_case", false}}).tokenizer.do_lower_case);
-  CHECK_FALSE(with(cased, {{"do_lower_case", nullptr}}).tokenizer.do_lower_case);
+  CHECK_FALSE(with(cased, {{"do_lower_case", false}}).model.tokenizer.do_lower_case);
+  CHECK_FALSE(with(cased, {{"do_lower_case", nullptr}}).model.tokenizer.do_lower_case);
   CHECK(with(cased, none).report.notes.size() == 1);  // the two files differ
-  CHECK(with(none, {{"strip_accents", true}, {"unk_token", {{"content", "[UNK]"}}}}).tokenizer.do_lower_case);
-  CHECK(with({{"model", {{"max_input_chars_per_word", 200}}}}, none).tokenizer.max_input_chars_per_word == 200);
-  CHECK_FALSE(with(none, none).tokenizer.strip_accents.has_value());
-  CHECK(with(none, {{"strip_accents", true}}).tokenizer.strip_accents == true);
-  CHECK(with(none, {{"strip_accents", false}}).tokenizer.strip_accents == false);
-  CHECK(with({{"normalizer", {{"strip_accents", false}}}}, none).tokenizer.strip_accents == false);
-  CHECK(with(cased, {{"do_lower_case", false}, {"strip_accents", true}}).tokenizer.strip_accents == true);
-  CHECK(with(none, none).tokenizer.tokenize_chinese_chars);
-  CHECK_FALSE(with(none, {{"tokenize_chinese_chars", false}}).tokenizer.tokenize_chinese_chars);
+  CHECK(with(none, {{"strip_accents", true}, {"unk_token", {{"content", "[UNK]"}}}}).model.tokenizer.do_lower_case);
+  CHECK(with({{"model", {{"max_input_chars_per_word", 200}}}}, none).model.tokenizer.max_input_chars_per_word == 200);
+  CHECK_FALSE(with(none, none).model.tokenizer.strip_accents.has_value());
+  CHECK(with(none, {{"strip_accents", true}}).model.tokenizer.strip_accents == true);
+  CHECK(with(none, {{"strip_accents", false}}).model.tokenizer.strip_accents == false);
+  CHECK(with({{"normalizer", {{"strip_accents", false}}}}, none).model.tokenizer.strip_accents == false);
+  CHECK(with(cased, {{"do_lower_case", false}, {"strip_accents", true}}).model.tokenizer.strip_accents == true);
+  CHECK(with(none, none).model.tokenizer.tokenize_chinese_chars);
+  CHECK_FALSE(with(none, {{"tokenize_chinese_chars", false}}).model.tokenizer.tokenize_chinese_chars);
   const auto refused = [&](const json& tokenizer_patch, const json& config_patch, const std::string& message) {
     INFO(tokenizer_patch << config_patch);
     CHECK_THROWS_WITH(with(tokenizer_patch, config_patch), Contains(message));
@@ -400,7 +400,7 @@ TEST_CASE("A vocabulary with a token twice has no tokenizer.json, one of Sentenc
   CHECK(hugging_face_files(model).size() == 4);
   CHECK_FALSE(hugging_face_files(model).contains("tokenizer.json"));
   model.masked_token_head = false;
-  model.sentencepiece = true;
+  model.tokenizer_model = "bytes";
   const auto files = hugging_face_files(model);
   REQUIRE(files.size() == 1);
   CHECK(json::parse(files.at("config.json"))["architectures"] == json::array({"BertModel"}));

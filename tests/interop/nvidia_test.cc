@@ -40,8 +40,8 @@ TEST_CASE("NVIDIA's checkpoint becomes the parameters of transformers, without p
     if (want[i].name != "cls.predictions.bias" && i > 0) CHECK(read.tensors[i].bytes() == want[i].bytes());
   }
   CHECK(read.tensors[0].bytes() == testing::counting_tensor("", {10, 4}, 0).bytes());
-  CHECK(read.config.hidden_act == "gelu_new");  // LinearActivation's gelu is F.gelu(x, approximate=True)
-  CHECK(read.vocabulary.empty());
+  CHECK(read.model.config.hidden_act == "gelu_new");  // LinearActivation's gelu is F.gelu(x, approximate=True)
+  CHECK(read.model.vocabulary.empty());
   CHECK(read.report.missing.empty());
   CHECK(read.report.unexpected.empty());
   CHECK(read.report.reshaped.size() == 2);
@@ -59,7 +59,7 @@ TEST_CASE("A pickle is read only if the user trusts its source", "[unit][interop
   CHECK_THROWS_AS(read_hugging_face(directory.path()), RefusedError);
   const ForeignCheckpoint read = read_hugging_face(directory.path(), {.trust = true, .config = {}});
   CHECK(read.report.loaded.size() == 46);
-  CHECK(read.config.hidden_act == "gelu");  // config.json has the meaning of transformers
+  CHECK(read.model.config.hidden_act == "gelu");  // config.json has the meaning of transformers
   testing::write_bytes(bin, "no pickle");
   CHECK_THROWS_WITH(read_hugging_face(directory.path(), {.trust = true, .config = {}}),
                     Contains("is no checkpoint of PyTorch"));

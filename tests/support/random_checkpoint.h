@@ -28,13 +28,13 @@ inline std::string write_random_checkpoint(const TemporaryDirectory& directory, 
                   .max_position_embeddings = 12};
   BertForPreTraining model(config.model);
   init_weights(*model, config.model, 3);
-  Checkpoint checkpoint{.model = state_dict(*model), .optimizer = StateDict(), .state = {}, .tokenizer_model = {}};
+  Checkpoint checkpoint{.model = state_dict(*model), .optimizer = StateDict(), .state = {}};
   if (with_averages) {
     for (const auto& item : checkpoint.model) checkpoint.optimizer.insert("ema." + item.key(), item.value() * 1.5);
   }
   checkpoint.state.step = 1;
   checkpoint.state.config = to_json(config);
-  checkpoint.state.vocabulary = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", "."};
+  checkpoint.state.model.vocabulary = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", "."};
   const std::string path = directory.path("checkpoint");
   write_checkpoint(path, checkpoint);
   return path;

@@ -44,9 +44,9 @@ inline void write_tiny_model(const std::string& path, const PretrainConfig& conf
                              const std::vector<std::string>& vocabulary = tokens()) {
   BertForPreTraining made(config.model);
   init_weights(*made, config.model, seed);
-  Checkpoint checkpoint{.model = state_dict(*made), .optimizer = StateDict(), .state = {}, .tokenizer_model = {}};
+  Checkpoint checkpoint{.model = state_dict(*made), .optimizer = StateDict(), .state = {}};
   checkpoint.state.config = to_json(config);
-  checkpoint.state.vocabulary = vocabulary;
+  checkpoint.state.model.vocabulary = vocabulary;
   write_checkpoint(path, checkpoint);
 }
 

@@ -87,7 +87,7 @@ TEST_CASE("A checkpoint of a run is a model directory of transformers, and stays
     CHECK_FALSE(is_hugging_face(config.run_directory));
     std::filesystem::remove(checkpoint + "/" + kManifestFile);
     CHECK(read_hugging_face(checkpoint).report.plain());
-    CHECK(read_hugging_face(checkpoint).vocabulary == bert::testing::tokens());
+    CHECK(read_hugging_face(checkpoint).model.vocabulary == bert::testing::tokens());
   }
 }
 

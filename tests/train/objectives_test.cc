@@ -126,7 +126,7 @@ TEST_CASE("Each objective trains, evaluates and says so with its own figures", "
     const auto summary = nlohmann::json::parse(read_file(config.run_directory + "/summary.json"));
     CHECK(summary.contains(accuracy));
     const Checkpoint checkpoint = load_checkpoint(last_checkpoint(config));
-    CHECK(std::string(name_of_value(checkpoint.state.objective)) == objective);
+    CHECK(std::string(name_of_value(checkpoint.state.model.objective)) == objective);
     CHECK(pair_parameters(checkpoint.model).size() == (pairs ? 4 : 0));
     CHECK(pair_parameters(checkpoint.optimizer).size() == (pairs ? 8 : 0));
   }

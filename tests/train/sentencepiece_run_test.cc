@@ -51,7 +51,7 @@ TEST_CASE("A run with a SentencePiece model goes from text to masked words", "[u
   REQUIRE(pretrain(config, false) == kOk);
   const std::string checkpoint = checkpoint_directory(config.run_directory, 3);
   CHECK(verify_checkpoint(checkpoint).contains(kTokenizerFile));
-  CHECK(load_checkpoint(checkpoint).tokenizer_model == read_file(model));
+  CHECK(load_checkpoint(checkpoint).state.model.tokenizer_model == read_file(model));
 
   REQUIRE(run(export_command, {"export", "--checkpoint", checkpoint, "--output", file}) == kOk);
   Predictor from_checkpoint(config.run_directory), from_export(file);

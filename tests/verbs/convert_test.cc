@@ -61,8 +61,8 @@ TEST_CASE("A directory of transformers becomes a checkpoint, and that the same d
   CHECK(verify_checkpoint(ours).size() == 7);
   const CheckpointState state = parse_checkpoint_state(read_file(ours + "/state.json"), "state.json");
   CHECK(state.step == 0);
-  CHECK(state.objective == Objective::kNsp);
-  CHECK(state.vocabulary.size() == 24);
+  CHECK(state.model.objective == Objective::kNsp);
+  CHECK(state.model.vocabulary.size() == 24);
   const PretrainConfig config = parse_pretrain_config(state.config, "state.json");
   CHECK(config.model.hidden_act == "gelu");
   CHECK(config.model.intermediate_size == 12);
@@ -76,7 +76,7 @@ TEST_CASE("A directory of transformers becomes a checkpoint, and that the same d
   // transformers' own file, byte for byte
   CHECK(read_file(back + "/model.safetensors") == read_file(input + "/model.safetensors"));
   CHECK(read_hugging_face(back).report.plain());
-  CHECK(read_hugging_face(back).tokenizer.max_input_chars_per_word == 100);
+  CHECK(read_hugging_face(back).model.tokenizer.max_input_chars_per_word == 100);
 
   // Without a checkpoint in between.
   result = convert({"--from", "huggingface", "--to", "huggingface", "--input", input, "--output", directory.path("c")});

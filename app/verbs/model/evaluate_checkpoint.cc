@@ -26,21 +26,22 @@ namespace {
 /// kind of task, or with another number of classes.
 void fit_task(TaskDefinition& task, const Pretrained& pretrained, const std::vector<std::string>& named) {
   const std::vector<std::string>& known = task_names();
-  const bool is_known = std::find(known.begin(), known.end(), pretrained.task) != known.end();
-  if (!is_known || task_definition(pretrained.task).kind != task.kind) {
-    throw DataError(fmt::format("{}: {}; expected a model for {}", pretrained.name,
-                                pretrained.task.empty() ? "was not fine-tuned" : "was fine-tuned on " + pretrained.task,
-                                task.name));
+  const bool is_known = std::find(known.begin(), known.end(), pretrained.model.task) != known.end();
+  if (!is_known || task_definition(pretrained.model.task).kind != task.kind) {
+    throw DataError(
+        fmt::format("{}: {}; expected a model for {}", pretrained.name,
+                    pretrained.model.task.empty() ? "was not fine-tuned" : "was fine-tuned on " + pretrained.model.task,
+                    task.name));
   }
-  if (task.labels.empty()) task.labels = named.empty() ? pretrained.labels : named;
-  if (task.labels.size() != pretrained.labels.size()) {
+  if (task.labels.empty()) task.labels = named.empty() ? pretrained.model.labels : named;
+  if (task.labels.size() != pretrained.model.labels.size()) {
     throw DataError(fmt::format("{}: has the {} classes {}; expected the {} of {}: {}", pretrained.name,
-                                pretrained.labels.size(), fmt::join(pretrained.labels, ", "), task.labels.size(),
-                                task.name, fmt::join(task.labels, ", ")));
+                                pretrained.model.labels.size(), fmt::join(pretrained.model.labels, ", "),
+                                task.labels.size(), task.name, fmt::join(task.labels, ", ")));
   }
-  if (task.labels != pretrained.labels) {
+  if (task.labels != pretrained.model.labels) {
     fmt::print(stderr, "bert evaluate: the classes {} of the model are taken as {}, in this order\n",
-               fmt::join(pretrained.labels, ", "), fmt::join(task.labels, ", "));
+               fmt::join(pretrained.model.labels, ", "), fmt::join(task.labels, ", "));
   }
 }
 
@@ -72,8 +73,8 @@ int evaluate_checkpoint_command(int argc, char** argv) {
   check_raw_weights(options.checkpoint, weights);
   const Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, weights, say_in("bert evaluate"));
   fit_task(task, pretrained, /*named=*/options.changed({}).labels);
-  TaskDataConfig config = options.changed(pretrained.task_data.value_or(TaskDataConfig()));
-  if (const int64_t most = pretrained.config.max_position_embeddings; config.max_seq_length > most) {
+  TaskDataConfig config = options.changed(pretrained.model.task_data.value_or(TaskDataConfig()));
+  if (const int64_t most = pretrained.model.config.max_position_embeddings; config.max_seq_length > most) {
     throw DataError(fmt::format("{}: has {} positions; expected --max-seq-length of at most that, not {}",
                                 pretrained.name, most, config.max_seq_length));
   }

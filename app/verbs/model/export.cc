@@ -62,41 +62,23 @@ struct ExportProgress {
   }
 };
 
-/// The name of the class whose state dict the weights are.
-const char* architecture_of(const Pretrained& pretrained) {
-  if (!pretrained.task.empty()) return architecture_of(task_definition(pretrained.task).kind);
-  if (!pretrained.has_masked_token_head()) return "BertModel";
-  return has_pairs(pretrained.objective) ? "BertForPreTraining" : "BertForMaskedLM";
-}
-
-ExportConfig config_of(const Pretrained& pretrained) {
-  ExportConfig config{.model = pretrained.config,
-                      .tokenizer = {},
-                      .objective = pretrained.objective,
-                      .architecture = architecture_of(pretrained),
-                      .labels = pretrained.labels,
-                      .task = pretrained.task,
-                      .task_data = pretrained.task_data,
-                      .vocabulary_hash = pretrained.tokenizer->vocabulary().hash()};
-  if (const auto* words = dynamic_cast<const WordPieceTokenizer*>(pretrained.tokenizer.get()))
-    config.tokenizer = words->config();
-  return config;
+/// The config.json of an export.
+std::string config_text(const Pretrained& pretrained) {
+  return write_export_config(pretrained.model, pretrained.tokenizer->vocabulary().hash());
 }
 
 /// The files inside a TorchScript export beside its code, by name.
 ExtraFiles files_inside(const Pretrained& pretrained) {
   std::string vocabulary;
   for (const std::string& token : pretrained.tokenizer->vocabulary().tokens()) vocabulary += token + "\n";
-  ExtraFiles files = {{kExportVocabularyFile, vocabulary},
-                      {kExportConfigFile, write_export_config(config_of(pretrained))}};
-  if (const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(pretrained.tokenizer.get()))
-    files[kTokenizerFile] = pieces->model();
+  ExtraFiles files = {{kExportVocabularyFile, vocabulary}, {kExportConfigFile, config_text(pretrained)}};
+  if (!pretrained.model.tokenizer_model.empty()) files[kTokenizerFile] = pretrained.model.tokenizer_model;
   return files;
 }
 
 /// metadata_props of an ONNX export: config.json, and members of it under their own names. A list or object is JSON.
 std::map<std::string, std::string> onnx_metadata(const Pretrained& pretrained) {
-  const std::string text = write_export_config(config_of(pretrained));
+  const std::string text = config_text(pretrained);
   std::map<std::string, std::string> metadata = {{kExportConfigFile, text}};
   const auto config = nlohmann::ordered_json::parse(text);
   for (const char* key : {"model_max_length", "vocabulary_hash", "id2label"}) {
@@ -110,7 +92,7 @@ bool has_pooler(const Pretrained& pretrained) { return pretrained.weights.contai
 
 /// The encoder of `pretrained`, which has no head.
 std::shared_ptr<torch::nn::Module> encoder_of(const Pretrained& pretrained) {
-  BertModel model(pretrained.config, has_pooler(pretrained));
+  BertModel model(pretrained.model.config, has_pooler(pretrained));
   StateDict weights;
   for (const auto& item : pretrained.weights)
     weights.insert(item.key().substr(std::string_view(kEncoderPrefix).size()), item.value());
@@ -121,16 +103,16 @@ std::shared_ptr<torch::nn::Module> encoder_of(const Pretrained& pretrained) {
 /// The model with the head of pre-training, or of the task that it was fine-tuned on, or the encoder alone, in evaluation
 /// mode. Throws DataError for weights of another model.
 std::shared_ptr<torch::nn::Module> module_of(const Pretrained& pretrained) {
-  if (!pretrained.task.empty()) return load_task_model(pretrained).module();
+  if (!pretrained.model.task.empty()) return load_task_model(pretrained).module();
   const NoInitWeights no_init;
   std::shared_ptr<torch::nn::Module> module;
   with_data_errors(fmt::format("{}: the weights are not those of a {} of this configuration", pretrained.name,
-                               architecture_of(pretrained)),
+                               architecture_of(pretrained.model)),
                    [&] {
-                     if (!pretrained.has_masked_token_head()) {
+                     if (!pretrained.model.masked_token_head) {
                        module = encoder_of(pretrained);
                      } else {
-                       BertForPreTraining model(pretrained.config, has_pairs(pretrained.objective));
+                       BertForPreTraining model(pretrained.model.config, has_pairs(pretrained.model.objective));
                        load_state_dict(*model, pretrained.weights);
                        module = model.ptr();
                      }
@@ -172,8 +154,8 @@ void export_as_triton(const Pretrained& pretrained, const ExportOptions& options
   export_as_torchscript(pretrained, options, (version / kTritonModelFile).string(), progress);
   const torch::Tensor* classifier = pretrained.weights.find("classifier.weight");
   AtomicFile config(output.temporary() + "/" + kTritonConfigFile);
-  config.write(triton_config({.config = pretrained.config,
-                              .architecture = architecture_of(pretrained),
+  config.write(triton_config({.config = pretrained.model.config,
+                              .architecture = architecture_of(pretrained.model),
                               .pooler = has_pooler(pretrained),
                               .num_labels = classifier != nullptr ? classifier->size(0) : 0,
                               .max_batch_size = options.max_batch_size}));
@@ -205,8 +187,8 @@ void export_as_safetensors(const Pretrained& pretrained, torch::Dtype dtype, con
 void export_as_onnx(const Pretrained& pretrained, torch::Dtype dtype, const std::string& output,
                     ExportProgress& progress) {
   const NamedModel model{.name = pretrained.name,
-                         .config = pretrained.config,
-                         .architecture = architecture_of(pretrained),
+                         .config = pretrained.model.config,
+                         .architecture = architecture_of(pretrained.model),
                          .tensors = sources_of(converted(pretrained, dtype))};
   write_onnx(output, bert_onnx_graph(model), onnx_metadata(pretrained), [&](size_t bytes) { progress.written(bytes); });
 }

@@ -149,8 +149,8 @@ bool parse(int argc, char** argv, PredictOptions& options) {
   return true;
 }
 
-/// The texts that have an answer, with their tokens. With --skip-bad, says how many lines have none; else throws DataError
-/// for the first.
+/// The texts that have an answer, with their tokens. With --skip-bad, says how many lines have none; else throws
+/// DataError for the first.
 template <class Encode>
 auto encoded_texts(const PredictOptions& options, InputTexts input, const Encode& encode) {
   struct {
@@ -297,7 +297,7 @@ int predict_command(int argc, char** argv) {
   Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert predict"));
   if (options.finetuned()) {
     check_model_of_task(pretrained, options.task);
-    if (options.no_answers) pretrained.task = kSquadWithNoAnswers;
+    if (options.no_answers) pretrained.model.task = kSquadWithNoAnswers;
     const TaskPredictor predictor(pretrained, options.predictor);
     keep_large_blocks();
     const auto [texts, encoded] = encoded_texts(options, std::move(input), [&](const InputText& text) {

@@ -39,16 +39,16 @@ TaskInput task_input(const InputText& text, const std::string& question, const s
 }
 
 void check_model_of_task(const Pretrained& pretrained, const std::string& wanted) {
-  if (pretrained.task.empty()) {
+  if (pretrained.model.task.empty()) {
     throw DataError(
         fmt::format("{}: was not fine-tuned, and --task {} needs the head of a task; `bert finetune` makes it",
                     pretrained.name, wanted));
   }
   const std::vector<std::string>& known = task_names();
-  const bool is_known = std::find(known.begin(), known.end(), pretrained.task) != known.end();
-  const std::string serves = is_known ? task_of(task_definition(pretrained.task).kind) : "";
+  const bool is_known = std::find(known.begin(), known.end(), pretrained.model.task) != known.end();
+  const std::string serves = is_known ? task_of(task_definition(pretrained.model.task).kind) : "";
   if (serves == wanted) return;
-  throw DataError(fmt::format("{}: was fine-tuned on {}, {}", pretrained.name, pretrained.task,
+  throw DataError(fmt::format("{}: was fine-tuned on {}, {}", pretrained.name, pretrained.model.task,
                               serves.empty() ? "for which bert predict has no task" : "expected --task " + serves));
 }
 

@@ -200,7 +200,7 @@ std::unique_ptr<Model> load_model(const ServeOptions& options) {
     return make_predictor_model(Predictor(pretrained, options.predictor), task, service.workers);
   }
   check_model_of_task(pretrained, service.task);
-  if (options.no_answers) pretrained.task = kSquadWithNoAnswers;
+  if (options.no_answers) pretrained.model.task = kSquadWithNoAnswers;
   return make_task_model(TaskPredictor(pretrained, options.predictor), service.workers);
 }
 

@@ -174,9 +174,9 @@ Pretrained teacher_of(const Task& task) {
   TaskModel made(model, task.head.kind, task.head.num_outputs);
   init_weights(*made.module(), model, 7);
   Pretrained teacher;
-  teacher.config = model;
+  teacher.model.config = model;
   teacher.weights = state_dict(*made.module());
-  teacher.task = task.name;
+  teacher.model.task = task.name;
   return teacher;
 }
 
