@@ -5,6 +5,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -16,6 +17,7 @@
 
 #include "app/inference/encoded_text.h"
 #include "app/inference/pretrained.h"
+#include "data/config.h"
 
 namespace bert {
 
@@ -61,7 +63,14 @@ struct EmbeddingOptions {
   std::vector<int64_t> layers = {-1};
 };
 
-enum class Task { kFillMask, kFeatures };
+/// What a model is asked for. The last three need the head of a task.
+enum class Task : uint8_t { kFillMask, kFeatures, kTextClassification, kTokenClassification, kQuestionAnswering };
+inline std::span<const char* const> names_of(Task /*type*/) {
+  static constexpr std::array<const char*, 5> kNames = {"fill-mask", "features", "text-classification",
+                                                        "token-classification", "question-answering"};
+  return kNames;
+}
+constexpr bool is_finetuned(Task task) { return task >= Task::kTextClassification; }
 
 /// A model and its tokenizer. A predictor does not change after construction: any number of threads may call it at once.
 /// Texts of any lengths are packed without padding, texts of like lengths together; answers are in the order of the texts.

@@ -22,9 +22,7 @@ namespace {
 
 /// The settings of the published recipes for questions, for a model that no run of this program has made.
 std::optional<TaskDataConfig> published_task_data(const ModelDescription& model) {
-  const std::vector<std::string>& known = task_names();
-  if (std::find(known.begin(), known.end(), model.task) == known.end()) return std::nullopt;
-  if (task_definition(model.task).kind != TaskKind::kQuestionAnswering) return std::nullopt;
+  if (kind_of_task(model.task) != TaskKind::kQuestionAnswering) return std::nullopt;
   constexpr int64_t kMaxSequenceLength = 384;  // of Google's and transformers' recipes for SQuAD
   TaskDataConfig data;
   data.max_seq_length = std::min(kMaxSequenceLength, model.config.max_position_embeddings);

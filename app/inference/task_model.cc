@@ -84,13 +84,13 @@ void TaskModel::set_dropout_seed(int64_t seed) {
 }
 
 TaskModel load_task_model(const Pretrained& pretrained, LoadMode mode) {
-  const std::vector<std::string>& known = task_names();
-  if (std::find(known.begin(), known.end(), pretrained.model.task) == known.end())
+  const auto kind = kind_of_task(pretrained.model.task);
+  if (!kind)
     throw DataError(pretrained.name + ": is of task " + pretrained.model.task + ", which this program does not know");
   const torch::Tensor* classifier = pretrained.weights.find("classifier.weight");
   const int64_t outputs = classifier != nullptr ? classifier->size(0) : 1;
   const NoInitWeights no_init;
-  TaskModel model(pretrained.model.config, task_definition(pretrained.model.task).kind, outputs);
+  TaskModel model(pretrained.model.config, *kind, outputs);
   with_data_errors(pretrained.name + ": the weights are not those of a model of task " + pretrained.model.task,
                    [&] { load_state_dict(*model.module(), pretrained.weights, /*strict=*/true, mode); });
   expect_whole(pretrained.weights);

@@ -114,10 +114,9 @@ void read_task(const json& config, const std::string& path, ModelDescription& re
   const std::string name = first.is_string() ? first.get<std::string>() : "";
   const json problem = config.value("problem_type", json()), said = config.value("finetuning_task", json());
   if (problem == "multi_label_classification") return;  // no task here has several labels for a text
-  const std::vector<std::string>& known = task_names();
-  if (said.is_string() && std::find(known.begin(), known.end(), said.get<std::string>()) != known.end() &&
-      architecture_of(task_definition(said.get<std::string>()).kind) == name) {
-    result.task = said.get<std::string>();
+  const std::string task = said.is_string() ? said.get<std::string>() : "";
+  if (const auto kind = kind_of_task(task); kind && architecture_of(*kind) == name) {
+    result.task = task;
   } else if (name == architecture_of(TaskKind::kClassification)) {
     const bool number = problem == "regression" || labels_of(config, path).size() == 1;
     result.task = number ? "text-regression" : "text-classification";
@@ -129,7 +128,7 @@ void read_task(const json& config, const std::string& path, ModelDescription& re
     result.task = "swag";
   }
   if (result.task.empty()) return;
-  const TaskKind kind = task_definition(result.task).kind;
+  const auto kind = kind_of_task(result.task);
   if (kind == TaskKind::kClassification || kind == TaskKind::kTokenClassification)
     result.labels = labels_of(config, path);
 }

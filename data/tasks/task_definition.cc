@@ -149,6 +149,13 @@ const std::vector<std::string>& task_names() {
   return kNames;
 }
 
+std::optional<TaskKind> kind_of_task(const std::string& name) {
+  for (const auto& [key, task] : table()) {
+    if (key == name) return task.kind;
+  }
+  return std::nullopt;
+}
+
 TaskDefinition task_definition(const std::string& name) {
   for (const auto& [key, task] : table()) {
     if (key != name) continue;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,9 @@ struct TaskDefinition {
 /// The names of all tasks: squad-v1, squad-v2, cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ner, swag,
 /// text-classification, text-regression.
 const std::vector<std::string>& task_names();
+
+/// The kind of the task of this name; empty if there is none.
+std::optional<TaskKind> kind_of_task(const std::string& name);
 
 /// The definition of a task. Throws std::out_of_range for a name that is not one of task_names().
 TaskDefinition task_definition(const std::string& name);

@@ -25,9 +25,7 @@ namespace {
 /// Gives the task the labels `named`, or those of the model if there are none. Throws DataError for a model of another
 /// kind of task, or with another number of classes.
 void fit_task(TaskDefinition& task, const Pretrained& pretrained, const std::vector<std::string>& named) {
-  const std::vector<std::string>& known = task_names();
-  const bool is_known = std::find(known.begin(), known.end(), pretrained.model.task) != known.end();
-  if (!is_known || task_definition(pretrained.model.task).kind != task.kind) {
+  if (kind_of_task(pretrained.model.task) != task.kind) {
     throw DataError(
         fmt::format("{}: {}; expected a model for {}", pretrained.name,
                     pretrained.model.task.empty() ? "was not fine-tuned" : "was fine-tuned on " + pretrained.model.task,

@@ -33,7 +33,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct PredictOptions {
-  std::string checkpoint, task = "fill-mask", device = "cpu", input, text_field, output, format = "json";
+  std::string checkpoint, device = "cpu", input, text_field, output, format = "json";
   std::string question, pair_field;  // of a fine-tuned model
   std::string pooling;               // empty: not given
   std::vector<std::string> layers;   // empty: not given
@@ -41,11 +41,8 @@ struct PredictOptions {
   PredictorOptions predictor;
   WeightsKind weights = WeightsKind::kAveraged;
   std::optional<int64_t> top_k;
+  Task task = Task::kFillMask;
   bool skip_bad = false, trust = false, no_answers = false;
-
-  [[nodiscard]] bool finetuned() const {
-    return std::find(kFinetunedTasks.begin(), kFinetunedTasks.end(), task) != kFinetunedTasks.end();
-  }
 };
 
 /// Throws UsageError for options that do not go together.
@@ -53,16 +50,16 @@ void check_usage(const PredictOptions& options) {
   const auto refuse_if = [](bool wrong, const std::string& message) {
     if (wrong) throw UsageError(message + "; see bert predict --help");
   };
-  const bool features = options.task == "features", arrays = options.format != "json";
+  const bool features = options.task == Task::kFeatures, arrays = options.format != "json";
   refuse_if(options.input.empty() && options.arguments.empty(), "no text: give TEXT or --input FILE");
-  const bool answers = options.task == "question-answering";
+  const bool answers = options.task == Task::kQuestionAnswering;
   refuse_if(!options.question.empty() && !answers, "--question is an option of --task question-answering");
-  refuse_if(!options.pair_field.empty() && !answers && options.task != "text-classification",
+  refuse_if(!options.pair_field.empty() && !answers && options.task != Task::kTextClassification,
             "--pair-field is an option of --task text-classification and question-answering");
   refuse_if(!options.pair_field.empty() && options.text_field.empty(), "--pair-field needs --text-field: JSON lines");
   refuse_if(answers && options.question.empty() == options.pair_field.empty(),
             "--task question-answering needs --question, or --pair-field with JSON lines");
-  refuse_if(options.top_k && (features || options.task == "token-classification"),
+  refuse_if(options.top_k && (features || options.task == Task::kTokenClassification),
             "--top-k is an option of --task fill-mask, text-classification and question-answering");
   refuse_if(options.no_answers && !answers, "--handle-impossible-answer is an option of --task question-answering");
   refuse_if(!features && !options.pooling.empty(), "--pooling is an option of --task features");
@@ -109,10 +106,7 @@ bool parse(int argc, char** argv, PredictOptions& options) {
   app.add_option("--checkpoint", options.checkpoint,
                  "checkpoint or run directory, a model of transformers, Google or NVIDIA, or an exported file")
       ->required();
-  app.add_option("--task", options.task, "what to predict")
-      ->check(
-          CLI::IsMember({"fill-mask", "features", "text-classification", "token-classification", "question-answering"}))
-      ->capture_default_str();
+  add_task(app, options.task);
   app.add_option(
          "--top-k", options.top_k,
          "words for each [MASK], default 5; labels of text-classification and answers of question-answering, default 1")
@@ -209,7 +203,7 @@ EmbeddingOptions embedding_options(const PredictOptions& options, const BertConf
 std::vector<Json> answers_of(const PredictOptions& options, const Predictor& predictor,
                              std::span<const EncodedText> texts) {
   std::vector<Json> answers;
-  if (options.task == "fill-mask") {
+  if (options.task == Task::kFillMask) {
     for (const MaskFilling& filling : predictor.fill_mask(texts, options.top_k.value_or(5)))
       answers.push_back(to_json(filling));
   } else if (options.pooling.empty() && options.layers.empty()) {
@@ -295,7 +289,7 @@ int predict_command(int argc, char** argv) {
   options.predictor.device = select_device(options.device, /*local_rank=*/0);
   check_int8(options.predictor);
   Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert predict"));
-  if (options.finetuned()) {
+  if (is_finetuned(options.task)) {
     check_model_of_task(pretrained, options.task);
     if (options.no_answers) pretrained.model.task = kSquadWithNoAnswers;
     const TaskPredictor predictor(pretrained, options.predictor);
@@ -310,9 +304,8 @@ int predict_command(int argc, char** argv) {
   }
   const Predictor predictor(pretrained, options.predictor);
   keep_large_blocks();
-  const Task task = options.task == "features" ? Task::kFeatures : Task::kFillMask;
-  const auto [texts, encoded] = encoded_texts(options, std::move(input),
-                                              [&](const InputText& text) { return predictor.encode(task, text.text); });
+  const auto [texts, encoded] = encoded_texts(
+      options, std::move(input), [&](const InputText& text) { return predictor.encode(options.task, text.text); });
   if (options.format == "json") {
     write_json(options, texts, std::span(encoded),
                [&](std::span<const EncodedText> window) { return answers_of(options, predictor, window); });

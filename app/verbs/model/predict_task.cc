@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <optional>
 
 #include "app/inference/answer_json.h"
 #include "data/io/error.h"
@@ -12,20 +12,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The task of `bert predict` that a kind of fine-tuned model serves; "" if there is none.
-std::string task_of(TaskKind kind) {
+/// The task of `bert predict` that a kind of fine-tuned model serves; empty if there is none.
+std::optional<Task> task_of(TaskKind kind) {
   switch (kind) {
     case TaskKind::kClassification:
     case TaskKind::kRegression:
-      return "text-classification";
+      return Task::kTextClassification;
     case TaskKind::kTokenClassification:
-      return "token-classification";
+      return Task::kTokenClassification;
     case TaskKind::kQuestionAnswering:
-      return "question-answering";
+      return Task::kQuestionAnswering;
     case TaskKind::kMultipleChoice:
       break;
   }
-  return "";
+  return std::nullopt;
 }
 
 }  // namespace
@@ -38,18 +38,19 @@ TaskInput task_input(const InputText& text, const std::string& question, const s
   return {.text = text.text, .second = field->get<std::string>()};
 }
 
-void check_model_of_task(const Pretrained& pretrained, const std::string& wanted) {
-  if (pretrained.model.task.empty()) {
+void check_model_of_task(const Pretrained& pretrained, Task wanted) {
+  const std::string& task = pretrained.model.task;
+  if (task.empty()) {
     throw DataError(
         fmt::format("{}: was not fine-tuned, and --task {} needs the head of a task; `bert finetune` makes it",
-                    pretrained.name, wanted));
+                    pretrained.name, name_of_value(wanted)));
   }
-  const std::vector<std::string>& known = task_names();
-  const bool is_known = std::find(known.begin(), known.end(), pretrained.model.task) != known.end();
-  const std::string serves = is_known ? task_of(task_definition(pretrained.model.task).kind) : "";
+  const std::optional<TaskKind> kind = kind_of_task(task);
+  const std::optional<Task> serves = kind ? task_of(*kind) : std::nullopt;
   if (serves == wanted) return;
-  throw DataError(fmt::format("{}: was fine-tuned on {}, {}", pretrained.name, pretrained.model.task,
-                              serves.empty() ? "for which bert predict has no task" : "expected --task " + serves));
+  throw DataError(fmt::format(
+      "{}: was fine-tuned on {}, {}", pretrained.name, task,
+      serves ? fmt::format("expected --task {}", name_of_value(*serves)) : "for which bert predict has no task"));
 }
 
 std::vector<Json> task_answers(const TaskPredictor& predictor, std::span<const EncodedInput> inputs, int64_t top_k) {

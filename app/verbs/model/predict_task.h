@@ -12,9 +12,14 @@
 
 namespace bert {
 
-/// The tasks of `bert predict` that need a fine-tuned model.
-inline const std::vector<std::string> kFinetunedTasks = {"text-classification", "token-classification",
-                                                         "question-answering"};
+/// Adds --task, which sets `task`.
+inline void add_task(CLI::App& app, Task& task) {
+  const auto names = names_of(Task());
+  app.add_option_function<std::string>(
+         "--task", [&task](const std::string& name) { task = *value_named<Task>(name); }, "what to predict")
+      ->check(CLI::IsMember(std::vector<std::string>(names.begin(), names.end())))
+      ->default_str(name_of_value(task));
+}
 
 /// The task of models of question answering that may say that a context has no answer.
 inline constexpr const char* kSquadWithNoAnswers = "squad-v2";
@@ -30,8 +35,8 @@ inline void add_no_answers(CLI::App& app, bool& no_answers) {
 /// Throws DataError for a line without that field.
 TaskInput task_input(const InputText& text, const std::string& question, const std::string& pair_field);
 
-/// Throws DataError if the model of `pretrained` is not of the task `wanted`, one of kFinetunedTasks.
-void check_model_of_task(const Pretrained& pretrained, const std::string& wanted);
+/// Throws DataError if the model of `pretrained` is not of the task `wanted`, which is_finetuned().
+void check_model_of_task(const Pretrained& pretrained, Task wanted);
 
 /// One object for each input, as app/inference/answer_json.h has them.
 std::vector<nlohmann::ordered_json> task_answers(const TaskPredictor& predictor, std::span<const EncodedInput> inputs,

@@ -42,6 +42,7 @@ struct ServeOptions {
   Endpoint endpoint = {"127.0.0.1", 8080};
   // The batcher says which texts are a batch.
   PredictorOptions predictor = {.batch_size = kManySequences, .batch_tokens = int64_t{1} << 40};
+  Task task = Task::kFillMask;
   bool trust = false, no_answers = false;
   WeightsKind weights = WeightsKind::kAveraged;
   int64_t max_connections = 1024;
@@ -132,6 +133,7 @@ std::string read_token(const std::string& file) {
 /// Checks what the options say together, and sets what follows from them.
 void complete(ServeOptions& options) {
   ServiceOptions& service = options.service;
+  service.task = name_of_value(options.task);
   service.token = read_token(options.token_file);
   if (service.token.empty() && !is_loopback(options.endpoint.host)) {
     throw RefusedError("--host " + options.endpoint.host +
@@ -190,16 +192,12 @@ int serve_until_signal(HttpServer& server, Service& service, double drain_second
 /// Throws UsageError, InputMissing, DataError, IoError, RefusedError.
 std::unique_ptr<Model> load_model(const ServeOptions& options) {
   const ServiceOptions& service = options.service;
-  const bool finetuned =
-      std::find(kFinetunedTasks.begin(), kFinetunedTasks.end(), service.task) != kFinetunedTasks.end();
-  if (options.no_answers && service.task != "question-answering")
+  if (options.no_answers && options.task != Task::kQuestionAnswering)
     throw UsageError("--handle-impossible-answer is an option of --task question-answering");
   Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert serve"));
-  if (!finetuned) {
-    const Task task = service.task == "features" ? Task::kFeatures : Task::kFillMask;
-    return make_predictor_model(Predictor(pretrained, options.predictor), task, service.workers);
-  }
-  check_model_of_task(pretrained, service.task);
+  if (!is_finetuned(options.task))
+    return make_predictor_model(Predictor(pretrained, options.predictor), options.task, service.workers);
+  check_model_of_task(pretrained, options.task);
   if (options.no_answers) pretrained.model.task = kSquadWithNoAnswers;
   return make_task_model(TaskPredictor(pretrained, options.predictor), service.workers);
 }
@@ -214,13 +212,10 @@ int serve_command(int argc, char** argv) {
       "bert serve");
   ServeOptions options;
   ServiceOptions& service_options = options.service;
-  service_options.task = "fill-mask";
-  std::vector<std::string> tasks = kFinetunedTasks;
-  tasks.insert(tasks.begin(), {"fill-mask", "features"});
   app.add_option("--checkpoint", options.checkpoint,
                  "checkpoint or run directory, a model of transformers, Google or NVIDIA, or an exported file")
       ->required();
-  app.add_option("--task", service_options.task, "what to predict")->check(CLI::IsMember(tasks))->capture_default_str();
+  add_task(app, options.task);
   app.add_option("--name", service_options.name,
                  "the model's name in /models/NAME; default: that of the checkpoint's file");
   app.add_option("--device", options.device, "auto: cuda if there is a GPU")
