@@ -139,8 +139,13 @@ TEST_CASE("bert predict answers JSON lines, and keeps their fields in their orde
   CHECK(lines[0]["fillers"].size() == 2);
   CHECK(lines[1]["fillers"].is_array());
   CHECK_FALSE(lines[1].contains("text"));
-  const std::string text = lines_of(predict(checkpoint, {"the [MASK] sat", "--top-k", "2"}).out)[0]["fillers"].dump();
-  CHECK(lines[0]["fillers"].dump() == text);
+  // A product's rounding may depend on its number of rows, so that a text alone can differ in the last bit of a score.
+  const auto alone = lines_of(predict(checkpoint, {"the [MASK] sat", "--top-k", "2"}).out)[0]["fillers"];
+  for (size_t k = 0; k < 2; ++k) {
+    CHECK(lines[0]["fillers"][k]["token"] == alone[k]["token"]);
+    CHECK(lines[0]["fillers"][k]["score"].get<double>() ==
+          bert::testing::Approx(alone[k]["score"].get<double>()).epsilon(1e-5));
+  }
   CHECK(predict(checkpoint, {"--text-field", "doc", "the [MASK]"}).code == kUsage);
 }
 
