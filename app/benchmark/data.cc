@@ -26,15 +26,6 @@ double processor_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-/// The tokens of one step of the loader.
-int64_t take_step(PretrainingDataLoader& loader) {
-  int64_t tokens = 0;
-  do {
-    tokens += loader.next().num_tokens();
-  } while (!loader.between_steps());
-  return tokens;
-}
-
 nlohmann::ordered_json deal_step(const std::shared_ptr<const PretrainingShards>& shards,
                                  const DataBenchmarkOptions& options) {
   int64_t least = INT64_MAX, most = 0;
@@ -43,7 +34,7 @@ nlohmann::ordered_json deal_step(const std::shared_ptr<const PretrainingShards>&
     config.rank = rank;
     config.world_size = options.ranks;
     PretrainingDataLoader loader(shards, config);
-    const int64_t tokens = take_step(loader);
+    const int64_t tokens = loader.next_step().num_tokens();
     least = std::min(least, tokens);
     most = std::max(most, tokens);
   }
@@ -59,15 +50,15 @@ nlohmann::ordered_json wait_at(double demand, const std::shared_ptr<const Pretra
   const auto compute = [&](int64_t tokens) {
     std::this_thread::sleep_for(std::chrono::duration<double>(static_cast<double>(tokens) / demand));
   };
-  compute(take_step(loader));  // nothing is made ahead of the first step
-  const double waited_before = loader.seconds_waited();
+  compute(loader.next_step().num_tokens());  // nothing is made ahead of the first step
   const auto start = Clock::now();
-  double elapsed = 0;
-  for (int step = 0; step < kLeastSteps || elapsed < kSeconds; ++step) {
-    compute(take_step(loader));
+  double elapsed = 0, waited = 0;
+  for (int i = 0; i < kLeastSteps || elapsed < kSeconds; ++i) {
+    const GlobalStep step = loader.next_step();
+    waited += step.seconds_waited;
+    compute(step.num_tokens());
     elapsed = std::chrono::duration<double>(Clock::now() - start).count();
   }
-  const double waited = loader.seconds_waited() - waited_before;
   return {{"demand_tokens_per_second", demand}, {"data_wait_seconds", waited}, {"data_wait_share", waited / elapsed}};
 }
 
@@ -76,27 +67,26 @@ nlohmann::ordered_json wait_at(double demand, const std::shared_ptr<const Pretra
 nlohmann::ordered_json benchmark_data(const std::shared_ptr<const PretrainingShards>& shards,
                                       const DataBenchmarkOptions& options) {
   PretrainingDataLoader loader(shards, options.loader);
-  for (int64_t i = 0; i < options.warmup; ++i) loader.next();
+  for (int64_t batches = 0; batches < options.warmup;) batches += std::ssize(loader.next_step().micro_batches);
   std::vector<double> seconds;
-  int64_t sequences = 0, tokens = 0, masked = 0, bytes = 0;
+  int64_t sequences = 0, tokens = 0, masked = 0, bytes = 0, capacity = 0;
   const double cpu_before = processor_seconds();
-  for (int64_t i = 0; i < options.steps; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    const PackedBatch batch = loader.next();
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    tokens += batch.num_tokens();
-    masked += batch.num_masked();
-    for (const int64_t sequence : sequence_numbers(batch)) {
-      ++sequences;
-      bytes += shards->bytes_of_row(loader.example_of_sequence(sequence));
-    }
+  while (std::ssize(seconds) < options.steps) {
+    const GlobalStep step = loader.next_step();
+    const size_t batches = step.micro_batches.size();
+    seconds.insert(seconds.end(), batches, step.seconds_waited / static_cast<double>(batches));
+    sequences += std::ssize(step.places);
+    tokens += step.num_tokens();
+    capacity += step.capacity;
+    for (const PackedBatch& batch : step.micro_batches) masked += batch.num_masked();
+    for (const ExampleOrder::Place& place : step.places) bytes += shards->bytes_of_row(place.example);
   }
   const double total = std::accumulate(seconds.begin(), seconds.end(), 0.0), cpu = processor_seconds() - cpu_before;
   nlohmann::ordered_json report = {{"sequences_per_second", static_cast<double>(sequences) / total},
                                    {"tokens_per_second", static_cast<double>(tokens) / total},
                                    {"tokens_per_second_per_core", static_cast<double>(tokens) / cpu},
                                    {"megabytes_per_second", 1e-6 * static_cast<double>(bytes) / total}};
-  report.update({{"fill", static_cast<double>(tokens) / static_cast<double>(options.steps * loader.capacity())},
+  report.update({{"fill", static_cast<double>(tokens) / static_cast<double>(capacity)},
                  {"masked_share", static_cast<double>(masked) / static_cast<double>(tokens)},
                  {"tokens_per_rank", deal_step(shards, options)}});
   report.update(percentiles(seconds));

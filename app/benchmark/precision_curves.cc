@@ -48,6 +48,7 @@ std::vector<PrecisionCurve> train_in_precisions(PretrainConfig config, const std
   config = with_micro_batch(config, *shards, {.device = device}, [](const std::string&) {});
   DataLoaderConfig loading;
   loading.micro_batch_size = config.micro_batch_size;
+  loading.global_batch_size = config.global_batch_size;
   loading.seed = static_cast<uint64_t>(config.seed);
   config.max_steps = steps;
   config = with_objective(config, *shards);
@@ -58,11 +59,9 @@ std::vector<PrecisionCurve> train_in_precisions(PretrainConfig config, const std
     PretrainingDataLoader loader(shards, loading);
     PrecisionCurve& curve = curves.emplace_back(PrecisionCurve{.precision = precision, .loss = {}});
     for (int64_t i = 0; i < steps; ++i) {
-      std::vector<PackedBatch> micro_batches;
-      for (int64_t rows = 0; rows < config.global_batch_size; rows += config.micro_batch_size) {
-        micro_batches.push_back(loader.next().to(device));
-      }
-      step.run(micro_batches);
+      GlobalStep next = loader.next_step();
+      next.move_to(device);
+      step.run(next);
       const TrainingStep::MeanLoss loss = step.take_mean_loss();
       curve.loss.push_back(loss.mlm + loss.nsp);
       curve.skipped = i + 1 - step.applied_steps();

@@ -25,7 +25,8 @@ void train(const char* shard, const char* output) {
   const bert::OptimizerConfig options{.lr = 0.02};
   bert::Lamb optimizer(bert::group_parameters(bert::named_parameters(*model), options), options);
 
-  const bert::PackedBatch batch = loader.next();  // one batch for both steps, so that its loss falls
+  const bert::PackedBatch batch =
+      loader.next_step().micro_batches.front();  // one batch for both steps, so that its loss falls
   const auto loss = [&] { return bert::pretraining_loss(model->forward(batch), batch, config.vocab_size); };
   for (int step = 1; step <= 2; ++step) {
     const bert::PretrainingLoss before = loss();

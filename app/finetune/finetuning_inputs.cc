@@ -12,15 +12,16 @@
 #include "app/distributed/rank_zero.h"
 #include "app/finetune/distillation.h"
 #include "app/system/errors.h"
+#include "app/train/micro_batch.h"
+#include "app/train/rank_agreement.h"
+#include "app/train/run_inputs.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 
 namespace bert {
 namespace {
 
-using Note = std::function<void(const std::string& message)>;
-
-int64_t find_newest(const FinetuneConfig& config, const ProcessGroupPtr& group, const Note& note) {
+int64_t find_newest(const FinetuneConfig& config, const ProcessGroupPtr& group, const RunNote& note) {
   return std::stoll(on_rank_zero(group, "look for a checkpoint", config.distributed.timeout_seconds, [&] {
     const auto found = newest_valid_checkpoint(config.run_directory, note);
     return std::to_string(found ? found->step : -1);
@@ -28,7 +29,7 @@ int64_t find_newest(const FinetuneConfig& config, const ProcessGroupPtr& group, 
 }
 
 /// Reads the checkpoint that gives the model: the newest of the run, else initial_checkpoint.
-Pretrained read_start(const FinetuneConfig& config, int64_t newest, const Note& note) {
+Pretrained read_start(const FinetuneConfig& config, int64_t newest, const RunNote& note) {
   if (newest >= 0) return load_pretrained({checkpoint_directory(config.run_directory, newest)}, WeightsKind::kRaw);
   try {
     return load_pretrained({config.initial_checkpoint, config.trust_initial_checkpoint}, WeightsKind::kAveraged,
@@ -132,7 +133,7 @@ int64_t steps_of_epochs(const FinetuneConfig& config, int64_t units) {
   return std::max<int64_t>(1, std::llround(steps));
 }
 
-void read_training(FinetuningInputs& inputs, const Note& note) {
+void read_training(FinetuningInputs& inputs, const RunNote& note) {
   FinetuneConfig& config = inputs.config;
   const FoundFile found = find_files(config, inputs.task, TaskSplit::kTrain).front();
   find_labels(inputs.task, found.path, config.data.task);
@@ -205,11 +206,16 @@ std::vector<float> balanced_class_weights(const TaskFeatures& train) {
   return weights;
 }
 
-FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const ProcessGroupPtr& group, const Note& note) {
+FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const RunPlace& place) {
+  expect_same_config(place.group, to_json(config), config.distributed.timeout_seconds, [&](const std::string& other) {
+    return compare(config, parse_finetune_config(other, "another rank's configuration"));
+  });
+  check_micro_batches(config, get_world_size(place.group));
   FinetuningInputs inputs;
+  const RunNote note = print_and_keep(config, get_rank(place.group), inputs.notes);
   inputs.config = config;
   inputs.task = task_definition(config.task);
-  inputs.newest = find_newest(config, group, note);
+  inputs.newest = find_newest(config, place.group, note);
   inputs.start = read_start(config, inputs.newest, note);
   take_model(inputs.config, inputs.start.model, inputs.start.name);
   check_room(inputs.config, inputs.start.name);
@@ -223,6 +229,13 @@ FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const Proc
         {.config = inputs.config, .task = inputs.task, .tokenizer = *inputs.tokenizer, .train = *inputs.train}, note);
     inputs.data["distillation.teacher"] = identity_of_teacher(*inputs.teacher);
   }
+  const auto earlier = [](const std::string& json, const std::string& name) {
+    return parse_finetune_config(json, name).micro_batch_size;
+  };
+  inputs.config.micro_batch_size =
+      choose_micro_batch(inputs.config, parameter_sizes(inputs.config.model),
+                         {.tokens = static_cast<double>(longest_unit(inputs))}, place, earlier, note);
+  expect_same_data(place.group, inputs.data, config.distributed.timeout_seconds);
   return inputs;
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,9 +10,9 @@
 
 #include "app/checkpoint/state.h"
 #include "app/config/finetune_config.h"
-#include "app/distributed/process_group.h"
 #include "app/finetune/finetuning_step.h"
 #include "app/inference/pretrained.h"
+#include "app/train/run_place.h"
 #include "data/tasks/task_data.h"
 #include "data/tasks/task_definition.h"
 #include "data/tokenizer/tokenizer.h"
@@ -27,10 +26,11 @@ struct TaskSet {
 };
 
 struct FinetuningInputs {
-  FinetuneConfig config;  // resolved: model and tokenizer of `start`, max_steps of the epochs
-  int64_t newest = -1;    // step of the checkpoint from which the run goes on; -1: it begins with `start`
-  Pretrained start;       // config.initial_checkpoint, or that checkpoint
-  TaskDefinition task;    // with all labels
+  FinetuneConfig config;  // resolved: model and tokenizer of `start`, max_steps of the epochs, a micro_batch_size
+  std::vector<std::string> notes;  // sentences that rank 0 has printed, for the log
+  int64_t newest = -1;             // step of the checkpoint from which the run goes on; -1: it begins with `start`
+  Pretrained start;                // config.initial_checkpoint, or that checkpoint
+  TaskDefinition task;             // with all labels
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const TaskFeatures> train;
   int64_t train_examples = 0;  // rows, questions or sentences of the training file
@@ -40,12 +40,11 @@ struct FinetuningInputs {
   std::map<std::string, DataIdentity> data;  // of each file, by split and part; and of the teacher
 };
 
-/// Meets nobody: `group` is that of ranks which have the same `config`. Rank 0 looks for the newest checkpoint and sets
-/// damaged ones aside; every rank reads the rest. `note` gets sentences for people. Throws ConfigError if the
-/// configuration does not fit the model of the initial checkpoint, DataError with file and line, InputMissing, IoError,
-/// RefusedError.
-FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const ProcessGroupPtr& group,
-                                        const std::function<void(const std::string& message)>& note);
+/// Reads what `config` names and resolves what it leaves open. Every rank must call it. Rank 0 looks for the newest
+/// checkpoint and sets damaged ones aside; every rank reads the rest. Throws ConfigError if the configuration does not fit
+/// the model of the initial checkpoint, or if the ranks differ in it or in their data, DataError with file and line,
+/// InputMissing, IoError, PeerError, RefusedError.
+FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const RunPlace& place);
 
 /// Tokens of the largest training example: those of the longest sequence, times the choices of an example.
 int64_t longest_unit(const FinetuningInputs& inputs);

@@ -12,12 +12,10 @@
 #include "app/finetune/task_evaluation.h"
 #include "app/interop/hugging_face_files.h"
 #include "app/system/errors.h"
-#include "app/train/micro_batch.h"
-#include "app/train/rank_agreement.h"
-#include "app/train/run_inputs.h"
 #include "app/train/trainer.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "data/loader/task_loader.h"
 #include "data/tokenizer/vocabulary_warnings.h"
 #include "model/state_dict.h"
 
@@ -29,43 +27,15 @@ constexpr const char* kBestStep = "best_step";
 
 std::string best_name(const TaskDefinition& task) { return "best_" + task.main_metric(); }
 
-ProcessGroupPtr agreed(ProcessGroupPtr group, const FinetuneConfig& config) {
-  return expect_same_config(std::move(group), to_json(config), config.distributed.timeout_seconds,
-                            [&](const std::string& other) {
-                              return compare(config, parse_finetune_config(other, "another rank's configuration"));
-                            });
-}
-
-/// Reads the inputs, and compares them with those of the other ranks. Rank 0 prints its sentences, which go to `notes`
-/// too.
-FinetuningInputs agreed_inputs(const FinetuneConfig& config, const DistributedEnvironment& environment,
-                               c10::Device device, const ProcessGroupPtr& group, std::vector<std::string>& notes) {
-  check_micro_batches(config, environment.world_size);
-  const auto note = [&](const std::string& message) {
-    if (environment.rank == 0 && is_on_console(config)) fmt::print(stderr, "{}\n", message);
-    notes.push_back(message);
-  };
-  FinetuningInputs inputs = read_finetuning_inputs(config, group, note);
-  inputs.config.micro_batch_size = choose_micro_batch(
-      inputs.config, parameter_sizes(inputs.config.model), {.tokens = static_cast<double>(longest_unit(inputs))},
-      {.device = device, .group = group, .local_size = environment.local_size},
-      [](const std::string& json, const std::string& name) {
-        return parse_finetune_config(json, name).micro_batch_size;
-      },
-      note);
-  expect_same_data(group, inputs.data, config.distributed.timeout_seconds);
-  return inputs;
-}
-
-TaskLoaderConfig loader_config(const FinetuningInputs& inputs, const DistributedEnvironment& environment,
-                               c10::Device device) {
-  return {.choices = inputs.head.choices,
-          .micro_batch_size = inputs.config.micro_batch_size,
-          .global_batch_size = inputs.config.global_batch_size,
-          .seed = static_cast<uint64_t>(inputs.config.seed),
-          .rank = environment.rank,
-          .world_size = environment.world_size,
-          .pin_memory = device.is_cuda()};
+std::unique_ptr<StepLoader> make_loader(const FinetuningInputs& inputs, const RunPlace& place) {
+  return std::make_unique<TaskLoader>(inputs.train,
+                                      TaskLoaderConfig{.choices = inputs.head.choices,
+                                                       .micro_batch_size = inputs.config.micro_batch_size,
+                                                       .global_batch_size = inputs.config.global_batch_size,
+                                                       .seed = static_cast<uint64_t>(inputs.config.seed),
+                                                       .rank = get_rank(place.group),
+                                                       .world_size = get_world_size(place.group),
+                                                       .pin_memory = place.device.is_cuda()});
 }
 
 int64_t count(const std::vector<TaskSet>& sets) {
@@ -84,17 +54,16 @@ std::string text_of(const std::vector<TaskMetric>& metrics) {
 
 }  // namespace
 
-FinetuningRun::FinetuningRun(const FinetuneConfig& config, const DistributedEnvironment& environment,
-                             c10::Device device, ProcessGroupPtr& joined)
-    : group_(agreed(joined = join(config, device), config)),
-      inputs_(agreed_inputs(config, environment, device, group_, notes_)),
-      step_(inputs_.config, inputs_.head, device, group_),
+FinetuningRun::FinetuningRun(FinetuningInputs inputs, const RunPlace& place)
+    : group_(place.group),
+      inputs_(std::move(inputs)),
+      step_(inputs_.config, inputs_.head, place.device, group_),
       log_(inputs_.config, {.config_sha256 = config_sha256(inputs_.config), .pooler = has_pooler(inputs_.task.kind)},
            step_),
-      loader_(inputs_.train, loader_config(inputs_, environment, device)) {
-  for (const std::string& sentence : notes_) log_.note(sentence);
+      loader_(make_loader(inputs_, place)) {
+  for (const std::string& sentence : inputs_.notes) log_.note(sentence);
   if (!inputs_.teacher) return;
-  step_.learn_from(std::make_unique<Distillation>(inputs_.config, *inputs_.teacher, device));
+  step_.learn_from(std::make_unique<Distillation>(inputs_.config, *inputs_.teacher, place.device));
   inputs_.teacher->weights = StateDict();
 }
 
@@ -124,7 +93,7 @@ std::optional<TaskScores> FinetuningRun::score(const TaskSet& set, const TaskDat
   if (!computed) return std::nullopt;
   loss = computed->loss;
   TaskScores scores = score_task(set.examples, set.features, computed->logits, tokenizer(), data);
-  if (chief()) {
+  if (is_rank_zero()) {
     for (const TaskOutput& output : scores.outputs) {
       AtomicFile file(inputs_.config.run_directory + "/" + output.name);
       file.write(output.content);
@@ -193,7 +162,7 @@ std::unique_ptr<BorrowedWeights> FinetuningRun::borrow_best(int64_t applied) {
   if (!inputs_.config.keep_best || best_.step == applied) return nullptr;
   const std::string directory = inputs_.config.run_directory + "/best";
   Checkpoint best;
-  const bool found = !of_chief(fmt::format("read the best checkpoint at step {}", applied), [&]() -> std::string {
+  const bool found = !of_rank_zero(fmt::format("read the best checkpoint at step {}", applied), [&]() -> std::string {
                         try {
                           best = load_model(directory);
                           if (best.state.step == best_.step) return "found";
@@ -288,9 +257,8 @@ void FinetuningRun::describe(Checkpoint& checkpoint) {
 }
 
 int finetune(const FinetuneConfig& config, bool allow_config_change) {
-  const RunMaker make_run = [&](const DistributedEnvironment& environment, c10::Device device,
-                                ProcessGroupPtr& joined) {
-    return std::make_unique<FinetuningRun>(config, environment, device, joined);
+  const auto make_run = [&](const RunPlace& place) {
+    return std::make_unique<FinetuningRun>(read_finetuning_inputs(config, place), place);
   };
   return train(config, make_run, allow_config_change);
 }

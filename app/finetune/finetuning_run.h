@@ -8,26 +8,25 @@
 #include <vector>
 
 #include "app/config/finetune_config.h"
-#include "app/distributed/environment.h"
 #include "app/distributed/process_group.h"
 #include "app/finetune/borrowed_weights.h"
 #include "app/finetune/finetuning_inputs.h"
 #include "app/finetune/finetuning_step.h"
 #include "app/tasks/task_scoring.h"
 #include "app/train/run_log.h"
+#include "app/train/run_place.h"
 #include "app/train/run_state.h"
-#include "data/loader/task_loader.h"
+#include "data/loader/look_ahead_loader.h"
 
 namespace bert {
 
-/// Fine-tunes as `config` says, with the results and errors of pretrain() in app/train/trainer.h.
+/// Fine-tunes as `config` says, with the results and errors of train() in app/train/trainer.h.
 int finetune(const FinetuneConfig& config, bool allow_config_change);
 
 class FinetuningRun : public RunState {
  public:
-  /// Meets the other ranks, reads the encoder and the task's files, and makes the model. Throws as PretrainingRun.
-  FinetuningRun(const FinetuneConfig& config, const DistributedEnvironment& environment, c10::Device device,
-                ProcessGroupPtr& joined);
+  /// Makes the model. Throws ConfigError, IoError.
+  FinetuningRun(FinetuningInputs inputs, const RunPlace& place);
 
   [[nodiscard]] const FinetuneConfig& config() const override { return inputs_.config; }
   [[nodiscard]] std::string config_json() const override { return to_json(inputs_.config); }
@@ -35,9 +34,11 @@ class FinetuningRun : public RunState {
   [[nodiscard]] const ProcessGroupPtr& group() const override { return group_; }
   [[nodiscard]] FinetuningStep& step() override { return step_; }
   [[nodiscard]] RunLog& log() override { return log_; }
-  [[nodiscard]] TaskLoader& loader() override { return loader_; }
+  [[nodiscard]] LookAheadLoader& loader() override { return loader_; }
   [[nodiscard]] const std::map<std::string, DataIdentity>& data() const override { return inputs_.data; }
-  [[nodiscard]] int64_t examples() const override { return loader_.sources().front().examples; }
+  [[nodiscard]] int64_t examples() const override {
+    return std::ssize(inputs_.train->sequences) / inputs_.head.choices;
+  }
   [[nodiscard]] int64_t evaluation_examples() const override;
   [[nodiscard]] int64_t max_sequence_length() const override { return inputs_.config.data.task.max_seq_length; }
   [[nodiscard]] bool evaluates() const override { return true; }
@@ -79,11 +80,10 @@ class FinetuningRun : public RunState {
   }
 
   const ProcessGroupPtr group_;
-  std::vector<std::string> notes_;  // printed before there is a log
   FinetuningInputs inputs_;
   FinetuningStep step_;
   RunLog log_;
-  TaskLoader loader_;
+  LookAheadLoader loader_;
   Best best_;
   bool improved_ = false;                 // by the last evaluation
   std::optional<double> null_threshold_;  // SQuAD 2.0: that of the last evaluation of the weights of a step

@@ -1,29 +1,18 @@
 // The micro_batch_size of a run whose configuration says "auto".
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "app/config/pretrain_config.h"
-#include "app/distributed/process_group.h"
 #include "app/plan/memory.h"
+#include "app/train/run_inputs.h"
+#include "app/train/run_place.h"
 #include "data/formats/shard.h"
 
 namespace bert {
-
-/// The processes and the device of a run.
-struct RunPlace {
-  c10::Device device = c10::kCPU;
-  ProcessGroupPtr group = {};  // nullptr for one process
-  int64_t local_size = 1;      // ranks on this machine
-};
-
-/// A sentence for people.
-using RunNote = std::function<void(const std::string& sentence)>;
 
 /// Gives the micro_batch_size of a configuration in JSON. Throws ConfigError.
 using MicroBatchOf = std::function<int64_t(const std::string& json, const std::string& name)>;

@@ -120,9 +120,8 @@ ProcessGroupPtr join(const RunConfig& config, c10::Device device) {
                              .debug = config.distributed.debug});
 }
 
-ProcessGroupPtr expect_same_config(
-    ProcessGroupPtr group, const std::string& json, int64_t timeout_seconds,
-    const std::function<std::vector<ConfigDifference>(const std::string& other)>& compare) {
+void expect_same_config(const ProcessGroupPtr& group, const std::string& json, int64_t timeout_seconds,
+                        const std::function<std::vector<ConfigDifference>(const std::string& other)>& compare) {
   const Subject subject = {.what = "configuration", .own = json, .timeout = std::chrono::seconds(timeout_seconds)};
   expect_same(group, subject, [&](const std::string& other) {
     std::string lines;
@@ -131,15 +130,13 @@ ProcessGroupPtr expect_same_config(
     }
     return lines;
   });
-  return group;
 }
 
-ProcessGroupPtr expect_same_config(ProcessGroupPtr group, const PretrainConfig& config) {
-  return expect_same_config(
-      std::move(group), to_json(config), config.distributed.timeout_seconds, [&](const std::string& other) {
-        const PretrainConfig theirs = parse_pretrain_config(other, "another rank's configuration");
-        return compare(without_source_paths(config), without_source_paths(theirs));
-      });
+void expect_same_config(const ProcessGroupPtr& group, const PretrainConfig& config) {
+  expect_same_config(group, to_json(config), config.distributed.timeout_seconds, [&](const std::string& other) {
+    const PretrainConfig theirs = parse_pretrain_config(other, "another rank's configuration");
+    return compare(without_source_paths(config), without_source_paths(theirs));
+  });
 }
 
 void expect_same_data(const ProcessGroupPtr& group, const std::map<std::string, DataIdentity>& data,

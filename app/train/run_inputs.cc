@@ -64,6 +64,14 @@ bool is_on_console(const RunConfig& config) {
   return std::find(config.report.begin(), config.report.end(), "console") != config.report.end();
 }
 
+RunNote print_and_keep(const RunConfig& config, int rank, std::vector<std::string>& notes) {
+  const bool prints = rank == 0 && is_on_console(config);
+  return [prints, &notes](const std::string& sentence) {
+    if (prints) fmt::print(stderr, "{}\n", sentence);
+    notes.push_back(sentence);
+  };
+}
+
 std::unique_ptr<Tokenizer> load_tokenizer(const PretrainConfig& config) {
   const std::string& path = config.data.vocab_file;
   if (path.empty()) throw ConfigError("data.vocab_file: names no file; `bert vocab` makes one");

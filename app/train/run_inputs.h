@@ -2,6 +2,7 @@
 // against the configuration before the first step.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,6 +18,13 @@ namespace bert {
 
 /// True if the run tells its progress on standard error.
 bool is_on_console(const RunConfig& config);
+
+/// Takes a sentence for people.
+using RunNote = std::function<void(const std::string& sentence)>;
+
+/// Returns what takes the sentences of a run that has no log yet: rank 0 prints them on standard error, if the run tells
+/// its progress there, and all ranks append them to `notes`.
+RunNote print_and_keep(const RunConfig& config, int rank, std::vector<std::string>& notes);
 
 /// Makes the tokenizer of data.vocab_file. Throws ConfigError if it has more tokens than the model, InputMissing with
 /// the key, IoError, DataError.

@@ -45,6 +45,7 @@ RunLog::RunLog(const RunConfig& config, const RunLogOptions& options, OptimizerS
       flop_counter_(config.model, options.pooler),
       gemm_flops_(measure_gemm(step.device(), compute_dtype(parse_precision(config.precision)))),
       init_time_(seconds_since_epoch()) {
+  for (const std::string& name : options.sources) sources_.push_back({name});
   if (chief()) log_file_.emplace(config.run_directory + "/run.log");
 }
 
@@ -143,23 +144,23 @@ void RunLog::start(int64_t applied, int64_t last_step) {
   first_step_ = applied;
 }
 
-void RunLog::add(const PackedBatch& batch, const BatchLoader& loader) {
-  const auto* ends = batch.cu_seqlens.const_data_ptr<int32_t>();
-  for (int64_t row = 0; row < batch.num_sequences(); ++row)
-    flops_ += 3 * flop_counter_.forward_of_sequence(ends[row + 1] - ends[row]);
-  flops_ += 3 * flop_counter_.forward_of_heads(batch.num_masked(), batch.num_sequences());
-  sequences_ += batch.num_sequences();
-  tokens_ += batch.num_tokens();
-  capacity_ += loader.capacity();
-  waited_ = loader.seconds_waited();
-  corrupted_ = loader.damaged().sequences;
-  if (loader.sources().size() == 1) return;
-  for (size_t i = sources_.size(); i < loader.sources().size(); ++i) sources_.push_back({loader.sources()[i].name});
-  for (const int64_t sequence : sequence_numbers(batch)) {
-    ++sources_[static_cast<size_t>(loader.place_of_sequence(sequence).source)].examples;
+void RunLog::add(const GlobalStep& step) {
+  for (const PackedBatch& batch : step.micro_batches) {
+    const auto* ends = batch.cu_seqlens.const_data_ptr<int32_t>();
+    for (int64_t row = 0; row < batch.num_sequences(); ++row)
+      flops_ += 3 * flop_counter_.forward_of_sequence(ends[row + 1] - ends[row]);
+    flops_ += 3 * flop_counter_.forward_of_heads(batch.num_masked(), batch.num_sequences());
+    if (sources_.empty()) continue;
+    const auto* sources = batch.masked_sources.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < batch.num_masked(); ++i) ++sources_[static_cast<size_t>(sources[i])].masked_tokens;
   }
-  const auto* sources = batch.masked_sources.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < batch.num_masked(); ++i) ++sources_[static_cast<size_t>(sources[i])].masked_tokens;
+  sequences_ += std::ssize(step.places);
+  tokens_ += step.num_tokens();
+  capacity_ += step.capacity;
+  waited_ += step.seconds_waited;
+  corrupted_ += step.damaged.sequences;
+  if (sources_.empty()) return;
+  for (const ExampleOrder::Place& place : step.places) ++sources_[static_cast<size_t>(place.source)].examples;
 }
 
 RunLog::Work RunLog::sum_work() const {
@@ -170,7 +171,7 @@ RunLog::Work RunLog::sum_work() const {
   auto* row = table[step_.rank()].mutable_data_ptr<double>();
   row[kSequences] = static_cast<double>(sequences_);
   row[kTokens] = static_cast<double>(tokens_);
-  row[kWaited] = waited_ - waited_before_;
+  row[kWaited] = waited_;
   row[kFlops] = flops_;
   row[kCapacity] = static_cast<double>(capacity_);
   for (int64_t i = 0; i < sources; ++i) {
@@ -208,7 +209,7 @@ nlohmann::ordered_json RunLog::interval_line(const StepMetrics& m, const Work& w
   line["tokens_per_rank"] = {{"least", std::llround(work.least_tokens)}, {"most", std::llround(work.most_tokens)}};
   line["fill"] = work.tokens / work.capacity;
   line["data_wait_seconds"] = work.most_seconds_waited;
-  if (corrupted_ > corrupted_before_) line["corrupted_rows"] = corrupted_ - corrupted_before_;
+  if (corrupted_ > 0) line["corrupted_rows"] = corrupted_;
   for (size_t i = 0; i < sources_.size(); ++i) {
     line["sources"][sources_[i].name] = {{"mlm_loss", mlm_sums[i] / std::max(work.masked_tokens[i], 1.0)},
                                          {"examples", std::llround(work.examples[i])},
@@ -256,8 +257,8 @@ void RunLog::start_interval(int64_t applied) {
   first_step_ = applied;
   tried_ = sequences_ = tokens_ = capacity_ = 0;
   flops_ = 0;
-  waited_before_ = waited_;
-  corrupted_before_ = corrupted_;
+  waited_ = 0;
+  corrupted_ = 0;
   for (SourceCounts& counts : sources_) counts.examples = counts.masked_tokens = 0;
 }
 

@@ -21,7 +21,7 @@
 #include "app/report/sink.h"
 #include "app/train/step/optimizer_step.h"
 #include "data/io/files.h"
-#include "data/loader/batch_loader.h"
+#include "data/loader/global_step.h"
 
 namespace bert {
 
@@ -36,7 +36,8 @@ struct EvaluationReport {
 /// The properties of a run that its log has beside its configuration.
 struct RunLogOptions {
   std::string config_sha256;
-  bool pooler = true;  // the model has one, and a head on it: counts for the FLOPs
+  bool pooler = true;                     // the model has one, and a head on it: counts for the FLOPs
+  std::vector<std::string> sources = {};  // names, if the run mixes several
 };
 
 /// Every rank has one and counts its own work; rank 0 writes and prints. The constructor measures the rate of the
@@ -60,8 +61,8 @@ class RunLog {
   void begin(RunFacts facts);
   /// Begins the first interval of a training that ends at `last_step`.
   void start(int64_t applied, int64_t last_step);
-  /// Counts a micro-batch of the current step, which next() of `loader` has returned; `batch` is on the CPU.
-  void add(const PackedBatch& batch, const BatchLoader& loader);
+  /// Counts the work of a step, whose micro-batches are on the CPU.
+  void add(const GlobalStep& step);
   void step_tried();
   /// Excludes time that was not spent on training.
   void leave_out(std::chrono::steady_clock::duration time) { interval_start_ += time; }
@@ -154,9 +155,9 @@ class RunLog {
     std::string name;
     int64_t examples = 0, masked_tokens = 0;
   };
-  std::vector<SourceCounts> sources_;             // empty unless there are several
-  double waited_ = 0, waited_before_ = 0;         // seconds that the loader has waited, and its count at the begin
-  int64_t corrupted_ = 0, corrupted_before_ = 0;  // damaged rows that were replaced, likewise
+  std::vector<SourceCounts> sources_;  // empty unless there are several
+  double waited_ = 0;                  // seconds, for the loader
+  int64_t corrupted_ = 0;              // damaged rows that were replaced
 };
 
 }  // namespace bert

@@ -22,12 +22,12 @@ const char* dtype_name(const StateDict& weights) {
 }
 
 /// Waits for rank 0 longer than a collective may last: to verify or to write a checkpoint takes time.
-void RunState::wait_for_chief(const std::string& what) {
+void RunState::wait_for_rank_zero(const std::string& what) {
   wait_for_rank(group(), 0, what, config().distributed.timeout_seconds);
 }
 
 int64_t RunState::find_newest() {
-  return std::stoll(of_chief("look for a checkpoint", [&] {
+  return std::stoll(of_rank_zero("look for a checkpoint", [&] {
     bool damaged = false;
     const auto found = newest_valid_checkpoint(config().run_directory, [&](const std::string& message) {
       log().say(message);
@@ -38,12 +38,12 @@ int64_t RunState::find_newest() {
   }));
 }
 
-std::string RunState::of_chief(const std::string& name, const std::function<std::string()>& work) const {
+std::string RunState::of_rank_zero(const std::string& name, const std::function<std::string()>& work) const {
   return on_rank_zero(group(), name, config().distributed.timeout_seconds, work);
 }
 
 Checkpoint RunState::open(const std::string& directory) {
-  return open_checkpoint(directory, chief() ? TensorBytes::kMapped : TensorBytes::kNone);
+  return open_checkpoint(directory, is_rank_zero() ? TensorBytes::kMapped : TensorBytes::kNone);
 }
 
 void RunState::refuse_differences(const std::string& directory, const std::vector<std::string>& differences) {
@@ -80,17 +80,12 @@ void RunState::resume(const std::string& directory, bool allow_config_change) {
   }
   if (before.precision == config().precision) scaler.continue_skips(state.consecutive_skips);
   // Steps of older checkpoints, which do not say their number, all had global_batch_size sequences.
-  batches().restore({.seed = static_cast<uint64_t>(state.sampler_seed),
-                     .consumed_sequences = state.consumed_samples,
-                     .consumed_steps = state.consumed_steps > 0 ? state.consumed_steps
-                                                                : state.consumed_samples / before.global_batch_size});
+  loader().restore({.seed = static_cast<uint64_t>(state.sampler_seed),
+                    .consumed_sequences = state.consumed_samples,
+                    .consumed_steps = state.consumed_steps > 0 ? state.consumed_steps
+                                                               : state.consumed_samples / before.global_batch_size});
   log().restore(state.metrics);
   log().say("continuing from " + directory);
-}
-
-LookAheadLoader& RunState::batches() {
-  if (!batches_) batches_.emplace(loader());  // not in the constructor: the kind of run makes loader() after it
-  return *batches_;
 }
 
 int64_t RunState::restore(bool allow_config_change) {
@@ -109,8 +104,8 @@ void RunState::save_with(int64_t applied, const std::function<void(const Checkpo
   step().check_parameters();
   // Every rank calls state_dict(): a sharded optimizer state is gathered from all ranks.
   Checkpoint checkpoint{.model = state_dict(step().module()), .optimizer = step().optimizer->state_dict(), .state = {}};
-  if (chief()) {
-    const SamplerState sampler = batches().state();
+  if (is_rank_zero()) {
+    const SamplerState sampler = loader().state();
     const GradScaler& scaler = step().scaler;
     CheckpointState& state = checkpoint.state;
     state.step = applied;
@@ -133,7 +128,7 @@ void RunState::save_with(int64_t applied, const std::function<void(const Checkpo
   }
   // A rank may end with 75 only if the checkpoint is written. A step has a second checkpoint if a run stops after steps
   // that it skipped.
-  wait_for_chief(fmt::format("checkpoint {} of this start, of step {}", ++saves_, applied));
+  wait_for_rank_zero(fmt::format("checkpoint {} of this start, of step {}", ++saves_, applied));
   log().leave_out(std::chrono::steady_clock::now() - start);
 }
 

@@ -14,7 +14,6 @@
 #include "app/distributed/process_group.h"
 #include "app/train/run_log.h"
 #include "app/train/step/optimizer_step.h"
-#include "data/loader/batch_loader.h"
 #include "data/loader/look_ahead_loader.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -34,9 +33,8 @@ class RunState {
   [[nodiscard]] virtual const ProcessGroupPtr& group() const = 0;  // nullptr for one process
   [[nodiscard]] virtual OptimizerStep& step() = 0;
   [[nodiscard]] virtual RunLog& log() = 0;
-  [[nodiscard]] virtual BatchLoader& loader() = 0;
-  /// The batches of loader(), of which steps may be taken ahead. Its position is that of a checkpoint.
-  [[nodiscard]] LookAheadLoader& batches();
+  /// Its position is that of a checkpoint.
+  [[nodiscard]] virtual LookAheadLoader& loader() = 0;
   /// The identities of the examples, by their key in `data`; the same on all ranks.
   [[nodiscard]] virtual const std::map<std::string, DataIdentity>& data() const = 0;
   /// Number of examples in one epoch.
@@ -76,9 +74,9 @@ class RunState {
 
  protected:
   RunState() = default;
-  [[nodiscard]] bool chief() { return step().rank() == 0; }
+  [[nodiscard]] bool is_rank_zero() { return step().rank() == 0; }
   /// on_rank_zero() of this group. `name` says what rank 0 does.
-  [[nodiscard]] std::string of_chief(const std::string& name, const std::function<std::string()>& work) const;
+  [[nodiscard]] std::string of_rank_zero(const std::string& name, const std::function<std::string()>& work) const;
   /// Opens a verified checkpoint. Rank 0 alone has the bytes of its tensors: a thousand ranks that read a file of
   /// gigabytes stop a shared file system.
   [[nodiscard]] Checkpoint open(const std::string& directory);
@@ -106,13 +104,12 @@ class RunState {
   virtual int64_t find_newest();
 
  private:
-  void wait_for_chief(const std::string& what);
+  void wait_for_rank_zero(const std::string& what);
   void resume(const std::string& directory, bool allow_config_change);
   /// Makes a checkpoint of step `applied`. Rank 0 calls `write` with it, and every rank returns when it is written.
   void save_with(int64_t applied, const std::function<void(const Checkpoint& checkpoint)>& write);
 
   int64_t saves_ = 0;  // calls of save()
-  std::optional<LookAheadLoader> batches_;
 };
 
 /// The name in safetensors of the dtype of weights.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <vector>
 
 namespace bert {
 namespace {
@@ -21,17 +22,13 @@ SequenceLog::SequenceLog(const std::string& run_directory, int64_t rank, int64_t
   }
 }
 
-void SequenceLog::add(const PackedBatch& batch, const BatchLoader& loader) {
-  for (const int64_t sequence : sequence_numbers(batch)) {
-    sequences_.push_back(sequence);
-    examples_.push_back(loader.example_of_sequence(sequence));
+void SequenceLog::write(const GlobalStep& step) {
+  std::vector<int64_t> sequences, examples;
+  for (const PackedBatch& batch : step.micro_batches) {
+    for (const int64_t sequence : sequence_numbers(batch)) sequences.push_back(sequence);
   }
-}
-
-void SequenceLog::end_step() {
-  file_.write({{"step", ++steps_}, {"samples", sequences_}, {"examples", examples_}});
-  sequences_.clear();
-  examples_.clear();
+  for (const ExampleOrder::Place& place : step.places) examples.push_back(place.example);
+  file_.write({{"step", ++steps_}, {"samples", sequences}, {"examples", examples}});
 }
 
 }  // namespace bert

@@ -3,11 +3,9 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "app/report/metrics.h"
-#include "cuda_ext/packed_batch.h"
-#include "data/loader/batch_loader.h"
+#include "data/loader/global_step.h"
 
 namespace bert {
 
@@ -20,15 +18,12 @@ class SequenceLog {
   /// from the files of ranks that no longer exist. Throws IoError.
   SequenceLog(const std::string& run_directory, int64_t rank, int64_t world_size, int64_t steps);
 
-  /// Adds a micro-batch of the step; `batch` is on the CPU.
-  void add(const PackedBatch& batch, const BatchLoader& loader);
-  /// Writes the line of the step.
-  void end_step();
+  /// Writes the line of a step, whose micro-batches are on the CPU.
+  void write(const GlobalStep& step);
 
  private:
   MetricsFile file_;
   int64_t steps_;
-  std::vector<int64_t> sequences_, examples_;
 };
 
 }  // namespace bert

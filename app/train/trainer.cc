@@ -7,7 +7,6 @@
 #include <chrono>
 #include <exception>
 #include <optional>
-#include <ratio>
 #include <utility>
 
 #include "app/distributed/environment.h"
@@ -22,7 +21,8 @@
 #include "app/system/signals.h"
 #include "app/system/stop_signals.h"
 #include "app/system/torch_errors.h"
-#include "app/train/pretraining_run.h"
+#include "app/train/agreed_interval.h"
+#include "app/train/rank_agreement.h"
 #include "app/train/run_description.h"
 #include "app/train/run_lock.h"
 #include "app/train/run_profile.h"
@@ -37,34 +37,32 @@ namespace {
 class Trainer {
  public:
   /// `run` must outlive this object.
-  Trainer(RunState& run, const DistributedEnvironment& environment)
-      : environment_(environment),
-        run_(run),
+  explicit Trainer(RunState& run)
+      : run_(run),
         config_(run.config()),
-        profile_(run.config(), run.step().device(), environment.rank == 0),
+        profile_(run.config(), run.step().device(), run.step().rank() == 0),
         stop_flag_(run.group()),
-        save_flag_(run.group()) {}
+        save_interval_(run.group(), config_.checkpoint_every_minutes),
+        last_step_(config_.stop_at_step > 0 ? std::min(config_.stop_at_step, config_.max_steps) : config_.max_steps) {}
 
   int run(bool allow_config_change);
 
  private:
-  [[nodiscard]] int64_t last_step() const {
-    if (ended_early_at_ >= 0) return ended_early_at_;
-    return config_.stop_at_step > 0 ? std::min(config_.stop_at_step, config_.max_steps) : config_.max_steps;
-  }
   /// The next step at which the host has work to do.
   [[nodiscard]] int64_t next_stop() const;
   int train();
   /// train(), and then the line of attempts.jsonl about its end.
   int train_and_note();
-  /// This rank's micro-batches of the next global batch, on the device.
-  std::vector<PackedBatch> next_micro_batches();
+  /// What follows the last step: the last lines of the log, and the exit code.
+  int end();
+  /// This rank's part of the next step, on the device.
+  GlobalStep next_step();
   /// Prints how evenly tokens are dealt to the ranks. Every rank must call it.
   void report_balance(int64_t tokens);
   /// Prints the damaged rows that this process has replaced.
   void report_damage();
-  /// Tries steps until `applied_` is `target` or a signal arrives.
-  void advance_to(int64_t target);
+  /// Tries steps until `applied_` is `target`, a signal arrives, or it is time for a checkpoint, when it returns true.
+  bool advance_to(int64_t target);
   /// Throws ConfigError, after the log is written, if skipped steps show that the run cannot continue. All ranks agree
   /// because they have the same gradients.
   void stop_if_hopeless();
@@ -77,32 +75,30 @@ class Trainer {
   /// Throws DataError on every rank, with the message of the first that has one, if any cannot read its rows of the next
   /// step.
   void end_if_data_fails();
-  /// True if rank 0 wants a checkpoint because checkpoint_every_minutes have passed. Agreed like stop_requested().
-  [[nodiscard]] bool save_requested();
   void evaluate();
   void save();
+  /// The run needs no step after this one: RunState::ended_early().
+  void end_early();
   /// Writes the profile, and says what it found, if its steps are over.
   void end_profile();
 
-  DistributedEnvironment environment_;
   RunState& run_;
   const RunConfig& config_;
   RunProfile profile_;
-  AgreedFlag stop_flag_, save_flag_;
+  AgreedFlag stop_flag_;
+  AgreedInterval save_interval_;
   std::optional<SequenceLog> sequence_log_;
 
-  bool stopping_ = false, first_step_ = true;
+  bool stopping_ = false, ended_early_ = false;
+  int64_t last_step_;
   int64_t applied_ = 0, saved_ = -1;  // steps; saved_ is -1 without a checkpoint
-  int64_t ended_early_at_ = -1;       // step after which RunState::ended_early() was true; -1: it was not
   int64_t skipped_ = 0;               // skipped steps since the newest checkpoint
-  std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
-  bool save_asked_ = false;  // by this rank, since the newest checkpoint
-  bool save_now_ = false;    // all ranks have agreed
-  bool just_saved_ = false;  // since the last call of save_requested()
+  bool first_step_ = true;            // next_step() has not been called
+  DamagedRows damaged_;               // of this process's steps
 };
 
 int64_t Trainer::next_stop() const {
-  int64_t next = last_step();
+  int64_t next = last_step_;
   for (const int64_t every : {config_.log_every, config_.checkpoint_every, config_.evaluate_every}) {
     if (every > 0) next = std::min(next, (applied_ / every + 1) * every);
   }
@@ -111,7 +107,7 @@ int64_t Trainer::next_stop() const {
 
 bool Trainer::can_read(size_t steps) {
   const PhaseRange phase(Phase::kReadingData);
-  return run_.batches().look_ahead(steps);
+  return run_.loader().look_ahead(steps);
 }
 
 bool Trainer::stop_requested() {
@@ -123,9 +119,9 @@ bool Trainer::stop_requested() {
 }
 
 void Trainer::end_if_data_fails() {
-  const std::exception_ptr failure = run_.batches().failure();
-  torch::Tensor failed = torch::zeros({environment_.world_size}, torch::kInt64);
-  failed[environment_.rank] = int64_t{failure != nullptr};
+  const std::exception_ptr failure = run_.loader().failure();
+  torch::Tensor failed = torch::zeros({run_.step().world_size()}, torch::kInt64);
+  failed[run_.step().rank()] = int64_t{failure != nullptr};
   failed = run_.step().sum_over_ranks(failed);
   if (failed.sum().item<int64_t>() == 0) return;
   run_.log().say(
@@ -137,51 +133,36 @@ void Trainer::end_if_data_fails() {
           [&]() -> std::string { std::rethrow_exception(failure); });
 }
 
-bool Trainer::save_requested() {
-  const std::chrono::duration<double, std::ratio<60>> every(config_.checkpoint_every_minutes);
-  if (every.count() == 0) return false;
-  const bool due = environment_.rank == 0 && !save_asked_ && std::chrono::steady_clock::now() - saved_at_ >= every;
-  save_asked_ = save_asked_ || due;
-  const bool answer = save_flag_.exchange(due), outdated = std::exchange(just_saved_, false);
-  save_now_ = answer && !outdated;
-  return save_now_;
-}
-
-std::vector<PackedBatch> Trainer::next_micro_batches() {
-  std::vector<PackedBatch> micro_batches;
-  int64_t tokens = 0;
-  do {
-    const PackedBatch batch = run_.batches().next();
-    run_.log().add(batch, run_.batches());
-    tokens += batch.num_tokens();
-    if (sequence_log_) sequence_log_->add(batch, run_.batches());
-    micro_batches.push_back(batch.to(run_.step().device()));
-  } while (!run_.batches().between_steps());
-  if (sequence_log_) sequence_log_->end_step();
+GlobalStep Trainer::next_step() {
+  GlobalStep step = run_.loader().next_step();
+  run_.log().add(step);
+  if (sequence_log_) sequence_log_->write(step);
+  damaged_.add(step.damaged);
+  const int64_t tokens = step.num_tokens();
+  step.move_to(run_.step().device());
   if (std::exchange(first_step_, false)) report_balance(tokens);
-  return micro_batches;
+  return step;
 }
 
 void Trainer::report_balance(int64_t tokens) {
   if (!run_.group()) return;
-  torch::Tensor of_rank = torch::zeros({environment_.world_size}, torch::kDouble);
-  of_rank[environment_.rank] = static_cast<double>(tokens);
+  torch::Tensor of_rank = torch::zeros({run_.step().world_size()}, torch::kDouble);
+  of_rank[run_.step().rank()] = static_cast<double>(tokens);
   of_rank = run_.step().sum_over_ranks(of_rank);
   const double least = of_rank.min().item<double>(), most = of_rank.max().item<double>();
   run_.log().say(fmt::format("{} ranks, {:.0f} to {:.0f} tokens each in a step ({:.2f} % apart)",
-                             environment_.world_size, least, most, 100 * (most / least - 1)));
+                             run_.step().world_size(), least, most, 100 * (most / least - 1)));
 }
 
 void Trainer::report_damage() {
-  const DamagedRows& damaged = run_.batches().damaged();
-  if (damaged.descriptions.empty()) return;
+  if (damaged_.descriptions.empty()) return;
   std::string message = fmt::format(
       "{} damaged rows: {} sequences took the next good row instead (data.corrupted_rows skip). Make or copy these "
       "files again:",
-      damaged.descriptions.size(), damaged.sequences);
+      damaged_.descriptions.size(), damaged_.sequences);
   constexpr size_t kMostShown = 10;
   size_t shown = 0;
-  for (const std::string& description : damaged.descriptions) {
+  for (const std::string& description : damaged_.descriptions) {
     if (shown++ == kMostShown) break;
     message += "\n  " + description;
   }
@@ -189,15 +170,15 @@ void Trainer::report_damage() {
   run_.log().say(message);
 }
 
-void Trainer::advance_to(int64_t target) {
-  while (applied_ < target && !stopping_ && !save_now_) {
+bool Trainer::advance_to(int64_t target) {
+  while (applied_ < target && !stopping_) {
     const int64_t before = applied_, most = config_.amp.max_consecutive_skips;
     const int64_t left = most > 0 ? std::max<int64_t>(most - run_.step().consecutive_skips(), 1) : target;
     const int64_t attempts = std::min(target - applied_, left);
     int64_t tried = 0;
-    while (tried < attempts && !save_requested() && !stop_requested()) {
-      const std::vector<PackedBatch> micro_batches = next_micro_batches();
-      run_.step().run(micro_batches, run_.batches().micro_batches_of_step());
+    bool save_now = false;
+    while (tried < attempts && !(save_now = save_interval_.ended()) && !stop_requested()) {
+      run_.step().run(next_step());
       fail_point(FailPoint::kTrainStep);
       run_.log().step_tried();
       ++tried;
@@ -205,7 +186,9 @@ void Trainer::advance_to(int64_t target) {
     applied_ = run_.step().applied_steps();  // the only wait for the device
     skipped_ += tried - (applied_ - before);
     if (tried > applied_ - before) stop_if_hopeless();
+    if (save_now) return true;
   }
+  return false;
 }
 
 void Trainer::stop_if_hopeless() {
@@ -223,7 +206,7 @@ void Trainer::stop_if_hopeless() {
 void Trainer::evaluate() {
   const auto start = std::chrono::steady_clock::now();
   const PhaseRange phase(Phase::kEvaluation);
-  const bool last = applied_ >= last_step();
+  const bool last = applied_ >= last_step_;
   run_.log().evaluation_begins(applied_);
   std::optional<EvaluationReport> evaluation;
   {
@@ -241,13 +224,16 @@ void Trainer::evaluate() {
   run_.log().write_evaluation(applied_, *evaluation);
   run_.evaluated(applied_);
   run_.log().write_layers(applied_);
-  if (run_.ended_early()) ended_early_at_ = applied_;
+  if (run_.ended_early()) end_early();
+}
+
+void Trainer::end_early() {
+  ended_early_ = true;
+  last_step_ = applied_;
 }
 
 void Trainer::save() {
-  saved_at_ = std::chrono::steady_clock::now();
-  save_asked_ = false;
-  just_saved_ = true;
+  save_interval_.restart();
   if (saved_ == applied_ && skipped_ == 0) return;
   saved_ = applied_;
   skipped_ = 0;
@@ -257,34 +243,36 @@ void Trainer::save() {
 void Trainer::end_profile() {
   const auto start = std::chrono::steady_clock::now();
   const std::optional<std::string> text =
-      profile_.end(applied_, stopping_ || applied_ == last_step(), run_.log().gemm_flops());
+      profile_.end(applied_, stopping_ || applied_ == last_step_, run_.log().gemm_flops());
   if (!text) return;
   run_.log().leave_out(std::chrono::steady_clock::now() - start);
   run_.log().say(*text);
 }
 
 int Trainer::train() {
-  const auto due = [&](int64_t every) { return every > 0 && applied_ % every == 0; };
+  const auto due = [&](int64_t every) { return applied_ == last_step_ || (every > 0 && applied_ % every == 0); };
   run_.log().begin(facts_of(run_, applied_));
   if (applied_ == 0 && run_.evaluates_at_start() && run_.log().figures().empty()) evaluate();
   if (stopping_) save();
-  run_.log().start(applied_, last_step());
+  run_.log().start(applied_, last_step_);
   if (run_.group() && !stopping_) stop_flag_.exchange(!can_read(1));  // for the answer to the first stop_requested()
-  while (applied_ < last_step() && !stopping_) {
+  while (applied_ < last_step_ && !stopping_) {
     profile_.begin(applied_);
-    advance_to(next_stop());
+    const bool save_now = advance_to(next_stop()) || stopping_;
     end_profile();
-    if (due(config_.log_every) || applied_ == last_step() || stopping_ || save_now_)
-      run_.log().write_interval(applied_);
-    if (run_.evaluates() && !stopping_ && (due(config_.evaluate_every) || applied_ == last_step())) evaluate();
-    const bool save_now = std::exchange(save_now_, false);
-    if (due(config_.checkpoint_every) || applied_ == last_step() || stopping_ || save_now) save();
+    if (due(config_.log_every) || save_now) run_.log().write_interval(applied_);
+    if (run_.evaluates() && !stopping_ && due(config_.evaluate_every)) evaluate();
+    if (due(config_.checkpoint_every) || save_now || stopping_) save();
   }
+  return end();
+}
+
+int Trainer::end() {
   run_.log().write_layers(applied_);
   run_.log().finish();
   report_damage();
-  if (stopping_ && applied_ < last_step()) end_if_data_fails();
-  const bool finished = !stopping_ || applied_ == config_.max_steps || ended_early_at_ >= 0;
+  if (stopping_ && applied_ < last_step_) end_if_data_fails();
+  const bool finished = !stopping_ || applied_ == config_.max_steps || ended_early_;
   run_.log().end(applied_, finished);
   const bool metrics_lost =
       run_.step().sum_over_ranks(int64_t{run_.log().failure() != nullptr}) > 0;  // all ranks end with the same code
@@ -307,7 +295,7 @@ int Trainer::train() {
 int Trainer::train_and_note() {
   try {
     const int code = train();
-    const bool early = ended_early_at_ < 0 && applied_ < config_.max_steps;
+    const bool early = !ended_early_ && applied_ < config_.max_steps;
     const int signal = StopSignals::first();
     run_.log().attempt_ended(applied_, code,
                              code == kPreempted ? (signal != 0 ? signal_name(signal) : "a signal at another rank")
@@ -329,25 +317,25 @@ int Trainer::train_and_note() {
 int Trainer::run(bool allow_config_change) {
   saved_ = run_.restore(allow_config_change);
   applied_ = std::max<int64_t>(saved_, 0);
-  if (run_.ended_early()) ended_early_at_ = applied_;
+  if (run_.ended_early()) end_early();
   run_.step().broadcast_parameters();
   run_.announce(applied_);
-  if (environment_.rank == 0) {
+  if (run_.step().rank() == 0) {
     AtomicFile file(config_.run_directory + "/config.json");
     file.write(run_.config_json());
     file.commit();
   }
   run_.log().open(saved_);
-  if (applied_ < last_step()) run_.log().say(describe_begin(run_, applied_, last_step()));
-  if (applied_ >= last_step()) {
-    run_.log().say("already finished: step " + std::to_string(applied_) + " of " + std::to_string(last_step()) +
-                   " in " + config_.run_directory);
+  if (applied_ < last_step_) run_.log().say(describe_begin(run_, applied_, last_step_));
+  if (applied_ >= last_step_) {
+    run_.log().say("already finished: step " + std::to_string(applied_) + " of " + std::to_string(last_step_) + " in " +
+                   config_.run_directory);
     run_.log().mend_summary(applied_);
     return kOk;
   }
   if (run_.logs_examples()) {
-    sequence_log_.emplace(config_.run_directory, environment_.rank, environment_.world_size,
-                          run_.batches().state().consumed_steps);
+    sequence_log_.emplace(config_.run_directory, run_.step().rank(), run_.step().world_size(),
+                          run_.loader().state().consumed_steps);
   }
   return train_and_note();
 }
@@ -367,18 +355,11 @@ int train(const RunConfig& config, const RunMaker& make_run, bool allow_config_c
   std::optional<Trainer> trainer;
   ProcessGroupPtr group;
   return with_orderly_end(group, [&] {
-    run = make_run(environment, device, group);
-    trainer.emplace(*run, environment);
+    group = join(config, device);
+    run = make_run({.device = device, .group = group, .local_size = environment.local_size});
+    trainer.emplace(*run);
     return trainer->run(allow_config_change);
   });
-}
-
-int pretrain(const PretrainConfig& config, bool allow_config_change) {
-  const RunMaker make_run = [&](const DistributedEnvironment& environment, c10::Device device,
-                                ProcessGroupPtr& joined) {
-    return std::make_unique<PretrainingRun>(config, environment, device, joined);
-  };
-  return train(config, make_run, allow_config_change);
 }
 
 }  // namespace bert

@@ -1,3 +1,5 @@
+#include "app/train/pretrain.h"
+
 #include <csignal>
 #include <string>
 #include <vector>
@@ -6,7 +8,6 @@
 #include "app/cli/description.h"
 #include "app/config/pretrain_config.h"
 #include "app/system/exit_codes.h"
-#include "app/train/trainer.h"
 #include "app/verbs/verbs.h"
 
 namespace bert {

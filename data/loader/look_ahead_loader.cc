@@ -7,22 +7,11 @@
 namespace bert {
 
 void LookAheadLoader::take_step() {
-  Step step{.begin = loader_.state()};
   try {
-    do {
-      step.micro_batches.push_back(loader_.next());
-    } while (!loader_.between_steps());
+    steps_.push_back(loader_->next_step());
   } catch (const DataError&) {
-    step.failure = std::current_exception();
+    steps_.emplace_back().failure = std::current_exception();
   }
-  step.of_all_ranks = loader_.micro_batches_of_step();
-  const DamagedRows& now = loader_.damaged();
-  if (newest_damaged_ == nullptr || newest_damaged_->sequences != now.sequences ||
-      newest_damaged_->descriptions.size() != now.descriptions.size()) {
-    newest_damaged_ = std::make_shared<const DamagedRows>(now);
-  }
-  step.damaged = newest_damaged_;
-  steps_.push_back(std::move(step));
 }
 
 bool LookAheadLoader::look_ahead(size_t count) {
@@ -31,27 +20,19 @@ bool LookAheadLoader::look_ahead(size_t count) {
   return readable();
 }
 
-std::exception_ptr LookAheadLoader::failure() const { return steps_.empty() ? nullptr : steps_.front().failure; }
-
-PackedBatch LookAheadLoader::next() {
+GlobalStep LookAheadLoader::next_step() {
   look_ahead(1);
-  Step& step = steps_.front();
-  if (step.failure) std::rethrow_exception(step.failure);
-  damaged_ = step.damaged;
-  of_all_ranks_ = step.of_all_ranks;
-  PackedBatch batch = std::move(step.micro_batches.front());
-  step.micro_batches.pop_front();
-  between_steps_ = step.micro_batches.empty();
-  if (between_steps_) steps_.pop_front();
-  return batch;
+  if (steps_.front().failure) std::rethrow_exception(steps_.front().failure);
+  GlobalStep step = std::move(steps_.front());
+  steps_.pop_front();
+  position_ = step.end;
+  return step;
 }
 
-SamplerState LookAheadLoader::state() const { return steps_.empty() ? loader_.state() : steps_.front().begin; }
-
 void LookAheadLoader::restore(const SamplerState& state) {
-  loader_.restore(state);
+  loader_->restore(state);
   steps_.clear();
-  between_steps_ = true;
+  position_ = state;
 }
 
 }  // namespace bert

@@ -4,10 +4,8 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
-#include "data/io/error.h"
 #include "data/loader/batch_plan.h"
 
 namespace bert {
@@ -100,13 +98,14 @@ PackedBatch pack_task_sequences(const TaskFeatures& features, int64_t choices, s
 TaskLoader::TaskLoader(std::shared_ptr<const TaskFeatures> features, const TaskLoaderConfig& config)
     : features_(std::move(features)),
       config_(config),
-      sources_{{.name = "", .examples = std::ssize(features_->sequences) / config.choices, .weight = 1}},
-      order_(sources_, config.seed, /*shuffle=*/true) {
+      order_({{.name = "", .examples = std::ssize(features_->sequences) / config.choices, .weight = 1}}, config.seed,
+             /*shuffle=*/true),
+      position_{.seed = config.seed} {
   TORCH_CHECK(config.micro_batch_size >= 1 && config.global_batch_size % config.micro_batch_size == 0 &&
                   config.global_batch_size / config.micro_batch_size >= config.world_size,
               "TaskLoader: global_batch_size ", config.global_batch_size, " must be a multiple of micro_batch_size ",
               config.micro_batch_size, " and have one for each of the ", config.world_size, " ranks");
-  for (int64_t unit = 0; unit < sources_.front().examples; ++unit) heaviest_ = std::max(heaviest_, weight(unit));
+  for (int64_t unit = 0; unit < order_.end_of(0); ++unit) heaviest_ = std::max(heaviest_, weight(unit));
 }
 
 /// The number of tokens of a unit.
@@ -118,55 +117,47 @@ int64_t TaskLoader::weight(int64_t unit) const {
   return tokens;
 }
 
-void TaskLoader::plan_step() {
+std::vector<std::vector<int64_t>> TaskLoader::plan_step() {
+  const int64_t begin = position_.consumed_sequences;
   std::vector<int64_t> weights;
-  for (int64_t i = 0; i < config_.global_batch_size; ++i) weights.push_back(weight(order_(begin_ + i).example));
-  const auto micro_batches = deal_evenly(weights, micro_batches_of_step());
+  for (int64_t i = 0; i < config_.global_batch_size; ++i) weights.push_back(weight(order_(begin + i).example));
+  const auto micro_batches = deal_evenly(weights, config_.global_batch_size / config_.micro_batch_size);
   std::vector<int64_t> sums;
   for (const auto& members : micro_batches) {
     int64_t& sum = sums.emplace_back(0);
     for (const int64_t member : members) sum += weights[static_cast<size_t>(member)];
   }
+  std::vector<std::vector<int64_t>> own;
   const auto of_ranks = deal_evenly(sums, config_.world_size);
-  for (const int64_t own : of_ranks[static_cast<size_t>(config_.rank)]) {
-    std::vector<int64_t>& numbers = own_.emplace_back(micro_batches[static_cast<size_t>(own)]);
-    for (int64_t& number : numbers) number += begin_;
+  for (const int64_t index : of_ranks[static_cast<size_t>(config_.rank)]) {
+    own.push_back(micro_batches[static_cast<size_t>(index)]);
+    for (int64_t& number : own.back()) number += begin;
   }
-  begin_ += config_.global_batch_size;
-  ++steps_;
+  return own;
 }
 
-PackedBatch TaskLoader::next() {
-  if (own_.empty()) plan_step();
-  const std::vector<int64_t> numbers = std::move(own_.front());
-  own_.pop_front();
-  std::vector<int64_t> units;
-  units.reserve(numbers.size());
-  for (const int64_t number : numbers) units.push_back(order_(number).example);
-  return pack_task_sequences(*features_, config_.choices, units, numbers, config_.pin_memory);
-}
-
-SamplerState TaskLoader::state() const {
-  const int64_t within = own_.empty() ? 0 : 1;
-  return {.seed = config_.seed,
-          .consumed_sequences = begin_ - within * config_.global_batch_size,
-          .consumed_steps = steps_ - within};
+GlobalStep TaskLoader::next_step() {
+  GlobalStep step;
+  step.of_all_ranks = config_.global_batch_size / config_.micro_batch_size;
+  for (const std::vector<int64_t>& numbers : plan_step()) {
+    std::vector<int64_t> units;
+    for (const int64_t number : numbers) {
+      const ExampleOrder::Place place = order_(number);
+      units.push_back(place.example);
+      step.places.insert(step.places.end(), static_cast<size_t>(config_.choices), place);
+    }
+    step.micro_batches.push_back(pack_task_sequences(*features_, config_.choices, units, numbers, config_.pin_memory));
+    step.capacity += config_.micro_batch_size * heaviest_;
+  }
+  position_.consumed_sequences += config_.global_batch_size;
+  ++position_.consumed_steps;
+  step.end = position_;
+  return step;
 }
 
 void TaskLoader::restore(const SamplerState& state) {
-  if (state.seed != config_.seed) {
-    throw DataError("the sampler's state was saved with seed " + std::to_string(state.seed) +
-                    ", the configuration has " + std::to_string(config_.seed) +
-                    ". Resume with the seed that the run began with.");
-  }
-  if (state.consumed_sequences < 0) {
-    throw DataError("the sampler's state has " + std::to_string(state.consumed_sequences) + " consumed sequences");
-  }
-  own_.clear();
-  begin_ = state.consumed_sequences;
-  steps_ = state.consumed_steps;
+  check_position(state, config_.seed);
+  position_ = state;
 }
-
-ExampleOrder::Place TaskLoader::place_of_sequence(int64_t sequence) const { return order_(sequence / config_.choices); }
 
 }  // namespace bert

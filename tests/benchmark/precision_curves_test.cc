@@ -129,7 +129,7 @@ TEST_CASE("500 steps of a small BERT on real text reach the same loss in every p
   config.schedule = {.type = "linear", .warmup_proportion = 0.1};
   const auto shards = std::make_shared<const PretrainingShards>(config.data.train);
   const UnigramModel unigram(*shards);
-  const PackedBatch batch = PretrainingDataLoader(shards, {.micro_batch_size = 1000}).next();
+  const PackedBatch batch = PretrainingDataLoader(shards, {.micro_batch_size = 1000}).next_step().micro_batches.front();
   double guessing = std::log(2.0);
   for (int64_t i = 0; i < batch.num_masked(); ++i) {
     guessing += unigram.loss(batch.masked_ids[i].item<int64_t>()) / static_cast<double>(batch.num_masked());

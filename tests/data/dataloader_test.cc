@@ -8,6 +8,8 @@
 
 #include "data/formats/shard.h"
 #include "data/io/error.h"
+#include "data/loader/example_order.h"
+#include "data/loader/single_pass_loader.h"
 #include "tests/support/batch_sequences.h"
 #include "tests/support/example_data.h"
 #include "tests/support/mask_statistics.h"
@@ -20,6 +22,7 @@ using testing::Contains;
 using testing::damage_row;
 using testing::made_up_example;
 using testing::made_up_shards;
+using testing::places_of;
 using testing::restored;
 using testing::Sequences;
 using testing::take_apart;
@@ -43,7 +46,7 @@ TEST_CASE("A batch holds its examples end to end", "[unit][dataloader]") {
   const TemporaryDirectory directory;
   PretrainingDataLoader loader(made_up_shards(directory, 30), {.micro_batch_size = 7, .shuffle = false});
   Sequences sequences;
-  const PackedBatch batch = loader.next();
+  const PackedBatch batch = loader.next_step().micro_batches.front();
   take_apart(batch, sequences);
   CHECK(batch.input_ids.scalar_type() == at::kLong);
   CHECK(batch.cu_seqlens.scalar_type() == at::kInt);
@@ -53,7 +56,8 @@ TEST_CASE("A batch holds its examples end to end", "[unit][dataloader]") {
 
 TEST_CASE("A batch lists all of its tensors and moves them together", "[unit][dataloader]") {
   const TemporaryDirectory directory;
-  PackedBatch batch = PretrainingDataLoader(made_up_shards(directory, 8), {.micro_batch_size = 4}).next();
+  PackedBatch batch =
+      PretrainingDataLoader(made_up_shards(directory, 8), {.micro_batch_size = 4}).next_step().micro_batches.front();
   batch.next_sentence_labels = at::Tensor();
   const PackedBatch moved = batch.to(at::kMeta);
   size_t tensors = 0, undefined = 0;
@@ -75,12 +79,17 @@ TEST_CASE("Every epoch visits every example once, in another order", "[unit][dat
   const int64_t size = 60;
   PretrainingDataLoader loader(made_up_shards(directory, size), {.micro_batch_size = 8, .seed = 5});
   Sequences sequences;
-  while (sequences.size() < 4 * size) take_apart(loader.next(), sequences);
+  std::map<int64_t, ExampleOrder::Place> places;
+  while (sequences.size() < 4 * size) {
+    const GlobalStep step = loader.next_step();
+    take_apart(step, sequences);
+    places.merge(places_of(step));
+  }
   std::set<std::vector<int64_t>> orders;
   for (int64_t epoch = 0; epoch < 4; ++epoch) {
     std::vector<int64_t> order;
     for (int64_t i = 0; i < size; ++i) {
-      const int64_t sequence = epoch * size + i, index = loader.example_of_sequence(sequence);
+      const int64_t sequence = epoch * size + i, index = places.at(sequence).example;
       REQUIRE(sequences.at(sequence) == made_up_example(index));
       order.push_back(index);
     }
@@ -98,11 +107,13 @@ TEST_CASE("The order of sequences depends on neither the size of micro-batches n
   const auto first_sequences = [&](int64_t micro_batch_size, int64_t world_size) {
     Sequences sequences;
     for (int64_t rank = 0; rank < world_size; ++rank) {
-      PretrainingDataLoader loader(
-          shards,
-          {.micro_batch_size = micro_batch_size, .seed = 9, .rank = rank, .world_size = world_size, .prefetch = 2});
-      for (int64_t i = 0; i < 48 / (micro_batch_size * world_size); ++i) take_apart(loader.next(), sequences);
-      CHECK((loader.state() == SamplerState{.seed = 9, .consumed_sequences = 48}));
+      PretrainingDataLoader loader(shards, {.micro_batch_size = micro_batch_size,
+                                            .seed = 9,
+                                            .rank = rank,
+                                            .world_size = world_size,
+                                            .global_batch_size = 24});
+      for (int step = 0; step < 2; ++step) take_apart(loader.next_step(), sequences);
+      CHECK((loader.state() == SamplerState{.seed = 9, .consumed_sequences = 48, .consumed_steps = 2}));
     }
     REQUIRE(sequences.size() == 48);
     REQUIRE(sequences.rbegin()->first == 47);
@@ -114,13 +125,13 @@ TEST_CASE("The order of sequences depends on neither the size of micro-batches n
   CHECK((first_sequences(3, 4) == want));
 }
 
-TEST_CASE("Micro-batch i goes to rank i % world_size", "[unit][dataloader]") {
+TEST_CASE("Batch i of a single pass goes to rank i % world_size", "[unit][dataloader]") {
   const TemporaryDirectory directory;
   const auto shards = made_up_shards(directory, 25);
-  PretrainingDataLoader whole(shards, {.micro_batch_size = 4, .seed = 2});
-  PretrainingDataLoader first(shards, {.micro_batch_size = 4, .seed = 2, .rank = 0, .world_size = 2});
-  PretrainingDataLoader second(shards, {.micro_batch_size = 4, .seed = 2, .rank = 1, .world_size = 2});
-  for (int i = 0; i < 12; ++i) CHECK(same(whole.next(), i % 2 == 0 ? first.next() : second.next()));
+  SinglePassLoader whole(shards, {.batch_size = 4});
+  SinglePassLoader first(shards, {.batch_size = 4, .rank = 0, .world_size = 2});
+  SinglePassLoader second(shards, {.batch_size = 4, .rank = 1, .world_size = 2});
+  for (int i = 0; i < 7; ++i) CHECK(same(whole.next().value(), (i % 2 == 0 ? first : second).next().value()));
 }
 
 TEST_CASE("A step's micro-batches are a function of its sequences, dealt whole to any number of ranks",
@@ -136,27 +147,24 @@ TEST_CASE("A step's micro-batches are a function of its sequences, dealt whole t
           shards,
           {.micro_batch_size = micro, .seed = 9, .rank = rank, .world_size = world_size, .global_batch_size = global});
       for (int64_t step = 0; step < steps; ++step) {
-        int64_t& sum = tokens[static_cast<size_t>(step)].emplace_back(0);
-        int64_t own = 0;
-        do {
-          ++own;
-          CHECK(
-              (loader.state() == SamplerState{.seed = 9, .consumed_sequences = step * global, .consumed_steps = step}));
-          const PackedBatch batch = loader.next();
-          Sequences checked;
-          take_apart(batch, checked);
+        CHECK((loader.state() == SamplerState{.seed = 9, .consumed_sequences = step * global, .consumed_steps = step}));
+        const GlobalStep made = loader.next_step();
+        for (const PackedBatch& batch : made.micro_batches) {
           const std::vector<int64_t> sequences = sequence_numbers(batch);
           REQUIRE(static_cast<int64_t>(sequences.size()) == micro);
           REQUIRE(std::is_sorted(sequences.begin(), sequences.end()));
-          for (const int64_t sequence : sequences) {
-            REQUIRE(sequence / global == step);
-            REQUIRE(checked.at(sequence) == made_up_example(loader.example_of_sequence(sequence)));
-          }
           REQUIRE(result.emplace(sequences.front(), sequences).second);
-          sum += batch.num_tokens();
-          CHECK(loader.micro_batches_of_step() == 8);
-        } while (!loader.between_steps());
-        CHECK(own == 8 / world_size + (rank < 8 % world_size ? 1 : 0));
+        }
+        Sequences checked;
+        take_apart(made, checked);
+        for (const auto& [sequence, place] : places_of(made)) {
+          REQUIRE(sequence / global == step);
+          REQUIRE(checked.at(sequence) == made_up_example(place.example));
+        }
+        tokens[static_cast<size_t>(step)].push_back(made.num_tokens());
+        CHECK(made.of_all_ranks == 8);
+        CHECK(made.capacity == std::ssize(made.micro_batches) * micro * shards->longest_row());
+        CHECK(std::ssize(made.micro_batches) == 8 / world_size + (rank < 8 % world_size ? 1 : 0));
       }
       CHECK(loader.state().consumed_sequences == steps * global);
     }
@@ -176,35 +184,29 @@ TEST_CASE("A step's micro-batches are a function of its sequences, dealt whole t
   }
 }
 
-TEST_CASE("A restored loader with a global batch continues with the same micro-batches", "[unit][dataloader]") {
-  const TemporaryDirectory directory;
-  const auto shards = made_up_shards(directory, 30);
-  const DataLoaderConfig config{.micro_batch_size = 2, .seed = 3, .global_batch_size = 8};
-  PretrainingDataLoader whole(shards, config), resumed(shards, config);
-  for (int i = 0; i < 8; ++i) whole.next();
-  resumed.restore(whole.state());
-  CHECK(whole.state().consumed_sequences == 16);
-  for (int i = 0; i < 8; ++i) CHECK(same(whole.next(), resumed.next()));
-}
-
-TEST_CASE("A restored loader continues with the same batches, from every point", "[unit][dataloader]") {
+TEST_CASE("A restored loader continues with the same steps, from every point", "[unit][dataloader]") {
   const TemporaryDirectory directory;
   const auto shards = made_up_shards(directory, 10);
-  const DataLoaderConfig config{.micro_batch_size = 3, .seed = 11};
+  const DataLoaderConfig config{.micro_batch_size = 3, .seed = 11, .global_batch_size = 6};
   PretrainingDataLoader loader(shards, config);
-  std::vector<PackedBatch> batches;
+  std::vector<GlobalStep> steps;
   std::vector<SamplerState> states = {loader.state()};
-  for (int i = 0; i < 12; ++i) {
-    batches.push_back(loader.next());
+  for (int i = 0; i < 8; ++i) {
+    steps.push_back(loader.next_step());
     states.push_back(loader.state());
+    CHECK(steps.back().end == states.back());
   }
-  for (size_t point = 0; point < batches.size(); ++point) {
+  const auto expect_same = [](const GlobalStep& a, const GlobalStep& b) {
+    REQUIRE(a.micro_batches.size() == 2);
+    for (size_t i = 0; i < 2; ++i) REQUIRE(same(a.micro_batches[i], b.micro_batches[i]));
+  };
+  for (size_t point = 0; point < steps.size(); ++point) {
     PretrainingDataLoader fresh(shards, config);
     fresh.restore(states[point]);
     loader.restore(states[point]);  // a loader that has run goes back
-    for (size_t i = point; i < std::min(point + 3, batches.size()); ++i) {
-      REQUIRE(same(fresh.next(), batches[i]));
-      REQUIRE(same(loader.next(), batches[i]));
+    for (size_t i = point; i < std::min(point + 3, steps.size()); ++i) {
+      expect_same(fresh.next_step(), steps[i]);
+      expect_same(loader.next_step(), steps[i]);
       REQUIRE(fresh.state() == states[i + 1]);
     }
   }
@@ -214,57 +216,34 @@ TEST_CASE("A run may go on with other micro-batches and ranks, in the middle of 
   const TemporaryDirectory directory;
   const auto shards = made_up_shards(directory, 50);
   Sequences want, got;
-  PretrainingDataLoader whole(shards, {.micro_batch_size = 1, .seed = 4});
-  for (int i = 0; i < 45; ++i) take_apart(whole.next(), want);
-  PretrainingDataLoader before(shards, {.micro_batch_size = 5, .seed = 4});
-  for (int i = 0; i < 3; ++i) take_apart(before.next(), got);
+  PretrainingDataLoader whole(shards, {.micro_batch_size = 1, .seed = 4, .global_batch_size = 30});
+  for (int i = 0; i < 2; ++i) take_apart(whole.next_step(), want);
+  PretrainingDataLoader before(shards, {.micro_batch_size = 5, .seed = 4, .global_batch_size = 30});
+  take_apart(before.next_step(), got);
   for (int64_t rank = 0; rank < 3; ++rank) {
-    PretrainingDataLoader after(shards, {.micro_batch_size = 2, .seed = 4, .rank = rank, .world_size = 3});
+    PretrainingDataLoader after(
+        shards, {.micro_batch_size = 2, .seed = 4, .rank = rank, .world_size = 3, .global_batch_size = 30});
     after.restore(before.state());
-    for (int i = 0; i < 5; ++i) take_apart(after.next(), got);
-    CHECK(after.state().consumed_sequences == 45);
+    take_apart(after.next_step(), got);
+    CHECK(after.state().consumed_sequences == 60);
   }
   CHECK((got == want));
 }
 
-TEST_CASE("A single pass ends after every example, with a smaller last batch", "[unit][dataloader]") {
+TEST_CASE("A single pass has max_sequences examples at most, whatever the number of ranks", "[unit][dataloader]") {
   const TemporaryDirectory directory;
   const auto shards = made_up_shards(directory, 23);
   for (const int64_t world_size : {1, 2, 3, 40}) {
-    CAPTURE(world_size);
-    Sequences sequences;
-    for (int64_t rank = 0; rank < world_size; ++rank) {
-      PretrainingDataLoader loader(
-          shards, {.micro_batch_size = 4, .shuffle = false, .repeat = false, .rank = rank, .world_size = world_size});
-      while (!loader.exhausted()) take_apart(loader.next(), sequences);
-      CHECK(loader.state().consumed_sequences <= 23);
-      CHECK_THROWS_WITH(loader.next(), Contains("exhausted"));
-      loader.restore({});
-      CHECK(loader.exhausted() == (4 * rank >= 23));
-    }
-    REQUIRE(sequences.size() == 23);
-    for (int64_t i = 0; i < 23; ++i) REQUIRE(sequences.at(i) == made_up_example(i));
-  }
-}
-
-TEST_CASE("A single pass ends after max_sequences, whatever the number of ranks", "[unit][dataloader]") {
-  const TemporaryDirectory directory;
-  const auto shards = made_up_shards(directory, 23);
-  for (const int64_t world_size : {1, 2, 3, 40}) {
-    for (const int64_t most : {1, 4, 10, 22, 23, 100}) {
+    for (const int64_t most : {0, 1, 4, 10, 22, 23, 100}) {
       CAPTURE(world_size, most);
       Sequences sequences;
       for (int64_t rank = 0; rank < world_size; ++rank) {
-        PretrainingDataLoader loader(shards, {.micro_batch_size = 4,
-                                              .shuffle = false,
-                                              .repeat = false,
-                                              .max_sequences = most,
-                                              .rank = rank,
-                                              .world_size = world_size});
-        while (!loader.exhausted()) take_apart(loader.next(), sequences);
-        CHECK(loader.state().consumed_sequences <= most);
+        SinglePassLoader loader(shards,
+                                {.batch_size = 4, .max_sequences = most, .rank = rank, .world_size = world_size});
+        while (const std::optional<PackedBatch> batch = loader.next()) take_apart(*batch, sequences);
+        CHECK_FALSE(loader.next());
       }
-      const int64_t want = std::min<int64_t>(most, 23);
+      const int64_t want = most == 0 ? 23 : std::min<int64_t>(most, 23);
       REQUIRE(static_cast<int64_t>(sequences.size()) == want);
       for (int64_t i = 0; i < want; ++i) REQUIRE(sequences.at(i) == made_up_example(i));
     }
@@ -293,19 +272,19 @@ TEST_CASE("Dynamic masks are a function of seed, epoch and example, and restore 
                                             .seed = seed,
                                             .rank = rank,
                                             .world_size = world_size,
+                                            .global_batch_size = size,
                                             .masking = made_up_masking()});
-      for (int64_t i = 0; i < epochs * size / (micro_batch_size * world_size); ++i)
-        take_apart(loader.next(), sequences);
+      for (int64_t i = 0; i < epochs; ++i) take_apart(loader.next_step(), sequences);
     }
     return sequences;
   };
   const Sequences sequences = run(8, 1, 9);
   CHECK((run(5, 4, 9) == sequences));
-  PretrainingDataLoader order(shards, {.seed = 9});
+  ExampleOrder order({{.name = "", .examples = size, .weight = 1}}, 9, /*shuffle=*/true);
   std::map<int64_t, std::set<std::vector<int32_t>>> positions;  // by example
   int64_t tokens = 0, masked = 0;
   for (const auto& [number, sequence] : sequences) {
-    const int64_t example = order.example_of_sequence(number);
+    const int64_t example = order(number).example;
     REQUIRE(restored(sequence) == restored(made_up_example(example)));
     CHECK(sequence.segment_b_start == made_up_example(example).segment_b_start);
     positions[example].insert(sequence.masked_positions);
@@ -329,15 +308,16 @@ TEST_CASE("Sources are mixed by weight, whatever the number of ranks, and batche
     PretrainingDataLoader loader(
         shards,
         {.micro_batch_size = 2, .seed = 7, .rank = rank, .world_size = 2, .global_batch_size = 16, .sources = sources});
-    for (int step = 0; step < 10; ++step) {
-      do {
-        const PackedBatch batch = loader.next();
+    for (int i = 0; i < 10; ++i) {
+      const GlobalStep step = loader.next_step();
+      const auto places = places_of(step);
+      for (const PackedBatch& batch : step.micro_batches) {
         const auto of_tokens = values(batch.masked_sources);
         std::vector<int64_t> want;
         Sequences checked;
         take_apart(batch, checked);
         for (const auto& [number, example] : checked) {
-          const ExampleOrder::Place place = loader.place_of_sequence(number);
+          const ExampleOrder::Place place = places.at(number);
           REQUIRE(example == made_up_example(place.example));
           REQUIRE(place.source == (place.example < 10 ? 0 : 1));
           REQUIRE(examples.emplace(number, place.example).second);
@@ -346,7 +326,7 @@ TEST_CASE("Sources are mixed by weight, whatever the number of ranks, and batche
         }
         REQUIRE(of_tokens == want);
         for (const int64_t source : of_tokens) ++masked[static_cast<size_t>(source)];
-      } while (!loader.between_steps());
+      }
     }
   }
   CHECK(examples.size() == 160);
@@ -375,7 +355,7 @@ TEST_CASE("Batches of examples without pairs have no labels of pairs", "[unit][d
     }
     writer.commit();
     PretrainingDataLoader loader(std::make_shared<PretrainingShards>(std::vector{path}), {.micro_batch_size = 4});
-    const PackedBatch batch = loader.next();
+    const PackedBatch batch = loader.next_step().micro_batches.front();
     CHECK(batch.next_sentence_labels.defined() == (std::string(objective) != "mlm"));
     CHECK(batch.num_sequences() == 4);
   }
@@ -392,22 +372,20 @@ TEST_CASE("A run goes on at a position of billions at once, with sources, drawn 
   const int64_t far = 30 * 100'000'000'001;
   PretrainingDataLoader whole(shards, config), resumed(shards, config);
   whole.restore({.seed = 3, .consumed_sequences = far});
-  do {
-    whole.next();
-  } while (!whole.between_steps());
+  whole.next_step();
   CHECK(std::abs(whole.state().consumed_sequences - far - 30) < 6);
   resumed.restore(whole.state());
-  Sequences sequences;
-  for (int i = 0; i < 20; ++i) {
-    const PackedBatch batch = whole.next();
-    CHECK(same(batch, resumed.next()));
-    take_apart(batch, sequences);
-  }
-  for (const auto& [number, sequence] : sequences) {
-    const ExampleOrder::Place place = resumed.place_of_sequence(number);
-    CHECK(restored(sequence) == restored(made_up_example(place.example)));
-    CHECK(place.epoch == mix(number).position / (place.source == 0 ? 100 : 200));
-    CHECK(place.epoch > 20'000'000'000 / (place.source == 0 ? 1 : 5));
+  for (int i = 0; i < 3; ++i) {
+    const GlobalStep step = whole.next_step(), again = resumed.next_step();
+    REQUIRE(step.micro_batches.size() == again.micro_batches.size());
+    for (size_t k = 0; k < step.micro_batches.size(); ++k) CHECK(same(step.micro_batches[k], again.micro_batches[k]));
+    Sequences sequences;
+    take_apart(step, sequences);
+    for (const auto& [number, place] : places_of(step)) {
+      CHECK(restored(sequences.at(number)) == restored(made_up_example(place.example)));
+      CHECK(place.epoch == mix(number).position / (place.source == 0 ? 100 : 200));
+      CHECK(place.epoch > 20'000'000'000 / (place.source == 0 ? 1 : 5));
+    }
   }
 }
 
@@ -417,10 +395,9 @@ TEST_CASE("Ranks agree on what replaces damaged rows, and count the same", "[uni
   for (const int64_t row : {3, 4, 9}) damage_row(directory.path("a.shard"), row);
   for (const int64_t row : {0, 19}) damage_row(directory.path("b.shard"), row);
   const std::vector<int64_t> damaged_examples = {3, 4, 9, 10, 29};
-  PretrainingDataLoader order(shards, {.seed = 9});
+  ExampleOrder order({{.name = "", .examples = 30, .weight = 1}}, 9, /*shuffle=*/true);
   const auto is_damaged = [&](int64_t number) {
-    return std::find(damaged_examples.begin(), damaged_examples.end(), order.example_of_sequence(number)) !=
-           damaged_examples.end();
+    return std::find(damaged_examples.begin(), damaged_examples.end(), order(number).example) != damaged_examples.end();
   };
   const auto damaged_shards = std::make_shared<PretrainingShards>(std::vector{directory.path()});
   for (const int64_t tokens : {0, 64}) {
@@ -433,50 +410,38 @@ TEST_CASE("Ranks agree on what replaces damaged rows, and count the same", "[uni
                                                     .world_size = 2,
                                                     .global_batch_size = 30,
                                                     .replace_damaged_rows = true});
-      for (int step = 1; step <= 2; ++step) {
-        do {
-          take_apart(loader.next(), sequences);
-        } while (!loader.between_steps());
+      DamagedRows damaged;
+      for (int i = 0; i < 2; ++i) {
+        const GlobalStep step = loader.next_step();
+        damaged.add(step.damaged);
+        Sequences checked;
+        take_apart(step, checked);
+        for (const auto& [number, place] : places_of(step)) CHECK(checked.at(number) == made_up_example(place.example));
+        sequences.merge(checked);
         int64_t replaced = 0;
         for (int64_t number = 0; number < loader.state().consumed_sequences; ++number) replaced += is_damaged(number);
-        CHECK(loader.damaged().sequences == replaced);
+        CHECK(damaged.sequences == replaced);
       }
-      CHECK(loader.damaged().descriptions.size() == 5);
-      for (const auto& [number, sequence] : sequences) {
-        CHECK(sequence == made_up_example(loader.example_of_sequence(number)));
-      }
+      CHECK(damaged.descriptions.size() == 5);
     }
     if (tokens == 0) CHECK(sequences.size() == 60);
     CHECK(std::ssize(sequences) == sequences.rbegin()->first + 1);
     for (const auto& [number, sequence] : sequences) {
-      CHECK((sequence == made_up_example(order.example_of_sequence(number))) != is_damaged(number));
+      CHECK((sequence == made_up_example(order(number).example)) != is_damaged(number));
     }
   }
 }
 
-TEST_CASE("As many batches are made ahead as a step takes, within 256 MiB", "[unit][dataloader]") {
-  const TemporaryDirectory directory;
-  const auto shards = made_up_shards(directory, 9);
-  const auto ahead = [&](const DataLoaderConfig& config) { return PretrainingDataLoader(shards, config).prefetch(); };
-  CHECK(ahead({.micro_batch_size = 2}) == 4);
-  CHECK(ahead({.micro_batch_size = 2, .global_batch_size = 64}) == 32);
-  CHECK(ahead({.micro_batch_size = 2, .rank = 2, .world_size = 3, .global_batch_size = 64}) == 10);
-  CHECK(ahead({.micro_batch_size = 2, .global_batch_size = 64, .prefetch = 3}) == 3);
-  // A token takes 32 bytes, so a batch of 2^18 sequences takes 8 MiB for each token of the longest one.
-  const int64_t large = 1 << 18, batches = 32 / shards->longest_row();
-  CHECK(ahead({.micro_batch_size = large, .global_batch_size = 64 * large}) == std::max<int64_t>(1, batches));
-}
-
-TEST_CASE("A damaged row reaches the caller of next(), after the batches before it", "[unit][dataloader]") {
+TEST_CASE("A damaged row reaches the caller of next_step(), after the steps before it", "[unit][dataloader]") {
   const TemporaryDirectory directory;
   const std::string path = directory.path("a.shard");
   write_made_up_shard(path, 0, 20);
   damage_row(path, 9);
   PretrainingDataLoader loader(std::make_shared<PretrainingShards>(std::vector{path}),
                                {.micro_batch_size = 3, .shuffle = false});
-  for (int i = 0; i < 3; ++i) CHECK_NOTHROW(loader.next());
-  CHECK_THROWS_WITH(loader.next(), Contains(path + ": byte ") && Contains(": row 9"));
-  CHECK_THROWS_AS(loader.next(), DataError);
+  for (int i = 0; i < 3; ++i) CHECK_NOTHROW(loader.next_step());
+  CHECK_THROWS_WITH(loader.next_step(), Contains(path + ": byte ") && Contains(": row 9"));
+  CHECK_THROWS_AS(loader.next_step(), DataError);
   CHECK(loader.state().consumed_sequences == 9);
 }
 
@@ -488,13 +453,10 @@ TEST_CASE("A loader refuses states and settings that cannot be", "[unit][dataloa
   CHECK_THROWS_AS(loader.restore({.seed = 1, .consumed_sequences = -1}), DataError);
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_size = 0}), Contains("micro_batch_size"));
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.rank = 2, .world_size = 2}), Contains("rank 2 of 2"));
-  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.prefetch = -1}), Contains("prefetch"));
-  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.max_sequences = 8}), Contains("max_sequences ends a single pass"));
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_size = 4, .global_batch_size = 6}),
                     Contains("global_batch_size 6 must be a multiple of micro_batch_size 4"));
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_size = 4, .world_size = 3, .global_batch_size = 8}),
                     Contains("one for each of the 3 ranks"));
-  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.repeat = false, .global_batch_size = 8}), Contains("single pass"));
 }
 
 }  // namespace

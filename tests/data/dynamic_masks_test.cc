@@ -62,7 +62,7 @@ struct NovelShard {
     for (int64_t rank = 0; rank < world_size; ++rank) {
       loader_config.rank = rank;
       PretrainingDataLoader loader(shards, loader_config);
-      while (loader.state().consumed_sequences < wanted) take_apart(loader.next(), sequences);
+      while (loader.state().consumed_sequences < wanted) take_apart(loader.next_step(), sequences);
     }
     sequences.erase(sequences.lower_bound(wanted), sequences.end());
     REQUIRE(std::ssize(sequences) == wanted);
@@ -76,9 +76,10 @@ TEST_CASE("Statistics of masks that are drawn for real text are those of BERT's 
   const Sequences sequences = novel.run(novel.loader());
   std::vector<PretrainingExample> all;
   std::vector<std::vector<std::vector<int32_t>>> masked(novel.examples.size());  // positions, by example and epoch
-  PretrainingDataLoader order(novel.shards, novel.loader());
+  ExampleOrder order({{.name = "", .examples = novel.shards->size(), .weight = 1}}, novel.loader().seed,
+                     /*shuffle=*/true);
   for (const auto& [number, sequence] : sequences) {
-    const auto place = order.place_of_sequence(number);
+    const auto place = order(number);
     REQUIRE(place.epoch == number / novel.shards->size());
     const PretrainingExample& stored = novel.examples.at(static_cast<size_t>(place.example));
     REQUIRE(restored(sequence) == restored(stored));

@@ -15,6 +15,7 @@ namespace {
 using testing::Contains;
 using testing::made_up_example;
 using testing::made_up_shards;
+using testing::places_of;
 using testing::Sequences;
 using testing::take_apart;
 using testing::TemporaryDirectory;
@@ -37,24 +38,24 @@ TEST_CASE("Packed steps take the next sequences that fill their micro-batches, o
                                             .rank = rank,
                                             .world_size = world_size,
                                             .global_batch_size = kGlobal});
-      CHECK(loader.capacity() == kBudget);
-      for (size_t step = 0; step < kSteps; ++step) {
-        do {
-          const PackedBatch batch = loader.next();
-          Sequences checked;
-          take_apart(batch, checked);
+      for (size_t i = 0; i < kSteps; ++i) {
+        const GlobalStep step = loader.next_step();
+        Sequences checked;
+        take_apart(step, checked);
+        for (const auto& [number, place] : places_of(step)) {
+          REQUIRE(of_steps[i].insert(number).second);
+          REQUIRE(checked.at(number) == made_up_example(place.example));
+        }
+        for (const PackedBatch& batch : step.micro_batches) {
           REQUIRE(batch.num_tokens() <= kBudget);
-          for (const auto& [number, example] : checked) {
-            REQUIRE(of_steps[step].insert(number).second);
-            REQUIRE(example == made_up_example(loader.example_of_sequence(number)));
-          }
           REQUIRE(micro_batches.insert(sequence_numbers(batch)).second);
-          tokens += batch.num_tokens();
-        } while (!loader.between_steps());
-        if (rank == 0) of_all_ranks += loader.micro_batches_of_step();
-        if (states.size() == step) states.push_back(loader.state());
-        REQUIRE(loader.state() == states[step]);
-        REQUIRE(loader.state().consumed_steps == static_cast<int64_t>(step) + 1);
+        }
+        CHECK(step.capacity == kBudget * std::ssize(step.micro_batches));
+        tokens += step.num_tokens();
+        if (rank == 0) of_all_ranks += step.of_all_ranks;
+        if (states.size() == i) states.push_back(loader.state());
+        REQUIRE(loader.state() == states[i]);
+        REQUIRE(loader.state().consumed_steps == static_cast<int64_t>(i) + 1);
       }
     }
     int64_t before = 0;
@@ -77,14 +78,13 @@ TEST_CASE("Packed steps take the next sequences that fill their micro-batches, o
   const DataLoaderConfig config{.micro_batch_tokens = kBudget, .seed = 9, .global_batch_size = kGlobal};
   PretrainingDataLoader resumed(shards, config);
   resumed.restore(states[1]);
-  do {
-    CHECK(want.contains(sequence_numbers(resumed.next())));
-  } while (!resumed.between_steps());
+  for (const PackedBatch& batch : resumed.next_step().micro_batches) CHECK(want.contains(sequence_numbers(batch)));
   CHECK(resumed.state() == states[2]);
 
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_tokens = 8, .global_batch_size = 16}),
                     Contains("longest row of 16 tokens"));
-  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_tokens = 64}), Contains("divides a global_batch_size"));
+  CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_tokens = 64, .length_bin_size = 4}),
+                    Contains("micro_batch_tokens or length_bin_size divides a step"));
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_tokens = 512, .global_batch_size = 16}),
                     Contains("must be half full at least with the 16 sequences"));
   CHECK_THROWS_WITH(PretrainingDataLoader(shards, {.micro_batch_tokens = 64, .world_size = 9, .global_batch_size = 12}),
@@ -101,11 +101,9 @@ TEST_CASE("More ranks than packed micro-batches share the same step", "[unit][da
       PretrainingDataLoader loader(
           shards,
           {.micro_batch_tokens = 64, .seed = 9, .rank = rank, .world_size = world_size, .global_batch_size = 13});
-      for (const int64_t number : sequence_numbers(loader.next())) REQUIRE(sequences.insert(number).second);
-      while (!loader.between_steps()) {
-        for (const int64_t number : sequence_numbers(loader.next())) REQUIRE(sequences.insert(number).second);
-      }
-      CHECK(loader.micro_batches_of_step() == (world_size == 1 ? 2 : 8));
+      const GlobalStep step = loader.next_step();
+      for (const auto& [number, place] : places_of(step)) REQUIRE(sequences.insert(number).second);
+      CHECK(step.of_all_ranks == (world_size == 1 ? 2 : 8));
     }
   }
   CHECK(of_ranks[0] == of_ranks[1]);
@@ -142,12 +140,11 @@ TEST_CASE("A length bin fills micro-batches with sequences of similar length", "
                                {.micro_batch_size = 10, .length_bin_size = 4, .seed = 9, .global_batch_size = 100});
   std::set<int64_t> sequences;
   int64_t padded = 0, tokens = 0;
-  do {
-    const PackedBatch batch = loader.next();
+  for (const PackedBatch& batch : loader.next_step().micro_batches) {
     padded += batch.max_seqlen * batch.num_sequences();
     tokens += batch.num_tokens();
     for (const int64_t number : sequence_numbers(batch)) sequences.insert(number);
-  } while (!loader.between_steps());
+  }
   CHECK(sequences.size() == 100);
   CHECK(static_cast<double>(tokens) / static_cast<double>(padded) > 0.8);  // 5 to 16 tokens; without bins 0.65
 }

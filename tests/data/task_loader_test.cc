@@ -44,9 +44,12 @@ std::vector<int64_t> members(const PackedBatch& batch) {
   return {ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel()};
 }
 
-std::vector<std::vector<int64_t>> batches_of(TaskLoader& loader, int64_t count) {
+/// The members of the micro-batches of the next `steps` steps.
+std::vector<std::vector<int64_t>> batches_of(TaskLoader& loader, int64_t steps) {
   std::vector<std::vector<int64_t>> result;
-  for (int64_t i = 0; i < count; ++i) result.push_back(members(loader.next()));
+  for (int64_t i = 0; i < steps; ++i) {
+    for (const PackedBatch& batch : loader.next_step().micro_batches) result.push_back(members(batch));
+  }
   return result;
 }
 
@@ -59,7 +62,7 @@ TEST_CASE("An epoch has every sequence once, and epochs differ", "[unit][data]")
   std::vector<std::vector<int64_t>> orders;
   for (int epoch = 0; epoch < 2; ++epoch) {
     std::vector<int64_t>& order = orders.emplace_back();
-    for (const auto& batch : batches_of(loader, 8)) order.insert(order.end(), batch.begin(), batch.end());
+    for (const auto& batch : batches_of(loader, 2)) order.insert(order.end(), batch.begin(), batch.end());
     CHECK(std::set<int64_t>(order.begin(), order.end()).size() == 32);
   }
   CHECK(orders[0] != orders[1]);
@@ -69,36 +72,33 @@ TEST_CASE("Ranks share the micro-batches of one process, with close numbers of t
   const auto features = features_of(TaskKind::kClassification, 64);
   TaskLoader whole(features, kConfig);
   std::multiset<std::vector<int64_t>> expected, got;
-  for (const auto& batch : batches_of(whole, 4)) expected.insert(batch);
+  for (const auto& batch : batches_of(whole, 1)) expected.insert(batch);
   for (int64_t rank = 0; rank < 2; ++rank) {
     TaskLoaderConfig config = kConfig;
     config.rank = rank;
     config.world_size = 2;
     TaskLoader loader(features, config);
-    int64_t tokens = 0;
-    do {
-      const PackedBatch batch = loader.next();
-      got.insert(members(batch));
-      tokens += batch.num_tokens();
-    } while (!loader.between_steps());
-    CHECK(tokens >= 56);  // of about 120 in the step
-    CHECK(tokens <= 64);
-    CHECK(loader.micro_batches_of_step() == 4);
+    const GlobalStep step = loader.next_step();
+    for (const PackedBatch& batch : step.micro_batches) got.insert(members(batch));
+    CHECK(step.num_tokens() >= 56);  // of about 120 in the step
+    CHECK(step.num_tokens() <= 64);
+    CHECK(step.of_all_ranks == 4);
+    CHECK(step.capacity == 2 * 4 * 12);
   }
   CHECK(got == expected);
 }
 
-TEST_CASE("A loader goes on from a state, also from one within a step", "[unit][data]") {
+TEST_CASE("A loader goes on from a state", "[unit][data]") {
   const auto features = features_of(TaskKind::kClassification, 40);
   TaskLoader loader(features, kConfig);
-  batches_of(loader, 6);  // one step and a half
+  batches_of(loader, 1);
   const SamplerState state = loader.state();
   CHECK(state.consumed_sequences == 16);
   CHECK(state.consumed_steps == 1);
   TaskLoader straight(features, kConfig), resumed(features, kConfig);
-  batches_of(straight, 4);
+  batches_of(straight, 1);
   resumed.restore(state);
-  CHECK(batches_of(resumed, 12) == batches_of(straight, 12));
+  CHECK(batches_of(resumed, 3) == batches_of(straight, 3));
   CHECK(resumed.state() == straight.state());
   CHECK_THROWS_AS(resumed.restore({.seed = 8}), DataError);
 }

@@ -306,8 +306,7 @@ TEST_CASE("A fine-tuning run with micro_batch_size auto says its size in run.log
 TEST_CASE("The largest example of SWAG has four sequences", "[unit][finetune]") {
   const TemporaryDirectory directory;
   const auto longest = [&](const std::string& task) {
-    const FinetuningInputs inputs =
-        read_finetuning_inputs(tiny_task_of(task, directory), nullptr, [](const std::string&) {});
+    const FinetuningInputs inputs = read_finetuning_inputs(tiny_task_of(task, directory), {});
     size_t tokens = 0;
     for (const TaskSequence& sequence : inputs.train->sequences) tokens = std::max(tokens, sequence.input_ids.size());
     return std::pair(longest_unit(inputs), static_cast<int64_t>(tokens));

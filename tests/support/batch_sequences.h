@@ -11,6 +11,7 @@
 #include "cuda_ext/packed_batch.h"
 #include "data/examples/pretraining_data.h"
 #include "data/formats/shard.h"
+#include "data/loader/global_step.h"
 #include "tests/support/example_data.h"
 #include "tests/testing.h"
 
@@ -64,6 +65,22 @@ inline void take_apart(const PackedBatch& batch, Sequences& sequences) {
   }
   REQUIRE(mask == masked.size());
   REQUIRE(batch.max_seqlen == longest);
+}
+
+/// take_apart() of all micro-batches of this rank's part of a step.
+inline void take_apart(const GlobalStep& step, Sequences& sequences) {
+  for (const PackedBatch& batch : step.micro_batches) take_apart(batch, sequences);
+}
+
+/// The place of each sequence number of a step.
+inline std::map<int64_t, ExampleOrder::Place> places_of(const GlobalStep& step) {
+  std::map<int64_t, ExampleOrder::Place> places;
+  auto place = step.places.begin();
+  for (const PackedBatch& batch : step.micro_batches) {
+    for (const int64_t number : sequence_numbers(batch)) places.emplace(number, *place++);
+  }
+  REQUIRE(place == step.places.end());
+  return places;
 }
 
 }  // namespace bert::testing

@@ -11,12 +11,12 @@
 #include "app/checkpoint/files.h"
 #include "app/checkpoint/state.h"
 #include "app/config/pretrain_config.h"
-#include "app/distributed/environment.h"
 #include "app/distributed/process_group.h"
 #include "app/net/socket.h"
 #include "app/system/exit_codes.h"
+#include "app/train/pretrain.h"
 #include "app/train/pretraining_run.h"
-#include "app/train/trainer.h"
+#include "app/train/rank_agreement.h"
 #include "data/io/files.h"
 #include "tests/support/rank_processes.h"
 #include "tests/support/tiny_pretraining.h"
@@ -89,17 +89,15 @@ const std::vector<int> kBothEnd = {kOk, kOk};
 
 const TestProgram kSavesTwice("a rank that saves twice", [] {
   const PretrainConfig config = parse_pretrain_config(read_file(variable("CONFIG")), "config");
-  const DistributedEnvironment environment = distributed_environment();
-  ProcessGroupPtr group;
-  PretrainingRun run(config, environment, c10::kCPU, group);
+  const ProcessGroupPtr group = join(config, c10::kCPU);
+  const RunPlace place{.group = group};
+  PretrainingRun run(read_pretraining_inputs(config, place), place);
   for (int64_t consumed = 0; consumed < 5; ++consumed) {
     run.save(0);
     const std::string state = checkpoint_directory(config.run_directory, 0) + "/" + kStateFile;
     CHECK(parse_checkpoint_state(read_file(state), state).consumed_samples == consumed * config.global_batch_size);
     barrier(group);  // rank 0 waits for the look at this checkpoint before it writes the next one
-    do {
-      run.loader().next();
-    } while (!run.loader().between_steps());
+    run.loader().next_step();
   }
 });
 

@@ -14,7 +14,7 @@
 #include "app/distributed/process_group.h"
 #include "app/net/socket.h"
 #include "app/system/exit_codes.h"
-#include "app/train/trainer.h"
+#include "app/train/pretrain.h"
 #include "data/io/files.h"
 #include "data/loader/dataloader.h"
 #include "tests/support/example_data.h"
@@ -94,9 +94,8 @@ class Job {
                                           .rank = rank,
                                           .world_size = kRanks,
                                           .global_batch_size = config_.global_batch_size});
-    PackedBatch last;
-    while (loader.state().consumed_steps <= step) last = loader.next();
-    return loader.example_of_sequence(sequence_numbers(last).back());
+    for (int64_t i = 0; i < step; ++i) loader.next_step();
+    return loader.next_step().places.back().example;
   }
 
   [[nodiscard]] std::string run_directory(const std::string& name) const { return directory_.path(name); }

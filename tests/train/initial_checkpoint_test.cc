@@ -9,7 +9,7 @@
 #include "app/interop/hugging_face.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
-#include "app/train/trainer.h"
+#include "app/train/pretrain.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "tests/support/hf_golden.h"

@@ -8,7 +8,7 @@
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/machine/memory.h"
-#include "app/train/trainer.h"
+#include "app/train/pretrain.h"
 #include "data/io/files.h"
 #include "tests/support/tiny_pretraining.h"
 // Last, because it includes Catch2.

@@ -95,11 +95,7 @@ Result train(const PretrainConfig& config, const Case& c, const ProcessGroupPtr&
   step.broadcast_parameters();
   Result result;
   for (int64_t i = 0; i < config.max_steps; ++i) {
-    std::vector<PackedBatch> micro_batches;
-    do {
-      micro_batches.push_back(loader.next());
-    } while (!loader.between_steps());
-    step.run(micro_batches, loader.micro_batches_of_step());
+    step.run(loader.next_step());
     const auto loss = step.take_mean_loss();
     result.losses.push_back(loss.mlm + loss.nsp);
     result.applied.push_back(step.applied_steps());

@@ -17,7 +17,7 @@
 #include "app/finetune/finetuning_run.h"
 #include "app/inference/predictor.h"
 #include "app/system/exit_codes.h"
-#include "app/train/trainer.h"
+#include "app/train/pretrain.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "tests/support/pretrain_process.h"

@@ -11,7 +11,7 @@
 #include "app/checkpoint/files.h"
 #include "app/profile/step_profile.h"
 #include "app/system/exit_codes.h"
-#include "app/train/trainer.h"
+#include "app/train/pretrain.h"
 #include "data/io/files.h"
 #include "tests/support/tiny_pretraining.h"
 #include "tests/testing.h"

@@ -6,7 +6,7 @@
 #include "app/checkpoint/files.h"
 #include "app/inference/predictor.h"
 #include "app/system/exit_codes.h"
-#include "app/train/trainer.h"
+#include "app/train/pretrain.h"
 #include "app/verbs/verbs.h"
 #include "data/io/files.h"
 #include "tests/support/load_checkpoint.h"

@@ -10,7 +10,7 @@
 #include "app/inference/predictor.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
-#include "app/train/trainer.h"
+#include "app/train/pretrain.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "tests/support/load_checkpoint.h"

@@ -1,6 +1,4 @@
 // The training loop with a tiny model and generated text: the files of a run, and stops at any point.
-#include "app/train/trainer.h"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -21,6 +19,7 @@
 #include "app/checkpoint/checkpoint.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
+#include "app/train/pretrain.h"
 #include "app/train/step/training_step.h"
 #include "data/formats/shard.h"
 #include "data/io/files.h"
@@ -336,6 +335,22 @@ TEST_CASE("A run saves a checkpoint after checkpoint_every_minutes, on all ranks
     for (std::string line; std::getline(metrics, line);)
       intervals.insert(nlohmann::json::parse(line)["step"].get<int64_t>());
     for (const CheckpointEntry& entry : checkpoints) CHECK(intervals.contains(entry.step));
+  }
+}
+
+TEST_CASE("A run whose steps outlast checkpoint_every_minutes saves after each of them", "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  for (const int ranks : {1, 2}) {
+    CAPTURE(ranks);
+    PretrainConfig config = tiny(directory, "ranks" + std::to_string(ranks));
+    config.max_steps = 6;
+    config.checkpoint_every = 0;
+    config.checkpoint_every_minutes = 1e-9;
+    config.log_every = 1000;
+    config.keep_checkpoints = 100;
+    config.device = "cpu";
+    REQUIRE(result_of(start(config, "", ranks)) == kOk);
+    CHECK(list_checkpoints(config.run_directory).size() == 6);
   }
 }
 

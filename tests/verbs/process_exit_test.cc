@@ -17,7 +17,7 @@
 
 #include "app/checkpoint/files.h"
 #include "app/system/exit_codes.h"
-#include "app/train/trainer.h"
+#include "app/train/pretrain.h"
 #include "data/io/files.h"
 #include "tests/support/pretrain_process.h"
 #include "tests/support/tiny_pretraining.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "data/io/error.h"
-#include "data/loader/dataloader.h"
+#include "data/loader/single_pass_loader.h"
 #include "model/evaluation_guard.h"
 
 namespace bert {
@@ -49,20 +49,19 @@ UnigramModel::UnigramModel(const PretrainingShards& train, bool skip_damaged) {
   for (const double count : counts) loss_.push_back(std::log(total / count));
 }
 
-std::optional<Evaluation> evaluate_pretraining(TrainingStep& step, std::shared_ptr<const PretrainingShards> shards,
+std::optional<Evaluation> evaluate_pretraining(TrainingStep& step,
+                                               const std::shared_ptr<const PretrainingShards>& shards,
                                                const UnigramModel& unigram, int64_t max_examples,
                                                const std::function<bool()>& stop,
                                                std::optional<DynamicMasking> masking) {
   constexpr int64_t kBatch = 32;  // sequences; the figures do not depend on it
   const int64_t vocab_size = shards->vocab_size();
   const int64_t examples = max_examples > 0 ? std::min(max_examples, shards->size()) : shards->size();
-  PretrainingDataLoader loader(std::move(shards), {.micro_batch_size = kBatch,
-                                                   .shuffle = false,
-                                                   .repeat = false,
-                                                   .max_sequences = examples,
-                                                   .rank = step.rank(),
-                                                   .world_size = step.world_size(),
-                                                   .masking = std::move(masking)});
+  SinglePassLoader loader(shards, {.batch_size = kBatch,
+                                   .max_sequences = examples,
+                                   .rank = step.rank(),
+                                   .world_size = step.world_size(),
+                                   .masking = std::move(masking)});
 
   // One row for each batch. One rank fills a row in, so the sum over ranks is exact. The rows are added up in order.
   enum Column : int64_t { kMlmLoss, kPairLoss, kMlmCorrect, kPairCorrect, kUnigram, kMasked, kSequences, kColumns };
@@ -71,7 +70,7 @@ std::optional<Evaluation> evaluate_pretraining(TrainingStep& step, std::shared_p
   const torch::NoGradGuard no_grad;
   const EvaluationGuard evaluation(*step.model);
   for (int64_t i = step.rank(); i < batches && !stop(); i += step.world_size()) {
-    const PackedBatch host = loader.next();
+    const PackedBatch host = loader.next().value();
     const PackedBatch batch = host.to(step.device());
     const PretrainingOutput output = step.forward(batch);
     const PretrainingLoss loss = pretraining_loss(output, batch, vocab_size);

@@ -39,7 +39,7 @@ class UnigramModel {
 /// may differ between ranks. If it is true on one rank, no rank gets a result. `masking` draws the masks of shards that
 /// store none, the same in every evaluation.
 std::optional<Evaluation> evaluate_pretraining(
-    TrainingStep& step, std::shared_ptr<const PretrainingShards> shards, const UnigramModel& unigram,
+    TrainingStep& step, const std::shared_ptr<const PretrainingShards>& shards, const UnigramModel& unigram,
     int64_t max_examples, const std::function<bool()>& stop = [] { return false; },
     std::optional<DynamicMasking> masking = {});
 

@@ -5,21 +5,23 @@
 #include <algorithm>
 #include <utility>
 
-#include "data/loader/dataloader.h"
+#include "data/loader/single_pass_loader.h"
 #include "model/evaluation_guard.h"
 
 namespace bert {
 
-MaskedSentences::MaskedSentences(std::shared_ptr<const PretrainingShards> shards, const Tokenizer& tokenizer,
+MaskedSentences::MaskedSentences(const std::shared_ptr<const PretrainingShards>& shards, const Tokenizer& tokenizer,
                                  int64_t examples, std::optional<DynamicMasking> masking)
     : tokenizer_(tokenizer) {
   constexpr int64_t kMostExamples = 1000, kBatch = 20;
-  PretrainingDataLoader loader(std::move(shards), {.micro_batch_size = kBatch,
-                                                   .shuffle = false,
-                                                   .repeat = false,
-                                                   .max_sequences = std::min(kMostExamples, examples),
-                                                   .masking = std::move(masking)});
-  while (static_cast<int64_t>(sentences_.size()) < kSentences && !loader.exhausted()) add_sentences(loader.next());
+  SinglePassLoader loader(
+      shards,
+      {.batch_size = kBatch, .max_sequences = std::min(kMostExamples, examples), .masking = std::move(masking)});
+  while (std::ssize(sentences_) < kSentences) {
+    const std::optional<PackedBatch> batch = loader.next();
+    if (!batch) break;
+    add_sentences(*batch);
+  }
 }
 
 /// Adds the sentences of the examples of `batch`, until there are enough.

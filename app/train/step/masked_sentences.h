@@ -25,7 +25,7 @@ class MaskedSentences {
 
   /// Reads examples until kSentences are found, of the first `examples`, at most 1,000. `masking`: as in
   /// evaluate_pretraining(). Throws DataError.
-  MaskedSentences(std::shared_ptr<const PretrainingShards> shards, const Tokenizer& tokenizer, int64_t examples,
+  MaskedSentences(const std::shared_ptr<const PretrainingShards>& shards, const Tokenizer& tokenizer, int64_t examples,
                   std::optional<DynamicMasking> masking);
 
   /// The line of answers.jsonl of step `applied`: each text with [MASK], the expected token, and the kFillers most

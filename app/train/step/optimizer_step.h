@@ -7,7 +7,7 @@
 //   base                                            pre-training              fine-tuning (app/finetune)
 //   RunConfig       app/config/run_config.h         PretrainConfig            FinetuneConfig
 //   OptimizerStep   this file                       TrainingStep              FinetuningStep
-//   BatchLoader     data/loader/batch_loader.h      PretrainingDataLoader     TaskLoader
+//   StepLoader      data/loader/global_step.h       PretrainingDataLoader     TaskLoader
 //   RunState        run_state.h                     PretrainingRun            FinetuningRun
 //
 // A RunConfig has the settings of the loop: steps, batches, intervals, optimizer, ranks. An OptimizerStep turns
@@ -30,6 +30,7 @@
 
 #include "app/config/run_config.h"
 #include "cuda_ext/packed_batch.h"
+#include "data/loader/global_step.h"
 #include "optim/amp.h"
 #include "optim/data_parallel.h"
 #include "optim/lr_schedule.h"
@@ -48,6 +49,8 @@ class OptimizerStep {
   /// finite. `of_all_ranks` is the number of micro-batches of all ranks; 0: every rank has as many as this one.
   /// Gradients stay until the next call. Does not wait for the device.
   void run(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks = 0);
+  /// The same for a step of a loader, which is on the device.
+  void run(const GlobalStep& step) { run(step.micro_batches, step.of_all_ranks); }
 
   /// The names of the terms of the loss in the log. A loss of one term has no names.
   [[nodiscard]] virtual std::vector<std::string> loss_names() const = 0;

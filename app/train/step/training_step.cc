@@ -66,7 +66,7 @@ TrainingStep::MeanLoss TrainingStep::take_mean_loss() {
   return {.mlm = means.terms[0], .nsp = means.terms[1], .mlm_sums = std::move(means.sums)};
 }
 
-void TrainingStep::tell_sources_apart(int64_t sources) {
+void TrainingStep::sum_losses_by_source(int64_t sources) {
   extra_sums_ = torch::zeros({sources}, torch::TensorOptions().dtype(torch::kDouble).device(device()));
 }
 

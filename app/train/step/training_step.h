@@ -28,12 +28,12 @@ class TrainingStep : public OptimizerStep {
 
   struct MeanLoss {
     double mlm = 0, nsp = 0;       // nsp: of the sentence pairs, 0 without them
-    std::vector<double> mlm_sums;  // loss of all masked tokens of each source, with tell_sources_apart()
+    std::vector<double> mlm_sums;  // loss of all masked tokens of each source, with sum_losses_by_source()
   };
   /// take_mean_terms() by their names.
   MeanLoss take_mean_loss();
   /// From now on adds up the losses of each of `sources` sources; batches must have masked_sources.
-  void tell_sources_apart(int64_t sources);
+  void sum_losses_by_source(int64_t sources);
 
   BertForPreTraining model;
 

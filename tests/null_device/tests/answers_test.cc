@@ -11,7 +11,7 @@
 
 #include "app/finetune/finetuning_run.h"
 #include "app/system/exit_codes.h"
-#include "app/train/trainer.h"
+#include "app/train/pretrain.h"
 #include "app/verbs/torch_verbs.h"
 #include "app/verbs/verbs.h"
 #include "tests/null_device/null_device.h"

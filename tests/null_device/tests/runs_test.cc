@@ -8,7 +8,7 @@
 #include "app/checkpoint/checkpoint.h"
 #include "app/checkpoint/files.h"
 #include "app/system/exit_codes.h"
-#include "app/train/trainer.h"
+#include "app/train/pretrain.h"
 #include "tests/null_device/null_device.h"
 #include "tests/support/device_under_test.h"
 #include "tests/support/tiny_pretraining.h"

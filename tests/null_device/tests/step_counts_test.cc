@@ -24,7 +24,7 @@ namespace {
 /// Runs five steps of `accumulation` micro-batches, and checks the last two.
 void check_pretraining(const PretrainConfig& config, int64_t accumulation, c10::Device device, bool sources = false) {
   TrainingStep step(config, device, nullptr);
-  if (sources) step.tell_sources_apart(2);
+  if (sources) step.sum_losses_by_source(2);
   const auto batches_of = [&](int64_t number) {
     std::vector<PackedBatch> batches = random_micro_batches(number, accumulation);
     for (PackedBatch& batch : batches) {
