@@ -199,30 +199,11 @@ struct PlainKernel;
 template <const auto& op, class Result, class... Arguments, Result (*expression)(Arguments...), OpGroup group>
 struct PlainKernel<op, expression, group> {
   static Result call(c10::DispatchKeySet keys, Arguments... arguments) {
-    if (replaces(group)) {
-      op.check(arguments...);
-      return expression(arguments...);
-    }
+    if (replaces(group)) return expression(arguments...);
     constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kKey);
     const c10::impl::ExcludeDispatchKeyGuard guard(kKey);
     return op.handle().redispatch(keys & kBelow, std::forward<Arguments>(arguments)...);
   }
-};
-
-/// Runs the expression if the scope names the optimizer, else the chosen implementation.
-class SwitchedStep : public ops::OptimizerStep::Backend {
- public:
-  SwitchedStep(UpdateRule rule, std::unique_ptr<Backend> chosen) : rule_(rule), chosen_(std::move(chosen)) {}
-
-  void run(const std::vector<ops::OptimizerTensors>& groups, const std::vector<UpdateOptions>& options,
-           const ops::StepTensors& scalars) override {
-    if (replaces(OpGroup::kOptimizer)) return plain::step(rule_, groups, options, scalars);
-    chosen_->run(groups, options, scalars);
-  }
-
- private:
-  UpdateRule rule_;
-  std::unique_ptr<Backend> chosen_;
 };
 
 /// The registrations, made when the first scope begins.
@@ -241,9 +222,6 @@ class Registrations {
     add<dispatch::masked_softmax_dropout, plain::masked_softmax_dropout, OpGroup::kSoftmax>();
     add<dispatch::dropout, plain::dropout, OpGroup::kDropout>();
     add<dispatch::cross_entropy, plain::cross_entropy, OpGroup::kCrossEntropy>();
-    ops::step_decorator() = [](UpdateRule rule, std::unique_ptr<ops::OptimizerStep::Backend> chosen) {
-      return std::unique_ptr<ops::OptimizerStep::Backend>(new SwitchedStep(rule, std::move(chosen)));
-    };
   }
 
  private:
@@ -263,7 +241,7 @@ PlainOperators::PlainOperators(const std::vector<OpGroup>& groups)
   static const Registrations registrations;
   replaced = 0;
   for (const OpGroup group : groups) replaced |= bit(group);
-  c10::impl::tls_set_dispatch_key_included(kKey, (replaced & ~bit(OpGroup::kOptimizer)) != 0);
+  c10::impl::tls_set_dispatch_key_included(kKey, replaced != 0);
 }
 
 PlainOperators::~PlainOperators() {

@@ -16,11 +16,10 @@
 namespace bert {
 
 /// Operators that a PlainOperators scope replaces together.
-enum class OpGroup : uint8_t { kLinear, kLayerNorm, kGelu, kSoftmax, kAttention, kCrossEntropy, kDropout, kOptimizer };
+enum class OpGroup : uint8_t { kLinear, kLayerNorm, kGelu, kSoftmax, kAttention, kCrossEntropy, kDropout };
 
 /// Within its scope and on its thread, the expressions below replace the operators of the groups. Scopes nest; the
-/// inner one counts. A backward recorded within a scope is ATen's, wherever it runs. The optimizer's step is replaced
-/// too, if its list of tensors was first seen after the first scope of the process began.
+/// inner one counts. A backward recorded within a scope is ATen's, wherever it runs.
 class PlainOperators {
  public:
   explicit PlainOperators(const std::vector<OpGroup>& groups);

@@ -41,7 +41,7 @@ std::vector<std::pair<std::string, double>> times_of(const Json& report) {
       times.emplace_back(name, row["ms_median"]);
   };
   add(report, text_of(report, "benchmark"));
-  for (const char* list : {"kernels", "stages", "cases"}) {
+  for (const char* list : {"kernels", "cases"}) {
     if (!report.contains(list)) continue;
     for (const Json& row : report[list]) add(row, text_of(row, "name") + " " + text_of(row, "pass"));
   }

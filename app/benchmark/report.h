@@ -1,5 +1,5 @@
 // The reports of the benchmarks, and the comparison of a report with an earlier one. A report is one JSON object with
-// its circumstances (kIdentity) and times under "ms_median", at the top or in the rows of "kernels", "stages" or "cases".
+// its circumstances (kIdentity) and times under "ms_median", at the top or in the rows of "kernels" or "cases".
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -12,19 +12,14 @@
 #include <utility>
 #include <vector>
 
-#include "app/benchmark/ablation.h"
-#include "app/benchmark/communication.h"
 #include "app/benchmark/data.h"
 #include "app/benchmark/inference.h"
 #include "app/benchmark/kernels.h"
-#include "app/benchmark/precision_curves.h"
 #include "app/benchmark/preparation.h"
 #include "app/benchmark/report.h"
 #include "app/benchmark/step.h"
 #include "app/cli/command_line.h"
 #include "app/config/pretrain_config.h"
-#include "app/distributed/environment.h"
-#include "app/distributed/group_end.h"
 #include "app/inference/pretrained.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
@@ -35,11 +30,9 @@
 #include "app/train/step/device.h"
 #include "app/train/step/training_step.h"
 #include "app/verbs/benchmark_options.h"
-#include "app/verbs/output_paths.h"
 #include "app/verbs/verbs.h"
 #include "cuda_ext/compat.h"
 #include "data/io/error.h"
-#include "data/io/files.h"
 #include "model/initialization.h"
 #include "model/state_dict.h"
 
@@ -343,26 +336,6 @@ Json run_data(const BenchmarkOptions& options) {
   return report;
 }
 
-Json run_ablation(const BenchmarkOptions& options) {
-  PretrainConfig config = read_config(options);
-  if (options.precision.empty()) config.precision = "bf16";
-  const AblationOptions ablation{.step = step_options(options, config),
-                                 .larger_batch = options.larger_batch > 0 ? options.larger_batch : 4 * options.batch};
-  Json report = header(options, select_device(config.device, 0), config.precision);
-  add_shape(report, options, config);
-  report["optimizer"] = config.optimizer.type;
-  report["larger_batch"] = ablation.larger_batch;
-  expect_comparable(options, report);
-  report["stages"] = bert::run_ablation(ablation);
-  fmt::print("{:<16}{:>7}{:>12}{:>14}{:>8}{:>10}\n", "with", "batch", "ms a step", "sequences/s", "gain", "speed-up");
-  for (const Json& row : report["stages"]) {
-    fmt::print("{:<16}{:>7}{:>12.1f}{:>14.2f}{:>8.2f}{:>10.2f}\n", row["name"].get<std::string>(),
-               row["batch"].get<int64_t>(), row["ms_median"].get<double>(), row["sequences_per_second"].get<double>(),
-               row["gain"].get<double>(), row["speedup"].get<double>());
-  }
-  return report;
-}
-
 at::ScalarType dtype_of(const std::string& precision) {
   if (precision == "bf16") return at::kBFloat16;
   return precision == "fp16" ? at::kHalf : at::kFloat;
@@ -432,79 +405,6 @@ Json run_kernels(const BenchmarkOptions& options, std::exception_ptr& failure) {
   return report;
 }
 
-Json run_precisions(const BenchmarkOptions& options) {
-  PretrainConfig config = load_pretrain_config(options.config, options.overrides);
-  const std::string csv = options.output + ".csv", svg = options.output + ".svg";
-  check_outputs({{"--output", csv}, {"--output", svg}}, {{"--config", options.config}});
-  config.device = options.device;
-  Json report = header(options, select_device(config.device, 0), fmt::format("{}", fmt::join(options.precisions, ",")));
-  report["steps"] = options.steps;
-  const auto curves = train_in_precisions(config, options.precisions, options.steps, [&](const PrecisionCurve& curve) {
-    constexpr size_t kReportEvery = 50;  // steps
-    if (curve.loss.size() % kReportEvery == 0) {
-      fmt::print(stderr, "{}: step {} of {}, loss {:.4f}\n", curve.precision, curve.loss.size(), options.steps,
-                 curve.loss.back());
-    }
-  });
-  for (const auto& [name, text] : {std::pair{csv, curves_to_csv(curves)}, {svg, curves_to_svg(curves)}}) {
-    AtomicFile file(name);
-    file.write(text);
-    file.commit();
-  }
-  report["curves"] = Json::array();
-  fmt::print("{:<14}{:>12}{:>12}{:>9}\n", "precision", "final loss", "difference", "skipped");
-  for (const PrecisionCurve& curve : curves) {
-    const double loss = final_loss(curve), difference = loss / final_loss(curves.front()) - 1;
-    fmt::print("{:<14}{:>12.4f}{:>+10.2f} %{:>9}\n", curve.precision, loss, 100 * difference, curve.skipped);
-    report["curves"].push_back({{"precision", curve.precision},
-                                {"final_loss", loss},
-                                {"difference", difference},
-                                {"skipped_steps", curve.skipped}});
-  }
-  return report;
-}
-
-/// Times the reduction of gradients on every rank; rank 0 reports. Sets `group`.
-Json time_communication(const BenchmarkOptions& options, ProcessGroupPtr& group) {
-  PretrainConfig config = read_config(options);
-  if (options.precision.empty()) config.precision = "fp32";
-  read_lengths(options, config.model.max_position_embeddings);  // throws if --length does not fit
-  const DistributedEnvironment environment = distributed_environment();
-  const c10::Device device = select_device(config.device, environment.local_rank);
-  group = init_process_group({.backend = config.distributed.backend,
-                              .init_method = config.distributed.init_method,
-                              .timeout_seconds = config.distributed.timeout_seconds,
-                              .device = device});
-  if (!group)
-    throw UsageError(
-        "benchmark communication needs several ranks: bertrun --nproc-per-node 2 bert benchmark communication");
-  Json report = header(options, device, config.precision);
-  add_shape(report, options, config);
-  report["ranks"] = get_world_size(group);
-  report["bucket_mb"] = config.distributed.bucket_mb;
-  expect_comparable(options, report);
-  report.update(benchmark_communication({.config = config,
-                                         .batch = options.batch,
-                                         .length = options.length,
-                                         .steps = options.steps,
-                                         .warmup = options.warmup,
-                                         .local_rank = environment.local_rank},
-                                        group));
-  barrier(group);
-  if (get_rank(group) == 0) print_figures(options, report);
-  return report;
-}
-
-Json run_communication(const BenchmarkOptions& options) {
-  ProcessGroupPtr group;
-  Json report;
-  with_orderly_end(group, [&] {
-    report = time_communication(options, group);
-    return kOk;
-  });
-  return report;
-}
-
 /// Prints the old value, the new value and the ratio of every figure, and adds them to the report. False if a ratio is
 /// below --fail-below.
 bool compare(const BenchmarkOptions& options, Json& report) {
@@ -532,14 +432,10 @@ int benchmark_command(int argc, char** argv) {
   if (!parse_benchmark_options(argc, argv, options)) return kOk;
   use_threads(options.threads);
   std::exception_ptr failure;
-  Json report = options.mode == "kernels"         ? run_kernels(options, failure)
-                : options.mode == "data"          ? run_data(options)
-                : options.mode == "ablation"      ? run_ablation(options)
-                : options.mode == "precisions"    ? run_precisions(options)
-                : options.mode == "communication" ? run_communication(options)
-                : options.mode == "inference"     ? run_inference(options)
-                                                  : run_step(options);
-  if (options.mode == "communication" && distributed_environment().rank != 0) return kOk;
+  Json report = options.mode == "kernels"     ? run_kernels(options, failure)
+                : options.mode == "data"      ? run_data(options)
+                : options.mode == "inference" ? run_inference(options)
+                                              : run_step(options);
   const bool fast_enough = options.compare.empty() || compare(options, report);
   if (options.json) fmt::print("{}\n", report.dump());
   if (failure) std::rethrow_exception(failure);

@@ -1,8 +1,13 @@
 #include "app/verbs/benchmark_options.h"
 
+#include <fmt/format.h>
+
+#include <utility>
+
 #include "app/benchmark/inference.h"
 #include "app/cli/command_line.h"
 #include "app/cli/description.h"
+#include "app/system/errors.h"
 #include "app/system/machine/threads.h"
 
 namespace bert {
@@ -175,35 +180,11 @@ void add_data_mode(CLI::App& app, BenchmarkOptions& options, int64_t& steps) {
   data->footer("Example: bert benchmark data --input book.txt --vocab vocab.txt --dump articles.xml.bz2 --json");
 }
 
-/// `steps` holds the default of --steps and receives its value.
-void add_precisions_mode(CLI::App& app, BenchmarkOptions& options, int64_t& steps) {
-  CLI::App* precisions = app.add_subcommand(
-      "precisions",
-      "Trains a configuration anew in several precisions, on the same batches, and writes the losses of every step to "
-      "OUTPUT.csv and a chart of them to OUTPUT.svg");
-  add_config(*precisions, options, "pre-training configuration; its data is read")->required();
-  precisions->add_option("--output", options.output, "path of the two files, without .csv and .svg")->required();
-  precisions
-      ->add_option("--precisions", options.precisions,
-                   "precisions to train in; the others are compared with the first (default: "
-                   "fp32,bf16,fp16,bf16-weights,fp16-weights)")
-      ->delimiter(',')
-      ->allow_extra_args(false)  // overrides may follow
-      ->check(CLI::IsMember(precisions_of_training()));
-  precisions->add_option("--steps", steps, "optimizer steps of each run")
-      ->check(number_in<int64_t>(1, kManyTimes))
-      ->capture_default_str();
-  add_machine_options(*precisions, options);
-  precisions->add_flag("--json", options.json, "one JSON object on the last line");
-  precisions->footer("Example: bert benchmark precisions --config configs/quickstart.json --output curves");
-}
-
 }  // namespace
 
 bool parse_benchmark_options(int argc, char** argv, BenchmarkOptions& options) {
-  int64_t precision_steps = 500, data_steps = 1000;
-  CLI::App app("Times training, inference, the operators and the preparation of data, and compares precisions.",
-               "bert benchmark");
+  int64_t data_steps = 1000;
+  CLI::App app("Times training, inference, the operators and the preparation of data.", "bert benchmark");
   app.require_subcommand(1);
   app.footer("Example: bert benchmark step --config configs/bert-base.json --batch 8 --length 128 --json");
   constexpr auto kPrecisionHelp = "precision of the matrix products (default: fp32)";
@@ -218,30 +199,17 @@ bool parse_benchmark_options(int argc, char** argv, BenchmarkOptions& options) {
   add_kernels_mode(app, options);
   add_data_mode(app, options, data_steps);
 
-  CLI::App* ablation = app.add_subcommand(
-      "ablation",
-      "A training step as plain ATen, then with one optimisation after another: precision, fused linear, LayerNorm, "
-      "GELU, softmax and dropout, attention, optimizer, the head on masked rows only, packing instead of padding, a "
-      "larger batch");
-  add_step_options(*ablation, options, precisions_of_training(),
-                   "precision that the first stage switches to (default: bf16)");
-  ablation->add_option("--larger-batch", options.larger_batch, "sequences of the last stage (default: 4 times --batch)")
-      ->check(number_in<int64_t>(1, kManySequences));
-  ablation->footer("Example: bert benchmark ablation --batch 4 --lengths lengths.txt --steps 5");
-
-  add_precisions_mode(app, options, precision_steps);
-
-  CLI::App* communication = app.add_subcommand(
-      "communication",
-      "The reduction of gradients between ranks: its bandwidth beside that of one all_reduce, and the part of its time "
-      "that backward does not hide");
-  add_common_options(*communication, options, precisions_of_training(), kPrecisionHelp);
-  add_shape_options(*communication, options);
-  communication->footer("Example: bertrun --nproc-per-node 2 bert benchmark communication --batch 2 --steps 5");
+  for (const auto& [gone, instead] :
+       {std::pair{"ablation", "`bert benchmark kernels` times every operator beside ATen's"},
+        {"precisions", "train with precision=P, in a run_directory each"},
+        {"communication", "the key profile of a run shows the share of the reduction"}}) {
+    CLI::App* mode = app.add_subcommand(gone)->group("")->prefix_command();
+    mode->parse_complete_callback(
+        [gone, instead] { throw UsageError(fmt::format("{}: this benchmark no longer exists; {}", gone, instead)); });
+  }
 
   if (!parse_command_line(app, argc, argv)) return false;
   options.mode = app.get_subcommands().front()->get_name();
-  if (options.mode == "precisions") options.steps = precision_steps;
   if (options.mode == "data") options.steps = data_steps;
   return true;
 }

@@ -11,14 +11,13 @@ namespace bert {
 
 /// The options of all modes. A mode reads those that its --help lists.
 struct BenchmarkOptions {
-  std::string mode;  // step, inference, kernels, data, ablation, precisions or communication
-  std::string config, lengths, precision, device = "auto", compare, filter, output;
+  std::string mode;  // step, inference, kernels or data
+  std::string config, lengths, precision, device = "auto", compare, filter;
   std::vector<std::string> overrides;  // a.b=value
-  std::vector<std::string> precisions = {"fp32", "bf16", "fp16", "bf16-weights", "fp16-weights"};
   int64_t batch = 8, length = 128, steps = 10, warmup = 3, threads = 0;
   std::string checkpoint;                                    // of inference
   std::vector<int64_t> batches = {8}, text_lengths = {128};  // of inference
-  int64_t tokens = 0, hidden = 0, larger_batch = 0;
+  int64_t tokens = 0, hidden = 0;
   std::vector<std::string> shards, input;
   std::string vocab, masking, dump;
   int64_t micro_batch_tokens = 0, ranks = 1;

@@ -117,7 +117,6 @@ Tensor product_and_bias(const Tensor& x, const Tensor& weight, const OptionalTen
 namespace {
 
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
-  checks::linear_dtypes(x, weight, bias);
   if (!widened(x)) return product_and_bias(x, weight, bias);
   return product_and_bias(x.to(at::kFloat), weight.to(at::kFloat),
                           bias ? OptionalTensor(bias->to(at::kFloat)) : std::nullopt)

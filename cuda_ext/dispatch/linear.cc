@@ -30,10 +30,7 @@ Tensor join(const Tensor& first, const Tensor& second, const Tensor& third) {
   return first.as_strided(sizes, first.strides());
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
-  checks::linear_dtypes(x, weight, bias);
-  return at::linear(x, weight, bias);
-}
+Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) { return at::linear(x, weight, bias); }
 
 std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
                                                    std::array<bool, 3> needed) {
@@ -56,17 +53,14 @@ Tensor padded_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, 
 
 namespace bert::checks {
 
-void linear_dtypes(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
-  constexpr auto kRemedy = ". Convert one of them, or use autocast.";
-  check_type("linear", "weight", weight, x.scalar_type(), "as x is", kRemedy);
-  if (bias) check_type("linear", "bias", *bias, x.scalar_type(), "as x is", kRemedy);
-}
-
 void linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
   constexpr auto kOp = "linear";
   check(kOp, "x", x, {-1, -1}, x);
   check(kOp, "weight", weight, {-1, x.size(1)}, x);
   if (bias) check(kOp, "bias", *bias, {weight.size(0)}, x);
+  constexpr auto kRemedy = ". Convert one of them, or use autocast.";
+  check_type(kOp, "weight", weight, x.scalar_type(), "as x is", kRemedy);
+  if (bias) check_type(kOp, "bias", *bias, x.scalar_type(), "as x is", kRemedy);
 }
 
 void linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, std::array<bool, 3> /*needed*/) {

@@ -35,10 +35,6 @@ dispatch::CheckOf<composite::linear_backward> linear_backward;
 dispatch::CheckOf<composite::qkv_linear> qkv_linear;
 dispatch::CheckOf<composite::padded_linear> padded_linear;
 
-/// The tensors of a product must have one dtype. The kernels check this, and linear() above does not: the plain
-/// operators of `bert benchmark` run it before autocast has converted the tensors.
-void linear_dtypes(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
-
 }  // namespace checks
 
 namespace dispatch {

@@ -36,12 +36,6 @@ struct CudaMultiTensor {
 };
 CudaMultiTensor& cuda_multi_tensor();  // filled by cuda_ext/multi_tensor/cuda.cc when the program starts
 
-/// Gets the implementation that a step has chosen for its groups, once for each list of tensors, and returns the one
-/// that runs. Null in training. `bert benchmark` sets it to compare kernels with plain expressions.
-using StepDecorator = std::unique_ptr<OptimizerStep::Backend> (*)(UpdateRule rule,
-                                                                  std::unique_ptr<OptimizerStep::Backend> chosen);
-StepDecorator& step_decorator();
-
 /// The element type of a tensor of fp32, fp16 or bf16.
 ElementType element_type(const at::Tensor& tensor);
 

@@ -238,11 +238,6 @@ CudaMultiTensor& cuda_multi_tensor() {
   return instance;
 }
 
-StepDecorator& step_decorator() {
-  static StepDecorator decorator = nullptr;
-  return decorator;
-}
-
 ElementType element_type(const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kHalf) return ElementType::kHalf;
   return tensor.scalar_type() == at::kBFloat16 ? ElementType::kBFloat16 : ElementType::kFloat;
@@ -359,7 +354,6 @@ OptimizerStep::Backend& OptimizerStep::backend_for(const std::vector<OptimizerTe
   } else {
     backend_ = std::make_unique<AtenStep>(rule_);
   }
-  if (step_decorator() != nullptr) backend_ = step_decorator()(rule_, std::move(backend_));
   return *backend_;
 }
 

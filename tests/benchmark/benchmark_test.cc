@@ -15,7 +15,6 @@
 #include <thread>
 #include <utility>
 
-#include "app/benchmark/ablation.h"
 #include "app/benchmark/kernels.h"
 #include "app/benchmark/plain_operators.h"
 #include "app/benchmark/random_batch.h"
@@ -138,34 +137,16 @@ TEST_CASE("A scope of reference operators replaces its groups, ends where it end
     const std::string name = call().grad_fn()->name();
     return name.find("bert") == std::string::npos && name.ends_with("Backward0");
   };
-  const auto step_is_atens = [] {
-    const auto one = [] { return std::vector<at::Tensor>{at::ones({3})}; };
-    const ops::StepTensors scalars{.lr = at::ones({}),
-                                   .inv_scale = {},
-                                   .found_inf = {},
-                                   .step = at::zeros({}, at::kLong),
-                                   .grad_norm = at::zeros({}),
-                                   .skipped = at::zeros({})};
-    const std::vector<ops::OptimizerTensors> groups = {{.params = one(),
-                                                        .copies = {at::Tensor()},
-                                                        .grads = one(),
-                                                        .exp_avg = one(),
-                                                        .exp_avg_sq = one(),
-                                                        .ema = {at::Tensor()}}};
-    const auto made = [&] { ops::OptimizerStep(UpdateRule::kLamb).run(groups, {UpdateOptions{}}, scalars); };
-    return testing::calls_of(made).count("aten::addcmul_") == 1;
-  };
   const auto check_replaced = [&](const std::vector<OpGroup>& groups) {
     const auto replaced = [&](OpGroup group) { return std::count(groups.begin(), groups.end(), group) == 1; };
     for (const auto& [group, call] : calls) {
       CAPTURE(static_cast<int>(group), groups.size());
       CHECK(is_atens(call) == replaced(group));
     }
-    CHECK(step_is_atens() == replaced(OpGroup::kOptimizer));
   };
   check_replaced({});
   for (const OpGroup group : {OpGroup::kLinear, OpGroup::kLayerNorm, OpGroup::kGelu, OpGroup::kSoftmax,
-                              OpGroup::kAttention, OpGroup::kCrossEntropy, OpGroup::kDropout, OpGroup::kOptimizer}) {
+                              OpGroup::kAttention, OpGroup::kCrossEntropy, OpGroup::kDropout}) {
     const PlainOperators scope({group});
     check_replaced({group});
     {
@@ -178,45 +159,6 @@ TEST_CASE("A scope of reference operators replaces its groups, ends where it end
     CHECK_FALSE(elsewhere);
   }
   check_replaced({});
-}
-
-TEST_CASE("The stages of the ablation have one loss", "[unit][benchmark]") {
-  AblationOptions options;
-  PretrainConfig& config = options.step.config;
-  config.device = "cpu";
-  config.optimizer.lr = 0.0;  // the model stays as it is
-  config.model = {.vocab_size = 64,
-                  .hidden_size = 32,
-                  .num_hidden_layers = 2,
-                  .num_attention_heads = 2,
-                  .intermediate_size = 64,
-                  .max_position_embeddings = 32};
-  config.model.hidden_dropout_prob = config.model.attention_probs_dropout_prob = 0.0;
-  options.step.lengths = {16};
-  options.step.batch = 3;
-  options.step.steps = 1;
-  options.step.warmup = 0;
-  options.larger_batch = 6;
-  for (const std::string precision : {"fp32", "bf16"}) {
-    CAPTURE(precision);
-    config.precision = precision;
-    const auto rows = run_ablation(options);
-    std::vector<std::string> names;
-    for (const auto& row : rows) names.push_back(row["name"]);
-    REQUIRE(names == std::vector<std::string>{"plain", "precision", "linear", "layer_norm", "gelu", "softmax_dropout",
-                                              "attention", "optimizer", "masked_rows", "packing", "larger_batch"});
-    CHECK(rows[0]["speedup"] == 1.0);
-    const double loss = rows[0]["loss"];
-    CHECK(loss > std::log(64) * 0.9);  // of a model that has learned nothing
-    const auto tolerance = precision == "fp32" ? testing::kFloat : testing::kBFloat16;
-    for (size_t i = 1; i + 1 < rows.size(); ++i) {  // the last has other batches
-      CAPTURE(rows[i].dump());
-      CHECK(std::abs(rows[i]["loss"].get<double>() - loss) <= tolerance.absolute + tolerance.relative * loss);
-    }
-    CHECK(rows.back()["batch"] == 6);
-  }
-  config.precision = "bf16-weights";
-  CHECK_THROWS_AS(run_ablation(options), UsageError);
 }
 
 TEST_CASE("A padded random batch holds the same sequences and [PAD]", "[unit][benchmark]") {
@@ -352,29 +294,30 @@ TEST_CASE("bert benchmark --compare shows what became slower, and refuses what c
 
 TEST_CASE("Reports compare by name, whatever else they hold", "[unit][benchmark]") {
   const auto row = [](const char* name, double ms) { return nlohmann::json{{"name", name}, {"ms_median", ms}}; };
-  const nlohmann::json before = {{"benchmark", "ablation"}, {"stages", {row("plain", 4), row("gone", 1), 7}}};
-  const nlohmann::json now = {{"benchmark", "ablation"}, {"stages", {row("new", 1), row("plain", 2)}}};
+  const nlohmann::json before = {{"benchmark", "inference"}, {"cases", {row("plain", 4), row("gone", 1), 7}}};
+  const nlohmann::json now = {{"benchmark", "inference"}, {"cases", {row("new", 1), row("plain", 2)}}};
   const auto figures = compare_reports(before, now);
   REQUIRE(figures.size() == 1);
   CHECK(figures[0].ratio() == 2.0);
   CHECK_THROWS_AS(compare_reports({{"benchmark", "step"}}, now), UsageError);
-  CHECK_THROWS_AS(compare_reports({{"benchmark", "ablation"}, {"stages", 3}}, now), UsageError);
+  CHECK_THROWS_AS(compare_reports({{"benchmark", "inference"}, {"cases", 3}}, now), UsageError);
 }
 
-TEST_CASE("bert benchmark ablation and inference print their figures", "[unit][benchmark]") {
+TEST_CASE("bert benchmark inference prints its figures, and names what replaces a mode that is gone",
+          "[unit][benchmark]") {
   const TemporaryDirectory directory;
   const std::string small =
       " --device cpu --config " + tiny_config(directory) + " --batch 2 --length 16 --steps 1 --warmup 0";
-  const Output ablation = run_benchmark("ablation" + small + " --larger-batch 3 --json");
-  CAPTURE(ablation.text);
-  REQUIRE(ablation.status == kOk);
-  CHECK(ablation.report()["stages"].back()["batch"] == 3);
-  CHECK_THAT(ablation.text, testing::Contains("speed-up"));
+  for (const char* gone : {"ablation", "precisions", "communication"}) {
+    const Output refused = run_benchmark(std::string(gone) + " --batch 4");
+    CHECK(refused.status == kUsage);
+    CHECK_THAT(refused.text, testing::Contains(std::string(gone) + ": this benchmark no longer exists; "));
+  }
   const Output inference = run_benchmark("inference" + small + " --precision bf16 --json");
   CHECK(inference.report()["sequences_per_second"].get<double>() > 0);
   const std::vector<std::string> keys = {"ms_average", "ms_median", "ms_p90", "ms_p95", "ms_p99", "ms_p100"};
   for (const std::string& key : keys) CHECK(inference.report()[key].get<double>() > 0);
-  for (const char* verb : {"", "step", "inference", "kernels", "data", "ablation"}) {
+  for (const char* verb : {"", "step", "inference", "kernels", "data"}) {
     const Output help = run_benchmark(std::string(verb) + " --help");
     CHECK(help.status == kOk);
     CHECK_THAT(help.text, testing::Contains("Example: bert benchmark"));
@@ -410,49 +353,15 @@ TEST_CASE("bert benchmark inference prints NVIDIA's table for every length and b
   CHECK(run_benchmark(tiny + " --length 5 --lengths x").status == kUsage);
 }
 
-TEST_CASE("Steps with large products have the same losses where oneDNN stops at AVX2", "[unit][benchmark]") {
+TEST_CASE("A step in bf16 runs where oneDNN stops at AVX2", "[unit][benchmark]") {
   const TemporaryDirectory directory;
   const std::string limit = "env ONEDNN_MAX_CPU_ISA=avx2";
   const std::string shape = " --device cpu --config " + tiny_config(directory) +
                             " --batch 12 --length 32 --steps 1 --warmup 0 --json"
                             " model.hidden_size=512 model.intermediate_size=512 model.num_hidden_layers=1"
                             " model.hidden_dropout_prob=0 model.attention_probs_dropout_prob=0";
-  const std::string steps = "ablation --precision fp32 --larger-batch 12" + shape;
-  const Output best = run_benchmark(steps);
-  const Output avx2 = run_benchmark(steps, limit + " ATEN_CPU_CAPABILITY=avx2 BERT_CPU_CAPABILITY=avx2");
-  CAPTURE(best.text, avx2.text);
-  REQUIRE(best.status == kOk);
-  REQUIRE(avx2.status == kOk);
-  const auto want = best.report()["stages"], got = avx2.report()["stages"];
-  REQUIRE(got.size() == want.size());
-  for (size_t i = 0; i < want.size(); ++i) {
-    CAPTURE(want[i].dump(), got[i].dump());
-    CHECK(got[i]["loss"].get<double>() == Approx(want[i]["loss"].get<double>()).epsilon(1e-3));
-  }
   const Output bf16 =
       run_benchmark("step --precision bf16" + shape, limit);  // oneDNN is limited, so this holds on any processor
   CAPTURE(bf16.text);
   CHECK(bf16.status == kOk);
-}
-
-TEST_CASE("bert benchmark communication reports from two ranks, and refuses one", "[benchmark][distributed]") {
-  const TemporaryDirectory directory;
-  const std::string arguments =
-      "communication --config " + tiny_config(directory) + " --batch 2 --length 16 --steps 3 --warmup 1 --json";
-  const Output two = run_benchmark(arguments, std::string(BERTRUN_EXECUTABLE) + " --standalone --nproc-per-node 2");
-  REQUIRE(two.status == kOk);
-  const auto report = two.report();
-  CHECK(report["ranks"] == 2);
-  // fp32 gradients of 64 x (64 + 32 + 2) embeddings, two layers, pooler and heads, each tensor padded to 64 bytes.
-  CHECK(report["bytes"] == 328000);
-  for (const char* key : {"one_ms", "ms_median", "step_ms", "exposed_ms", "one_gb_per_second", "bucketed_gb_per_second",
-                          "bandwidth_fraction", "exposed_share"}) {
-    CHECK(report[key].get<double>() > 0.0);
-  }
-  // The wait of a step is a part of the step, however long a reduction alone takes.
-  CHECK(report["exposed_ms"].get<double>() < report["step_ms"].get<double>());
-  CHECK(report["exposed_share"].get<double>() < 1.0);
-  const Output one = run_benchmark(arguments);
-  CHECK(one.status == kUsage);
-  CHECK_THAT(one.text, testing::Contains("bertrun --nproc-per-node 2 bert benchmark communication"));
 }

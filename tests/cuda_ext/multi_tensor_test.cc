@@ -295,10 +295,7 @@ TEST_CASE("One object serves tensors that move, grow, shrink and change their dt
 
 TEST_CASE("The plain step that benchmarks time does what every option says", "[unit][optim]") {
   const auto plain_run = [](UpdateRule rule, const OptimizerTensors& tensors, const UpdateOptions& options,
-                            const StepTensors& step) {
-    const PlainOperators scope({OpGroup::kOptimizer});
-    ops::OptimizerStep(rule).run({tensors}, {options}, step);
-  };
+                            const StepTensors& step) { plain::step(rule, {tensors}, {options}, step); };
   for (const UpdateRule rule : kRules) {
     const OptimizerTensors usual = random_tensors();
     run(rule, usual, options_of(rule));

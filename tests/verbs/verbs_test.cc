@@ -59,7 +59,6 @@ TEST_CASE("bert benchmark refuses devices, precisions and sizes that it does not
   };
   refused("step --device foo", "--device: foo not in {auto,cpu,cuda}");
   refused("step --precision foo", "--precision: foo not in {fp32");
-  refused("ablation --precision foo", "--precision: foo not in");
   refused("step --threads 100000", "--threads: want a number from 1 to 1024, got 100000");
   refused("step --batch 1000000000", "--batch: want a number from 1 to 1048576, got 1000000000");
   refused("step --steps 0", "--steps: want a number from 1 to 1000000000, got 0");

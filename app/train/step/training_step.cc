@@ -40,13 +40,9 @@ PretrainingOutput TrainingStep::forward(const PackedBatch& batch) {
   return model->forward(batch);
 }
 
-PretrainingLoss TrainingStep::loss(const PackedBatch& batch) {
-  return pretraining_loss(forward(batch), batch,
-                          vocab_size_);  // forward() has ended autocast: the loss and backward run outside of it
-}
-
 std::vector<torch::Tensor> TrainingStep::loss_terms(const PackedBatch& batch) {
-  const PretrainingLoss part = loss(batch);
+  // forward() has ended autocast: the loss and backward run outside of it.
+  const PretrainingLoss part = pretraining_loss(forward(batch), batch, vocab_size_);
   if (extra_sums_.defined()) extra_sums_.index_add_(0, batch.masked_sources, part.mlm_of_tokens.to(torch::kDouble));
   return {part.mlm, part.nsp};
 }

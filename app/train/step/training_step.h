@@ -37,18 +37,13 @@ class TrainingStep : public OptimizerStep {
 
   BertForPreTraining model;
 
- protected:
-  /// Forward and loss of one micro-batch. The ablation benchmark overrides it.
-  virtual PretrainingLoss loss(const PackedBatch& batch);
-
-  int64_t vocab_size_;
-
  private:
   TrainingStep(const PretrainConfig& config, BertForPreTraining made, c10::Device device,
                c10::intrusive_ptr<c10d::ProcessGroup> group, std::optional<c10::ScalarType> weights);
   std::vector<torch::Tensor> loss_terms(const PackedBatch& batch) override;
   [[nodiscard]] std::vector<torch::Tensor> loss_items(const PackedBatch& batch) const override;
 
+  int64_t vocab_size_;
   std::string pairs_;  // name of the objective; "" without pairs
 };
 

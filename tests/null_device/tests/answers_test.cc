@@ -283,7 +283,7 @@ TEST_CASE("bert benchmark runs on CUDA", "[cuda]") {
   const std::string file = file_of(tiny(directory, "run"));
   const std::vector<std::string> shape = {"--config", file,       "--batch", "2",        "--length", "8",     "--steps",
                                           "1",        "--warmup", "0",       "--device", "cuda",     "--json"};
-  for (const char* action : {"step", "inference", "ablation"}) {
+  for (const char* action : {"step", "inference"}) {
     CAPTURE(action);
     std::vector<std::string> arguments = {"benchmark", action};
     arguments.insert(arguments.end(), shape.begin(), shape.end());
@@ -295,12 +295,6 @@ TEST_CASE("bert benchmark runs on CUDA", "[cuda]") {
     CHECK(report.at("device") == "cuda:0");
     CHECK(report.at("machine") == "device of host memory");
   }
-  const CommandResult curves =
-      run_command(benchmark_command, {"benchmark", "precisions", "--config", file, "--output", directory.path("curves"),
-                                      "--precisions", "fp32,bf16", "--steps", "2", "--device", "cuda"});
-  CAPTURE(curves.err);
-  CHECK(curves.code == kOk);
-  CHECK(std::filesystem::exists(directory.path("curves.csv")));
   std::vector<std::string> int8 = {"benchmark", "inference", "--precision", "int8"};
   int8.insert(int8.end(), shape.begin(), shape.end());
   CHECK(run_command(benchmark_command, int8).code == kUsage);

@@ -142,25 +142,6 @@ TEST_CASE("Fine-tuning on two devices has the losses of two ranks on the CPU", "
   CHECK(difference_of_runs(directory.path("cuda"), directory.path("cpu"), kLosses) == "");
 }
 
-TEST_CASE("bert benchmark communication runs on two devices, and refuses a length beyond the model's", "[cuda]") {
-  BERT_DEVICE_OR_SKIP(device);
-  const TemporaryDirectory directory;
-  const std::string bert = std::string(BERT_NULL_DEVICE) + "/bin/bert", file = file_of(of_ranks(directory, "run"));
-  for (const char* length : {"8", "25"}) {
-    const bool fits = length == std::string("8");
-    Twin job("bertrun", {"--standalone", "--nproc-per-node", "2", bert, "benchmark", "communication", "--config", file,
-                         "--batch", "1", "--length", length, "--steps", "1", "--warmup", "0", "--json"});
-    const int code = job.wait();
-    CAPTURE(length, job.err());
-    CHECK(code == (fits ? kOk : kUsage));
-    if (!fits) continue;
-    const std::string text = job.out();
-    const nlohmann::json report = nlohmann::json::parse(text.substr(text.rfind('\n', text.size() - 2) + 1));
-    CHECK(report.at("device") == "cuda:0");
-    CHECK(report.at("ranks") == 2);
-  }
-}
-
 TEST_CASE("More ranks than devices are refused over NCCL, and share them over Gloo", "[cuda][null_device]") {
   BERT_DEVICE_OR_SKIP(device);
   const TemporaryDirectory directory;
