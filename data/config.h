@@ -133,8 +133,6 @@ struct TaskDataConfig {
   std::string text_pair_column;
   std::string label_column = "label";
   std::vector<std::string> labels;
-  int64_t word_column = 0;
-  int64_t tag_column = -1;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -153,8 +151,6 @@ struct TaskDataConfig {
     visit("label_column", self.label_column, "own tables: column of the label, or of the number");
     visit("labels", self.labels,
           "own tables and ner: labels in their order; empty = those of the training file, sorted");
-    visit("word_column", self.word_column, "ner: column of the words, from 0; -1 = the last", -100, 100);
-    visit("tag_column", self.tag_column, "ner: column of the labels, from 0; -1 = the last", -100, 100);
   }
 };
 

@@ -12,9 +12,9 @@ namespace bert {
 ///   m  = beta1 m + (1 - beta1) g
 ///   v  = beta2 v + (1 - beta2) g^2
 ///   p -= lr (mhat / (sqrt(vhat) + eps) + weight_decay p)
-/// mhat = m / (1 - beta1^t) and vhat = v / (1 - beta2^t); with bias_correction off they are m and v. With
-/// eps_inside_sqrt the root is sqrt(vhat + eps). Without bias correction, this is the AdamWeightDecayOptimizer of Devlin et
-/// al. 2018 (google-research/bert), which clips by N alone: a factor of at most 1 + 1e-6 / N apart. All arithmetic is fp32 (fp64 for fp64 parameters), on fp32 masters if
+/// mhat = m / (1 - beta1^t) and vhat = v / (1 - beta2^t); with bias_correction off they are m and v. Without
+/// bias correction, this is the AdamWeightDecayOptimizer of Devlin et al. 2018 (google-research/bert), which clips by N
+/// alone: a factor of at most 1 + 1e-6 / N apart. All arithmetic is fp32 (fp64 for fp64 parameters), on fp32 masters if
 /// parameters are fp16 or bf16. Gradients that are not finite: Note [Skipped steps]. Source: Loshchilov and Hutter
 /// 2019, arXiv:1711.05101.
 class AdamW : public MomentOptimizer {

@@ -13,10 +13,19 @@ void check(const char* prefix, const Config& config) {
   TORCH_CHECK_VALUE(problems.empty(), fmt::format("{}", fmt::join(problems, "\n")));
 }
 
+/// A scaler's numbers with those that no configuration sets.
+struct ScalerConfig : AmpConfig {
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    AmpConfig::visit_fields(self, visit);
+    AmpConfig::visit_constants(self, visit);
+  }
+};
+
 }  // namespace
 
 void validate(const OptimizerConfig& config) { check("optimizer.", config); }
 void validate(const ScheduleConfig& config) { check("schedule.", config); }
-void validate(const AmpConfig& config) { check("amp.", config); }
+void validate(const AmpConfig& config) { check("amp.", ScalerConfig{config}); }
 
 }  // namespace bert

@@ -19,11 +19,6 @@ struct OptimizerConfig {
   double max_grad_norm = 1.0;
   bool bias_correction = true;
   bool use_nvlamb = false;
-  bool grad_averaging = true;
-  bool decoupled_weight_decay = true;
-  bool eps_inside_sqrt = false;
-  double min_trust_ratio = 0.0;
-  double max_trust_ratio = 0.0;
   double layer_lr_decay = 1.0;
   std::vector<std::string> no_decay = {"bias", "gamma", "beta", "LayerNorm"};
   double ema_decay = 0.0;
@@ -44,13 +39,6 @@ struct OptimizerConfig {
           0.0, 1e9);
     visit("bias_correction", self.bias_correction, "not bert_adam: divide the moments by 1 - beta^step");
     visit("use_nvlamb", self.use_nvlamb, "lamb only: trust ratio on every tensor, also without weight decay");
-    visit("grad_averaging", self.grad_averaging, "lamb only: first moment adds (1 - beta1) g instead of g");
-    visit("decoupled_weight_decay", self.decoupled_weight_decay,
-          "lamb only: decay in the update; false adds it to the gradient (L2), as type adam does");
-    visit("eps_inside_sqrt", self.eps_inside_sqrt, "sqrt(second moment + eps) instead of sqrt(second moment) + eps");
-    visit("min_trust_ratio", self.min_trust_ratio, "lamb only: the trust ratio is at least this", 0.0, 1e9);
-    visit("max_trust_ratio", self.max_trust_ratio,
-          "lamb only: the trust ratio is at most this (DeepSpeed: 10, with 0.01 the least); 0 = no bound", 0.0, 1e9);
     visit("layer_lr_decay", self.layer_lr_decay,
           "each layer's rate is that of the layer above times this, embeddings last; 1 = one rate for all", 0.001, 1.0);
     visit("no_decay", self.no_decay, "parameters with one of these in their name do not decay");
@@ -69,18 +57,9 @@ struct OptimizerConfig {
     const auto only = [&](bool used, const char* name, auto OptimizerConfig::*field, const char* want) {
       if (!used && self.*field != defaults.*field) report(name, self.*field, want, "type", self.type);
     };
-    const bool lamb = self.type == "lamb";
-    constexpr const char* kForLamb = "the default (only lamb uses it) with";
-    only(lamb, "use_nvlamb", &OptimizerConfig::use_nvlamb, kForLamb);
-    only(lamb, "grad_averaging", &OptimizerConfig::grad_averaging, kForLamb);
-    only(lamb, "decoupled_weight_decay", &OptimizerConfig::decoupled_weight_decay,
-         "the default (only lamb uses it; for L2 choose adam) with");
-    only(lamb, "min_trust_ratio", &OptimizerConfig::min_trust_ratio, kForLamb);
-    only(lamb, "max_trust_ratio", &OptimizerConfig::max_trust_ratio, kForLamb);
+    only(self.type == "lamb", "use_nvlamb", &OptimizerConfig::use_nvlamb, "the default (only lamb uses it) with");
     only(self.type != "bert_adam", "bias_correction", &OptimizerConfig::bias_correction,
          "the default (bert_adam never corrects) with");
-    if (self.max_trust_ratio > 0.0 && self.min_trust_ratio > self.max_trust_ratio)
-      report("min_trust_ratio", self.min_trust_ratio, "at most", "max_trust_ratio", self.max_trust_ratio);
   }
 };
 
@@ -93,9 +72,8 @@ struct ScheduleConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit("type", self.type,
           "after a linear warm-up: poly (NVIDIA's for PyTorch, with its jump), poly_rebased (without), linear, cosine, "
-          "constant, or NVIDIA's for PaddlePaddle and TensorFlow",
-          std::initializer_list<const char*>{"poly", "poly_rebased", "linear", "cosine", "constant", "paddle",
-                                             "tensorflow", "tensorflow_adam"});
+          "constant, or NVIDIA's for TensorFlow",
+          std::initializer_list<const char*>{"poly", "poly_rebased", "linear", "cosine", "constant", "tensorflow"});
     visit("warmup_proportion", self.warmup_proportion, "share of max_steps spent warming up; below 1, but for constant",
           0.0, 1.0);
     visit("degree", self.degree, "poly, poly_rebased and tensorflow only: exponent of the decay", 0.0, 10.0);
@@ -115,28 +93,33 @@ struct ScheduleConfig {
   }
 };
 
+/// Numbers of the loss scaler. The last four are PyTorch's and no keys of a configuration.
 struct AmpConfig {
   bool dynamic = true;
   double init_scale = 65536.0;
+  int64_t max_consecutive_skips = 100;
   double growth_factor = 2.0;
   double backoff_factor = 0.5;
   int64_t growth_interval = 2000;
   double min_scale = 1.0;
-  int64_t max_consecutive_skips = 100;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit("dynamic", self.dynamic, "the loss scale follows overflows; false: it stays at init_scale");
     visit("init_scale", self.init_scale,
           "first loss scale (fp16) of a step's loss, of which each micro-batch is a share", 1.0, 4294967296.0);
+    visit("max_consecutive_skips", self.max_consecutive_skips,
+          "a run that skips this many steps in a row stops, in any precision; 0 = never", 0, 1000000000);
+  }
+  /// The fields that no configuration sets.
+  template <class Self, class Visitor>
+  static void visit_constants(Self& self, Visitor&& visit) {
     visit("growth_factor", self.growth_factor,
           "the scale grows by this after growth_interval clean steps; above 1 where dynamic", 1.0, 1024.0);
     visit("backoff_factor", self.backoff_factor, "the scale shrinks by this after an overflow; below 1 where dynamic",
           0.0009765625, 1.0);
     visit("growth_interval", self.growth_interval, "clean steps before the scale grows", 1, 1000000000);
     visit("min_scale", self.min_scale, "a run whose loss scale falls below this stops; 0 = never", 0.0, 4294967296.0);
-    visit("max_consecutive_skips", self.max_consecutive_skips,
-          "a run that skips this many steps in a row stops, in any precision; 0 = never", 0, 1000000000);
   }
 
   /// Calls report(field, value, wanted, other field, other value) for each pair of fields that contradict each other.

@@ -9,14 +9,12 @@ namespace bert {
 
 /// LAMB in the form of NVIDIA's BERT. With N = l2 norm of all (unscaled) gradients, every step t does
 ///   g  = grad / max(1, N / max_grad_norm)                   (max_grad_norm 0: g = grad)
-///   m  = beta1 m + (1 - beta1) g                            (grad_averaging off: + g)
+///   m  = beta1 m + (1 - beta1) g
 ///   v  = beta2 v + (1 - beta2) g^2
 ///   u  = mhat / (sqrt(vhat) + eps) + weight_decay p
 ///   p -= lr ratio u
 /// mhat = m / (1 - beta1^t) and vhat = v / (1 - beta2^t); with bias_correction off they are m and v. ratio = |p| / |u|,
 /// with norms by tensor, and 1 if one of them is 0. With use_nvlamb off it is also 1 for groups without weight decay.
-/// min_trust_ratio and max_trust_ratio bound |p| / |u|. With decoupled_weight_decay off, weight_decay p is added to g,
-/// before the moments, instead of to u. With eps_inside_sqrt the root is sqrt(vhat + eps).
 ///
 /// All arithmetic is fp32 (fp64 for fp64 parameters), on fp32 masters if parameters are fp16 or bf16. The gradients are
 /// multiplied once, by the clip coefficient over the loss scale. Gradients that are not finite: Note [Skipped steps].
@@ -34,7 +32,7 @@ namespace bert {
 /// at first and 4e-7 in the end. m differs by 4e-7. v differs by 1.3e-5, the error of 1 - 0.999 in their fp32, which
 /// their bias correction removes again. With u in fp16 the change would differ by 1.5e-4 at first and 5e-5 in the end.
 ///
-/// Source: You et al. 2020, arXiv:1904.00962; NVIDIA's FusedLAMB; for the bounds DeepSpeed's FusedLamb.
+/// Source: You et al. 2020, arXiv:1904.00962; NVIDIA's FusedLAMB.
 class Lamb : public MomentOptimizer {
  public:
   Lamb(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)

@@ -17,14 +17,12 @@ struct NamedSchedule {
   int64_t first_step;
 };
 
-constexpr std::array<NamedSchedule, 8> kSchedules{{{"poly", LrDecay::kPoly, false, 1},
+constexpr std::array<NamedSchedule, 6> kSchedules{{{"poly", LrDecay::kPoly, false, 1},
                                                    {"poly_rebased", LrDecay::kPolyRebased, false, 1},
                                                    {"linear", LrDecay::kLinear, false, 1},
                                                    {"cosine", LrDecay::kCosine, false, 1},
                                                    {"constant", LrDecay::kConstant, false, 1},
-                                                   {"paddle", LrDecay::kLinear, true, 1},
-                                                   {"tensorflow", LrDecay::kPoly, true, 0},
-                                                   {"tensorflow_adam", LrDecay::kLinear, true, 0}}};
+                                                   {"tensorflow", LrDecay::kPoly, true, 0}}};
 
 }  // namespace
 

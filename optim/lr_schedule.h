@@ -16,11 +16,9 @@ namespace bert {
 /// linear            kLinear         warmup_proportion          1      NVIDIA's LinearWarmUpScheduler
 /// cosine            kCosine         warmup_proportion          1      Hugging Face's curve; see below
 /// constant          kConstant       warmup_proportion          1      NVIDIA's ConstantWarmUpScheduler
-/// paddle            kLinear         a whole step, rounded down 1      NVIDIA's PaddlePaddle recipe
 /// tensorflow        kPoly           a whole step, rounded down 0      NVIDIA's TensorFlow recipe with LAMB
-/// tensorflow_adam   kLinear         a whole step, rounded down 0      NVIDIA's TensorFlow recipe with Adam
 /// Missing are two kinds of NVIDIA's schedules. Those of BertAdam for PyTorch (optimization.py) count k from 0 and do
-/// not round the warm-up (nearest: linear, a step ahead of theirs, or tensorflow_adam); their cosine is one of the
+/// not round the warm-up (nearest: linear, a step ahead of theirs); their cosine is one of the
 /// share of all steps, (1 + cos(pi x)) / 2, which drops where warm-up ends. CosineWarmUpScheduler rises to the end with
 /// cos(pi + x).
 /// A schedule that counts from 0 has the rate 0 in the first step, and not 0 in the last, because theirs reads the

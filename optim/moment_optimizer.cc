@@ -86,19 +86,16 @@ UpdateOptions update_options(const OptimizerConfig& config, double lr_scale) {
   return {.lr = config.lr,
           .beta1 = config.beta1,
           .beta2 = config.beta2,
-          .beta3 = lamb && !config.grad_averaging ? 1.0 : 1.0 - config.beta1,
+          .beta3 = 1.0 - config.beta1,
           .eps = config.eps,
           .weight_decay = config.weight_decay,
           .max_grad_norm = config.max_grad_norm,
           .clip_eps = lamb ? 0.0 : kTorchClipEps,  // LAMB clips as the reference does
-          .min_trust_ratio = config.min_trust_ratio,
-          .max_trust_ratio = config.max_trust_ratio,
           .lr_scale = lr_scale,
           .ema_decay = config.ema_decay,
           .bias_correction = config.bias_correction && !bert_adam,
-          .decoupled = lamb ? config.decoupled_weight_decay : config.type != "adam",
+          .decoupled = config.type != "adam",
           .trust_ratio = lamb && (config.use_nvlamb || config.weight_decay != 0.0),
-          .eps_inside_sqrt = config.eps_inside_sqrt,
           .clip_per_tensor = bert_adam};
 }
 

@@ -19,14 +19,13 @@ at::Tensor update_of(const at::Tensor& p, const at::Tensor& m, const at::Tensor&
   const double m_share = o.bias_correction ? 1.0 - std::pow(o.beta1, t) : 1.0;
   const double v_share = o.bias_correction ? 1.0 - std::pow(o.beta2, t) : 1.0;
   const at::Tensor vhat = v / v_share;
-  const at::Tensor u = (m / m_share) / (o.eps_inside_sqrt ? (vhat + o.eps).sqrt() : vhat.sqrt() + o.eps);
+  const at::Tensor u = (m / m_share) / (vhat.sqrt() + o.eps);
   return o.decoupled && o.weight_decay != 0.0 ? u + p * o.weight_decay : u;
 }
 
 double ratio_of(double weight, double update, const UpdateOptions& o) {
   if (!o.trust_ratio || weight == 0.0 || update == 0.0) return 1.0;
-  const double ratio = std::max(weight / update, o.min_trust_ratio);
-  return o.max_trust_ratio > 0.0 ? std::min(ratio, o.max_trust_ratio) : ratio;
+  return weight / update;
 }
 
 }  // namespace

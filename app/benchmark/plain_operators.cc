@@ -159,13 +159,12 @@ void step(UpdateRule rule, const std::vector<ops::OptimizerTensors>& groups, con
       exp_avg_sq.mul_(o.beta2).addcmul_(grad, grad, 1.0 - o.beta2);
       const Tensor corrected = exp_avg_sq / correction2;
       Tensor update = exp_avg / correction1, rate = lr;
-      update.div_(o.eps_inside_sqrt ? corrected.add(o.eps).sqrt_() : corrected.sqrt().add_(o.eps));
+      update.div_(corrected.sqrt().add_(o.eps));
       if (o.decoupled) update.add_(param, o.weight_decay);
       if (rule == UpdateRule::kLamb && o.trust_ratio) {
         const Tensor param_norm = param.norm(), update_norm = update.norm();
         const Tensor usable = param_norm.ne(0).logical_and_(update_norm.ne(0));
-        Tensor ratio = (param_norm / update_norm).clamp_min_(o.min_trust_ratio);
-        if (o.max_trust_ratio > 0.0) ratio.clamp_max_(o.max_trust_ratio);
+        Tensor ratio = (param_norm / update_norm);
         rate = rate * at::where(usable, ratio, at::ones_like(param_norm));
       }
       param.sub_(update.mul_(rate));

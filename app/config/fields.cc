@@ -10,6 +10,7 @@
 #include <set>
 
 #include "app/config/fields_impl.h"
+#include "app/config/removed_keys.h"
 #include "app/parse/bounded_json.h"
 #include "app/parse/json_tree.h"
 #include "app/parse/nearest_word.h"
@@ -60,8 +61,10 @@ class Binder {
         report_.places[pointer] = place;
         std::visit([&](const auto& target) { bind_value(target, *leaf->second, member.value, pointer); },
                    leaf->second->value);
-      } else {
+      } else if (const RemovedKey* removed = removed_key(pointer); removed == nullptr) {
         report_.add(member.place, pointer, unknown(member.key, prefix));
+      } else if (!place.source->saved || !removed->keeps_meaning(member.value)) {
+        report_.add(member.place, pointer, fmt::format("is no key any more: {}", removed->instead));
       }
     }
   }

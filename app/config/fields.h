@@ -222,7 +222,8 @@ class ConfigReport {
 void read_config(const ConfigFields& fields, const std::string& path, const std::vector<std::string>& overrides,
                  ConfigReport& report);
 
-/// Sets `fields` from one JSON text. Relative paths in the text stay relative.
+/// Sets `fields` from one JSON text that write_config has written. Relative paths in the text stay relative. A removed key
+/// is left out if the program still does what its value says.
 void read_config_text(const ConfigFields& fields, const std::string& text, const std::string& name,
                       ConfigReport& report);
 

@@ -43,14 +43,11 @@ void check_distillation(const FinetuneConfig& config, ConfigReport& report) {
     const auto needs_teacher = [&](const char* field, const auto& value, const auto& unused_value) {
       expect_unused(field, value, unused_value, "distillation.teacher", {"/distillation/teacher"});
     };
-    needs_teacher("trust_teacher", distillation.trust_teacher, unused.trust_teacher);
     needs_teacher("labels_weight", distillation.labels_weight, unused.labels_weight);
     needs_teacher("logits_weight", distillation.logits_weight, unused.logits_weight);
     needs_teacher("temperature", distillation.temperature, unused.temperature);
     needs_teacher("hidden_weight", distillation.hidden_weight, unused.hidden_weight);
     needs_teacher("attention_weight", distillation.attention_weight, unused.attention_weight);
-    needs_teacher("value_weight", distillation.value_weight, unused.value_weight);
-    needs_teacher("relation_heads", distillation.relation_heads, unused.relation_heads);
     return;
   }
   if (distillation.labels_weight == 0 && distillation.logits_weight == 0) {
@@ -62,11 +59,6 @@ void check_distillation(const FinetuneConfig& config, ConfigReport& report) {
     expect_unused("temperature", distillation.temperature, unused.temperature, "logits_weight above 0",
                   {"/distillation/logits_weight"});
   }
-  if (!distillation.has_relations()) {
-    expect_unused("relation_heads", distillation.relation_heads, unused.relation_heads,
-                  "attention_weight or value_weight above 0",
-                  {"/distillation/attention_weight", "/distillation/value_weight"});
-  }
   if (config.micro_batch_size == RunConfig::kFromMemory) {
     report.add("/micro_batch_size", "want a number with distillation.teacher, whose memory auto does not count",
                {"/distillation/teacher"});
@@ -75,6 +67,7 @@ void check_distillation(const FinetuneConfig& config, ConfigReport& report) {
 
 void check(const FinetuneConfig& config, ConfigReport& report) {
   check_run(config, report);
+  if (config.reports("samples")) report.add("/report", "want no samples, which pre-training alone has");
   check_distillation(config, report);
   const auto needs_evaluations = [&](const char* pointer, bool used) {
     if (used && config.evaluate_every == 0)

@@ -35,20 +35,16 @@ struct TaskFilesConfig {
 /// app/finetune/distillation_losses.h.
 struct DistillationConfig {
   std::string teacher;
-  bool trust_teacher = false;
   double labels_weight = 1;
   double logits_weight = 1;
   double temperature = 1;
   double hidden_weight = 1;
   double attention_weight = 1;
-  double value_weight = 1;
-  int64_t relation_heads = 0;
 
   static constexpr double kMostWeight = 1e4;
 
   /// True if a loss reads the hidden states of layers, or query, key and value.
-  [[nodiscard]] bool has_inner_losses() const { return hidden_weight > 0 || has_relations(); }
-  [[nodiscard]] bool has_relations() const { return attention_weight > 0 || value_weight > 0; }
+  [[nodiscard]] bool has_inner_losses() const { return hidden_weight > 0 || attention_weight > 0; }
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -56,8 +52,6 @@ struct DistillationConfig {
           "run, checkpoint, export or model of another program, fine-tuned for the same task, from which the model "
           "learns beside the labels; empty = none",
           kPath);
-    visit("trust_teacher", self.trust_teacher,
-          "also read a teacher that is a pickle of PyTorch, a format that can hold code; none is executed");
     visit("labels_weight", self.labels_weight, "weight of the task's own loss", 0.0, kMostWeight);
     visit("logits_weight", self.logits_weight,
           "weight of the KL divergence of the model's probabilities from the teacher's, times temperature squared; of "
@@ -67,12 +61,9 @@ struct DistillationConfig {
     visit("hidden_weight", self.hidden_weight, "weight of the difference of the hidden states of layers", 0.0,
           kMostWeight);
     visit("attention_weight", self.attention_weight,
-          "weight of the difference of the last layers' relations of query and key", 0.0, kMostWeight);
-    visit("value_weight", self.value_weight, "weight of the difference of the last layers' relations of the values",
+          "weight of two differences: of the last layers' relations of query and key, and of their relations of the "
+          "values",
           0.0, kMostWeight);
-    visit("relation_heads", self.relation_heads,
-          "heads into which query, key and value are divided for relations; 0 = the model's num_attention_heads", 0,
-          1 << 16);
   }
 };
 

@@ -92,13 +92,6 @@ void check(const PretrainConfig& config, ConfigReport& report) {
     report.add("/initial_optimizer_state", "want an initial_checkpoint that has it, or false here",
                {"/initial_checkpoint"});
   }
-  if (config.initial_parts == "all") return;
-  if (config.initial_checkpoint.empty()) {
-    report.add("/initial_parts", "want an initial_checkpoint that has them, or all here", {"/initial_checkpoint"});
-  } else if (config.initial_optimizer_state) {
-    report.add("/initial_parts", "want all with initial_optimizer_state, which has moments of every part",
-               {"/initial_optimizer_state"});
-  }
 }
 
 /// The configuration that `read` sets. Throws ConfigError with all problems.

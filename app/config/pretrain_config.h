@@ -35,7 +35,6 @@ struct DataSourcesConfig {
   int64_t length_bin_size = 0;
   std::string corrupted_rows = "fail";
   int64_t max_eval_examples = 10000;
-  bool log_sample_ids = false;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -63,9 +62,6 @@ struct DataSourcesConfig {
           OneOf{"fail", "skip"}, kMayChange);
     visit("max_eval_examples", self.max_eval_examples, "held-out examples that one evaluation reads; 0 = all", 0,
           int64_t{1} << 40);
-    visit("log_sample_ids", self.log_sample_ids,
-          "each rank writes the examples of its steps to run_directory/samples-rank-00000.jsonl, 00001 and so on",
-          kMayChange);
   }
 };
 
@@ -74,7 +70,6 @@ struct PretrainConfig : RunConfig {
   PretrainConfig() { max_steps = 1000000; }
 
   std::string objective = "auto";
-  std::string initial_parts = "all";
   bool initial_optimizer_state = false;
   DataSourcesConfig data;
 
@@ -94,10 +89,6 @@ struct PretrainConfig : RunConfig {
           0, int64_t{1} << 30, kMayChange);
     visit("initial_checkpoint", self.initial_checkpoint,
           "run, checkpoint or model of another program whose weights the run starts from; empty = random", kPath);
-    visit("initial_parts", self.initial_parts,
-          "parts of initial_checkpoint that are loaded; the run initialises the others. all: also the heads, if it has "
-          "them; encoder: encoder and pooler; heads: what is not of these",
-          OneOf{"all", "encoder", "heads"});
     visit("initial_optimizer_state", self.initial_optimizer_state,
           "also take the moments of initial_checkpoint (phase 1 to phase 2); step and schedule start at 0");
     visit("data", self.data, "training data and vocabulary");

@@ -10,7 +10,6 @@
 #include "app/config/fields_impl.h"
 #include "app/config/finetune_config.h"
 #include "app/config/pretrain_config.h"
-#include "data/io/error.h"
 
 namespace bert {
 namespace {
@@ -111,7 +110,7 @@ void add_row(std::string& out, const ConfigField& field, const std::string& defa
 void add_table(std::string& out, const std::string& title, const std::vector<ConfigField>& fields, const Kind& kind,
                const Kind* other) {
   out +=
-      fmt::format("### {}\n\n| key | type and range | default | meaning | on resume |\n|---|---|---|---|---|\n", title);
+      fmt::format("## {}\n\n| key | type and range | default | meaning | on resume |\n|---|---|---|---|---|\n", title);
   for (const ConfigField& field : fields) {
     std::string value = shown(kind.defaults.at(field.pointer));
     if (other != nullptr && other->defaults.at(field.pointer) != kind.defaults.at(field.pointer))
@@ -132,21 +131,14 @@ std::string config_reference() {
   for (const ConfigField& field : finetune.fields) {
     if (!shared(field, pretrain)) of_finetune.push_back(field);
   }
-  std::string out;
+  std::string out =
+      "# Keys of a configuration\n\n`bert config reference` prints this page; [README.md](README.md) explains "
+      "configurations.\n\n";
   add_table(out, "Keys of every run", both, pretrain, &finetune);
   add_table(out, "Keys of pre-training", of_pretrain, pretrain, nullptr);
   add_table(out, "Keys of fine-tuning", of_finetune, finetune, nullptr);
+  out.pop_back();
   return out;
-}
-
-std::string with_reference(const std::string& page, const std::string& name) {
-  const size_t begin = page.find(kReferenceBegin), end = page.find(kReferenceEnd);
-  if (begin == std::string::npos || end == std::string::npos || end < begin) {
-    throw DataError(fmt::format("{}: want the lines {} and {}, between which the reference stands; add them", name,
-                                kReferenceBegin, kReferenceEnd));
-  }
-  const size_t content = begin + std::string(kReferenceBegin).size();
-  return page.substr(0, content) + "\n\n" + config_reference() + page.substr(end);
 }
 
 }  // namespace bert

@@ -51,24 +51,15 @@ void check_division(const RunConfig& config, ConfigReport& report) {
 
 void check_report(const RunConfig& config, ConfigReport& report) {
   const std::vector<std::string>& formats = config.report;
-  const auto has = [&](const char* format) {
-    return std::find(formats.begin(), formats.end(), format) != formats.end();
-  };
-  if (!has("jsonl")) {
+  if (!config.reports("jsonl")) {
     report.add("/report", fmt::format("want a list with jsonl, got [{}]: resumption, bert report and bert watch read "
                                       "metrics.jsonl; add jsonl",
                                       fmt::join(formats, ", ")));
   }
   if (std::set<std::string>(formats.begin(), formats.end()).size() < formats.size())
     report.add("/report", fmt::format("want each format once, got [{}]", fmt::join(formats, ", ")));
-  if (config.report_histograms && !has("tensorboard")) {
-    report.add("/report_histograms", "want tensorboard in report, where histograms go, or false here", {"/report"});
-  }
-  if (!config.report_textfile.empty() && !config.report_textfile.ends_with(".prom")) {
-    report.add("/report_textfile", fmt::format("want a name that ends in .prom, as node_exporter reads no other files, "
-                                               "got {}",
-                                               config.report_textfile));
-  }
+  if (config.reports("histograms") && !config.reports("tensorboard"))
+    report.add("/report", "want tensorboard with histograms, which go there; add it");
 }
 
 }  // namespace
@@ -84,6 +75,10 @@ std::optional<StepRange> ProfileConfig::range() const {
   return range;
 }
 
+bool RunConfig::reports(const char* format) const {
+  return std::find(report.begin(), report.end(), format) != report.end();
+}
+
 void check_run(const RunConfig& config, ConfigReport& report) {
   const std::vector<std::string>& no_decay = config.optimizer.no_decay;
   if (std::find(no_decay.begin(), no_decay.end(), "") != no_decay.end())
@@ -91,7 +86,6 @@ void check_run(const RunConfig& config, ConfigReport& report) {
   check_relations("/model", config.model, report);
   check_relations("/optimizer", config.optimizer, report);
   check_relations("/schedule", config.schedule, report);
-  check_relations("/amp", config.amp, report);
   check_division(config, report);
   check_report(config, report);
   if (config.max_steps > 0 && config.stop_at_step > config.max_steps) {

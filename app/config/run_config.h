@@ -17,10 +17,8 @@ struct DistributedConfig {
   std::string backend = "auto";
   std::string init_method = "env://";
   int64_t timeout_seconds = 600;  // torch.distributed's default for NCCL
-  int64_t bucket_mb = 25;         // as in torch's DistributedDataParallel
   std::string compression = "none";
   bool shard_optimizer_state = false;
-  bool debug = false;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -28,12 +26,10 @@ struct DistributedConfig {
     visit("init_method", self.init_method,
           "meeting place of the ranks: env:// (MASTER_ADDR, MASTER_PORT), tcp://HOST:PORT or file:///PATH");
     visit("timeout_seconds", self.timeout_seconds, "a collective that takes longer ends the run", 1, 86400);
-    visit("bucket_mb", self.bucket_mb, "gradients are reduced in parts of this many MiB, during backward", 1, 4096);
     visit("compression", self.compression, "gradients are sent in fp32 (none), fp16 or bf16",
           OneOf{"none", "fp16", "bf16"});
     visit("shard_optimizer_state", self.shard_optimizer_state,
           "each rank keeps moments, masters and averages of its share of the tensors only (ZeRO 1)");
-    visit("debug", self.debug, "check before every collective that all ranks issue the same one; slow");
   }
 };
 
@@ -79,15 +75,15 @@ struct RunConfig {
   bool gradient_checkpointing = false;
   std::vector<std::string> report = {"console", "jsonl", "tensorboard"};
   int64_t report_port = 0;
-  std::string report_textfile;
-  bool report_histograms = false;
-  bool report_layers = false;
   ProfileConfig profile;
   BertConfig model;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   AmpConfig amp;
   DistributedConfig distributed;
+
+  /// True if `report` has the word.
+  [[nodiscard]] bool reports(const char* format) const;
 
   static constexpr int64_t kMostSteps = int64_t{1} << 40;
   static constexpr int64_t kFromMemory = 0;  // value of micro_batch_size that "auto" sets
@@ -119,7 +115,9 @@ struct RunConfig {
     visit("keep_checkpoints", self.keep_checkpoints, "number of newest checkpoints that are kept", 1, 1 << 20,
           kMayChange);
     visit("trust_initial_checkpoint", self.trust_initial_checkpoint,
-          "also read an initial_checkpoint that is a pickle of PyTorch, a format that can hold code; none is executed");
+          "also read an initial_checkpoint, or a teacher, that is a pickle of PyTorch, a format that can hold code; "
+          "none is "
+          "executed");
     visit("num_threads", self.num_threads, "CPU threads; 0 = all that this process may use", 0, kMaxThreads,
           kMayChange);
     visit(
@@ -128,18 +126,14 @@ struct RunConfig {
         "less memory, the same gradients",
         kMayChange);
     visit("report", self.report,
-          "where the numbers of the run go; jsonl stays: resumption, bert report and bert watch read metrics.jsonl",
-          OneOf{"console", "jsonl", "tensorboard", "dllogger", "mlperf"}, kMayChange);
+          "where the numbers of the run go; jsonl stays: resumption, bert report and bert watch read metrics.jsonl. At "
+          "every evaluation and at the end, layers: norms and trust ratios of the weights in layers.jsonl; histograms: "
+          "those of weights and gradients for TensorBoard. samples: the examples of each rank's steps in "
+          "samples-rank-00000.jsonl, 00001 and so on (pre-training)",
+          OneOf{"console", "jsonl", "tensorboard", "dllogger", "mlperf", "layers", "histograms", "samples"},
+          kMayChange);
     visit("report_port", self.report_port,
           "port of 127.0.0.1 with the newest numbers for Prometheus at /metrics; 0 = none", 0, 65535, kMayChange);
-    visit("report_textfile", self.report_textfile,
-          "file with the newest numbers for node_exporter's textfile collector, such as DIRECTORY/bert.prom; empty = "
-          "none",
-          kPath, kMayChange);
-    visit("report_histograms", self.report_histograms,
-          "at every evaluation and at the end, histograms of weights and gradients for TensorBoard", kMayChange);
-    visit("report_layers", self.report_layers,
-          "at every evaluation and at the end, norms and trust ratios of the weights in layers.jsonl", kMayChange);
     visit("profile", self.profile, "where the time of steps goes", kMayChange);
     visit("model", self.model, "the network");
     visit("optimizer", self.optimizer, "update of the weights");

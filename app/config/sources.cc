@@ -207,6 +207,7 @@ void read_config_text(const ConfigFields& fields, const std::string& text, const
                       ConfigReport& report) {
   auto source = std::make_shared<JsonSource>();
   source->name = name;
+  source->saved = true;
   JsonProblems problems;
   const JsonNode tree = parse_json(text, source, problems);
   report.impl().take(std::move(problems));

@@ -75,7 +75,7 @@ Keys finetune_keys(const std::string& task) {
   if (task.starts_with("squad"))
     add({"data/doc_stride", "data/max_query_length", "data/max_answer_length", "data/n_best_size"});
   if (task == "squad-v2") add({"data/search_null_threshold"});
-  if (task == "ner") add({"data/word_column", "data/tag_column", "data/labels"});
+  if (task == "ner") add({"data/labels"});
   if (task.starts_with("text-")) add({"data/text_column", "data/text_pair_column", "data/label_column"});
   if (task == "text-classification") add({"data/labels"});
   add({"optimizer/type", "optimizer/lr", "optimizer/weight_decay", "optimizer/max_grad_norm",

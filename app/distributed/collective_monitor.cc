@@ -93,7 +93,7 @@ Diagnosis diagnose(int rank, const RankLine& here, const Lines& before, const Li
     const int r = different.front();
     verdict = describe_ranks({r}) + " has issued " + name_of(*after.at(r)) +
               ": the ranks do not run the same program or configuration, unless the network between them does not "
-              "carry it; distributed.debug=true names the first collective that differs";
+              "carry it; TORCH_DISTRIBUTED_DEBUG=DETAIL names the first collective that differs";
   } else if (verdict.empty()) {
     verdict =
         "all ranks are in it, so the network between them does not carry it, or a GPU is stuck before it: check that "
@@ -373,7 +373,7 @@ void CollectiveMonitor::begin_together(const std::string& what) {
     state->compare(state->own_line());
     return true;
   });
-  if (!compared) throw PeerError(explain("no answer to the comparison that distributed.debug asks for"));
+  if (!compared) throw PeerError(explain("no answer to the comparison that TORCH_DISTRIBUTED_DEBUG=DETAIL asks for"));
 }
 
 std::string CollectiveMonitor::explain(const std::string& error) { return state_->ask(error); }

@@ -19,11 +19,6 @@ namespace {
 
 constexpr const char* kField = "distillation.teacher: ";
 
-int64_t relation_heads(const FinetuneConfig& config) {
-  const int64_t heads = config.distillation.relation_heads;
-  return heads > 0 ? heads : config.model.num_attention_heads;
-}
-
 /// True for the names of classes that transformers gives if nobody else does.
 bool are_numbered(const std::vector<std::string>& labels) {
   for (size_t i = 0; i < labels.size(); ++i) {
@@ -83,12 +78,12 @@ void check_sizes(const Pretrained& teacher, const Student& student) {
         "one of the teacher's, so expected at most as many: set it to 0",
         student.config.initial_checkpoint, of_student.num_hidden_layers, teacher.name, of_teacher.num_hidden_layers));
   }
-  const int64_t heads = relation_heads(student.config);
-  if (distillation.has_relations() && (of_student.hidden_size % heads != 0 || of_teacher.hidden_size % heads != 0)) {
+  const int64_t heads = of_student.num_attention_heads;
+  if (distillation.attention_weight > 0 && of_teacher.hidden_size % heads != 0) {
     throw ConfigError(fmt::format(
-        "distillation.relation_heads: is {}; expected a divisor of hidden_size {} of the student {} and of {} of the "
-        "teacher {}",
-        heads, of_student.hidden_size, student.config.initial_checkpoint, of_teacher.hidden_size, teacher.name));
+        "distillation.attention_weight: divides query, key and value by the {} heads of the student {}; expected a "
+        "divisor of hidden_size {} of the teacher {}: set it to 0",
+        heads, student.config.initial_checkpoint, of_teacher.hidden_size, teacher.name));
   }
 }
 
@@ -129,7 +124,7 @@ Pretrained read_teacher(const Student& student, const std::function<void(const s
   const DistillationConfig& distillation = student.config.distillation;
   const auto read = [&] {
     try {
-      return load_pretrained({distillation.teacher, distillation.trust_teacher}, WeightsKind::kAveraged,
+      return load_pretrained({distillation.teacher, student.config.trust_initial_checkpoint}, WeightsKind::kAveraged,
                              [&](const std::string& message) { note(kField + message); });
     } catch (const InputMissing& error) {
       throw InputMissing(std::string(kField) + error.what());
@@ -166,7 +161,7 @@ Distillation::Distillation(const FinetuneConfig& config, const Pretrained& teach
       kind_(task_definition(config.task).kind),
       precision_(parse_precision(config.precision)),
       device_(device),
-      relation_heads_(relation_heads(config)),
+      heads_(config.model.num_attention_heads),
       teacher_(model_of(teacher, device, precision_)) {}
 
 std::vector<std::string> Distillation::names() const {
@@ -178,7 +173,7 @@ std::vector<std::string> Distillation::names() const {
   add("logits", config_.logits_weight);
   add("hidden", config_.hidden_weight);
   add("attention", config_.attention_weight);
-  add("value", config_.value_weight);
+  add("value", config_.attention_weight);
   return names;
 }
 
@@ -220,11 +215,11 @@ std::vector<torch::Tensor> Distillation::losses(const PackedBatch& batch, const 
       const std::vector<torch::Tensor> parts = taps.qkv.chunk(3, 1);  // query, key, value
       return {.from = parts[from], .to = parts[to]};
     };
-    return of_tokens.relation(part(student.taps), part(teacher.taps), relation_heads_);
+    return of_tokens.relation(part(student.taps), part(teacher.taps), heads_);
   };
   add(config_.hidden_weight, [&] { return hidden_loss(of_tokens, student.taps, teacher.taps); });
   add(config_.attention_weight, [&] { return relation(0, 1); });
-  add(config_.value_weight, [&] { return relation(2, 2); });
+  add(config_.attention_weight, [&] { return relation(2, 2); });
   return losses;
 }
 
@@ -238,7 +233,7 @@ std::vector<torch::Tensor> Distillation::items(const PackedBatch& batch, const I
   add(config_.logits_weight, counts_labels ? batch.labels.ne(kNoLabel).sum(torch::kDouble) : known.sequences);
   add(config_.hidden_weight, known.tokens);
   add(config_.attention_weight, known.tokens);
-  add(config_.value_weight, known.tokens);
+  add(config_.attention_weight, known.tokens);
   return items;
 }
 

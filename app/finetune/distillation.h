@@ -74,7 +74,7 @@ class Distillation {
   TaskKind kind_;
   Precision precision_;
   c10::Device device_;
-  int64_t relation_heads_;
+  int64_t heads_;  // into which query, key and value are divided for relations
   TaskModel teacher_;
 };
 

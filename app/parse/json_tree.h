@@ -16,6 +16,7 @@ namespace bert {
 struct JsonSource {
   std::string name;                 // name in messages: a file, or the kind of source
   std::filesystem::path directory;  // directory that relative paths start from; empty: they stay relative
+  bool saved = false;               // written by a program, perhaps of the release before
   bool words = false;               // command line or environment: strings need no quotes, and places have no line
 };
 

@@ -65,15 +65,14 @@ class NewestText : public HttpHandler {
 
 class PrometheusSink : public Sink {
  public:
-  explicit PrometheusSink(PrometheusOptions options) : options_(std::move(options)) {}
+  PrometheusSink(std::string run, int64_t port) : run_(std::move(run)), port_(port) {}
 
   void begin(const RunFacts& facts) override {
     values_["bert_train_step"][labels()] = static_cast<double>(facts.step);
     values_[kMaxSteps][labels()] = static_cast<double>(facts.max_steps);
     publish();
-    if (options_.port == 0) return;
     constexpr int64_t kMostConnections = 8;
-    server_.emplace(listen_on({.host = "127.0.0.1", .port = options_.port}, "set another report_port, or 0 for none"),
+    server_.emplace(listen_on({.host = "127.0.0.1", .port = port_}, "set another report_port, or 0 for none"),
                     kMostConnections, ConnectionLimits(), text_, counts_);
   }
   void interval(const IntervalReport& report) override { take("bert_train_", report.line, figures_of(report.line)); }
@@ -84,8 +83,7 @@ class PrometheusSink : public Sink {
  private:
   /// The labels of a figure, with a source unless it is "".
   [[nodiscard]] std::string labels(const std::string& source = "") const {
-    return fmt::format("{{run={}{}}}", metric_label(options_.run),
-                       source.empty() ? "" : ",source=" + metric_label(source));
+    return fmt::format("{{run={}{}}}", metric_label(run_), source.empty() ? "" : ",source=" + metric_label(source));
   }
 
   /// Replaces the figures whose names begin with `prefix`: one that the new line lacks is not kept.
@@ -114,15 +112,11 @@ class PrometheusSink : public Sink {
       text += metric_header(name, "The newest value of this run; the keys are those of metrics.jsonl.", "gauge");
       for (const auto& [labels, value] : of_labels) text += fmt::format("{}{} {}\n", name, labels, value_text(value));
     }
-    if (!options_.textfile.empty()) {
-      AtomicFile file(options_.textfile);
-      file.write(text);
-      file.commit();
-    }
     text_.set(std::move(text));
   }
 
-  const PrometheusOptions options_;
+  const std::string run_;
+  const int64_t port_;
   std::map<std::string, std::map<std::string, double>> values_;  // by name and labels
   NewestText text_;
   ConnectionCounts counts_;
@@ -131,8 +125,8 @@ class PrometheusSink : public Sink {
 
 }  // namespace
 
-std::unique_ptr<Sink> make_prometheus_sink(const PrometheusOptions& options) {
-  return std::make_unique<PrometheusSink>(options);
+std::unique_ptr<Sink> make_prometheus_sink(const std::string& run, int64_t port) {
+  return std::make_unique<PrometheusSink>(run, port);
 }
 
 }  // namespace bert

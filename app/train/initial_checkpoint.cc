@@ -78,8 +78,7 @@ class InitialCheckpoint {
   [[nodiscard]] std::vector<ConfigDifference> differences_from(const CheckpointState& state,
                                                                const std::string& directory) const;
   void check_same_function(const std::string& directory, const CheckpointState& state) const;
-  void take_parts(const std::string& directory, Checkpoint& checkpoint);
-  void keep_loaded(const std::string& reason, const std::function<bool(BertPart part)>& loaded, Checkpoint& checkpoint);
+  void add_heads(const std::string& directory, Checkpoint& checkpoint);
   /// Leaves the tensors of the sentence-pair head out of `checkpoint` if this run has none, and says so. Throws
   /// ConfigError if this run needs a head that `checkpoint` lacks.
   void fit_objective(const std::string& directory, Checkpoint& checkpoint);
@@ -169,7 +168,11 @@ void InitialCheckpoint::start() {
                                   config().data.vocab_file, other));
   }
   check_same_function(directory, checkpoint.state);
-  take_parts(directory, checkpoint);
+  if (checkpoint.model.contains("cls.predictions.bias")) {
+    fit_objective(directory, checkpoint);
+  } else {
+    add_heads(directory, checkpoint);
+  }
   fit_checkpoint("initial_checkpoint: " + directory, differences_from(checkpoint.state, directory), {"/model/"}, [&] {
     step_.start_phase({.weights = checkpoint.model,
                        .optimizer_state = checkpoint.optimizer,
@@ -202,50 +205,26 @@ void InitialCheckpoint::fit_objective(const std::string& directory, Checkpoint& 
   }
 }
 
-/// Leaves in `checkpoint` the parts that initial_parts names and that it has, and gives it the others of this run.
-void InitialCheckpoint::take_parts(const std::string& directory, Checkpoint& checkpoint) {
-  const std::string& parts = config().initial_parts;
-  const bool has_heads = checkpoint.model.contains("cls.predictions.bias");
-  if (!has_heads && parts == "heads") {
-    throw ConfigError(fmt::format(
-        "initial_parts: is heads, and initial_checkpoint {} is an encoder without cls.predictions; set it to encoder",
-        directory));
-  }
-  if (has_heads && parts != "encoder") fit_objective(directory, checkpoint);
-  const auto of_encoder = [](BertPart part) { return part == BertPart::kEncoder || part == BertPart::kPooler; };
-  if (parts == "heads") {
-    keep_loaded(fmt::format("{} gives its heads alone (initial_parts)", directory), std::not_fn(of_encoder),
-                checkpoint);
-  } else if (parts == "encoder") {
-    keep_loaded(fmt::format("{} gives its encoder alone (initial_parts)", directory), of_encoder, checkpoint);
-  } else if (!has_heads) {
-    keep_loaded(
-        fmt::format("{} is an encoder without cls.predictions", directory), [](BertPart) { return true; }, checkpoint);
-  }
-}
-
-/// Takes the tensors out of `checkpoint` whose part is not `loaded`, or that this run lacks. Heads that are absent then,
-/// and an encoder that is not loaded, are those that this run has just initialised.
-void InitialCheckpoint::keep_loaded(const std::string& reason, const std::function<bool(BertPart part)>& loaded,
-                                    Checkpoint& checkpoint) {
+/// Gives `checkpoint`, an encoder, the heads that this run has just initialised, and takes out what this run lacks.
+void InitialCheckpoint::add_heads(const std::string& directory, Checkpoint& checkpoint) {
   std::vector<std::string> begun, left_out;
   const StateDict initial = state_dict(*step_.model);
   const auto of_encoder = [](const std::string& name) { return part_of(name) == BertPart::kEncoder; };
   StateDict weights;
   for (const auto& item : checkpoint.model) {
     const std::string& name = item.key();
-    const bool wanted = loaded(part_of(name)) && (initial.contains(name) || of_encoder(name));
+    const bool wanted = initial.contains(name) || of_encoder(name);
     wanted ? static_cast<void>(weights.insert(name, item.value())) : left_out.push_back(name);
   }
   for (const auto& item : initial) {
     const std::string& name = item.key();
-    const bool given = of_encoder(name) && loaded(BertPart::kEncoder);  // an absent one is an error of the checkpoint
-    if (weights.contains(name) || given) continue;
+    if (weights.contains(name) || of_encoder(name)) continue;  // an encoder that lacks one is an error
     weights.insert(name, item.value().detach().clone());
     begun.push_back(name);
   }
   checkpoint.model = std::move(weights);
-  log_.say(fmt::format("initial_checkpoint: {}; the run initialises {}{}", reason, fmt::join(begun, ", "),
+  log_.say(fmt::format("initial_checkpoint: {} is an encoder without cls.predictions; the run initialises {}{}",
+                       directory, fmt::join(begun, ", "),
                        left_out.empty() ? "" : fmt::format(", and leaves out {}", fmt::join(left_out, ", "))));
 }
 

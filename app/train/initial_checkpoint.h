@@ -9,7 +9,7 @@
 namespace bert {
 
 /// Gives `step` the weights of config.initial_checkpoint: a run, a checkpoint or an export of this program, or a model
-/// of another program. What they lack and config.initial_parts leaves out stays as `step` has initialised it. Every rank
+/// of another program. What they lack stays as `step` has initialised it. Every rank
 /// must call it. Throws ConfigError if they do not fit the run, DataError, InputMissing, IoError, PeerError.
 void start_from_initial_checkpoint(const PretrainingInputs& inputs, const ProcessGroupPtr& group, TrainingStep& step,
                                    RunLog& log);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <string_view>
 #include <thread>
@@ -110,6 +111,12 @@ PretrainConfig without_source_paths(PretrainConfig config) {
   return config;
 }
 
+/// True if the environment asks, as PyTorch's users do, for a comparison of every collective between the ranks.
+bool asks_for_comparisons() {
+  const char* const level = std::getenv("TORCH_DISTRIBUTED_DEBUG");
+  return level != nullptr && std::string_view(level) == "DETAIL";
+}
+
 }  // namespace
 
 ProcessGroupPtr join(const RunConfig& config, c10::Device device) {
@@ -117,7 +124,7 @@ ProcessGroupPtr join(const RunConfig& config, c10::Device device) {
                              .init_method = config.distributed.init_method,
                              .timeout_seconds = config.distributed.timeout_seconds,
                              .device = device,
-                             .debug = config.distributed.debug});
+                             .debug = asks_for_comparisons()});
 }
 
 void expect_same_config(const ProcessGroupPtr& group, const std::string& json, int64_t timeout_seconds,

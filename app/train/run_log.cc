@@ -282,11 +282,11 @@ void RunLog::write_answers(const nlohmann::ordered_json& line) {
 void RunLog::write_layers(int64_t applied) {
   if (std::exchange(layers_step_, applied) == applied) return;
   const auto start = Clock::now();
-  if (config_.report_layers) {
+  if (config_.reports("layers")) {
     const nlohmann::ordered_json line = layers_line(step_, applied);
     to_sinks([&](Sink& sink) { sink.layers(line); });
   }
-  if (config_.report_histograms && chief()) {
+  if (config_.reports("histograms") && chief()) {
     const std::vector<TensorDistribution> tensors = distributions_of(step_, /*gradients=*/total_.steps + tried_ > 0);
     to_sinks([&](Sink& sink) { sink.distributions(applied, seconds_since_epoch(), tensors); });
   }

@@ -73,7 +73,7 @@ class RunLog {
   void write_evaluation(int64_t applied, const EvaluationReport& evaluation);
   /// Passes `line` to answers.jsonl unless it is null.
   void write_answers(const nlohmann::ordered_json& line);
-  /// Writes what config.report_layers and config.report_histograms ask for, once for each step. Every rank must call
+  /// Writes the layers and histograms that config.report asks for, once for each step. Every rank must call
   /// it. Waits for the device.
   void write_layers(int64_t applied);
   /// Ends the progress line.

@@ -1,6 +1,5 @@
 #include "app/train/run_sinks.h"
 
-#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <string>
@@ -33,13 +32,10 @@ std::string last_part(const std::filesystem::path& directory) {
 std::vector<std::unique_ptr<Sink>> make_sinks(const RunConfig& config, int64_t saved) {
   std::vector<std::unique_ptr<Sink>> sinks;
   for (const Format& format : kFormats) {
-    if (std::find(config.report.begin(), config.report.end(), format.name) != config.report.end())
-      sinks.push_back(format.make(config.run_directory, saved));
+    if (config.reports(format.name)) sinks.push_back(format.make(config.run_directory, saved));
   }
-  if (config.report_port > 0 || !config.report_textfile.empty()) {
-    sinks.push_back(make_prometheus_sink(
-        {.run = last_part(config.run_directory), .port = config.report_port, .textfile = config.report_textfile}));
-  }
+  if (config.report_port > 0)
+    sinks.push_back(make_prometheus_sink(last_part(config.run_directory), config.report_port));
   return sinks;
 }
 

@@ -10,9 +10,8 @@
 
 namespace bert {
 
-/// The sinks of config.report but the console, and that of Prometheus with config.report_port or
-/// config.report_textfile. `saved`: the step of the checkpoint from which the run goes on; -1: it begins. Throws
-/// IoError.
+/// The sinks of config.report but the console, and that of Prometheus with config.report_port. `saved`: the step of
+/// the checkpoint from which the run goes on; -1: it begins. Throws IoError.
 std::vector<std::unique_ptr<Sink>> make_sinks(const RunConfig& config, int64_t saved);
 
 }  // namespace bert

@@ -119,11 +119,9 @@ int start(int argc, char** argv) {
 
 int reference(int argc, char** argv) {
   CLI::App app("Prints the reference of all keys as Markdown: type, range, default, meaning.", "bert config reference");
-  app.footer("Example: bert config reference >keys.md");
-  std::string page;
-  app.add_option("--into", page, "page whose part between the two marks is replaced, as in configs/README.md");
+  app.footer("Example: bert config reference >configs/reference.md");
   if (!parse_command_line(app, argc, argv)) return kOk;
-  write_or_print(page.empty() ? config_reference() : with_reference(read_file(page), page), page);
+  write_or_print(config_reference(), "");
   return kOk;
 }
 

@@ -204,6 +204,7 @@ std::optional<Measurement> find_measurement(const PretrainConfig& config, const 
 StepWork work_of(const PretrainConfig& config, int64_t gpus) {
   // Bytes that an update moves per parameter, with gradients of 4 bytes: see cuda_ext/kernels/multi_tensor_optim.cu.
   constexpr double kLambBytes = 44, kAdamBytes = 32, kCopyBytes = 2;
+  constexpr double kBucketBytes = 25 * 1024 * 1024;  // DataParallelOptions
   const int64_t micro_batches = (config.global_batch_size + config.micro_batch_size - 1) / config.micro_batch_size;
   const std::vector<int64_t> sizes = parameter_sizes(config);
   const auto parameters = static_cast<double>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
@@ -213,7 +214,7 @@ StepWork work_of(const PretrainConfig& config, int64_t gpus) {
   const double optimizer_bytes = parameters * ((config.optimizer.type == "lamb" ? kLambBytes : kAdamBytes) + copy);
   return {.accumulation_steps = (micro_batches + gpus - 1) / gpus,
           .gradient_bytes = sent_share * 4 * parameters,
-          .bucket_bytes = sent_share * static_cast<double>(config.distributed.bucket_mb << 20),
+          .bucket_bytes = sent_share * kBucketBytes,
           .optimizer_bytes = optimizer_bytes * owned_share(config, sizes, gpus),
           .gathered_bytes = sharded ? parameters * (copy > 0 ? 2 : 4) : 0};
 }

@@ -60,7 +60,7 @@ __device__ __forceinline__ void update_moments(float g, const OptimScalars& s, f
 }
 
 __device__ __forceinline__ float adam_direction(float m, float v, const OptimScalars& s) {
-  return m * fast_reciprocal(sqrtf(v * s.inv_correction2 + s.eps_inside) + s.eps);
+  return m * fast_reciprocal(sqrtf(v * s.inv_correction2) + s.eps);
 }
 
 __device__ __forceinline__ OptimScalars scalars_of(const OptimTable& table, const OptimEntry& entry, int32_t tensor) {

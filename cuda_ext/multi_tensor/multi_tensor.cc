@@ -102,16 +102,13 @@ class AtenStep : public OptimizerStep::Backend {
     const at::Tensor exp_avg = tensors.exp_avg[i] + (grad * o.beta3 - tensors.exp_avg[i] * (1.0 - o.beta1));
     const at::Tensor exp_avg_sq = tensors.exp_avg_sq[i] + (grad * grad - tensors.exp_avg_sq[i]) * (1.0 - o.beta2);
     const at::Tensor corrected = exp_avg_sq / n.correction2;
-    at::Tensor step =
-        exp_avg / n.correction1 / (o.eps_inside_sqrt ? (corrected + o.eps).sqrt() : corrected.sqrt() + o.eps);
+    at::Tensor step = exp_avg / n.correction1 / (corrected.sqrt() + o.eps);
     if (o.decoupled) step = step + param * o.weight_decay;
     at::Tensor rate = n.lr;
     if (lamb && o.trust_ratio) {
       const at::Tensor param_norm = param.norm().to(at::kDouble), step_norm = step.norm().to(at::kDouble);
       const at::Tensor usable = param_norm.ne(0).logical_and(step_norm.ne(0));
-      at::Tensor ratio = (param_norm / step_norm).clamp_min(o.min_trust_ratio);
-      if (o.max_trust_ratio > 0.0) ratio = ratio.clamp_max(o.max_trust_ratio);
-      rate = n.lr * at::where(usable, ratio, at::ones_like(param_norm));
+      rate = n.lr * at::where(usable, param_norm / step_norm, at::ones_like(param_norm));
     }
     write(param, param - step * rate, n.skip);
     if (tensors.copies[i].defined()) write(tensors.copies[i], param.to(tensors.copies[i].scalar_type()), n.skip);

@@ -60,15 +60,13 @@ struct UpdateOptions {
   double beta1 = 0.0, beta2 = 0.0;
   double beta3 = 0.0;  // weight of the new gradient in exp_avg: 1 - beta1 with gradient averaging, else 1
   double eps = 0.0, weight_decay = 0.0;
-  double max_grad_norm = 0.0;                           // 0: no clipping
-  double clip_eps = 0.0;                                // added to the norm that is clipped
-  double min_trust_ratio = 0.0, max_trust_ratio = 0.0;  // LAMB: bounds of the ratio; max 0: none
-  double lr_scale = 1.0;                                // the rate is multiplied by it
-  double ema_decay = 0.0;  // of the moving averages, if there are any; they begin as the mean of all parameters
+  double max_grad_norm = 0.0;  // 0: no clipping
+  double clip_eps = 0.0;       // added to the norm that is clipped
+  double lr_scale = 1.0;       // the rate is multiplied by it
+  double ema_decay = 0.0;      // of the moving averages, if there are any; they begin as the mean of all parameters
   bool bias_correction = true;
   bool decoupled = true;         // decay added to the update (true) or to the gradient before the moments (false)
   bool trust_ratio = true;       // LAMB; false: the ratio is 1
-  bool eps_inside_sqrt = false;  // sqrt(v + eps) instead of sqrt(v) + eps
   bool clip_per_tensor = false;  // max_grad_norm bounds each tensor's norm instead of that of all
 
   bool operator==(const UpdateOptions&) const = default;
@@ -117,8 +115,7 @@ BERT_HOST_DEVICE OptimScalars optim_scalars(const UpdateOptions& options, double
   s.one_minus_beta1 = static_cast<float>(1.0 - options.beta1);
   s.one_minus_beta2 = static_cast<float>(1.0 - options.beta2);
   s.beta3 = static_cast<float>(options.beta3);
-  s.eps = options.eps_inside_sqrt ? 0.0F : static_cast<float>(options.eps);
-  s.eps_inside = options.eps_inside_sqrt ? static_cast<float>(options.eps) : 0.0F;
+  s.eps = static_cast<float>(options.eps);
   s.weight_decay = static_cast<float>(options.weight_decay);
   s.ema_share = static_cast<float>(ema_share(options.ema_decay, step));
   s.decoupled = options.decoupled;
@@ -126,12 +123,10 @@ BERT_HOST_DEVICE OptimScalars optim_scalars(const UpdateOptions& options, double
 }
 
 /// lr times LAMB's trust ratio, from the squares of the norms of a parameter and of its update. If one norm is 0, the
-/// ratio is 1, whatever the bounds.
+/// ratio is 1.
 BERT_HOST_DEVICE float lamb_rate(double lr, const UpdateOptions& options, double param_squares, double update_squares) {
   if (!options.trust_ratio || param_squares == 0.0 || update_squares == 0.0) return static_cast<float>(lr);
-  double ratio = sqrt(param_squares) / sqrt(update_squares);
-  if (ratio < options.min_trust_ratio) ratio = options.min_trust_ratio;
-  if (options.max_trust_ratio > 0.0 && ratio > options.max_trust_ratio) ratio = options.max_trust_ratio;
+  const double ratio = sqrt(param_squares) / sqrt(update_squares);
   return static_cast<float>(lr * ratio);
 }
 

@@ -11,9 +11,8 @@ enum class CopyType : signed char { kNone, kHalf, kBFloat16 };
 struct OptimScalars {
   double lr;
   float multiplier, inv_correction1, inv_correction2;  // reciprocals, because divisions would slow the kernels down
-  float one_minus_beta1, one_minus_beta2, beta3, weight_decay;
-  float eps, eps_inside;  // outside and inside the square root; one of them is 0
-  float ema_share;        // of the new parameter in its moving average
+  float one_minus_beta1, one_minus_beta2, beta3, weight_decay, eps;
+  float ema_share;  // of the new parameter in its moving average
   bool decoupled;
 };
 

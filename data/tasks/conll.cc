@@ -24,12 +24,6 @@ void split_columns(std::string_view line, std::vector<std::string_view>& columns
 
 }  // namespace
 
-const std::string_view* ConllLine::column(int64_t number) const {
-  const auto count = static_cast<int64_t>(columns.size());
-  if (number < 0) number += count;
-  return number < 0 || number >= count ? nullptr : &columns[static_cast<size_t>(number)];
-}
-
 void for_each_conll_line(const std::string& path, const std::function<void(const ConllLine&)>& take) {
   const MappedFile file(path);
   std::string_view text = file.view();

@@ -14,10 +14,7 @@ struct ConllLine {
   enum class Kind : uint8_t { kWord, kSentenceEnd, kDocument };
   Kind kind = Kind::kWord;
   int64_t line = 0;
-  std::vector<std::string_view> columns;  // of a word
-
-  /// The column with a number from 0; negative numbers count from the end. Null if there is none.
-  [[nodiscard]] const std::string_view* column(int64_t number) const;
+  std::vector<std::string_view> columns;  // of a word; at least one
 };
 
 /// Calls take(line) for the lines of a file: columns between spaces or tabs, an empty line behind each sentence, a line

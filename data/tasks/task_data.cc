@@ -33,23 +33,22 @@ void sort_labels(std::vector<std::string>& labels) {
   });
 }
 
-[[noreturn]] void fail_column(const std::string& path, const ConllLine& line, const char* what, int64_t column) {
-  throw DataError(fmt::format("{}:{}: no column {} for the {}: the line has {} columns, and they count from 0", path,
-                              line.line, column, what, line.columns.size()));
+/// The label of a word: the last column. Throws DataError if the line has one column, the word.
+std::string_view tag_of(const std::string& path, const ConllLine& line) {
+  if (line.columns.size() > 1) return line.columns.back();
+  throw DataError(fmt::format("{}:{}: no label: the line has one column, and the last is the label", path, line.line));
 }
 
-std::vector<std::string> tags_in_conll(const std::string& path, const TaskDataConfig& config) {
+std::vector<std::string> tags_in_conll(const std::string& path) {
   std::set<std::string, std::less<>> tags;
   for_each_conll_line(path, [&](const ConllLine& line) {
     if (line.kind != ConllLine::Kind::kWord) return;
-    const std::string_view* tag = line.column(config.tag_column);
-    if (tag == nullptr || tag == line.column(config.word_column)) fail_column(path, line, "label", config.tag_column);
-    tags.emplace(*tag);
+    tags.emplace(tag_of(path, line));
   });
   return {tags.begin(), tags.end()};
 }
 
-void read_sentences(TaskExamples& examples, const TaskDataConfig& config) {
+void read_sentences(TaskExamples& examples) {
   std::unordered_map<std::string_view, int32_t> tags;
   for (const std::string& label : examples.task.labels) tags.emplace(label, static_cast<int32_t>(tags.size()));
   TaggedSentence sentence;
@@ -63,20 +62,16 @@ void read_sentences(TaskExamples& examples, const TaskDataConfig& config) {
       examples.sentences.push_back(std::exchange(sentence, {}));
       return;
     }
-    const std::string_view* word = line.column(config.word_column);
-    const std::string_view* tag = line.column(config.tag_column);
-    if (word == nullptr) fail_column(examples.file, line, "words", config.word_column);
-    if (tag == word) tag = nullptr;
-    sentence.words.emplace_back(*word);
-    if (tag == nullptr) {
-      if (examples.source.split != TaskSplit::kTest) fail_column(examples.file, line, "label", config.tag_column);
+    sentence.words.emplace_back(line.columns.front());
+    if (line.columns.size() == 1 && examples.source.split == TaskSplit::kTest) {
       examples.has_labels = false;
       return;
     }
-    const auto found = tags.find(*tag);
+    const std::string_view tag = tag_of(examples.file, line);
+    const auto found = tags.find(tag);
     if (found == tags.end())
       throw DataError(fmt::format("{}:{}: unknown label \"{}\"; the training file and the configuration do not have it",
-                                  examples.file, line.line, *tag));
+                                  examples.file, line.line, tag));
     sentence.tags.push_back(found->second);
   });
 }
@@ -118,7 +113,7 @@ void find_labels(TaskDefinition& task, const std::string& path, const TaskDataCo
   if (!own && task.layout != TaskLayout::kConll) return;
   task.labels = config.labels;
   if (task.labels.empty()) {
-    task.labels = own ? labels_in_table(path, config) : tags_in_conll(path, config);
+    task.labels = own ? labels_in_table(path, config) : tags_in_conll(path);
     for (const std::string& label : more) {
       if (std::find(task.labels.begin(), task.labels.end(), label) == task.labels.end()) task.labels.push_back(label);
     }
@@ -144,7 +139,7 @@ TaskExamples read_task(const TaskDefinition& task, const TaskFile& source, const
       examples.has_labels = examples.squad.has_answers;
       break;
     case TaskLayout::kConll:
-      read_sentences(examples, config);
+      read_sentences(examples);
       break;
     default:
       read_texts(examples, config);

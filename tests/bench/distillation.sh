@@ -27,7 +27,7 @@ finetune=(global_batch_size=32 micro_batch_size=32 data.max_seq_length=64 "data.
 student=("${finetune[@]}" "initial_checkpoint=$work/student" max_steps=1500 optimizer.lr=5e-4 --seeds 5)
 "$bert" finetune "$root/configs/sst2.json" "${student[@]}" "run_directory=$work/plain"
 "$bert" finetune "$root/configs/sst2.json" "${student[@]}" "run_directory=$work/distilled" "distillation.teacher=$work/teacher" \
-  distillation.temperature=2 distillation.attention_weight=0.1 distillation.value_weight=0.1
+  distillation.temperature=2 distillation.attention_weight=0.1
 
 accuracies() {  # accuracies RUN: one a line, in the order of the seeds
   for run in "$work/$1"/seed-*; do sed -nE 's/^ *"accuracy": *([0-9.]+).*/\1/p' "$run/summary.json"; done

@@ -62,16 +62,14 @@ TEST_CASE("A distillation without effect is refused with its field", "[unit][con
     return "";
   };
   CHECK(message_with("").empty());
-  CHECK_THAT(message_with(R"("logits_weight": 2, "relation_heads": 4)"),
+  CHECK_THAT(message_with(R"("logits_weight": 2, "attention_weight": 4)"),
              Contains("/distillation/logits_weight: want distillation.teacher, or 1 here, got 2") &&
-                 Contains("/distillation/relation_heads: want distillation.teacher"));
+                 Contains("/distillation/attention_weight: want distillation.teacher"));
   CHECK_THAT(message_with(R"("teacher": "t")"), Contains("/micro_batch_size: want a number with distillation.teacher"));
   CHECK_THAT(message_with(R"("teacher": "t", "labels_weight": 0, "logits_weight": 0)"),
              Contains("no other loss trains the head"));
   CHECK_THAT(message_with(R"("teacher": "t", "logits_weight": 0, "temperature": 2)"),
              Contains("/distillation/temperature: want logits_weight above 0"));
-  CHECK_THAT(message_with(R"("teacher": "t", "attention_weight": 0, "value_weight": 0, "relation_heads": 2)"),
-             Contains("/distillation/relation_heads: want attention_weight or value_weight above 0"));
   CHECK_THAT(message_with(R"("teacher": "t", "temperature": 0)"), Contains("/distillation/temperature"));
 }
 

@@ -46,11 +46,9 @@ std::vector<std::string> other_keys(const Config& a, const Config& b, const std:
 
 }  // namespace
 
-TEST_CASE("configs/README.md has the reference of all keys", "[unit][config]") {
-  const std::string name = BERT_SOURCE_DIR "/configs/README.md", page = read_file(name);
-  INFO("the reference in configs/README.md is not that of this program; mend it with");
-  INFO("  build/bert config reference --into configs/README.md");
-  CHECK(page == with_reference(page, name));
+TEST_CASE("configs/reference.md is the reference of this program", "[unit][config]") {
+  INFO("mend it with: build/bert config reference >configs/reference.md");
+  CHECK(read_file(BERT_SOURCE_DIR "/configs/reference.md") == config_reference());
 }
 
 TEST_CASE("The reference has every key of both kinds of runs with type, range, default and help", "[unit][config]") {
@@ -78,20 +76,6 @@ TEST_CASE("The reference has every key of both kinds of runs with type, range, d
         "| `micro_batch_size` | integer or `auto`: 1 to 1048576 | `8`, fine-tuning `32` |"}) {
     CHECK_THAT(printed.out, Contains(row));
   }
-}
-
-TEST_CASE("bert config reference --into replaces what stands between the marks", "[unit][config]") {
-  const TemporaryDirectory directory;
-  const std::string page = directory.path("page.md"), begin = kReferenceBegin, end = kReferenceEnd;
-  write(page, "# Keys\n" + begin + "\nold\n" + end + "\nafter\n");
-  CHECK(config({"reference", "--into", page}).code == kOk);
-  CHECK(read_file(page) == "# Keys\n" + begin + "\n\n" + config_reference() + end + "\nafter\n");
-  write(page, "# Keys\n" + begin + "\n");
-  const CommandResult unmarked = config({"reference", "--into", page});
-  CHECK(unmarked.code == kBadData);
-  CHECK_THAT(unmarked.err, Contains(page) && Contains("begins here") && Contains("ends here"));
-  CHECK(read_file(page) == "# Keys\n" + begin + "\n");
-  CHECK(config({"reference", "--into", directory.path("absent.md")}).code == kInputMissing);
 }
 
 TEST_CASE("Every starting file is valid and has the numbers of its recipe", "[unit][config]") {

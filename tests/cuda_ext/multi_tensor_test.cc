@@ -172,25 +172,20 @@ TEST_CASE("The vector loops equal ATen in fp64", "[unit][optim]") {
 
 TEST_CASE("The vector loops equal ATen in fp64 with the options of the published variants", "[unit][optim]") {
   for (const UpdateRule rule : kRules) {
-    std::vector<UpdateOptions> variants(7, options_of(rule));
-    variants[0].eps_inside_sqrt = true;
+    std::vector<UpdateOptions> variants(5, options_of(rule));
     variants[0].eps = 0.01;
     variants[1].clip_per_tensor = true;
     variants[2].lr_scale = 0.25;
-    variants[3].min_trust_ratio = 2.0;
-    variants[4].max_trust_ratio = 0.1;
-    variants[5].ema_decay = 0.2;
-    variants[6].clip_eps = 50.0;
+    variants[3].ema_decay = 0.2;
+    variants[4].clip_eps = 50.0;
     for (const UpdateOptions& options : variants) {
       const OptimizerTensors got = random_tensors(), want = in_double(got), plain = random_tensors();
       run(rule, want, options);
       run(rule, got, options);
       check_close(got, want);
       run(rule, plain, options_of(rule));
-      const bool bound = options.min_trust_ratio > 0.0 || options.max_trust_ratio > 0.0;
-      const bool same_params = options.ema_decay == 0.2 || (bound && rule == UpdateRule::kAdamw);
-      CHECK(same(plain.params, got.params) == same_params);  // the option has an effect
-      CHECK(same(plain.ema, got.ema) == (bound && rule == UpdateRule::kAdamw));
+      CHECK(same(plain.params, got.params) == (options.ema_decay == 0.2));  // the option has an effect
+      CHECK_FALSE(same(plain.ema, got.ema));
     }
   }
 }
@@ -299,8 +294,7 @@ TEST_CASE("The plain step that benchmarks time does what every option says", "[u
   for (const UpdateRule rule : kRules) {
     const OptimizerTensors usual = random_tensors();
     run(rule, usual, options_of(rule));
-    const auto check = [&](const char* name, const auto& change, bool lamb_only = false) {
-      if (lamb_only && rule != UpdateRule::kLamb) return;
+    const auto check = [&](const char* name, const auto& change) {
       CAPTURE(name);
       UpdateOptions options = options_of(rule);
       change(options);
@@ -311,13 +305,8 @@ TEST_CASE("The plain step that benchmarks time does what every option says", "[u
       CHECK_FALSE(same(plain.params, usual.params));  // the option has an effect
     };
     check("lr_scale", [](UpdateOptions& o) { o.lr_scale = 0.5; });
-    check("eps_inside_sqrt", [](UpdateOptions& o) { o.eps_inside_sqrt = true, o.eps = 1e-3; });
     check("clip_per_tensor", [](UpdateOptions& o) { o.clip_per_tensor = true, o.max_grad_norm = 1.0; });
     check("decoupled", [](UpdateOptions& o) { o.decoupled = false; });
-    check(
-        "min_trust_ratio", [](UpdateOptions& o) { o.min_trust_ratio = 2.0; }, true);
-    check(
-        "max_trust_ratio", [](UpdateOptions& o) { o.max_trust_ratio = 0.1; }, true);
     for (const bool by_gradient : {true, false}) {
       const OptimizerTensors tensors = random_tensors();
       const StepTensors step = scalars();

@@ -230,19 +230,19 @@ TEST_CASE("Taps change neither the output nor the gradients, with layers that ru
 TEST_CASE("A run with a teacher logs each loss, and leaves the model of a run without", "[unit][finetune]") {
   const TemporaryDirectory directory;
   FinetuneConfig config = tiny_distillation(directory, "student");
-  config.distillation.value_weight = 0;
+  config.distillation.hidden_weight = 0;
   config.max_steps = 60;
   config.checkpoint_every = 0;
   REQUIRE(finetune(config, false) == kOk);
   const std::vector<json> lines = training_lines(config);
   for (const json& line : lines) {
     double sum = 0;
-    for (const char* name : {"labels_loss", "logits_loss", "hidden_loss", "attention_loss"})
+    for (const char* name : {"labels_loss", "logits_loss", "attention_loss", "value_loss"})
       sum += line.at(name).get<double>();
     CHECK(line["loss"].get<double>() == Approx(sum));
-    CHECK_FALSE(line.contains("value_loss"));
+    CHECK_FALSE(line.contains("hidden_loss"));
   }
-  for (const char* name : {"hidden_loss", "attention_loss"})
+  for (const char* name : {"attention_loss", "value_loss"})
     CHECK(lines.back()[name].get<double>() < lines.front()[name].get<double>());
   FinetuneConfig plain = tiny_task(directory, "plain");
   REQUIRE(finetune(plain, false) == kOk);
@@ -361,10 +361,15 @@ TEST_CASE("A teacher that does not fit is refused with both names", "[unit][fine
              Contains("distillation.teacher: ") && Contains("was not fine-tuned") &&
                  Contains("expected a model that was fine-tuned on text-classification"));
   config = good;
-  config.distillation.relation_heads = 32;
-  CHECK_THAT(finetuning_refusal<ConfigError>(config), Contains("distillation.relation_heads: is 32") &&
-                                                          Contains("32 of the student") &&
-                                                          Contains("of 48 of the teacher"));
+  config.initial_checkpoint = directory.path("heads");
+  PretrainConfig heads = tiny(directory, "unused");
+  heads.model.num_attention_heads = 32;
+  write_tiny_model(config.initial_checkpoint, heads, 7);
+  config.model = heads.model;
+  CHECK_THAT(finetuning_refusal<ConfigError>(config),
+             Contains("distillation.attention_weight: ") &&
+                 Contains("the 32 heads of the student " + config.initial_checkpoint) &&
+                 Contains("a divisor of hidden_size 48 of the teacher"));
   config = good;
   config.initial_checkpoint = directory.path("deep");
   PretrainConfig deep = tiny_teacher_sizes(directory);

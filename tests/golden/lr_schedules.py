@@ -3,8 +3,7 @@
 Each schedule is written as its original program computes it, without code of the program under test. The originals are
 in github.com/NVIDIA/DeepLearningExamples at 729963dd (FRAMEWORK/LanguageModeling/BERT) and in transformers:
 - poly, linear, constant: schedulers.py of PyTorch. The variable is k / T; step k counts from 1, T is the number of steps.
-- paddle: lr_scheduler.py of PaddlePaddle, LinearWarmup over whole steps around PolynomialDecay; steps count from 1.
-- tensorflow, tensorflow_adam: optimization.py of TensorFlow, polynomial_decay of an adjusted rate; steps count from 0.
+- tensorflow: optimization.py of TensorFlow, polynomial_decay of an adjusted rate; steps count from 0.
 - poly_rebased, cosine: as in transformers; the variable is the share of the steps after warm-up.
 """
 
@@ -28,27 +27,15 @@ poly_rebased = warm_then(lambda x, w, degree: (1 - min((x - w) / (1 - w), 1)) **
 cosine = warm_then(lambda x, w, degree: 0.5 * (1 + math.cos(math.pi * min((x - w) / (1 - w), 1))))
 
 
-def paddle(step, lr, w, total, degree):
-    warmup = math.floor(w * total)
-    if step < warmup:
-        return (lr - 0.0) * float(step) / float(warmup) + 0.0
-    decay_steps, epoch = total - warmup, step - warmup
-    return (lr - 0.0) * (1 - min(epoch, decay_steps) / decay_steps) + 0.0
-
-
-def tensorflow_with(power, crossover):
-    def rate(step, lr, w, total, degree):
-        global_step, warmup = step - 1, math.floor(w * total)
-        if global_step < warmup:
-            return lr * (global_step / warmup)
-        adjusted = lr * (lr / (lr * (1.0 - warmup / total))) if crossover else lr
-        return adjusted * (1 - min(global_step, total) / total) ** (degree if power is None else power)
-
-    return rate
+def tensorflow(step, lr, w, total, degree):
+    global_step, warmup = step - 1, math.floor(w * total)
+    if global_step < warmup:
+        return lr * (global_step / warmup)
+    return lr * (1 - min(global_step, total) / total) ** degree
 
 
 RULES = {"poly": poly, "poly_rebased": poly_rebased, "linear": linear, "cosine": cosine, "constant": constant,
-         "paddle": paddle, "tensorflow": tensorflow_with(None, False), "tensorflow_adam": tensorflow_with(1.0, True)}
+         "tensorflow": tensorflow}
 OPTIONS = [(6e-3, 0.2843, 7038, 0.5), (4e-3, 0.128, 1563, 0.5), (3e-5, 0.1, 1000, 1.5), (1e-4, 0.0, 7, 0.5)]
 
 

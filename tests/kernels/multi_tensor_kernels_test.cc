@@ -219,15 +219,14 @@ void twin_step(UpdateRule rule, const UpdateOptions& o, double lr, double multip
     t.exp_avg[i] = o.beta1 * t.exp_avg[i] + o.beta3 * g;
     t.exp_avg_sq[i] = o.beta2 * t.exp_avg_sq[i] + (1.0 - o.beta2) * g * g;
     const double v = t.exp_avg_sq[i] / correction2;
-    update[i] = t.exp_avg[i] / correction1 / (o.eps_inside_sqrt ? std::sqrt(v + o.eps) : std::sqrt(v) + o.eps);
+    update[i] = t.exp_avg[i] / correction1 / (std::sqrt(v) + o.eps);
     if (o.decoupled) update[i] += o.weight_decay * t.param[i];
     param_squares += t.param[i] * t.param[i];
     update_squares += update[i] * update[i];
   }
   double rate = lr * o.lr_scale;
   if (rule == UpdateRule::kLamb && o.trust_ratio && param_squares != 0.0 && update_squares != 0.0) {
-    const double ratio = std::sqrt(param_squares / update_squares);
-    rate *= std::min(std::max(ratio, o.min_trust_ratio), o.max_trust_ratio > 0.0 ? o.max_trust_ratio : ratio);
+    rate *= std::sqrt(param_squares / update_squares);
   }
   const double share = std::max(1.0 / static_cast<double>(step), 1.0 - o.ema_decay);
   for (size_t i = 0; i < t.param.size(); ++i) {
@@ -432,12 +431,9 @@ TEST_CASE("The optimizer's kernels follow each group's options", "[unit][cuda_em
   options[3].max_grad_norm = 0.0;
   options[4].beta3 = 1.0;
   options[4].lr = 0.001;
-  options[5].eps_inside_sqrt = true;
   options[5].eps = 0.01;
   options[6].clip_per_tensor = true;
   options[7].lr_scale = 0.5;
-  options[7].max_trust_ratio = 0.5;
-  options[0].min_trust_ratio = 2.0;
   options[0].ema_decay = 0.4;  // the other side of a half
   options[0].clip_eps = 10.0;
   check_step<float>(UpdateRule::kLamb, kSizes, options, false);

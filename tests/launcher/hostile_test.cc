@@ -218,11 +218,12 @@ TEST_CASE("training goes on in a flood, and the host's memory stays as it is", "
   config.max_steps = 2000;
   config.checkpoint_every = 500;
   config.evaluate_every = 500;
-  config.distributed.debug = true;  // every collective uses the store, and so the relay
   const std::string file = write_config(config);
   const Token token;
+  setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL", 1);  // every collective uses the store, and so the relay
   const auto first = trainer(network, 0, 2, 1, file);
   const auto second = trainer(network, 1, 2, 1, file);
+  unsetenv("TORCH_DISTRIBUTED_DEBUG");
   const std::string metrics = config.run_directory + "/metrics.jsonl";
   REQUIRE(eventually([&] { return std::filesystem::exists(metrics) && std::filesystem::file_size(metrics) > 0; }));
   const int64_t before = resident_kib(first->pid());

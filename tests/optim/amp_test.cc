@@ -258,7 +258,7 @@ TEST_CASE("Endless overflow ends with the gradient's name, the limit and what to
     }
   };
   for (const bool enabled : {true, false}) {
-    GradScaler scaler({.min_scale = 0.0, .max_consecutive_skips = 3}, at::kCPU, enabled);
+    GradScaler scaler({.max_consecutive_skips = 3, .min_scale = 0.0}, at::kCPU, enabled);
     steps(scaler, 2, kInf);
     scaler.check_progress(*optimizer);
     steps(scaler, 1, 1.0F);  // a step in between restarts the count
@@ -271,7 +271,7 @@ TEST_CASE("Endless overflow ends with the gradient's name, the limit and what to
                       testing::Contains("3 steps in a row were skipped, amp.max_consecutive_skips is 3. The first "
                                         "gradient with inf or NaN is that of a.bias. Lower the learning rate"));
   }
-  GradScaler falling({.init_scale = 4.0, .min_scale = 1.0, .max_consecutive_skips = 0}, at::kCPU);
+  GradScaler falling({.init_scale = 4.0, .max_consecutive_skips = 0, .min_scale = 1.0}, at::kCPU);
   steps(falling, 2, kInf);
   CHECK_NOTHROW(falling.check_progress(*optimizer));  // 1 is not below 1
   steps(falling, 1, kInf);
@@ -441,7 +441,7 @@ TEST_CASE("GradScaler refuses events out of order", "[unit][optim]") {
   const int fields = testing::with_each_nan(AmpConfig(), [](const std::string& name, const AmpConfig& config) {
     CHECK_THROWS_WITH(GradScaler(config, at::kCPU), testing::Contains("amp." + name + " is nan, expected "));
   });
-  CHECK(fields == 4);
+  CHECK(fields == 1);
 }
 
 TEST_CASE("A step for which nothing was checked is refused", "[unit][optim]") {

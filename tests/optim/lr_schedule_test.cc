@@ -53,8 +53,7 @@ const Published kPhase1{{1, 2.9986455e-6},
 const Published kPhase2{{1, 1.99936020e-5},    {200, 3.99872041e-3},  {201, 3.73395480e-3}, {500, 3.29873277e-3},
                         {1000, 2.40068235e-3}, {1562, 1.01176698e-4}, {1563, 0.0}};
 
-constexpr const char* kTypes[] = {"poly",     "poly_rebased", "linear",     "cosine",
-                                  "constant", "paddle",       "tensorflow", "tensorflow_adam"};
+constexpr const char* kTypes[] = {"poly", "poly_rebased", "linear", "cosine", "constant", "tensorflow"};
 
 }  // namespace
 
@@ -113,7 +112,7 @@ TEST_CASE("A schedule ends at exactly 0 and is never negative, whatever its opti
 
 TEST_CASE("A re-based schedule does not jump at the end of the warm-up", "[unit][optim]") {
   constexpr int64_t kSteps = 10000;
-  for (const char* type : {"poly_rebased", "linear", "cosine", "paddle", "tensorflow_adam", "poly"}) {
+  for (const char* type : {"poly_rebased", "linear", "cosine", "poly"}) {
     const LrSchedule schedule = make_schedule({.type = type, .warmup_proportion = 0.2}, 1.0, kSteps);
     double largest = 0.0;
     for (int64_t step = 1; step < 9000; ++step) {

@@ -77,13 +77,3 @@ TEST_CASE("Norms of updates times rate and trust ratio are the changes of the we
     }
   }
 }
-
-TEST_CASE("The trust ratio in a report keeps to its bounds", "[unit][optim]") {
-  OptimizerConfig config;
-  config.type = "lamb";
-  config.max_trust_ratio = 0.01;
-  const std::vector<NamedParameter> all = parameters();
-  const auto optimizer = make_optimizer(config, all);
-  take_steps(*optimizer, all, 1);
-  CHECK(*parameter_norms(all, config, optimizer->state_dict())[0].trust_ratio == 0.01);
-}

@@ -133,6 +133,13 @@ std::vector<std::string> keys_of(const Json& object) {
   return keys;
 }
 
+/// The answer at /metrics.
+std::string metrics_of(int64_t port) {
+  testing::RawClient client(port);
+  client.send("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+  return client.answer();
+}
+
 }  // namespace
 
 TEST_CASE("JSON lines: later steps are dropped, and layers and answers appear with their first line",
@@ -311,23 +318,18 @@ TEST_CASE("TensorBoard finds scalars under transformers' names, hyper-parameters
   CHECK_THAT(found.at("texts").at("args/text_summary").get<std::string>(), Contains("\"hidden_size\": 32"));
 }
 
-TEST_CASE("Prometheus finds the newest numbers on the port and in the file", "[unit][report]") {
+TEST_CASE("Prometheus finds the newest numbers on the port", "[unit][report]") {
   const TemporaryDirectory directory;
   const int64_t port = port_of(listen_on({.host = "127.0.0.1", .port = 0}).get());
-  const std::string textfile = directory.path("bert.prom");
   {
-    const auto sink = make_prometheus_sink({.run = "first", .port = port, .textfile = textfile});
+    const auto sink = make_prometheus_sink("first", port);
     sink->begin(facts(directory, 0));
-    CHECK_THAT(read_file(textfile), Contains("# TYPE bert_train_step gauge\nbert_train_step{run=\"first\"} 0\n"));
+    CHECK_THAT(metrics_of(port), Contains("# TYPE bert_train_step gauge\nbert_train_step{run=\"first\"} 0\n"));
     for (const int64_t step : {2, 4}) sink->interval(interval(step));
     sink->evaluation(evaluation(4, 0.5));
-    testing::RawClient client(port);
-    client.send("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
-    const std::string answer = client.answer();
-    CHECK_THAT(answer, Contains("200 OK"));
-    CHECK_THAT(answer, Contains("text/plain; version=0.0.4"));
-    const std::string text = answer.substr(answer.find("\r\n\r\n") + 4);
-    CHECK(text == read_file(textfile));
+    const std::string text = metrics_of(port);
+    CHECK_THAT(text, Contains("200 OK"));
+    CHECK_THAT(text, Contains("text/plain; version=0.0.4"));
     for (const char* line :
          {"bert_train_step{run=\"first\"} 4\n", "bert_train_loss{run=\"first\"} 6\n",
           "bert_train_time_seconds{run=\"first\"} 1700000004\n", "bert_eval_mlm_accuracy{run=\"first\"} 0.5\n",
@@ -335,9 +337,10 @@ TEST_CASE("Prometheus finds the newest numbers on the port and in the file", "[u
           "bert_train_source_mlm_loss{run=\"first\",source=\"wiki \\\"1\\\"\"} 3.5\n"}) {
       CHECK_THAT(text, Contains(line));
     }
+    testing::RawClient client(port);
     client.send("GET /other HTTP/1.1\r\nHost: a\r\n\r\n");
     CHECK_THAT(client.answer(), Contains("404"));
-    const auto second = make_prometheus_sink({.run = "second", .port = port, .textfile = ""});
+    const auto second = make_prometheus_sink("second", port);
     CHECK_THROWS_WITH(second->begin(facts(directory, 0)), Contains("set another report_port"));
   }
   CHECK_THROWS(testing::RawClient(port));  // the port is closed with the run
@@ -345,8 +348,8 @@ TEST_CASE("Prometheus finds the newest numbers on the port and in the file", "[u
 
 TEST_CASE("Prometheus reads numbers that are not finite, and no number of an earlier line", "[unit][report]") {
   const TemporaryDirectory directory;
-  const std::string textfile = directory.path("bert.prom");
-  const auto sink = make_prometheus_sink({.run = "a", .port = 0, .textfile = textfile});
+  const int64_t port = port_of(listen_on({.host = "127.0.0.1", .port = 0}).get());
+  const auto sink = make_prometheus_sink("a", port);
   sink->begin(facts(directory, 0));
   sink->interval(interval(2));
   sink->evaluation(evaluation(2, 0.5));
@@ -357,7 +360,7 @@ TEST_CASE("Prometheus reads numbers that are not finite, and no number of an ear
   report.line.erase("sources");
   report.line.erase("sequences_per_second");
   sink->interval(report);
-  const std::string text = read_file(textfile);
+  const std::string text = metrics_of(port);
   // Prometheus' text format: "NaN, +Inf, and -Inf are valid values".
   for (const char* line : {"bert_train_loss{run=\"a\"} NaN\n", "bert_train_grad_norm{run=\"a\"} +Inf\n",
                            "bert_train_learning_rate{run=\"a\"} -Inf\n", "bert_train_max_steps{run=\"a\"} 8\n",
@@ -374,6 +377,4 @@ TEST_CASE("A sink whose place cannot be written to throws IoError", "[unit][repo
   file.commit();
   for (const Make& make : {Make(make_tensorboard_sink), Make(make_dllogger_sink), Make(make_mlperf_sink)})
     CHECK_THROWS_AS(make(directory.path(), -1)->begin(facts(directory, 0)), IoError);
-  const auto textfile = make_prometheus_sink({.run = "a", .port = 0, .textfile = directory.path("none/bert.prom")});
-  CHECK_THROWS_AS(textfile->begin(facts(directory, 0)), IoError);
 }

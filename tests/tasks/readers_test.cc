@@ -195,15 +195,8 @@ TEST_CASE("CoNLL columns: documents, blank lines, labels of the training file", 
   CHECK(ner.error("dev.txt", "Peter O\nsays X\n") ==
         "dev.txt:2: unknown label \"X\"; the training file and the configuration do not have it");
   CHECK(ner.error("dev.txt", "Peter O\nsays\n") == "dev.txt:2: the line has 1 columns, the lines before it 2");
-  CHECK(ner.error("dev.txt", "Peter\n") ==
-        "dev.txt:1: no column -1 for the label: the line has 1 columns, and they count from 0");
+  CHECK(ner.error("dev.txt", "Peter\n") == "dev.txt:1: no label: the line has one column, and the last is the label");
   CHECK(ner.error("dev.txt", "\n\n") == "dev.txt: the file has no words");
-  ner.config.tag_column = 0;
-  ner.config.word_column = 1;
-  CHECK(ner.read("dev.txt", "O Peter\n").sentences[0].words[0] == "Peter");
-  ner.config.tag_column = 5;
-  CHECK(ner.error("train.txt", train) ==
-        "train.txt:3: no column 5 for the label: the line has 4 columns, and they count from 0");
 }
 
 TEST_CASE("A long sentence becomes several sequences, and each word is in one", "[unit][tasks]") {

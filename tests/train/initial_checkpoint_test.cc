@@ -133,36 +133,6 @@ TEST_CASE("An encoder without heads starts a run of any objective, whose heads b
   CHECK_THAT(said(mlm), Contains(", and leaves out bert.pooler.dense."));
 }
 
-TEST_CASE("initial_parts loads the encoder or the heads alone", "[unit][interop]") {
-  const EarlierModel earlier;
-  const StateDict before = load_checkpoint(last_checkpoint(earlier.config)).model;
-  for (const std::string& parts : {std::string("encoder"), std::string("heads")}) {
-    CAPTURE(parts);
-    PretrainConfig next = earlier.next(parts);
-    next.initial_parts = parts;
-    CHECK_THAT(said(next), Contains("gives its " + parts + " alone (initial_parts); the run initialises "));
-    const StateDict after = load_checkpoint(last_checkpoint(next)).model;
-    REQUIRE(after.size() == before.size());
-    for (const auto& item : after) {
-      CAPTURE(item.key());
-      const bool of_encoder = item.key().starts_with("bert.");
-      const bool same = mismatch(before[item.key()], item.value(), {1e-6, 0.0}) == "";
-      const bool is_matrix = item.value().dim() == 2;  // biases and gains begin with the same numbers everywhere
-      if (of_encoder == (parts == "encoder")) CHECK(same);
-      if (of_encoder != (parts == "encoder") && is_matrix) CHECK_FALSE(same);
-    }
-  }
-  PretrainConfig without = earlier.next("without");
-  without.initial_parts = "heads";
-  const std::string file = earlier.path + "/model.safetensors";
-  StateDict encoder;
-  for (const auto& item : read_safetensors(file)) {
-    if (item.key().starts_with("bert.")) encoder.insert(item.key(), item.value());
-  }
-  save_safetensors(file, encoder);
-  CHECK_THROWS_WITH(pretrain(without, false), Contains("is an encoder without cls.predictions; set it to encoder"));
-}
-
 TEST_CASE("A model that does not go with the run is refused by the field that differs", "[unit][interop]") {
   const EarlierModel earlier;
   const auto refused = [&](const PretrainConfig& run, const std::string& message) {

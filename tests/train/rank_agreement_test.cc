@@ -132,14 +132,14 @@ TEST_CASE("A wait for another rank ends by a signal, and some time also where th
 
 TEST_CASE("Ranks with another configuration are refused, with keys and values", "[distributed]") {
   Run run;
-  CHECK(run.start("seed=7 micro_batch_size=2 model.hidden_size=64 distributed.bucket_mb=3 num_threads=1") ==
+  CHECK(run.start("seed=7 micro_batch_size=2 model.hidden_size=64 distributed.compression=fp16 num_threads=1") ==
         kBadConfiguration);
   CHECK_THAT(run.error, Contains("ranks do not have the same configuration:"));
   CHECK_THAT(run.error, Contains("rank 1 and rank 0:"));
   CHECK_THAT(run.error, Contains("/seed: 7, on rank 0 42"));
   CHECK_THAT(run.error, Contains("/micro_batch_size: 2, on rank 0 4"));
   CHECK_THAT(run.error, Contains("/model/hidden_size: 64, on rank 0 32"));
-  CHECK_THAT(run.error, Contains("/distributed/bucket_mb: 3, on rank 0 25"));
+  CHECK_THAT(run.error, Contains("/distributed/compression: \"fp16\", on rank 0 \"none\""));
   CHECK_THAT(run.error, !Contains("/num_threads"));
   CHECK_FALSE(std::filesystem::exists(run.directory.path("run/checkpoints/step-00000002")));
 }

@@ -57,12 +57,10 @@ std::string file_of(const RunConfig& config, int64_t step, const std::string& na
   return read_file(checkpoint_directory(config.run_directory, step) + "/" + name);
 }
 
-/// `config` with every report but the port.
+/// `config` with every report but the port and the samples.
 template <class Config>
-Config with_all_reports(Config config, const TemporaryDirectory& directory) {
-  config.report = {"console", "jsonl", "tensorboard", "dllogger", "mlperf"};
-  config.report_histograms = config.report_layers = true;
-  config.report_textfile = directory.path("bert.prom");
+Config with_all_reports(Config config) {
+  config.report = {"console", "jsonl", "tensorboard", "dllogger", "mlperf", "layers", "histograms"};
   config.evaluate_every = 4;
   return config;
 }
@@ -78,7 +76,7 @@ std::vector<std::string> event_files(const RunConfig& config) {
 
 TEST_CASE("Every report of a run says the same, and changes no bit of the result", "[unit][trainer]") {
   const TemporaryDirectory directory;
-  PretrainConfig plain = tiny(directory, "plain"), all = with_all_reports(tiny(directory, "all"), directory);
+  PretrainConfig plain = tiny(directory, "plain"), all = with_all_reports(tiny(directory, "all"));
   plain.evaluate_every = 4;
   plain.report = {"jsonl"};
   for (PretrainConfig* config : {&plain, &all}) {
@@ -92,9 +90,6 @@ TEST_CASE("Every report of a run says the same, and changes no bit of the result
   CHECK(lines_of(plain, "metrics.jsonl").size() == lines_of(all, "metrics.jsonl").size());
 
   const std::vector<Json> metrics = lines_of(all, "metrics.jsonl");
-  CHECK_THAT(read_file(all.report_textfile),
-             Contains(fmt::format("bert_train_loss{{run=\"all\"}} {}\n",
-                                  metrics[metrics.size() - 2].at("loss").get<double>())));
   CHECK_THAT(read_file(all.run_directory + "/report/dllogger.json"),
              Contains("\"average_loss\":" + metrics[1].at("loss").dump()));
   if (!testing::python_of("BERT_MLPERF_PYTHON").empty())
@@ -105,7 +100,7 @@ TEST_CASE("layers.jsonl has norms and LAMB's trust ratio at every evaluation", "
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   config.evaluate_every = 8;
-  config.report_layers = true;
+  config.report.emplace_back("layers");
   config.optimizer.type = "lamb";
   REQUIRE(pretrain(config, false) == kOk);
   const std::vector<Json> lines = lines_of(config, "layers.jsonl");
@@ -241,7 +236,7 @@ TEST_CASE("An error ends an attempt with its message", "[unit][trainer]") {
 
 TEST_CASE("TensorBoard finds the numbers of metrics.jsonl, and histograms, over a kill", "[unit][trainer]") {
   const TemporaryDirectory directory;
-  const PretrainConfig config = with_all_reports(tiny(directory, "run"), directory);
+  const PretrainConfig config = with_all_reports(tiny(directory, "run"));
   REQUIRE(run_in_child(config, "train.step:7") == 1000 + SIGKILL);
   REQUIRE(run_in_child(config) == kOk);
   CHECK(event_files(config).size() == 2);
@@ -287,18 +282,21 @@ TEST_CASE("Without console a run says nothing on standard error", "[unit][traine
 
 TEST_CASE("A report that cannot be written ends the run before or after a checkpoint, with 74", "[unit][trainer]") {
   const TemporaryDirectory directory;
-  PretrainConfig config = tiny(directory, "run");
+  FinetuneConfig config = tiny_task(directory, "run");
   std::filesystem::create_directories(config.run_directory);
   std::ofstream(config.run_directory + "/report") << "in the way";
-  CHECK_THROWS_AS(pretrain(config, false), IoError);
+  CHECK_THROWS_AS(finetune(config, false), IoError);
   std::filesystem::remove(config.run_directory + "/report");
-  config.report_textfile = directory.path("gone/bert.prom");
-  std::filesystem::create_directories(directory.path("gone"));
+  config.report.emplace_back("layers");
   config.max_steps = 100000;
+  config.log_every = 1;
   config.checkpoint_every = 0;
+  config.evaluate_every = 300;
   const pid_t pid = start(config);
-  for (int i = 0; i < 2000 && !std::filesystem::exists(config.report_textfile); ++i) usleep(5000);
-  std::filesystem::remove_all(directory.path("gone"));
+  const std::string metrics = config.run_directory + "/metrics.jsonl";
+  for (int i = 0; i < 2000 && !(std::filesystem::exists(metrics) && std::filesystem::file_size(metrics) > 0); ++i)
+    usleep(5000);
+  std::filesystem::create_directory(config.run_directory + "/layers.jsonl");
   CHECK(result_of(pid) == kIo);
   const Json end = lines_of(config, "attempts.jsonl").back();
   CHECK(end.at("event") == "end");
@@ -309,7 +307,7 @@ TEST_CASE("A report that cannot be written ends the run before or after a checkp
 
 TEST_CASE("Ranks with a sharded state report the same layers as one process", "[unit][trainer]") {
   const TemporaryDirectory directory;
-  PretrainConfig one = with_all_reports(tiny(directory, "one"), directory), two = one;
+  PretrainConfig one = with_all_reports(tiny(directory, "one")), two = one;
   two.run_directory = directory.path("two");
   for (PretrainConfig* config : {&one, &two}) {
     config->optimizer.type = "lamb";
@@ -337,14 +335,13 @@ TEST_CASE("Ranks with a sharded state report the same layers as one process", "[
 
 TEST_CASE("Fine-tuning has the same reports", "[unit][finetune]") {
   const TemporaryDirectory directory;
-  const FinetuneConfig config = with_all_reports(tiny_task(directory, "run"), directory);
+  const FinetuneConfig config = with_all_reports(tiny_task(directory, "run"));
   REQUIRE(finetune(config, false) == kOk);
   CHECK(event_files(config).size() == 1);
   CHECK(lines_of(config, "attempts.jsonl").back().at("reason") == "finished");
   CHECK(steps_of(lines_of(config, "layers.jsonl")) == std::vector<int64_t>{4, 8, 12});
   CHECK_FALSE(std::filesystem::exists(config.run_directory + "/answers.jsonl"));
   CHECK_THAT(read_file(config.run_directory + "/report/mlperf.log"), Contains("\"eval_accuracy\""));
-  CHECK_THAT(read_file(config.report_textfile), Contains("bert_eval_accuracy{run=\"run\"}"));
   if (testing::python_of("BERT_TENSORBOARD_PYTHON").empty()) return;
   const Json found = testing::read_with_tensorboard(config.run_directory + "/report/tensorboard");
   CHECK(found.at("scalars").at("eval/accuracy").size() == 3);

@@ -56,17 +56,11 @@ CLI::Option* add_change(CLI::App& app, EvaluateOptions& options, const char* nam
 }
 
 void add_data_options(CLI::App& app, EvaluateOptions& options) {
-  const auto column = number_in<int64_t>(-100, 100), tokens = number_in<int64_t>(1, 65535);
+  const auto tokens = number_in<int64_t>(1, 65535);
   add_change(app, options, "--text-column", &TaskDataConfig::text_column, "own tables: column of the text (text)");
   add_change(app, options, "--text-pair-column", &TaskDataConfig::text_pair_column,
              "own tables: column of a second text");
   add_change(app, options, "--label-column", &TaskDataConfig::label_column, "own tables: column of the label (label)");
-  add_change(app, options, "--word-column", &TaskDataConfig::word_column,
-             "ner: column of the words in the data set, from 0 (0)")
-      ->check(column);
-  add_change(app, options, "--tag-column", &TaskDataConfig::tag_column,
-             "ner: column of the labels in the data set; -1: the last (-1)")
-      ->check(column);
   add_change(app, options, "--labels", &TaskDataConfig::labels,
              "text-classification: all labels; default: those of the model, or of data set and predictions together");
   add_change(app, options, "--max-seq-length", &TaskDataConfig::max_seq_length,

@@ -152,8 +152,7 @@ TEST_CASE("Distillation on CUDA has the losses and predictions of the CPU", "[cu
   FinetuneConfig config = tiny_distillation(directory, "student");
   config.max_steps = 4;
   config.log_every = 1;
-  config.distillation.hidden_weight = config.distillation.attention_weight = config.distillation.value_weight = 0.5;
-  config.distillation.relation_heads = 4;
+  config.distillation.hidden_weight = config.distillation.attention_weight = 0.5;
   config.model.attention_probs_dropout_prob = 0;
   CHECK(difference_to_cpu(config) == "");
 }

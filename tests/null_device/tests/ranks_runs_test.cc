@@ -104,8 +104,6 @@ TEST_CASE("Ranks on devices have the losses of ranks on the CPU", "[cuda]") {
   CHECK(difference_to_gloo(four, 4) == "");
   PretrainConfig sharded = of_ranks(directory, "sharded");
   sharded.distributed.shard_optimizer_state = true;
-  sharded.distributed.bucket_mb = 1;
-  sharded.distributed.debug = true;
   sharded.optimizer.type = "lamb";
   CHECK(difference_to_gloo(sharded, 2) == "");
 }

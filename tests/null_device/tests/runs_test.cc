@@ -88,7 +88,7 @@ TEST_CASE("A run on CUDA has the losses of one on the CPU, with every optimizer 
   check("ema", [](PretrainConfig& config) {
     config.optimizer.ema_decay = 0.5;
     config.evaluate_every = 2;
-    config.report_layers = true;
+    config.report.emplace_back("layers");
   });
   for (const char* type : {"lamb", "adam", "bert_adam"}) {
     check(type, [&](PretrainConfig& config) {
@@ -121,7 +121,6 @@ TEST_CASE("A run on CUDA that is killed at any point ends in the same bytes", "[
     PretrainConfig whole = short_run(directory, std::string("whole-") + precision);
     whole.device = "cuda";
     whole.precision = precision;
-    whole.amp.growth_interval = 2;
     whole.optimizer.ema_decay = 0.9;
     whole.model.attention_probs_dropout_prob = 0.1;
     PretrainConfig killed = whole;

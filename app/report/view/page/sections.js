@@ -245,7 +245,7 @@ function sparkCell(values) {
 }
 
 function layers() {
-  eachRun("layers", "layers.jsonl is not there (report_layers was false).", (run) => {
+  eachRun("layers", "layers.jsonl is not there (report had no layers).", (run) => {
     if (!run.layers) return null;
     const {steps, rows} = run.layers, trust = rows.some((row) => row.trust_ratio.some((value) => value !== null));
     const head = ["Parameter", "#weight norm", "", "#update norm", "", ...(trust ? ["#trust ratio", ""] : [])];
