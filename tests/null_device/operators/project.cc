@@ -65,10 +65,13 @@ class NotedStep : public OptimizerStep::Backend {
 
 [[maybe_unused]] const bool kAttached = [] {
   queue_launches();
-  at_start([] { watch_operators("bert"); });
-  bert::ops::step_decorator() = [](bert::UpdateRule, std::unique_ptr<OptimizerStep::Backend> chosen) {
-    return std::unique_ptr<OptimizerStep::Backend>(std::make_unique<NotedStep>(std::move(chosen)));
-  };
+  at_start([] {
+    watch_operators("bert");
+    static auto* const made_by_cuda = bert::ops::cuda_multi_tensor().step;
+    bert::ops::cuda_multi_tensor().step = [](bert::UpdateRule rule, const auto& groups) {
+      return std::unique_ptr<OptimizerStep::Backend>(std::make_unique<NotedStep>(made_by_cuda(rule, groups)));
+    };
+  });
   return true;
 }();
 
